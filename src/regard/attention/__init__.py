@@ -1,0 +1,8 @@
+"""The mechanism: who may attend to whom, the definition, the same result fast, and the module around it."""
+
+from regard.attention import course, mask, positions
+from regard.attention.attend import attend
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.steps import Steps, steps
+
+__all__ = ["MultiHeadAttention", "Steps", "attend", "course", "mask", "positions", "steps"]

@@ -1,0 +1,60 @@
+"""What every way to compute attention refuses: tensors that do not fit one another."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard._shapes import Bool
+from regard.attention.mask import TWO_WAYS, Mask
+
+__all__ = ["allowed", "check"]
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *, bias: Tensor | None, sinks: Tensor | None) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        TypeError: dtypes that differ or are not floating point; a bare tensor as mask.
+        ValueError: shapes or devices that do not fit; the message names them all.
+    """
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not (q.is_floating_point() and q.dtype == k.dtype == v.dtype):
+        raise TypeError(f"q, k and v must share one floating-point dtype; got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v must be on one device; got {q.device}, {k.device}, {v.device}")
+    if q.ndim < 2 or not q.ndim == k.ndim == v.ndim:
+        raise ValueError(f"q, k and v must all be (..., heads, tokens, width), or all (tokens, width); got {shapes}")
+    if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
+        raise ValueError(f"q and k must have one width d_key, at least 1; got {shapes}")
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError(f"every key needs one value; got {shapes}")
+    if q.shape[:-3] != k.shape[:-3]:
+        raise ValueError(f"q, k and v must have the same batch dimensions; got {shapes}")
+    if q.ndim > 2 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]):
+        raise ValueError(f"{q.shape[-3]} query heads cannot share {k.shape[-3]} key heads evenly; got {shapes}")
+    if isinstance(mask, Tensor):
+        raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {TWO_WAYS}")
+    if mask is not None and not isinstance(mask, Mask):
+        raise TypeError(f"mask must be made by regard.mask, or None; got {type(mask).__name__}")
+    if bias is not None:
+        if bias.dtype != q.dtype:
+            raise TypeError(f"bias is added to scores of {q.dtype}; got {bias.dtype}. A mask is not a bias. {TWO_WAYS}")
+        _broadcasts("bias", bias, q, k)
+    if sinks is not None and sinks.shape != q.shape[-3:-2]:
+        raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
+
+
+def allowed(mask: Mask, q: Tensor, k: Tensor) -> Bool[Tensor, "*batch_heads queries keys"]:
+    """The mask for these queries and keys as a tensor, True = may attend, checked to broadcast to the scores."""
+    dense = mask.dense(q.shape[-2], k.shape[-2], device=q.device)
+    _broadcasts(repr(mask), dense, q, k)
+    return dense
+
+
+def _broadcasts(name: str, t: Tensor, q: Tensor, k: Tensor) -> None:
+    scores = (*q.shape[:-1], k.shape[-2])
+    fits = t.ndim <= len(scores) and all(
+        size in (1, wanted) for size, wanted in zip(t.shape[::-1], scores[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} of shape {tuple(t.shape)} does not broadcast to the scores, shape {scores}")

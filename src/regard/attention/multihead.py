@@ -1,0 +1,242 @@
+"""Multi-head attention, the module: project, attend head by head, join, project back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from regard._shapes import Float
+from regard.attention.attend import attend
+from regard.attention.mask import Mask
+from regard.attention.steps import Steps, steps
+
+__all__ = ["MultiHeadAttention"]
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
+
+    "Attention Is All You Need", section 3.2.2. Self-attention when called with x alone; cross-attention
+    (section 3.2.3, encoder-decoder attention) when called with a context that keys and values come from.
+
+    The weights of all heads are packed into one projection, rows in the order [queries of every head, keys of every
+    head, values of every head]. They are drawn head by head, query, key, value, each with `nn.Linear`'s default, so
+    that a seed gives the same numbers as a list of separate heads would.
+
+    Args:
+        d_model: width of x and of the result.
+        num_heads: number of query heads.
+        num_kv_heads: number of key and value heads, a divisor of num_heads (grouped-query attention, Ainslie et al.
+            2023; 1 is multi-query attention). num_heads by default.
+        d_key: width of a head's queries and keys; d_model / num_heads by default.
+        d_value: width of a head's values; d_key by default.
+        d_context: width of the context, where it is not d_model. Such a module always needs a context.
+        bias: whether the projections have one. The paper's do not.
+        out_proj: whether the joined heads are projected back to d_model (W^O). Without it the result is
+            num_heads * d_value wide.
+        positions: positions inside attention (rotary and the like): not available yet, refused.
+        dropout: share of the attention weights dropped in training.
+
+    Raises:
+        ValueError: numbers that do not divide or are not positive.
+        NotImplementedError: positions.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        d_key: int | None = None,
+        d_value: int | None = None,
+        d_context: int | None = None,
+        bias: bool = False,
+        out_proj: bool = True,
+        positions: object | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if positions is not None:
+            raise NotImplementedError(
+                f"positions={positions!r}: no positions inside attention are available yet. Sinusoidal and learned "
+                "positions are added to x before the first layer: regard.positions"
+            )
+        if min(d_model, num_heads) < 1:
+            raise ValueError(f"d_model={d_model} and num_heads={num_heads} must be at least 1")
+        if d_key is None and d_model % num_heads:
+            raise ValueError(
+                f"d_model={d_model} does not divide into num_heads={num_heads}; give d_key to choose a width"
+            )
+        self.d_model = d_model
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.d_key = d_model // num_heads if d_key is None else d_key
+        self.d_value = self.d_key if d_value is None else d_value
+        self.d_context = d_context
+        self.dropout = dropout
+        for name in ("num_kv_heads", "d_key", "d_value"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if num_heads % self.num_kv_heads:
+            raise ValueError(f"num_heads={num_heads} cannot share num_kv_heads={self.num_kv_heads} evenly")
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"dropout={dropout}: a share between 0 and 1")
+
+        q_width = num_heads * self.d_key
+        kv_width = self.num_kv_heads * (self.d_key + self.d_value)
+        # The draws belong to reset_parameters, which knows the order.
+        if d_context is None:
+            self.qkv = _undrawn(d_model, q_width + kv_width, bias=bias)
+        else:
+            self.q = _undrawn(d_model, q_width, bias=bias)
+            self.kv = _undrawn(d_context, kv_width, bias=bias)
+        self.out_proj = _undrawn(num_heads * self.d_value, d_model, bias=bias) if out_proj else nn.Identity()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw every weight anew: head by head, query, key, value, then the output projection."""
+        (q_weight, q_bias), (k_weight, k_bias), (v_weight, v_bias) = self._parts()
+        queries_per_key = self.num_heads // self.num_kv_heads
+        for head in range(self.num_heads):
+            _draw(q_weight, q_bias, head, self.d_key)
+            if head % queries_per_key == 0:
+                _draw(k_weight, k_bias, head // queries_per_key, self.d_key)
+                _draw(v_weight, v_bias, head // queries_per_key, self.d_value)
+        if isinstance(self.out_proj, nn.Linear):
+            self.out_proj.reset_parameters()
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch tokens d_model"],
+        context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
+        mask: Mask | None = None,
+        cache: object | None = None,
+    ) -> Float[Tensor, "*batch tokens width"]:
+        """Attention of every token of x over x itself, or over the context.
+
+        Args:
+            x: ``(batch, tokens, d_model)`` or ``(tokens, d_model)``; queries come from it.
+            context: ``(batch, context_tokens, d_context)``; keys and values come from it. x by default.
+            mask: who may attend, from `regard.mask`.
+            cache: keys and values of earlier calls: not available yet, refused.
+
+        Returns:
+            ``(batch, tokens, d_model)``, or num_heads * d_value wide without an output projection.
+
+        Raises:
+            NotImplementedError: a cache.
+            TypeError: a bare tensor as mask.
+            ValueError: shapes that do not fit.
+        """
+        if cache is not None:
+            raise NotImplementedError(f"cache={type(cache).__name__}: MultiHeadAttention has no cache yet")
+        q, k, v = self._project(x, context)
+        output = attend(q, k, v, mask, dropout=self.dropout if self.training else 0.0)
+        projected: Tensor = self.out_proj(_join(output))
+        return projected
+
+    def steps(
+        self,
+        x: Float[Tensor, "*batch tokens d_model"],
+        context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
+        mask: Mask | None = None,
+    ) -> Steps:
+        """The same calculation by the definition, every intermediate kept by head; no dropout.
+
+        Args:
+            x: as in a call of the module.
+            context: as in a call of the module.
+            mask: as in a call of the module.
+
+        Returns:
+            `Steps` with q, k and v ``(batch, heads, tokens, width)``, heads (the outputs joined) and projected
+            (what the module returns).
+        """
+        q, k, v = self._project(x, context)
+        by_head = steps(q, k, v, mask)
+        heads = _join(by_head.output)
+        return replace(by_head, q=q, k=k, v=v, heads=heads, projected=self.out_proj(heads))
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says beside the projections."""
+        return (
+            f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, d_key={self.d_key}, d_value={self.d_value}"
+        )
+
+    def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v by head, each (..., heads, tokens, width)."""
+        if x.shape[-1] != self.d_model:
+            raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
+        if context is None and self.d_context is not None:
+            raise ValueError(f"this attention reads a context of width d_context={self.d_context}; none was given")
+        if context is not None:
+            width = self.d_model if self.d_context is None else self.d_context
+            if context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:
+                raise ValueError(
+                    f"context must be (..., tokens, {width}) with the batch of x {tuple(x.shape)}; "
+                    f"got {tuple(context.shape)}"
+                )
+        widths = self._widths()
+        if context is None:
+            q, k, v = torch.split(self.qkv(x), widths, dim=-1)
+        else:
+            q, packed = self._apart(x, context)
+            k, v = torch.split(packed, widths[1:], dim=-1)
+        return _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+
+    def _apart(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries of x; keys and values of the context, packed."""
+        if self.d_context is not None:
+            return self.q(x), self.kv(context)
+        rows = self.num_heads * self.d_key
+        weight, bias = self.qkv.weight, self.qkv.bias
+        q_bias, kv_bias = (None, None) if bias is None else (bias[:rows], bias[rows:])
+        return nn.functional.linear(x, weight[:rows], q_bias), nn.functional.linear(context, weight[rows:], kv_bias)
+
+    def _widths(self) -> list[int]:
+        return [
+            self.num_heads * self.d_key,
+            self.num_kv_heads * self.d_key,
+            self.num_kv_heads * self.d_value,
+        ]
+
+    def _parts(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Weight and bias of the query, key and value projections, as views of the packed ones."""
+        widths = self._widths()
+        if self.d_context is None:
+            weights = list(torch.split(self.qkv.weight, widths))
+            biases = [None] * 3 if self.qkv.bias is None else list(torch.split(self.qkv.bias, widths))
+        else:
+            weights = [self.q.weight, *torch.split(self.kv.weight, widths[1:])]
+            biases = [None] * 3 if self.q.bias is None else [self.q.bias, *torch.split(self.kv.bias, widths[1:])]
+        return list(zip(weights, biases, strict=True))
+
+
+def _split(packed: Tensor, heads: int) -> Tensor:
+    """(..., tokens, heads * width) as (..., heads, tokens, width)."""
+    *batch_tokens, width = packed.shape
+    return packed.view(*batch_tokens, heads, width // heads).transpose(-3, -2)
+
+
+def _join(by_head: Tensor) -> Tensor:
+    """Concat(head_1, ..., head_h): (..., heads, tokens, width) as (..., tokens, heads * width)."""
+    return by_head.transpose(-3, -2).flatten(-2)
+
+
+def _undrawn(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    """A linear layer made without touching the random generator; its numbers are whatever was in memory."""
+    return nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device=torch.get_default_device())
+
+
+def _draw(weight: Tensor, bias: Tensor | None, head: int, width: int) -> None:
+    """Draw one head's rows with the very calls of `nn.Linear.reset_parameters`."""
+    rows = slice(head * width, (head + 1) * width)
+    nn.init.kaiming_uniform_(weight[rows], a=math.sqrt(5))
+    if bias is not None:
+        bound = 1 / math.sqrt(weight.shape[1])
+        nn.init.uniform_(bias[rows], -bound, bound)

@@ -1,0 +1,92 @@
+"""Positions: what tells a transformer the order of its tokens.
+
+Attention itself does not know any order: permute the tokens and its outputs permute with them. Both modules here
+add one vector per position to the token vectors, before the first layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard._shapes import Float
+
+__all__ = ["Learned", "Sinusoidal", "sinusoidal"]
+
+
+def sinusoidal(tokens: int, d_model: int, *, base: float = 10_000.0) -> Float[Tensor, "tokens d_model"]:
+    """The paper's sinusoidal positions, one row per position from 0.
+
+    PE(k, 2i) = sin(k / base^(2i / d_model)), PE(k, 2i + 1) = cos(k / base^(2i / d_model)):
+    "Attention Is All You Need", section 3.5. The exponent belongs to a PAIR of dimensions, so dimension j has
+    (j - j mod 2) / d_model. A formula seen in tutorials, 2j / d_model with j the dimension itself, is wrong: half of
+    its wavelengths are longer than any text (erratum E-16).
+
+    Args:
+        tokens: number of positions.
+        d_model: width of the vectors.
+        base: the longest wavelength is 2 pi times this many positions.
+
+    Returns:
+        ``(tokens, d_model)`` in the default dtype, computed in float64; every entry between -1 and 1.
+
+    Raises:
+        ValueError: a negative number of tokens, a width below 1, a base not above 0.
+    """
+    if tokens < 0 or d_model < 1 or base <= 0:
+        raise ValueError(f"sinusoidal({tokens}, {d_model}, base={base}): tokens >= 0, d_model >= 1, base > 0")
+    dimension = torch.arange(d_model, dtype=torch.float64)
+    pair = dimension - dimension % 2
+    angle = torch.arange(tokens, dtype=torch.float64)[:, None] / base ** (pair / d_model)
+    return torch.where(dimension % 2 == 0, angle.sin(), angle.cos()).to(torch.get_default_dtype())
+
+
+class Sinusoidal(nn.Module):
+    """Adds `sinusoidal` positions to token vectors of any number; nothing is learned."""
+
+    def __init__(self, d_model: int, *, base: float = 10_000.0) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.base = base
+
+    def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
+        """X + PE, row k of the positions added to token k."""
+        if x.shape[-1] != self.d_model:
+            raise ValueError(f"positions of width {self.d_model} cannot be added to vectors of shape {tuple(x.shape)}")
+        return x + sinusoidal(x.shape[-2], self.d_model, base=self.base).to(x)
+
+
+class Learned(nn.Module):
+    """Adds one learned vector per position (paper, section 3.5, "learned positional embeddings"; BERT, GPT-2).
+
+    Args:
+        max_positions: how many positions have a vector; a longer input is refused.
+        d_model: width of the vectors.
+    """
+
+    def __init__(self, max_positions: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_positions, d_model))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors as `nn.Embedding` does."""
+        nn.init.normal_(self.weight)
+
+    def rows(self, tokens: int) -> Float[Tensor, "tokens d_model"]:
+        """The vectors of the first positions.
+
+        Raises:
+            ValueError: more tokens than positions.
+        """
+        if tokens > len(self.weight):
+            raise ValueError(f"{tokens} tokens, but only {len(self.weight)} learned positions")
+        return self.weight[:tokens]
+
+    def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
+        """X + the vector of each position."""
+        if x.shape[-1] != self.weight.shape[-1]:
+            raise ValueError(
+                f"positions of width {self.weight.shape[-1]} cannot be added to vectors of shape {tuple(x.shape)}"
+            )
+        return x + self.rows(x.shape[-2])

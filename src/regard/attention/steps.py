@@ -1,0 +1,122 @@
+"""The definition of attention, one named step at a time.
+
+This is the oracle of the whole project: short, readable, and in float64 right to the last digits that matter.
+Whatever is fast elsewhere is tested against it. It forms every queries x keys matrix; `regard.attend` gives the
+same output without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard._shapes import Float
+from regard.attention.arguments import allowed, check
+from regard.attention.mask import Mask
+
+__all__ = ["Steps", "steps"]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Every intermediate of one attention, in the order it is computed.
+
+    A step that was not asked for (no soft-cap, bias or mask) is the tensor of the step before it.
+    """
+
+    scores: Float[Tensor, "*batch_heads queries keys"]
+    """q kT, before anything else."""
+    scaled: Float[Tensor, "*batch_heads queries keys"]
+    """scores * scale."""
+    capped: Float[Tensor, "*batch_heads queries keys"]
+    """softcap * tanh(scaled / softcap)."""
+    biased: Float[Tensor, "*batch_heads queries keys"]
+    """capped + bias."""
+    masked: Float[Tensor, "*batch_heads queries keys"]
+    """biased, with -inf where a query may not attend."""
+    weights: Float[Tensor, "*batch_heads queries keys"]
+    """softmax over the keys: each row sums to 1, or to less with sinks, or to 0 where nothing may be attended."""
+    output: Float[Tensor, "*batch_heads queries d_value"]
+    """weights @ v, head by head."""
+
+    q: Float[Tensor, "*batch_heads queries d_key"] | None = None
+    """Queries by head; from a module only."""
+    k: Float[Tensor, "*batch_kv_heads keys d_key"] | None = None
+    """Keys by head; from a module only."""
+    v: Float[Tensor, "*batch_kv_heads keys d_value"] | None = None
+    """Values by head; from a module only."""
+    heads: Float[Tensor, "*batch queries heads_x_d_value"] | None = None
+    """Concat(head_1, ..., head_h): the outputs of all heads side by side; from a module only."""
+    projected: Float[Tensor, "*batch queries d_model"] | None = None
+    """heads after the output projection W^O: what the module returns; from a module only."""
+
+    def __repr__(self) -> str:
+        shapes = ((name, value) for name, value in vars(self).items() if value is not None)
+        return f"Steps({', '.join(f'{name} {tuple(value.shape)}' for name, value in shapes)})"
+
+
+def steps(
+    q: Float[Tensor, "*batch_heads queries d_key"],
+    k: Float[Tensor, "*batch_kv_heads keys d_key"],
+    v: Float[Tensor, "*batch_kv_heads keys d_value"],
+    mask: Mask | None = None,
+    *,
+    scale: float | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "..."] | None = None,
+) -> Steps:
+    """Attention(Q, K, V) = softmax(Q KT / sqrt(d_k)) V, with every step kept.
+
+    "Attention Is All You Need", section 3.2.1, equation 1. Soft-cap as in Gemma 2 (Gemma Team 2024, section 2);
+    sinks as in gpt-oss: one learned score per head that takes part in the softmax and carries no value.
+
+    Args:
+        q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
+        k: keys ``(..., kv_heads, keys, d_key)``. With fewer key heads than query heads, each serves
+            heads / kv_heads query heads that stand side by side (grouped-query attention).
+        v: values ``(..., kv_heads, keys, d_value)``.
+        mask: who may attend, from `regard.mask`; None lets everyone.
+        scale: what the scores are multiplied by; 1 / sqrt(d_key) by default.
+        bias: added to the scaled scores; broadcastable to ``(..., heads, queries, keys)``.
+        softcap: if given, scaled scores become softcap * tanh(scaled / softcap).
+        sinks: one score per head, ``(heads,)``.
+
+    Returns:
+        `Steps`. A query with nothing to attend to has zero weights, zero output and zero gradient.
+
+    Raises:
+        TypeError: a bare tensor as mask; dtypes that differ.
+        ValueError: shapes that do not fit.
+    """
+    check(q, k, v, mask, bias=bias, sinks=sinks)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    k, v = _for_each_query_head(k, q), _for_each_query_head(v, q)
+
+    scores = q @ k.transpose(-2, -1)
+    scaled = scores * scale
+    capped = scaled if softcap is None else softcap * torch.tanh(scaled / softcap)
+    biased = capped if bias is None else capped + bias
+    masked = biased if mask is None else biased.masked_fill(~allowed(mask, q, k), -torch.inf)
+    weights = _softmax(masked, sinks)
+    output = weights @ v
+    return Steps(scores, scaled, capped, biased, masked, weights, output)
+
+
+def _for_each_query_head(t: Tensor, q: Tensor) -> Tensor:
+    return t.repeat_interleave(q.shape[-3] // t.shape[-3], dim=-3) if q.ndim > 2 else t
+
+
+def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
+    # Softmax of a row of -inf is 0/0. Such a row goes through as zeros and comes out as zeros, which also keeps
+    # NaN out of the gradient (pytorch#41508, #103963).
+    empty = (masked == -torch.inf).all(dim=-1, keepdim=True)
+    masked = masked.masked_fill(empty, 0.0)
+    if sinks is not None:
+        sink = sinks[:, None, None].expand(*masked.shape[:-1], 1)
+        weights = torch.cat([masked, sink], dim=-1).softmax(dim=-1)[..., :-1]
+    else:
+        weights = masked.softmax(dim=-1)
+    return weights.masked_fill(empty, 0.0)

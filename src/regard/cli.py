@@ -1,0 +1,125 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import regard
+from regard.errors import InputError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Attention for transformers that you can run, see and check.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line. Input that cannot be used ends with its message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or pipe that cannot show a character gets its code, not a traceback.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        app()
+    except InputError as error:
+        from regard.views.terminal import visible
+
+        sys.exit(_refuse(visible(str(error))))
+
+
+def _refuse(message: str) -> int:
+    print(f"regard: {message}", file=sys.stderr)
+    return 2
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _regard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Attention for transformers that you can run, see and check."""
+
+
+@app.command(
+    epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
+    '--compare "Write a poem about a man applying for a loan in a bank."'
+)
+def explain(
+    text: Annotated[str, typer.Argument(help="A sentence, in quotes.", show_default=False)],
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD",
+            help="The word to explain; of a word that stands there twice, the first. A number that is no word of the "
+            "text is a token's position. By default the last word that all sentences share.",
+            show_default=False,
+        ),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Which layer, from 0. By default layer and head are those in which one other token of the text gets "
+            "its largest share from the word.",
+            show_default=False,
+        ),
+    ] = None,
+    head: Annotated[int | None, typer.Option(metavar="N", help="Which head, from 0.", show_default=False)] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Another sentence with the same word, to see how context changes it. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. "
+            "Families: BERT.",
+        ),
+    ] = "sentence-transformers/all-MiniLM-L6-v2",
+    json_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Also write every fact as JSON; - prints only that.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Show what attention does with a word of a sentence, on real trained weights.
+
+    The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context changes
+    the word (with --compare); and the proof: the row by the definition in float64, held against what the model itself
+    computed.
+    """
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading the model"):
+        explanation = regard.explain(text, token, model, compare, layer=layer, head=head)
+    if json_path == Path("-"):
+        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        return
+    if json_path is not None:
+        explanation.save(json_path)
+
+    from regard.views.terminal import console_for, draw
+
+    draw(explanation, console_for(sys.stdout))

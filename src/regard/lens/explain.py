@@ -1,0 +1,180 @@
+"""Explaining a sentence: what attention does with one of its words, number by number, and the proof of it.
+
+The model runs once, untouched, on its fused kernel; the inputs of its attentions and the outputs that it computed are
+kept on the way. Every number shown is then computed anew from a layer's input by the definition (`regard.steps`) in
+float64, and its result is held against what the model had computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.lens.explanation import Comparison, Explanation, Partner, Proof
+from regard.lens.forward import Pass, forward
+from regard.lens.words import Words
+from regard.pretrained import DEFAULT, Pretrained, load
+
+__all__ = ["explain"]
+
+HABIT = 0.8
+"""A head is said to have a habit when at least this share of the tokens looks in the same direction."""
+
+
+@torch.no_grad()
+def explain(
+    text: str,
+    token: str | int | None = None,
+    model: str | Pretrained = DEFAULT,
+    compare: str | Sequence[str] | None = None,
+    *,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Explanation:
+    """What attention does with one word of a text, on a real encoder.
+
+    Args:
+        text: a sentence.
+        token: the word to explain, or the position of a token. A word that stands there several times is explained
+            at its first place. By default the last word that all texts share.
+        model: a name for `regard.load`, or what it returned.
+        compare: other texts with the same word, to see how context changes its vector.
+        layer: which layer, from 0. By default, layer and head are those in which one other token of the text gets its
+            largest share.
+        head: which head, from 0.
+
+    Returns:
+        `Explanation`; every number by the definition in float64.
+
+    Raises:
+        InputError: an empty or too long text; a word that is not in it; no such layer, head or model.
+    """
+    pretrained = load(model) if isinstance(model, str) else model
+    words = Words.of(text, pretrained)
+    others = [Words.of(other, pretrained) for other in ([compare] if isinstance(compare, str) else compare or [])]
+    token = _last_shared_word([words, *others]) if token is None else token
+    occurrences = words.find(token)
+    pieces = occurrences[0]
+    word = words.written(pieces)
+    elsewhere = [other.find(word)[0] for other in others]
+    _in_range("layer", layer, pretrained.config.num_layers)
+    _in_range("head", head, pretrained.config.num_heads)
+
+    seen = forward(pretrained.model, torch.tensor(words.ids))
+    shares = torch.stack([each.steps().weights[:, pieces].mean(dim=1) for each in seen.layers])
+    layer, head = _where_to_look(shares, words, pieces, layer, head)
+    steps = seen.layers[layer].steps()
+    q, k, v = (t[head] for t in (steps.q, steps.k, steps.v) if t is not None)
+    output = steps.output[head, pieces]
+    return Explanation(
+        model=pretrained.name,
+        text=text,
+        tokens=words.tokens,
+        ids=words.ids,
+        token=word,
+        token_index=pieces,
+        occurrences=occurrences,
+        layer=layer,
+        head=head,
+        input_shape=(len(words.tokens), pretrained.config.d_model),
+        input_parts=_input_parts(pretrained, words, pieces),
+        scale=seen.layers[layer].attention.d_key ** -0.5,
+        q=q[pieces],
+        k=k,
+        v=v,
+        scores=steps.scores[head, pieces],
+        scaled=steps.scaled[head, pieces],
+        weights=steps.weights[head, pieces],
+        output=output,
+        partners=_partners(shares, words, pieces),
+        habit=_habit(steps.weights[head], words),
+        proof=_proof(output, seen, layer, head, pieces),
+        compare=[
+            _comparison(seen, pieces, other, there, pretrained) for other, there in zip(others, elsewhere, strict=True)
+        ],
+    )
+
+
+def _last_shared_word(texts: list[Words]) -> str:
+    """The last word of the first text that stands in all of them; a mark such as "." only if there is nothing else."""
+    first, *others = texts
+    shared = [word for word in first.all() if all(other.has(word) for other in others)]
+    if not shared:
+        raise InputError(f"the texts share no word; the first one's are: {', '.join(first.all())}")
+    return ([word for word in shared if any(c.isalnum() for c in word)] or shared)[-1]
+
+
+def _in_range(name: str, value: int | None, count: int) -> None:
+    if value is not None and not 0 <= value < count:
+        raise InputError(f"there is no {name} {value}: this model has {name}s 0 to {count - 1}")
+
+
+def _where_to_look(
+    shares: Tensor, words: Words, pieces: list[int], layer: int | None, head: int | None
+) -> tuple[int, int]:
+    """The layer and head, among those asked for, in which one other token of the text gets its largest share."""
+    others = _others(words, pieces) or [i for i in range(len(words.tokens)) if i not in pieces] or pieces
+    best = shares[:, :, others].amax(dim=-1)
+    wanted = torch.zeros_like(best, dtype=torch.bool)
+    wanted[slice(None) if layer is None else layer, slice(None) if head is None else head] = True
+    chosen = int(best.masked_fill(~wanted, -1.0).argmax())
+    return divmod(chosen, best.shape[1])
+
+
+def _others(words: Words, pieces: list[int]) -> list[int]:
+    return [i for i in range(len(words.tokens)) if words.ordinary(i) and i not in pieces]
+
+
+def _partners(shares: Tensor, words: Words, pieces: list[int]) -> list[Partner]:
+    partners = []
+    for i in _others(words, pieces):
+        layer, head = divmod(int(shares[:, :, i].argmax()), shares.shape[1])
+        partners.append(Partner(words.tokens[i], i, shares[layer, head, i].item(), layer, head))
+    return sorted(partners, key=lambda partner: -partner.weight)
+
+
+def _habit(weights: Tensor, words: Words) -> str | None:
+    """What nearly all tokens of the text do in this head: then the head looks at places rather than at meaning."""
+    rows = [i for i in range(len(words.tokens)) if words.ordinary(i)]
+    habits = Counter(_direction(row, int(weights[row].argmax()), words) for row in rows)
+    (direction, count), *_ = habits.most_common(1)
+    if direction is None or len(rows) < 4 or count < HABIT * len(rows):
+        return None
+    return f"{count} of the text's {len(rows)} tokens give most to {direction}"
+
+
+def _direction(row: int, column: int, words: Words) -> str | None:
+    if not words.ordinary(column):
+        return words.tokens[column]
+    return {-1: "the token just before them", 0: "themselves", 1: "the token just after them"}.get(column - row)
+
+
+def _input_parts(pretrained: Pretrained, words: Words, pieces: list[int]) -> dict[str, Tensor]:
+    embeddings = pretrained.model.embeddings
+    token, position, segment = (part[pieces] for part in embeddings.parts(torch.tensor(words.ids)))
+    total = token + position + segment
+    return {"token": token, "position": position, "segment": segment, "sum": total, "normed": embeddings.norm(total)}
+
+
+def _proof(output: Tensor, seen: Pass, layer: int, head: int, pieces: list[int]) -> Proof:
+    width = output.shape[-1]
+    of_model = seen.layers[layer].output[pieces, head * width : (head + 1) * width].double()
+    return Proof(
+        largest_difference=(output - of_model).abs().max().item(),
+        largest_output=of_model.abs().max().item(),
+        numbers=of_model.numel(),
+        model_output=of_model.tolist(),
+    )
+
+
+def _comparison(seen: Pass, pieces: list[int], other: Words, there: list[int], pretrained: Pretrained) -> Comparison:
+    states = pretrained.model.states(torch.tensor(other.ids))
+    cosine = [
+        torch.cosine_similarity(here[pieces].double().mean(0), elsewhere[there].double().mean(0), dim=0).item()
+        for here, elsewhere in zip(seen.states, states, strict=True)
+    ]
+    return Comparison(other.text, there, cosine)

@@ -1,0 +1,111 @@
+"""Finding a word among the tokens of a text."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from tokenizers import Encoding
+
+from regard.errors import InputError
+from regard.pretrained import Pretrained
+
+__all__ = ["Words"]
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text as its tokens, and which of them make a word.."""
+
+    text: str
+    tokens: list[str]
+    ids: list[int]
+    word_of: list[int | None]
+    """For each token the number of its word in the text; None for what the tokenizer put around the text."""
+    spans: list[tuple[int, int]]
+    """For each token where it stands in the text."""
+
+    @classmethod
+    def of(cls, text: str, pretrained: Pretrained) -> Words:
+        """The words of a text.
+
+        Raises:
+            InputError: the text is empty, too long, not valid, or nothing is left of it as tokens.
+        """
+        if not text.strip():
+            raise InputError("the text is empty; write a sentence")
+        encoding: Encoding = pretrained.encode(text)
+        if all(word is None for word in encoding.word_ids):
+            raise InputError(
+                f"nothing is left of {text!r} as tokens: the tokenizer drops control characters and spaces"
+            )
+        return cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.offsets)
+
+    def all(self) -> list[str]:
+        """Every word and mark of the text once, in order, as it is written there."""
+        pieces: dict[int, list[int]] = {}
+        for token, number in enumerate(self.word_of):
+            if number is not None:
+                pieces.setdefault(number, []).append(token)
+        return list(dict.fromkeys(self.written(tokens) for tokens in pieces.values()))
+
+    def written(self, pieces: list[int]) -> str:
+        """What stands in the text where these tokens stand; a token around the text is given as itself."""
+        if not self.ordinary(pieces[0]):
+            return self.tokens[pieces[0]]
+        return self.text[self.spans[pieces[0]][0] : self.spans[pieces[-1]][1]]
+
+    def ordinary(self, token: int) -> bool:
+        """Whether a token comes from the text, and was not put around it by the tokenizer."""
+        return self.word_of[token] is not None
+
+    def find(self, word: str | int) -> list[list[int]]:
+        """The tokens of each place where a word stands in the text.
+
+        Args:
+            word: as written in the text, whatever its case; or a token as the tokenizer writes it, ``[CLS]``; or the
+                position of one token, counted from 0 (as a number, or as digits that are no word of the text).
+
+        Raises:
+            InputError: no such word; the message lists those there are. No such position.
+        """
+        if isinstance(word, str):
+            if places := self._places(word):
+                return places
+            if not word.isdecimal():
+                raise InputError(
+                    f"the word {word!r} is not in the text {self.text!r}. Its words are: {', '.join(self.all())}"
+                )
+        position = int(word)
+        if not 0 <= position < len(self.tokens):
+            raise InputError(f"there is no token {position}: the text has tokens 0 to {len(self.tokens) - 1}")
+        return [[position]]
+
+    def has(self, word: str) -> bool:
+        """Whether a word stands in the text."""
+        return bool(self._places(word))
+
+    def _places(self, word: str) -> list[list[int]]:
+        wanted = _plain(word)
+        places = [place for first in range(len(self.tokens)) if wanted and (place := self._place(first, wanted))]
+        return places or [[i] for i, token in enumerate(self.tokens) if token == word]
+
+    def _place(self, first: int, wanted: str) -> list[int]:
+        """The tokens from ``first`` on that are together the wanted word, if a word begins and ends there."""
+        if self.word_of[first] is None or (first > 0 and self.word_of[first] == self.word_of[first - 1]):
+            return []
+        for after in range(first + 1, len(self.tokens)):
+            if self.word_of[after] == self.word_of[after - 1]:
+                continue
+            pieces = list(range(first, after))
+            here = _plain(self.written(pieces))
+            if here == wanted:
+                return pieces
+            if len(here) > len(wanted) or self.word_of[after] is None:
+                break
+        return []
+
+
+def _plain(word: str) -> str:
+    """A word without what does not tell words apart here: case, the way an accent is encoded, surrounding space."""
+    return unicodedata.normalize("NFC", word).casefold().strip()

@@ -1,0 +1,142 @@
+"""Reading a checkpoint's files with nothing dropped in silence: every refusal names the file, and what in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.pretrained.locate import PICKLE_REFUSAL, PICKLED, WEIGHTS
+
+__all__ = ["Rename", "fill", "read_json", "read_tokenizer", "read_weights"]
+
+Rename = tuple[str, tuple[str, ...]]
+"""Our parameter's name, and the checkpoint's names whose tensors make it, stacked in this order. ``{n}`` stands for
+each layer's number."""
+
+
+_Shape = TypeVar("_Shape", dict[str, Any], list[Any])
+
+
+def read_json(path: Path, shape: type[_Shape]) -> _Shape:
+    """The object (dict) or the array (list) that a JSON file holds.
+
+    Raises:
+        InputError: the file is missing, not JSON, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(value, shape):
+        raise InputError(
+            f"{path} must hold a JSON {'object' if shape is dict else 'array'}; got {type(value).__name__}"
+        )
+    return value
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer, set to give every token of a text: the truncation and padding that its file asks for are off.
+
+    Raises:
+        InputError: the file is missing or not a tokenizer.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} is missing")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise InputError(f"{path} cannot be read as a tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of ``model.safetensors``, by its name there.
+
+    Raises:
+        InputError: the file is missing, truncated, pickled, sharded, or holds numbers that are not finite.
+    """
+    path = folder / WEIGHTS
+    if not path.is_file():
+        if (folder / f"{WEIGHTS}.index.json").is_file():
+            raise InputError(f"{folder} holds its weights in shards, which regard does not read yet")
+        if pickled := [p.name for p in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]:
+            raise InputError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
+        raise InputError(f"{path} is missing")
+    try:
+        with path.open("rb") as opened:
+            start = opened.read(2)
+        if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            raise InputError(f"{path} is a pickled {PICKLED} under another name. {PICKLE_REFUSAL}")
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is truncated or not safetensors ({error}). Fetch it anew") from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+            raise InputError(f"{path} is damaged: {name} holds numbers that are not finite. Fetch it anew")
+    return tensors
+
+
+def fill(
+    model: nn.Module, tensors: Mapping[str, Tensor], renames: Sequence[Rename], *, layers: int, source: Path
+) -> None:
+    """Put a checkpoint's tensors into a model, in float32, each exactly once.
+
+    Args:
+        model: on any device, the meta device included; its parameters are replaced.
+        tensors: by their names in the checkpoint.
+        renames: an ordered table that makes every parameter of the model.
+        layers: how many layers ``{n}`` runs over.
+        source: named in errors.
+
+    Raises:
+        InputError: a tensor is missing, left over, or of another shape than the model's.
+    """
+    left = dict(tensors)
+    state: dict[str, Tensor] = {}
+    missing: list[str] = []
+    for ours, theirs in _every_layer(renames, layers):
+        parts = [left.pop(name, None) for name in theirs]
+        missing += [name for name, part in zip(theirs, parts, strict=True) if part is None]
+        found = [part for part in parts if part is not None]
+        if len(found) == len(parts):
+            state[ours] = _stack(found, theirs, model.get_parameter(ours).shape, source)
+    if missing:
+        raise InputError(f"{source} lacks {_some(missing)}")
+    if left:
+        raise InputError(f"{source} holds weights that this model has no place for: {_some(sorted(left))}")
+    model.load_state_dict(state, assign=True)
+
+
+def _every_layer(renames: Sequence[Rename], layers: int) -> list[Rename]:
+    every: list[Rename] = []
+    for ours, theirs in renames:
+        numbers = range(layers) if "{n}" in ours else range(1)
+        every += [(ours.format(n=n), tuple(name.format(n=n) for name in theirs)) for n in numbers]
+    return every
+
+
+def _stack(parts: list[Tensor], names: tuple[str, ...], shape: torch.Size, source: Path) -> Tensor:
+    expected = (shape[0] // len(parts), *shape[1:])
+    for part, name in zip(parts, names, strict=True):
+        if tuple(part.shape) != expected:
+            raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
+    parts = [part.to(torch.float32) for part in parts]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

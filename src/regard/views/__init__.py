@@ -1,0 +1,1 @@
+"""Drawing what the lens and the steps hand over."""
