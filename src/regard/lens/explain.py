@@ -75,6 +75,7 @@ def explain(
         text=text,
         tokens=words.tokens,
         ids=words.ids,
+        written=[words.written([i]) if words.ordinary(i) else "" for i in range(len(words.tokens))],
         token=word,
         token_index=pieces,
         occurrences=occurrences,

@@ -63,6 +63,8 @@ class Explanation:
     text: str
     tokens: list[str]
     ids: list[int]
+    written: list[str]
+    """What stands in the text where each token stands; empty for what the tokenizer put around the text."""
     token: str
     """The explained word as it stands in the text."""
     token_index: list[int]
@@ -112,6 +114,7 @@ class Explanation:
             "text": self.text,
             "tokens": self.tokens,
             "ids": self.ids,
+            "written": self.written,
             "token": self.token,
             "token_index": self.token_index[0] if single else self.token_index,
             "occurrences": self.occurrences,

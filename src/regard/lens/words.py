@@ -53,7 +53,10 @@ class Words:
         """What stands in the text where these tokens stand; a token around the text is given as itself."""
         if not self.ordinary(pieces[0]):
             return self.tokens[pieces[0]]
-        return self.text[self.spans[pieces[0]][0] : self.spans[pieces[-1]][1]]
+        start, end = self.spans[pieces[0]][0], self.spans[pieces[-1]][1]
+        while end < len(self.text) and unicodedata.category(self.text[end]).startswith("M"):
+            end += 1  # a tokenizer that strips accents leaves the last one's mark outside the token
+        return self.text[start:end]
 
     def ordinary(self, token: int) -> bool:
         """Whether a token comes from the text, and was not put around it by the tokenizer."""

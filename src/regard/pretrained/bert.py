@@ -128,9 +128,10 @@ def config_of(settings: Mapping[str, Any], source: Path) -> Config:
         if theirs not in settings and theirs not in FIELD_DEFAULTS:
             raise InputError(f"{source} lacks the setting {theirs!r}")
         fields[ours] = settings.get(theirs, FIELD_DEFAULTS.get(theirs))
-    if fields["activation"] not in ACTIVATIONS:
-        raise InputError(f"{source}: hidden_act is {fields['activation']!r}; supported are {', '.join(ACTIVATIONS)}")
-    fields["activation"] = ACTIVATIONS[fields["activation"]]
+    activation = fields["activation"]
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise InputError(f"{source}: hidden_act is {activation!r}; supported are {', '.join(ACTIVATIONS)}")
+    fields["activation"] = ACTIVATIONS[activation]
     try:
         return Config(**fields)
     except (TypeError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,33 +16,44 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.pretrained.locate import PICKLE_REFUSAL, PICKLED, WEIGHTS
 
-__all__ = ["Rename", "fill", "read_json", "read_tokenizer", "read_weights"]
+__all__ = ["Rename", "fill", "read_array", "read_object", "read_tokenizer", "read_weights"]
 
 Rename = tuple[str, tuple[str, ...]]
 """Our parameter's name, and the checkpoint's names whose tensors make it, stacked in this order. ``{n}`` stands for
 each layer's number."""
 
 
-_Shape = TypeVar("_Shape", dict[str, Any], list[Any])
-
-
-def read_json(path: Path, shape: type[_Shape]) -> _Shape:
-    """The object (dict) or the array (list) that a JSON file holds.
+def read_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds.
 
     Raises:
         InputError: the file is missing, not JSON, or holds something else.
     """
+    value = _read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path} must hold a JSON object; got {type(value).__name__}")
+    return value
+
+
+def read_array(path: Path) -> list[Any]:
+    """The array that a JSON file holds.
+
+    Raises:
+        InputError: the file is missing, not JSON, or holds something else.
+    """
+    value = _read_json(path)
+    if not isinstance(value, list):
+        raise InputError(f"{path} must hold a JSON array; got {type(value).__name__}")
+    return value
+
+
+def _read_json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(value, shape):
-        raise InputError(
-            f"{path} must hold a JSON {'object' if shape is dict else 'array'}; got {type(value).__name__}"
-        )
-    return value
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -133,8 +144,8 @@ def _stack(parts: list[Tensor], names: tuple[str, ...], shape: torch.Size, sourc
     for part, name in zip(parts, names, strict=True):
         if tuple(part.shape) != expected:
             raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
-    parts = [part.to(torch.float32) for part in parts]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    # Always a copy: what was read is mapped from the file, and would change, or crash the process, when the file does.
+    return torch.cat([part.to(torch.float32) for part in parts])
 
 
 def _some(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from regard._shapes import Float
 from regard.attention import mask
 from regard.errors import InputError
 from regard.pretrained import bert
-from regard.pretrained.checkpoint import read_json, read_tokenizer, read_weights
+from regard.pretrained.checkpoint import read_object, read_tokenizer, read_weights
 from regard.pretrained.locate import CONFIG, DEFAULT, TOKENIZER, WEIGHTS, locate
 from regard.pretrained.pooling import Pooling, read_pooling
 from regard.transformer import Config, Encoder
@@ -104,7 +104,7 @@ def load(name: str = DEFAULT) -> Pretrained:
             not know. The message names it.
     """
     folder = locate(name)
-    config = bert.config_of(read_json(folder / CONFIG, dict), folder / CONFIG)
+    config = bert.config_of(read_object(folder / CONFIG), folder / CONFIG)
     tokenizer = read_tokenizer(folder / TOKENIZER)
     if tokenizer.get_vocab_size() > config.vocab_size:
         raise InputError(

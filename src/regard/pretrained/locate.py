@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def locate(name: str) -> Path:
         InputError: no such folder or model; no network and nothing in the cache; pickled weights only.
     """
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():
         return folder
-    if folder.exists():
+    if name and folder.exists():
         raise InputError(f"{name!r} is a file; hand over the folder that holds {CONFIG}, {TOKENIZER} and {WEIGHTS}")
     if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT!r}")
@@ -81,7 +82,7 @@ def _offline_copy() -> tuple[Path | None, str]:
 
 
 def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -116,10 +117,10 @@ def _from_hub(name: str) -> Path:
     except (HfHubHTTPError, OSError) as error:
         raise InputError(f"{name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
     for file in (MODULES, POOLING):
-        try:
-            hf_hub_download(name, file)
-        except (EntryNotFoundError, HfHubHTTPError):
-            continue  # only sentence-transformers' models have them
+        # Only sentence-transformers' models have them. A file that the cache knows to be absent is not asked for again.
+        if try_to_load_from_cache(name, file) is None:
+            with suppress(EntryNotFoundError, HfHubHTTPError):
+                hf_hub_download(name, file)
     return folder
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.errors import InputError
-from regard.pretrained.checkpoint import read_json
+from regard.pretrained.checkpoint import read_array, read_object
 from regard.pretrained.locate import MODULES
 
 __all__ = ["Pooling", "read_pooling"]
@@ -46,7 +46,7 @@ def read_pooling(folder: Path) -> Pooling:
     if not (folder / MODULES).is_file():
         return Pooling()
     kind, normalize = "mean", False
-    for module in read_json(folder / MODULES, list):
+    for module in read_array(folder / MODULES):
         if not isinstance(module, dict) or not {"type", "path"} <= module.keys():
             raise InputError(f"{folder / MODULES}: every module needs a type and a path; got {module!r}")
         name = str(module["type"]).rsplit(".", 1)[-1]
@@ -60,7 +60,7 @@ def read_pooling(folder: Path) -> Pooling:
 
 
 def _kind(path: Path) -> str:
-    settings = read_json(path, dict)
+    settings = read_object(path)
     named = settings.get("pooling_mode")
     older = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
     on = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]

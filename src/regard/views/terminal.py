@@ -63,7 +63,7 @@ def _tokens(e: Explanation, console: Console) -> None:
     _heading(console, 1, "The tokens, and what goes in")
     table = _table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
     for i, (token, id_) in enumerate(zip(e.tokens, e.ids, strict=True)):
-        table.add_row(str(i), _token(e, i, token), str(id_), "<- explained" if i in e.token_index else "")
+        table.add_row(str(i), _token(e, i, token), str(id_), Text(_remark(e, i)))
     console.print(table)
     if len(e.occurrences) > 1:
         places = ", ".join(str(place[0]) for place in e.occurrences)
@@ -77,6 +77,13 @@ def _tokens(e: Explanation, console: Console) -> None:
     for name, label in names.items():
         table.add_row(label, *(_numbers(row) for row in e.input_parts[name]))
     console.print(table)
+
+
+def _remark(e: Explanation, index: int) -> str:
+    """That a token is explained, and what it stands for where that cannot be seen in it: an accent, an emoji."""
+    written = e.written[index]
+    differs = written.casefold() not in e.tokens[index].casefold()
+    return ("<- explained " if index in e.token_index else "") + (f"for {_quoted(written)}" if differs else "")
 
 
 def _where(e: Explanation, console: Console) -> None:

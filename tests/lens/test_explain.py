@@ -1,0 +1,237 @@
+import json
+import math
+
+import pytest
+import torch
+
+import regard
+from regard import InputError
+from regard.lens.forward import forward
+from weights import LOAN, PIZZA, RIVER, minilm, minilm_folder, random_bert
+
+
+@pytest.fixture(scope="module")
+def river():
+    return regard.explain(RIVER, "bank", minilm(), LOAN)
+
+
+def test_bank_gives_river_its_largest_share_in_layer_0_head_2(river):
+    assert (river.token, river.token_index, river.layer, river.head) == ("bank", [11], 0, 2)
+    assert river.tokens[10] == "river"
+    assert river.weights[0, 10].item() == pytest.approx(0.9988, abs=5e-5)
+    best = river.partners[0]
+    assert (best.token, best.index, best.layer, best.head) == ("river", 10, 0, 2)
+
+
+def test_it_gives_pizza_its_largest_share_in_layer_3_head_1():
+    pizza = regard.explain(PIZZA, "it", minilm(), layer=3, head=1)
+    assert pizza.weights[0, pizza.tokens.index("pizza")].item() == pytest.approx(0.701, abs=5e-4)
+    (partner,) = (p for p in pizza.partners if p.token == "pizza")
+    assert (partner.layer, partner.head) == (3, 1)
+
+
+def test_a_head_that_looks_at_the_token_before_is_said_to(river):
+    assert river.habit == "11 of the text's 12 tokens give most to the token just before them"
+    assert regard.explain(PIZZA, "it", minilm(), layer=3, head=1).habit is None
+
+
+def test_the_default_head_is_the_one_that_transformers_maps_give():
+    import transformers
+
+    theirs = transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation="eager").eval()
+    for text, word in [(RIVER, "fishing"), (PIZZA, "it"), (PIZZA, "oven"), (LOAN, "loan")]:
+        explanation = regard.explain(text, word, minilm())
+        with torch.no_grad():
+            maps = theirs(torch.tensor([explanation.ids]), output_attentions=True).attentions
+        (row,) = explanation.token_index
+        shares = torch.stack(maps)[:, 0, :, row]
+        others = [i for i in range(1, len(explanation.ids) - 1) if i != row]
+        layer, head, _ = (shares[:, :, others] == shares[:, :, others].max()).nonzero()[0].tolist()
+        assert (explanation.layer, explanation.head) == (layer, head)
+        torch.testing.assert_close(explanation.weights[0].float(), shares[layer, head], atol=1e-5, rtol=0)
+        for partner in explanation.partners:
+            assert partner.weight == pytest.approx(shares[:, :, partner.index].max().item(), abs=1e-5)
+
+
+def test_the_numbers_follow_from_one_another_by_hand(river):
+    q, k, v = river.q[0].tolist(), river.k.tolist(), river.v.tolist()
+    scores = [sum(a * b for a, b in zip(q, key, strict=True)) for key in k]
+    scaled = [score / math.sqrt(32) for score in scores]
+    powers = [math.exp(s - max(scaled)) for s in scaled]
+    weights = [power / sum(powers) for power in powers]
+    output = [sum(w * value[d] for w, value in zip(weights, v, strict=True)) for d in range(32)]
+    for expected, given in [
+        (scores, river.scores),
+        (scaled, river.scaled),
+        (weights, river.weights),
+        (output, river.output),
+    ]:
+        assert given[0].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert river.weights.dtype == torch.float64
+    assert river.scale == pytest.approx(1 / math.sqrt(32))
+
+
+def test_the_proof_holds_for_every_layer_and_head():
+    for layer in range(6):
+        for head in range(12):
+            e = regard.explain(PIZZA, "it", minilm(), layer=layer, head=head)
+            assert (e.layer, e.head) == (layer, head)
+            assert e.proof.largest_difference < 2e-6 * max(1.0, e.proof.largest_output)
+            difference = (torch.tensor(e.proof.model_output).double() - e.output).abs().max().item()
+            assert e.proof.largest_difference == pytest.approx(difference, abs=1e-12)
+            assert e.proof.numbers == 32
+
+
+def test_the_proof_fails_when_the_model_computes_something_else(monkeypatch):
+    """The proof is of the model's own output: a kernel that is slightly off must show."""
+    from regard.attention import multihead
+
+    right = multihead.attend
+    monkeypatch.setattr(multihead, "attend", lambda q, k, v, mask=None, **kw: right(q, k, v, mask, **kw) * 1.001)
+    assert regard.explain(RIVER, "bank", minilm()).proof.largest_difference > 1e-4
+
+
+def test_watching_the_pass_changes_nothing_and_leaves_nothing():
+    model, ids = minilm().model, torch.tensor(minilm().encode(RIVER).ids)
+    with torch.no_grad():
+        before = model(ids)
+    seen = forward(model, ids)
+    assert torch.equal(seen.states[-1], before)
+    assert len(seen.states) == 7
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_hooks_are_gone_after_an_error():
+    with pytest.raises(IndexError):
+        forward(minilm().model, torch.tensor([10**6]))
+    assert not any(module._forward_pre_hooks for module in minilm().model.modules())
+
+
+def test_the_input_is_token_plus_position_plus_segment(river):
+    parts = river.input_parts
+    assert river.input_shape == (14, 384)
+    torch.testing.assert_close(parts["token"] + parts["position"] + parts["segment"], parts["sum"])
+    state = next(iter(minilm().model.states(torch.tensor(river.ids))))
+    torch.testing.assert_close(parts["normed"], state[river.token_index])
+
+
+def test_context_is_compared_at_the_input_and_after_each_layer(river):
+    (other,) = river.compare
+    assert other.text == LOAN
+    assert other.token_index == [13]
+    assert len(other.cosine) == 7
+    for step, (here, there) in enumerate(
+        zip(
+            minilm().model.states(torch.tensor(river.ids)),
+            minilm().model.states(torch.tensor(minilm().encode(LOAN).ids)),
+            strict=True,
+        )
+    ):
+        expected = torch.cosine_similarity(here[11], there[13], dim=0).item()
+        assert other.cosine[step] == pytest.approx(expected, abs=1e-6)
+    assert other.cosine[0] > max(other.cosine[1:]), "context must move the word's vectors apart"
+
+
+def test_the_same_sentence_has_cosine_1():
+    same = regard.explain(RIVER, "bank", minilm(), RIVER).compare[0].cosine
+    assert same == pytest.approx([1.0] * 7)
+
+
+def test_several_sentences_are_compared_in_order():
+    assert [c.text for c in regard.explain(RIVER, "bank", minilm(), [LOAN, "A bank."]).compare] == [LOAN, "A bank."]
+
+
+def test_a_word_of_several_pieces_is_explained_with_all_of_them():
+    e = regard.explain("The embeddings of a word", "embeddings", minilm())
+    assert [e.tokens[i] for i in e.token_index] == ["em", "##bed", "##ding", "##s"]
+    assert e.weights.shape == (4, len(e.tokens))
+    assert e.output.shape == (4, 32)
+    assert e.proof.numbers == 4 * 32
+    facts = e.to_dict()
+    assert facts["token_index"] == e.token_index
+    assert [len(row) for row in facts["weights"]] == [len(e.tokens)] * 4
+    assert not {p.index for p in e.partners} & set(e.token_index)
+
+
+def test_the_word_is_the_last_one_shared_when_none_is_named():
+    assert regard.explain(RIVER, model=minilm()).token == "bank"
+    assert regard.explain(PIZZA, model=minilm()).token == "good"
+    assert regard.explain(RIVER, model=minilm(), compare="A man has a loan.").token == "man"
+    assert regard.explain("...", model=minilm()).token == "."
+
+
+def test_only_the_layer_or_only_the_head_is_fixed():
+    assert regard.explain(PIZZA, "it", minilm(), layer=3).layer == 3
+    assert regard.explain(PIZZA, "it", minilm(), head=5).head == 5
+
+
+def test_a_text_of_one_word_has_no_partner_but_an_answer():
+    e = regard.explain("bank", model=minilm())
+    assert e.partners == []
+    assert e.weights.sum().item() == pytest.approx(1.0)
+
+
+def test_a_repeated_word_says_where_it_stands():
+    e = regard.explain("the bank by the river bank", "bank", minilm())
+    assert e.occurrences == [[2], [6]]
+    assert e.token_index == [2]
+    assert regard.explain("the bank by the river bank", 6, minilm()).token_index == [6]
+
+
+def test_the_facts_are_saved_as_json_whole(river, tmp_path):
+    river.save(tmp_path / "facts.json")
+    facts = json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
+    assert facts == json.loads(json.dumps(river.to_dict()))
+    assert facts["token_index"] == 11
+    assert facts["weights"] == river.weights[0].tolist()
+    assert facts["proof"]["largest_difference"] == river.proof.largest_difference
+    wanted = {"model", "tokens", "ids", "token_index", "layer", "head", "scores", "scaled", "weights", "output"}
+    assert wanted | {"proof", "compare"} <= facts.keys()
+    assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
+
+
+def test_a_path_that_cannot_be_written_keeps_the_old_file(river, tmp_path):
+    with pytest.raises(InputError, match=r"cannot write .*no/such/folder"):
+        river.save(tmp_path / "no/such/folder/facts.json")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot write"):
+        river.save(tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"text": ""}, "the text is empty"),
+        ({"text": RIVER, "token": "loan"}, "the word 'loan' is not in the text"),
+        (
+            {"text": RIVER, "token": "bank", "compare": "No such word."},
+            "the word 'bank' is not in the text 'No such word.'",
+        ),
+        ({"text": "river", "compare": "loan"}, "the texts share no word; the first one's are: river"),
+        ({"text": RIVER, "layer": 6}, "there is no layer 6: this model has layers 0 to 5"),
+        ({"text": RIVER, "layer": -1}, "there is no layer -1"),
+        ({"text": RIVER, "head": 12}, "there is no head 12: this model has heads 0 to 11"),
+        ({"text": "word " * 600}, "the text has 602 tokens, and .* has positions for 512"),
+        ({"text": RIVER, "compare": ["word " * 600]}, "the text has 602 tokens"),
+        ({"text": "half \udce9"}, "is not valid text"),
+    ],
+)
+def test_what_cannot_be_explained_is_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        regard.explain(**arguments, model=minilm())
+
+
+def test_the_longest_text_is_explained():
+    text = "bank " + "river " * 509
+    e = regard.explain(text, "bank", minilm())
+    assert len(e.tokens) == 512
+    assert e.proof.largest_difference < 1e-5
+
+
+def test_another_model_of_the_family_is_explained(tmp_path):
+    random_bert(tmp_path)
+    e = regard.explain("the man in the river", "river", str(tmp_path))
+    assert e.model == str(tmp_path)
+    assert e.proof.largest_difference < 1e-6
+    assert str(e).startswith("'river' gives ")

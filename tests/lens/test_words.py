@@ -1,0 +1,79 @@
+import pytest
+
+from regard import InputError
+from regard.lens.words import Words
+from weights import LOAN, RIVER, minilm
+
+
+def words(text):
+    return Words.of(text, minilm())
+
+
+def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
+    river = words(RIVER)
+    assert river.all()[:-1] == ["Write", "a", "poem", "about", "man", "fishing", "on", "river", "bank"]
+    assert [token for i, token in enumerate(river.tokens) if river.ordinary(i)].index("bank") == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "places"),
+    [
+        (RIVER, "bank", [[11]]),
+        (RIVER, "BANK", [[11]]),
+        (RIVER, " bank ", [[11]]),
+        (RIVER, "a", [[2], [5], [9]]),
+        (RIVER, ".", [[12]]),
+        (RIVER, "[CLS]", [[0]]),
+        (LOAN, 13, [[13]]),
+        (RIVER, "11", [[11]]),
+        ("In 11 days the bank opens", "11", [[2]]),
+        ("tokenization", "tokenization", [[1, 2]]),
+        ("tokenization", "##ization", [[2]]),
+        ("I don't know", "don't", [[2, 3, 4]]),
+        ("a well-known bank", "well-known", [[2, 3, 4]]),
+        ("New York is big", "new york", [[1, 2]]),
+        ("Ein Café am Fluss", "café", [[2]]),
+        ("Ein Cafe\u0301 am Fluss", "caf\u00e9", [[2]]),
+        ("das caf\u00e9", "CAFE\u0301", [[2]]),
+        ("good 🙂 morning", "🙂", [[2]]),
+        ("שלום עולם", "עולם", [[5, 6, 7, 8]]),
+        ("بنك النهر", "بنك", [[1, 2, 3]]),
+        ("nul\u200bl width", "width", [[2]]),
+    ],
+)
+def test_a_word_is_all_its_pieces_wherever_it_stands(text, word, places):
+    assert words(text).find(word) == places
+
+
+@pytest.mark.parametrize("word", ["ban", "ization", "river bank fishing", "", " ", "riverbank", "xyz"])
+def test_a_word_that_is_not_there_lists_those_that_are(word):
+    with pytest.raises(InputError, match=r"is not in the text .* Its words are: Write, a, poem, .*river, bank, "):
+        words(RIVER).find(word)
+
+
+@pytest.mark.parametrize("position", [14, -1, "14", "99999999999999999999"])
+def test_a_position_that_is_not_there_is_named(position):
+    with pytest.raises(InputError, match=r"there is no token .*: the text has tokens 0 to 13"):
+        words(RIVER).find(position)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\t"])
+def test_an_empty_text_is_refused(text):
+    with pytest.raises(InputError, match="the text is empty"):
+        words(text)
+
+
+@pytest.mark.parametrize("text", ["\x00\x01", "\u200b", "\ufffd"])
+def test_a_text_of_which_nothing_is_left_is_refused(text):
+    with pytest.raises(InputError, match="nothing is left of"):
+        words(text)
+
+
+def test_an_accent_that_the_tokenizer_strips_stays_in_the_word():
+    assert words("Ein Cafe\u0301").written([2]) == "Cafe\u0301"
+
+
+def test_what_is_written_is_the_texts_own():
+    cafe = words("Ein Café!")
+    assert cafe.written([2]) == "Café"
+    assert cafe.written([0]) == "[CLS]"

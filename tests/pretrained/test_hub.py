@@ -1,0 +1,167 @@
+"""Loading by a Hub name, against a server on this machine that speaks the Hub's file API."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from safetensors.torch import load_file
+
+from weights import random_bert
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """HEAD and GET of /OWNER/NAME/resolve/REVISION/FILE, with the headers that huggingface_hub asks for."""
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def answer(self, *, body):
+        name, resolve, rest = self.path.lstrip("/").partition("/resolve/")
+        if not resolve:  # huggingface_hub also asks for things of its own
+            return self.refuse(404, "EntryNotFound")
+        self.server.requests.append(f"{self.command} {self.path}")
+        folder = self.server.models.get(name)
+        if folder is None:
+            return self.refuse(404, "RepoNotFound" if name != "owner/gated" else "GatedRepo")
+        file = folder / rest.partition("/")[2]
+        if not file.is_file():
+            return self.refuse(404, "EntryNotFound")
+        content = file.read_bytes()
+        self.send_response(200)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+        return None
+
+    def refuse(self, status, code):
+        self.send_response(403 if code == "GatedRepo" else status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Error-Message", code)
+        if code == "EntryNotFound":
+            self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """The server, with one good model, one that has pickled weights only, and one without a tokenizer."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.requests, server.models = [], {}
+    for name in ("good", "pickled", "no-tokenizer"):
+        folder = tmp_path / "served" / name
+        random_bert(folder)
+        server.models[f"owner/{name}"] = folder
+    (tmp_path / "served/pickled/model.safetensors").rename(tmp_path / "served/pickled/pytorch_model.bin")
+    (tmp_path / "served/no-tokenizer/tokenizer.json").unlink()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def explain(tmp_path, name, endpoint, **environment):
+    """`regard explain` in a process of its own, since huggingface_hub reads its settings when it is imported."""
+    return subprocess.run(
+        [sys.executable, "-m", "regard", "explain", "the river bank", "--model", name, "--json", "-"],
+        capture_output=True,
+        text=True,
+        env={
+            **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_ENDPOINT": endpoint,
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **environment,
+        },
+    )
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
+    first = explain(tmp_path, "owner/good", address(hub))
+    assert first.returncode == 0, first.stderr
+    facts = json.loads(first.stdout)
+    assert facts["tokens"] == ["[CLS]", "the", "river", "bank", "[SEP]"]
+    assert facts["proof"]["largest_difference"] < 1e-5
+    fetched = {request.rpartition("/")[2] for request in hub.requests if request.startswith("GET")}
+    assert fetched == {"config.json", "tokenizer.json", "model.safetensors"}
+
+    hub.requests.clear()
+    again = explain(tmp_path, "owner/good", address(hub))
+    assert json.loads(again.stdout) == facts
+    assert not [request for request in hub.requests if request.startswith("GET")]
+
+    hub.requests.clear()
+    offline = explain(tmp_path, "owner/good", address(hub), HF_HUB_OFFLINE="1")
+    assert json.loads(offline.stdout) == facts
+    assert hub.requests == []
+
+    start = time.monotonic()
+    gone = explain(tmp_path, "owner/good", "http://127.0.0.1:9")
+    assert json.loads(gone.stdout) == facts
+    assert time.monotonic() - start < 20, "a cached model must not wait for a network that is not there"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("owner/nothing", "the Hub has no such model"),
+        ("owner/gated", "is gated: accept its terms"),
+        (
+            "owner/pickled",
+            "has no model.safetensors on the Hub, only pytorch_model.bin. Pickled weights can run any code",
+        ),
+        ("owner/no-tokenizer", "has no tokenizer.json on the Hub"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_named(hub, tmp_path, name, message):
+    ended = explain(tmp_path, name, address(hub))
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["no network", "offline by setting"])
+def test_without_network_a_name_that_is_not_cached_is_named(tmp_path, environment):
+    ended = explain(tmp_path, "owner/good", "http://127.0.0.1:9", **environment)
+    assert ended.returncode == 2
+    assert "'owner/good' is not a folder here, its config.json is not in the Hub's cache" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_download_that_broke_off_is_not_taken_for_whole(hub, tmp_path):
+    weights = hub.models["owner/good"] / "model.safetensors"
+    assert load_file(weights)
+    weights.write_bytes(weights.read_bytes()[:-4])
+    ended = explain(tmp_path, "owner/good", address(hub))
+    assert ended.returncode == 2
+    assert "model.safetensors is truncated or not safetensors" in ended.stderr
+
+
+def test_the_default_model_needs_no_hub(tmp_path):
+    ended = explain(tmp_path, "sentence-transformers/all-MiniLM-L6-v2", "http://127.0.0.1:9")
+    assert ended.returncode == 0, ended.stderr
+    assert not (tmp_path / "hf").exists()

