@@ -8,7 +8,7 @@ package to run and never imports them itself.
 import sys
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING or "jaxtyping" in sys.modules:
+if TYPE_CHECKING or sys.modules.get("jaxtyping"):
     from jaxtyping import Bool, Float, Int
 else:
 

@@ -1,0 +1,167 @@
+"""The command line in a process of its own, as a newcomer runs it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import regard
+from weights import LOAN, PIZZA, RIVER
+
+
+def run(*arguments, input=None, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "regard", *map(str, arguments)],
+        capture_output=True,
+        input=input,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+    )
+
+
+def text(stream):
+    return stream.decode("utf-8")
+
+
+def refused(*arguments, **environment):
+    ended = run(*arguments, **environment)
+    assert ended.returncode == 2, text(ended.stderr)
+    assert ended.stdout == b""
+    assert b"Traceback" not in ended.stderr
+    return text(ended.stderr)
+
+
+def test_the_demo():
+    ended = run("explain", RIVER, "--token", "bank", "--compare", LOAN)
+    assert ended.returncode == 0, text(ended.stderr)
+    shown = text(ended.stdout)
+    assert "\x1b" not in shown
+    assert "Where 'bank' looks: layer 0, head 2" in shown
+    assert "0.9988" in shown
+    assert "after layer 5" in shown
+    assert "Largest difference over all 32" in shown
+    assert ended.stderr == b""
+
+
+def test_json_to_a_file_carries_the_facts(tmp_path):
+    path = tmp_path / "facts.json"
+    arguments = ["explain", PIZZA, "--token", "it", "--layer", 3, "--head", 1]
+    ended = run(*arguments, "--json", path)
+    assert ended.returncode == 0, text(ended.stderr)
+    assert "1. The tokens" in text(ended.stdout)
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    assert (facts["layer"], facts["head"], facts["token_index"]) == (3, 1, 9)
+    assert facts["weights"][facts["tokens"].index("pizza")] == pytest.approx(0.701, abs=5e-4)
+    assert facts["compare"] == []
+
+    piped = run(*arguments, "--json", "-")
+    assert json.loads(piped.stdout) == facts
+
+
+def test_help_teaches():
+    shown = text(run("--help").stdout)
+    assert "explain" in shown
+    shown = text(run("explain", "--help", COLUMNS="100").stdout)
+    for option in ("--token", "--layer", "--head", "--compare", "--model", "--json"):
+        assert option in shown
+    assert "Example: regard explain" in shown
+
+
+def test_without_a_command_it_shows_the_help():
+    assert "Usage" in text(run().stdout) + text(run().stderr)
+
+
+def test_the_version():
+    assert text(run("--version").stdout) == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([""], "regard: the text is empty; write a sentence\n"),
+        ([RIVER, "--token", "loan"], "regard: the word 'loan' is not in the text"),
+        ([RIVER, "--layer", 6], "regard: there is no layer 6: this model has layers 0 to 5\n"),
+        ([RIVER, "--head", -1], "regard: there is no head -1: this model has heads 0 to 11\n"),
+        (["word " * 600], "regard: the text has 602 tokens"),
+        ([RIVER, "--model", "no/such-model"], "'no/such-model' is not a folder here"),
+        ([RIVER, "--json", "/no/such/folder/x.json"], "cannot write '/no/such/folder/x.json': No such file"),
+        (["\udce9 half a character"], "is not valid text"),
+        (["\x01\x02"], "nothing is left of '\\x01\\x02' as tokens"),
+    ],
+)
+def test_bad_input_is_named_with_exit_code_2(arguments, message):
+    assert message in refused("explain", *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["explain"], ["explain", RIVER, "--layer", "two"], ["explane"], ["explain", "a", "b"]]
+)
+def test_bad_usage_ends_with_code_2(arguments):
+    assert "Usage" in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["a bank 🙂", "🙂🙂", "שלום עולם", "العربية", "bank \x1b[31m \u202e x", "数学 e\u0301", "<b>[bold]</b> &amp;", "."],
+)
+def test_any_text_gets_a_right_answer(sentence):
+    ended = run("explain", sentence, "--json", "-")
+    assert ended.returncode == 0, text(ended.stderr)
+    facts = json.loads(ended.stdout)
+    assert sum(facts["weights"] if isinstance(facts["weights"][0], float) else facts["weights"][0]) == pytest.approx(1)
+    assert facts["proof"]["largest_difference"] < 1e-5
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])
+def test_a_pipe_without_unicode_is_no_error(environment):
+    ended = run("explain", "café 🙂 bank", "--token", "bank", **environment)
+    assert ended.returncode == 0, text(ended.stderr)
+    assert b"bank" in ended.stdout
+
+
+def test_a_pipe_that_closes_is_no_traceback():
+    shell = f'"{sys.executable}" -m regard explain "{RIVER}" | head -n 1'
+    ended = subprocess.run(["bash", "-c", shell], capture_output=True)
+    assert b"regard explain" in ended.stdout
+    assert b"Traceback" not in ended.stderr
+    assert b"Exception ignored" not in ended.stderr
+
+
+def test_on_a_terminal_it_is_styled_and_the_spinner_leaves_nothing():
+    """A real pseudo-terminal, so that isatty is true for both streams."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "explain", "the river bank"],
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"reading the model" in shown
+    assert b"\x1b[1;36m1. The tokens" in shown
+
+
+def test_ctrl_c_ends_without_a_traceback_and_without_a_file(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "explain", RIVER, "--json", str(tmp_path / "facts.json")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == []

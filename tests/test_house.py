@@ -1,0 +1,109 @@
+"""The house: imports point down, nothing optional is read, and the door opens fast."""
+
+import ast
+import importlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import regard
+
+SOURCE = Path(regard.__file__).parent
+
+# Higher floors may import lower ones. lens/ and check/ stand on one floor and do not import each other.
+FLOORS = {
+    "errors": 0,
+    "_shapes": 0,
+    "attention": 1,
+    "transformer": 2,
+    "pretrained": 3,
+    "lens": 4,
+    "views": 5,
+    "cli": 6,
+    "__main__": 7,
+}
+ATTENTION = ["mask", "arguments", "steps", "attend", "positions", "multihead", "course"]
+OPTIONAL = ["jaxtyping", "beartype", "transformers", "sentence_transformers", "hypothesis", "pytest", "matplotlib"]
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_down(path):
+    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if room == "__init__":
+        return  # the door names every room, and opens them one by one
+    inside = [name.split(".") for name in imports(path) if name.startswith("regard.")]
+    assert all(FLOORS[name[1]] <= FLOORS[room] for name in inside if name[1] in FLOORS)
+    if room == "attention" and path.stem != "__init__":
+        order = ATTENTION[: ATTENTION.index(path.stem)]
+        assert all(name[2] in order for name in inside if name[1] == "attention")
+
+
+def test_every_public_name_is_there_and_no_other():
+    for name in regard.__all__:
+        assert getattr(regard, name) is not None
+    assert set(regard.__all__) <= set(dir(regard))
+    with pytest.raises(AttributeError, match="module 'regard' has no attribute 'attention_please'; it has Explanation"):
+        _ = regard.attention_please
+
+
+def test_every_room_says_what_it_offers():
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(("regard", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        if name == "regard.__main__":
+            continue
+        module = importlib.import_module(name)
+        assert module.__doc__, f"{name} has no docstring"
+        for offered in getattr(module, "__all__", []):
+            assert hasattr(module, offered)
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_no_optional_package_is_read():
+    """Not even where they are installed: here importing one fails, and everything still works."""
+    output = python(
+        f"""
+import sys
+sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: as if it were not installed
+import regard
+for name in regard.__all__:
+    getattr(regard, name)
+import regard.cli, regard.views.terminal
+e = regard.explain("the river bank", "bank")
+import typing
+assert typing.get_type_hints(regard.attend)["q"].__name__ == "Tensor"
+print(e)
+"""
+    )
+    assert output.startswith("'bank' gives 'river'")
+
+
+def test_importing_regard_loads_torch_only_when_it_is_used():
+    assert python("import sys, regard; print('torch' in sys.modules, 'typer' in sys.modules)") == "False False\n"
+
+
+def test_importing_takes_no_longer_than_torch_and_15_percent():
+    """Not the lazy door alone: the whole mechanism, imported."""
+    codes = {"torch": "import torch", "regard": "import regard; regard.attend, regard.MultiHeadAttention"}
+    best = dict.fromkeys(codes, float("inf"))
+    for _ in range(4):
+        for name, code in codes.items():
+            start = time.perf_counter()
+            python(code)
+            best[name] = min(best[name], time.perf_counter() - start)
+    ratio = best["regard"] / best["torch"]
+    print(f"import regard takes {ratio:.3f} of import torch")
+    assert ratio < 1.15

