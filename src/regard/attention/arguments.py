@@ -10,12 +10,21 @@ from regard.attention.mask import TWO_WAYS, Mask
 __all__ = ["allowed", "check"]
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *, bias: Tensor | None, sinks: Tensor | None) -> None:
+def check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None,
+    *,
+    bias: Tensor | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> None:
     """Refuse what does not fit.
 
     Raises:
         TypeError: dtypes that differ or are not floating point; a bare tensor as mask.
-        ValueError: shapes or devices that do not fit; the message names them all.
+        ValueError: shapes or devices that do not fit, a soft-cap not above 0; the message names them.
     """
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not (q.is_floating_point() and q.dtype == k.dtype == v.dtype):
@@ -36,10 +45,16 @@ def check(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *, bias: Tensor | 
         raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {TWO_WAYS}")
     if mask is not None and not isinstance(mask, Mask):
         raise TypeError(f"mask must be made by regard.mask, or None; got {type(mask).__name__}")
+    for name, t in (("bias", bias), ("sinks", sinks)):
+        if t is not None and t.dtype != q.dtype:
+            hint = f" A mask is not a bias. {TWO_WAYS}" if name == "bias" else ""
+            raise TypeError(f"{name} joins scores of {q.dtype}; got {t.dtype}.{hint}")
+        if t is not None and t.device != q.device:
+            raise ValueError(f"q and {name} must be on one device; got {q.device} and {t.device}")
     if bias is not None:
-        if bias.dtype != q.dtype:
-            raise TypeError(f"bias is added to scores of {q.dtype}; got {bias.dtype}. A mask is not a bias. {TWO_WAYS}")
         _broadcasts("bias", bias, q, k)
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap={softcap} must be above 0")
     if sinks is not None and sinks.shape != q.shape[-3:-2]:
         raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
 

@@ -46,7 +46,7 @@ def attend(
         TypeError: a bare tensor as mask; dtypes that differ.
         ValueError: shapes that do not fit; a dropout outside 0 to 1.
     """
-    check(q, k, v, mask, bias=bias, sinks=sinks)
+    check(q, k, v, mask, bias=bias, softcap=softcap, sinks=sinks)
     for name, value in (("softcap", softcap), ("sinks", sinks)):
         if value is not None:
             raise NotImplementedError(
@@ -57,7 +57,8 @@ def attend(
 
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     queries, keys, d_value = q.shape[-2], k.shape[-2], v.shape[-1]
-    is_causal = isinstance(mask, Causal) and mask.first(queries, keys) == 0 and bias is None
+    # With the flag, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale, which must therefore be above 0.
+    is_causal = isinstance(mask, Causal) and mask.first(queries, keys) == 0 and bias is None and scale > 0
     attn_mask = None if mask is None or is_causal else allowed(mask, q, k)
     if bias is not None:
         attn_mask = bias if attn_mask is None else torch.where(attn_mask, bias, -torch.inf)

@@ -18,7 +18,8 @@ What the documents get wrong is right here, for every class below (numbers as in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -191,8 +192,19 @@ class MultiHeadedAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*batch queries heads_x_d_model"]:
         """The joined outputs; ``mask`` True = blocked, the same for every head."""
-        outputs = [head(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in self.heads]
-        return torch.cat(outputs, dim=self.col_dim)
+        return _joined(self.steps(encodings_for_q, encodings_for_k, encodings_for_v, mask))
+
+    @_ENCODINGS
+    def steps(
+        self,
+        encodings_for_q: Float[Tensor, "*batch queries d_model"],
+        encodings_for_k: Float[Tensor, "*batch keys d_model"],
+        encodings_for_v: Float[Tensor, "*batch keys d_model"],
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Steps:
+        """Every intermediate of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
+        heads = cast("Iterable[Attention]", self.heads)
+        return _side_by_side([head.steps(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in heads])
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -220,17 +232,22 @@ class MultiHeadSelfAttention(nn.Module):
         self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch tokens embed_dim"]:
         """The projected outputs of all heads; ``mask`` True = blocked."""
-        joined = torch.cat([head(x, mask) for head in self.heads], dim=-1)
-        projected: Tensor = self.output_linear(joined)
+        projected: Tensor = self.output_linear(_joined(self.steps(x, mask)))
         return projected
+
+    def steps(self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None) -> Steps:
+        """Every intermediate of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
+        by_head = _side_by_side([head.steps(x, mask) for head in cast("Iterable[AttentionHead]", self.heads)])
+        return replace(by_head, projected=self.output_linear(_joined(by_head)))
 
 
 class MultiHeadAttention(MultiHeadedAttention):
     """Several heads joined, without an output projection (document 000).
 
     Two documents gave their class this name. ``(d_model, row_dim, col_dim, num_heads)`` is 000's, and
-    ``(embed_dim, num_heads)`` is 003's, `MultiHeadSelfAttention`. No call fits both: 000's row_dim stands directly
-    before its col_dim, which rules out every ``MultiHeadAttention(32, 4)``.
+    ``(embed_dim, num_heads)`` is 003's, `MultiHeadSelfAttention`. ``MultiHeadAttention(32, 4)`` can only be 003's: 000's
+    row_dim stands directly before its col_dim. ``MultiHeadAttention(2, num_heads=8)`` fits both and is 000's; name
+    embed_dim for 003's.
 
     Corrected: it accepts a mask, True = blocked (E-13). Document 000 promises one and has no argument for it.
     """
@@ -279,3 +296,15 @@ def _one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Steps:
     kept = steps(q.unsqueeze(-3), k.unsqueeze(-3), v.unsqueeze(-3), who)
     by_name = {name: value.squeeze(-3) for name, value in vars(kept).items() if value is not None}
     return Steps(**by_name, q=q, k=k, v=v)
+
+
+def _side_by_side(heads: list[Steps]) -> Steps:
+    """The steps of several heads as one, with the axis of heads where `regard.steps` has it."""
+    names = [name for name, value in vars(heads[0]).items() if value is not None]
+    stacked = {name: torch.stack([getattr(head, name) for head in heads], dim=-3) for name in names}
+    return Steps(**stacked, heads=torch.cat([head.output for head in heads], dim=-1))
+
+
+def _joined(by_head: Steps) -> Tensor:
+    assert by_head.heads is not None
+    return by_head.heads

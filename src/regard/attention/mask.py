@@ -86,7 +86,10 @@ def padding(lengths: Sequence[int] | Tensor) -> Mask:
     Args:
         lengths: one whole number per batch row, as a list or an integer tensor ``(batch,)``.
     """
-    counts = lengths if isinstance(lengths, Tensor) else torch.tensor(list(lengths), dtype=torch.long)
+    if isinstance(lengths, Tensor):
+        counts = lengths
+    else:
+        counts = torch.tensor(lengths, dtype=None if len(lengths) else torch.long)
     if counts.is_floating_point() or counts.is_complex() or counts.dtype == torch.bool:
         raise TypeError(
             f"padding(lengths) counts the real keys of each batch row; got a {counts.dtype} tensor of shape "

@@ -78,9 +78,10 @@ class MultiHeadAttention(nn.Module):
         self.d_value = self.d_key if d_value is None else d_value
         self.d_context = d_context
         self.dropout = dropout
-        for name in ("num_kv_heads", "d_key", "d_value"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("num_kv_heads", "d_key", "d_value", "d_context"):
+            size = getattr(self, name)
+            if size is not None and size < 1:
+                raise ValueError(f"{name}={size} must be at least 1")
         if num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads={num_heads} cannot share num_kv_heads={self.num_kv_heads} evenly")
         if not 0.0 <= dropout <= 1.0:
@@ -170,10 +171,14 @@ class MultiHeadAttention(nn.Module):
 
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v by head, each (..., heads, tokens, width)."""
-        if x.shape[-1] != self.d_model:
+        if x.ndim < 2 or x.shape[-1] != self.d_model:
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
         if context is None and self.d_context is not None:
             raise ValueError(f"this attention reads a context of width d_context={self.d_context}; none was given")
+        if context is not None and not isinstance(context, Tensor):
+            raise TypeError(
+                f"context must be a tensor; got {type(context).__name__}. A mask goes by its name: mask=..."
+            )
         if context is not None:
             width = self.d_model if self.d_context is None else self.d_context
             if context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:

@@ -14,7 +14,9 @@ from regard._shapes import Float
 __all__ = ["Learned", "Sinusoidal", "sinusoidal"]
 
 
-def sinusoidal(tokens: int, d_model: int, *, base: float = 10_000.0) -> Float[Tensor, "tokens d_model"]:
+def sinusoidal(
+    tokens: int, d_model: int, *, base: float = 10_000.0, dtype: torch.dtype | None = None
+) -> Float[Tensor, "tokens d_model"]:
     """The paper's sinusoidal positions, one row per position from 0.
 
     PE(k, 2i) = sin(k / base^(2i / d_model)), PE(k, 2i + 1) = cos(k / base^(2i / d_model)):
@@ -26,9 +28,10 @@ def sinusoidal(tokens: int, d_model: int, *, base: float = 10_000.0) -> Float[Te
         tokens: number of positions.
         d_model: width of the vectors.
         base: the longest wavelength is 2 pi times this many positions.
+        dtype: of the result; PyTorch's default dtype by default.
 
     Returns:
-        ``(tokens, d_model)`` in the default dtype, computed in float64; every entry between -1 and 1.
+        ``(tokens, d_model)``, computed in float64 and rounded once; every entry between -1 and 1.
 
     Raises:
         ValueError: a negative number of tokens, a width below 1, a base not above 0.
@@ -38,7 +41,7 @@ def sinusoidal(tokens: int, d_model: int, *, base: float = 10_000.0) -> Float[Te
     dimension = torch.arange(d_model, dtype=torch.float64)
     pair = dimension - dimension % 2
     angle = torch.arange(tokens, dtype=torch.float64)[:, None] / base ** (pair / d_model)
-    return torch.where(dimension % 2 == 0, angle.sin(), angle.cos()).to(torch.get_default_dtype())
+    return torch.where(dimension % 2 == 0, angle.sin(), angle.cos()).to(dtype or torch.get_default_dtype())
 
 
 class Sinusoidal(nn.Module):
@@ -53,7 +56,7 @@ class Sinusoidal(nn.Module):
         """X + PE, row k of the positions added to token k."""
         if x.shape[-1] != self.d_model:
             raise ValueError(f"positions of width {self.d_model} cannot be added to vectors of shape {tuple(x.shape)}")
-        return x + sinusoidal(x.shape[-2], self.d_model, base=self.base).to(x)
+        return x + sinusoidal(x.shape[-2], self.d_model, base=self.base, dtype=x.dtype).to(x.device)
 
 
 class Learned(nn.Module):

@@ -81,7 +81,7 @@ def steps(
         mask: who may attend, from `regard.mask`; None lets everyone.
         scale: what the scores are multiplied by; 1 / sqrt(d_key) by default.
         bias: added to the scaled scores; broadcastable to ``(..., heads, queries, keys)``.
-        softcap: if given, scaled scores become softcap * tanh(scaled / softcap).
+        softcap: above 0; if given, scaled scores become softcap * tanh(scaled / softcap).
         sinks: one score per head, ``(heads,)``.
 
     Returns:
@@ -91,7 +91,7 @@ def steps(
         TypeError: a bare tensor as mask; dtypes that differ.
         ValueError: shapes that do not fit.
     """
-    check(q, k, v, mask, bias=bias, sinks=sinks)
+    check(q, k, v, mask, bias=bias, softcap=softcap, sinks=sinks)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     k, v = _for_each_query_head(k, q), _for_each_query_head(v, q)
 
@@ -115,7 +115,7 @@ def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
     empty = (masked == -torch.inf).all(dim=-1, keepdim=True)
     masked = masked.masked_fill(empty, 0.0)
     if sinks is not None:
-        sink = sinks[:, None, None].expand(*masked.shape[:-1], 1)
+        sink = sinks[..., None, None].expand(*masked.shape[:-1], 1)
         weights = torch.cat([masked, sink], dim=-1).softmax(dim=-1)[..., :-1]
     else:
         weights = masked.softmax(dim=-1)

@@ -1,0 +1,1 @@
+"""Benchmarks: regard against its rivals, as ratios of medians measured side by side in one run."""

@@ -1,0 +1,335 @@
+"""Every number, shape, truth value and relation that the five source documents print.
+
+The expected values are in tests/golden.json. Each is computed by the classes of `regard.course`, and wherever it
+applies by the definition (`regard.steps`) and by the module (`regard.MultiHeadAttention`) as well.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from golden import BLOCKED, FACTS, X, assert_as_printed, assert_prints
+from regard import course, mask
+from regard.attention import Steps
+
+PRINTED = FACTS["printed"]
+SOURCE = Path(__file__).parents[3] / "shared" / "seeds" / "values.json"
+
+# Four ways to the first head drawn after seed 42: its three weights, and Steps with q, k and v.
+
+
+def by_course(cls):
+    def route(masked):
+        torch.manual_seed(42)
+        head = cls(d_model=2, row_dim=0, col_dim=1)
+        encodings = (X, X, X) if cls is course.Attention else (X,)
+        kept = head.steps(*encodings, BLOCKED) if masked else head.steps(*encodings)
+        return (head.W_q.weight, head.W_k.weight, head.W_v.weight), kept
+
+    return route
+
+
+def by_definition(masked):
+    torch.manual_seed(42)
+    projections = [nn.Linear(2, 2, bias=False) for _ in "qkv"]
+    q, k, v = (project(X) for project in projections)
+    kept = regard.steps(q, k, v, mask.causal() if masked else None)
+    return [project.weight for project in projections], replace(kept, q=q, k=k, v=v)
+
+
+def by_module(masked):
+    torch.manual_seed(42)
+    module = regard.MultiHeadAttention(d_model=2, num_heads=8, d_key=2, out_proj=False)
+    kept = module.steps(X, mask=mask.causal() if masked else None)
+    w_q, w_k, w_v = (rows[:2] for rows in module.qkv.weight.split(16))
+    first = {name: value[0] for name, value in vars(kept).items() if name not in ("heads", "projected")}
+    return (w_q, w_k, w_v), Steps(**first)
+
+
+ROUTES = {
+    "SelfAttention": by_course(course.SelfAttention),
+    "MaskedSelfAttention": by_course(course.MaskedSelfAttention),
+    "Attention": by_course(course.Attention),
+    "steps": by_definition,
+    "module": by_module,
+}
+TAKE_A_MASK = [name for name in ROUTES if name != "SelfAttention"]
+
+WEIGHTS = [name for name, fact in PRINTED.items() if fact["of"] in ("W_q.T", "W_k.T", "W_v.T")]
+FIELDS = [
+    name
+    for name, fact in PRINTED.items()
+    if fact["seed"] == 42 and fact["of"] in ("q", "k", "v", "scores", "scaled", "weights", "output")
+]
+MASKED = ["000.masked_self_attention", "004.masked"]
+JOINED = {"000.multi_head_8": 8, "004.multi_head_2": 2}
+PROSE = ["000.prose.weights_T_rounded"]
+OF_003 = ["003.softmax_weights", "003.softmax_row_sums"]
+
+
+def test_no_printed_tensor_is_without_a_test():
+    assert sorted([*WEIGHTS, *FIELDS, *MASKED, *JOINED, *PROSE, *OF_003]) == sorted(PRINTED)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_printed_weights(name, route):
+    weights, _ = ROUTES[route](masked=False)
+    assert_as_printed(weights[["W_q.T", "W_k.T", "W_v.T"].index(PRINTED[name]["of"])].T, name)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("name", FIELDS)
+def test_printed_intermediates(name, route):
+    _, kept = ROUTES[route](masked=False)
+    assert_as_printed(getattr(kept, PRINTED[name]["of"]), name)
+
+
+@pytest.mark.parametrize("route", TAKE_A_MASK)
+@pytest.mark.parametrize("name", MASKED)
+def test_printed_masked_outputs(name, route):
+    _, kept = ROUTES[route](masked=True)
+    assert_as_printed(kept.output, name)
+
+
+def test_prose_weights_are_the_printed_ones_rounded():
+    weights, _ = by_definition(masked=False)
+    assert_as_printed(torch.stack([weight.T for weight in weights]), *PROSE)
+
+
+# Several heads joined on the features.
+
+
+def joined_by_000(heads):
+    return course.MultiHeadAttention(d_model=2, row_dim=0, col_dim=1, num_heads=heads)(X, X, X)
+
+
+def joined_by_004(heads):
+    return course.MultiHeadedAttention(d_model=2, row_dim=0, col_dim=1, num_heads=heads)(X, X, X)
+
+
+def joined_by_module(heads):
+    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)(X)
+
+
+def joined_by_steps(heads):
+    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False).steps(X).heads
+
+
+JOIN = [joined_by_000, joined_by_004, joined_by_module, joined_by_steps]
+
+
+@pytest.mark.parametrize("join", JOIN)
+@pytest.mark.parametrize("name", JOINED)
+def test_printed_heads_joined(name, join):
+    torch.manual_seed(42)
+    assert_as_printed(join(JOINED[name]), name)
+
+
+# Document 003: x and three projections drawn in a row after seed 89.
+
+
+def head_of_003(scale=None):
+    torch.manual_seed(89)
+    x = torch.randn(1, 3, 5)
+    q, k, v = (nn.Linear(5, 16, bias=False)(x) for _ in "qkv")
+    return regard.steps(q[:, None], k[:, None], v[:, None], scale=scale).weights[:, 0]
+
+
+def course_head_of_003():
+    torch.manual_seed(89)
+    x = torch.randn(1, 3, 5)
+    return course.AttentionHead(embed_dim=5, head_size=16).steps(x).weights
+
+
+def module_of_003():
+    torch.manual_seed(89)
+    x = torch.randn(1, 3, 5)
+    return regard.MultiHeadAttention(d_model=5, num_heads=1, d_key=16, out_proj=False).steps(x).weights[:, 0]
+
+
+@pytest.mark.parametrize("weights", [head_of_003, course_head_of_003, module_of_003])
+def test_printed_weights_of_003(weights):
+    assert_as_printed(weights(), "003.softmax_weights")
+    assert_as_printed(weights().sum(dim=-1), "003.softmax_row_sums")
+
+
+def test_printed_shapes_of_003():
+    x = torch.randn(1, 3, 32)
+    assert list(course.AttentionHead(embed_dim=32, head_size=8)(x).shape) == FACTS["shapes"]["003.attention_head_shape"]
+    assert (
+        list(course.MultiHeadAttention(embed_dim=32, num_heads=4)(x).shape) == FACTS["shapes"]["003.multi_head_shape"]
+    )
+
+
+# Masks and truth values.
+
+
+@pytest.mark.parametrize("name", FACTS["causal_masks"])
+def test_printed_masks_are_causal(name):
+    fact = FACTS["causal_masks"][name]
+    printed = torch.tensor([[float(entry) for entry in row] for row in fact["is"]])
+    may = {"1 = may attend": printed == 1, "true = blocked": printed == 0, "added to the scores": printed == 0}
+    assert torch.equal(mask.causal().dense(3, 3), may[fact["says"]])
+
+
+def test_additive_mask_of_the_prose_as_a_bias():
+    printed = FACTS["causal_masks"]["000.prose.additive_mask"]["is"]
+    additive = torch.tensor([[float(entry) for entry in row] for row in printed])
+    torch.manual_seed(42)
+    q, k, v = (nn.Linear(2, 2, bias=False)(X) for _ in "qkv")
+    assert_as_printed(regard.steps(q, k, v, bias=additive).output, "000.masked_self_attention")
+    assert_as_printed(regard.attend(q, k, v, bias=additive), "000.masked_self_attention")
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("000.projections_equal", course.SelfAttention),
+        ("000.masked_projections_equal", course.MaskedSelfAttention),
+    ],
+)
+def test_projection_is_a_product_with_the_transposed_weight(name, cls):
+    """The documents compare with ==, which nothing guarantees (E-07): here within one rounding of float32."""
+    torch.manual_seed(42)
+    head = cls(d_model=2, row_dim=0, col_dim=1)
+    fact = FACTS["projections_equal"][name]
+    for projection in fact["for"]:
+        project = getattr(head, projection)
+        product = torch.matmul(X, project.weight.transpose(0, 1))
+        equal = torch.isclose(project(X), product, rtol=torch.finfo(torch.float32).eps, atol=0)
+        assert list(equal.shape) == fact["shape"]
+        assert equal.all() == fact["all"]
+
+
+# Relations between the documents.
+
+
+@pytest.mark.parametrize("join", JOIN)
+def test_two_heads_are_the_first_two_of_eight__rel_1(join):
+    torch.manual_seed(42)
+    two = join(2)
+    torch.manual_seed(42)
+    torch.testing.assert_close(two, join(8)[:, :4])
+
+
+@pytest.mark.parametrize("join", JOIN)
+@pytest.mark.parametrize("heads", [2, 8])
+def test_first_head_is_self_attention__rel_2(heads, join):
+    _, alone = by_course(course.SelfAttention)(masked=False)
+    torch.manual_seed(42)
+    torch.testing.assert_close(join(heads)[:, :2], alone.output)
+
+
+@pytest.mark.parametrize("route", TAKE_A_MASK)
+def test_first_token_sees_only_its_own_value__rel_3(route):
+    _, kept = ROUTES[route](masked=True)
+    torch.testing.assert_close(kept.output[0], kept.v[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("route", TAKE_A_MASK)
+def test_last_token_sees_everything__rel_4(route):
+    _, masked = ROUTES[route](masked=True)
+    _, unmasked = ROUTES[route](masked=False)
+    torch.testing.assert_close(masked.output[-1], unmasked.output[-1], rtol=0, atol=0)
+
+
+def test_prose_rounds_the_weights_to_two_decimals__rel_5():
+    weights, _ = by_course(course.SelfAttention)(masked=False)
+    rounded = [[[float(f"{entry:.2f}") for entry in row] for row in weight.T.tolist()] for weight in weights]
+    assert rounded == PRINTED["000.prose.weights_T_rounded"]["is"]
+
+
+def test_printed_rows_sum_to_one_but_for_rounding__rel_6():
+    _, kept = by_definition(masked=False)
+    sums = [sum(float(f"{weight:.4f}") for weight in row) for row in kept.weights.tolist()]
+    assert [f"{total:.4f}" for total in sums] == ["1.0000", "0.9999", "1.0001"]
+
+
+# Corrected values of the errata. Corrected behaviour is tested where it lives: test_course.py for the most part.
+
+
+def test_sinusoidal_exponent__E_16():
+    fact = FACTS["errata"]["E-16"]
+    positions = regard.positions.sinusoidal(fact["position"] + 1, fact["d_model"])
+    assert_prints(positions[fact["position"]], fact["sinusoidal"], fact["digits"])
+
+
+def test_zero_rows_take_mass_without_a_padding_mask__E_19():
+    padded = torch.cat([X, torch.zeros(5, 2)])[None, None]
+    a, b, c = regard.steps(padded, padded, padded).weights[0, 0, :3, 3:].sum(dim=-1).tolist()
+    assert [f"{a:.1%}", f"{b:.1%}", f"{c:.5%}"] == FACTS["errata"]["E-19"]["mass on 5 zero rows"]
+    masked = regard.steps(padded, padded, padded, mask.padding([3])).weights
+    assert (masked[..., 3:] == 0).all()
+
+
+def test_scale_comes_before_the_bias__E_23():
+    fact = FACTS["errata"]["E-23"]
+    k = torch.zeros(3, fact["d_key"])
+    k[:, 0] = torch.tensor([4.0, 2.4, 0.0])
+    q = torch.zeros(1, fact["d_key"])
+    q[0, 0] = 1.0
+    bias = torch.tensor([fact["bias"]], dtype=torch.float32)
+    kept = regard.steps(q, k, torch.eye(3), bias=bias)
+    assert_prints(kept.weights[0], fact["weights"], fact["digits"])
+    # One-hot values: the output is the weights, also where no weights are kept.
+    assert_prints(regard.attend(q, k, torch.eye(3), bias=bias)[0], fact["weights"], fact["digits"])
+    wrong = ((kept.scores + bias) / fact["d_key"] ** 0.5).softmax(dim=-1)
+    assert_prints(wrong[0], fact["biased before scaling"], fact["digits"])
+
+
+def test_number_of_parameters_of_a_head__E_25():
+    head = course.AttentionHead(embed_dim=5, head_size=16)
+    assert head.query.weight.numel() == FACTS["errata"]["E-25"]["one projection"]
+    assert sum(p.numel() for p in head.parameters()) == FACTS["errata"]["E-25"]["one head"]
+
+
+def test_saturation_without_the_scale__E_27():
+    fact = FACTS["errata"]["E-27"]
+    assert_prints(head_of_003(scale=1.0)[0, :1], fact["unscaled"])
+    assert_prints(head_of_003(scale=12 * 16**-0.5)[0, :2], fact["scaled x 12"])
+
+
+@pytest.mark.parametrize("cls", [course.MultiHeadedAttention, course.MultiHeadAttention])
+def test_masked_heads_joined__E_36(cls):
+    torch.manual_seed(42)
+    heads = cls(d_model=2, row_dim=0, col_dim=1, num_heads=2)
+    assert_prints(heads(X, X, X, mask=BLOCKED), FACTS["errata"]["E-36"]["two heads, masked"])
+
+
+def test_masked_heads_joined_by_the_module__E_36():
+    torch.manual_seed(42)
+    module = regard.MultiHeadAttention(d_model=2, num_heads=2, d_key=2, out_proj=False)
+    assert_prints(module(X, mask=mask.causal()), FACTS["errata"]["E-36"]["two heads, masked"])
+
+
+# golden.json against the list it was made from.
+
+
+@pytest.mark.skipif(not SOURCE.exists(), reason=f"the list of printed values is not beside this checkout: {SOURCE}")
+def test_golden_numbers_are_the_printed_ones():
+    source = json.loads(SOURCE.read_text())
+    examples = {example["id"]: example for example in source["examples"]}
+    assert source["common_input_X"] == FACTS["X"]
+    assert {relation["id"] for relation in source["relations"]} == set(FACTS["relations"])
+
+    for name, fact in PRINTED.items():
+        example = examples.pop(name)
+        expected = example["expected"]
+        assert fact["is"] == (list(expected.values()) if isinstance(expected, dict) else expected), name
+        assert 0.5 * 10.0 ** -fact["digits"] == pytest.approx(example["atol"]), name
+        assert fact["seed"] == example["torch_seed"] or name == "003.softmax_row_sums", name
+    for name, shape in FACTS["shapes"].items():
+        assert shape == examples.pop(name)["expected_shape"], name
+    for name, fact in FACTS["causal_masks"].items():
+        assert fact["is"] == examples.pop(name)["expected"], name
+    for name, fact in FACTS["projections_equal"].items():
+        rows, columns = fact["shape"]
+        table = [[fact["all"]] * columns] * rows
+        assert examples.pop(name)["expected"] == dict.fromkeys(fact["for"], table), name
+    assert examples == {}, "printed values without an entry in golden.json"
