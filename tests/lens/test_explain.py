@@ -1,5 +1,6 @@
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,11 +109,11 @@ def test_the_hooks_are_gone_after_an_error():
 
 
 def test_the_input_is_token_plus_position_plus_segment(river):
-    parts = river.input_parts
-    assert river.input_shape == (14, 384)
-    torch.testing.assert_close(parts["token"] + parts["position"] + parts["segment"], parts["sum"])
+    given = river.input
+    assert given.shape == [14, 384]
+    torch.testing.assert_close(given.token + given.position + given.segment, given.sum)
     state = next(iter(minilm().model.states(torch.tensor(river.ids))))
-    torch.testing.assert_close(parts["normed"], state[river.token_index])
+    torch.testing.assert_close(given.normed, state[river.token_index])
 
 
 def test_context_is_compared_at_the_input_and_after_each_layer(river):
@@ -188,6 +189,39 @@ def test_the_facts_are_saved_as_json_whole(river, tmp_path):
     wanted = {"model", "tokens", "ids", "token_index", "layer", "head", "scores", "scaled", "weights", "output"}
     assert wanted | {"proof", "compare"} <= facts.keys()
     assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
+
+
+@pytest.mark.parametrize("word", ["bank", "embeddings"])
+def test_what_was_saved_can_be_reopened(tmp_path, word):
+    before = regard.explain("embeddings of a bank", word, minilm(), "a bank of embeddings")
+    before.save(tmp_path / "facts.json")
+    after = regard.Explanation.load(tmp_path / "facts.json")
+    assert after.to_dict() == before.to_dict()
+    assert str(after) == str(before)
+    assert torch.equal(after.weights, before.weights)
+    assert torch.equal(after.input.normed, before.input.normed)
+    assert after.partners == before.partners
+    assert (after.proof, after.compare) == (before.proof, before.compare)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"token_index": 1}', '{"token_index": 1, "q": "x"}'])
+def test_what_is_no_saved_explanation_is_refused(tmp_path, content):
+    (tmp_path / "facts.json").write_text(content)
+    with pytest.raises(InputError, match=r"facts\.json (does not hold|must hold|cannot be read)"):
+        regard.Explanation.load(tmp_path / "facts.json")
+    with pytest.raises(InputError, match="is missing"):
+        regard.Explanation.load(tmp_path / "nothing.json")
+
+
+def test_a_link_is_followed_and_a_device_is_not_replaced(river, tmp_path):
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    river.save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["token"] == "bank"
+    with pytest.raises(InputError, match="cannot write '/dev/full': No space left on device"):
+        river.save("/dev/full")
+    assert Path("/dev/full").is_char_device()
 
 
 def test_a_path_that_cannot_be_written_keeps_the_old_file(river, tmp_path):

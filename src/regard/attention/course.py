@@ -245,9 +245,9 @@ class MultiHeadAttention(MultiHeadedAttention):
     """Several heads joined, without an output projection (document 000).
 
     Two documents gave their class this name. ``(d_model, row_dim, col_dim, num_heads)`` is 000's, and
-    ``(embed_dim, num_heads)`` is 003's, `MultiHeadSelfAttention`. ``MultiHeadAttention(32, 4)`` can only be 003's: 000's
-    row_dim stands directly before its col_dim. ``MultiHeadAttention(2, num_heads=8)`` fits both and is 000's; name
-    embed_dim for 003's.
+    ``(embed_dim, num_heads)`` is 003's, `MultiHeadSelfAttention`. ``MultiHeadAttention(32, 4)`` can only be 003's,
+    as 000's row_dim stands directly before its col_dim. ``MultiHeadAttention(2, num_heads=8)`` fits both and is 000's;
+    name embed_dim for 003's.
 
     Corrected: it accepts a mask, True = blocked (E-13). Document 000 promises one and has no argument for it.
     """

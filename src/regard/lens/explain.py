@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.lens.explanation import Comparison, Explanation, Partner, Proof
+from regard.lens.explanation import Comparison, Explanation, Input, Partner, Proof
 from regard.lens.forward import Pass, forward
 from regard.lens.words import Words
 from regard.pretrained import DEFAULT, Pretrained, load
@@ -81,8 +81,7 @@ def explain(
         occurrences=occurrences,
         layer=layer,
         head=head,
-        input_shape=(len(words.tokens), pretrained.config.d_model),
-        input_parts=_input_parts(pretrained, words, pieces),
+        input=_input(pretrained, words, pieces),
         scale=seen.layers[layer].attention.d_key ** -0.5,
         q=q[pieces],
         k=k,
@@ -154,11 +153,12 @@ def _direction(row: int, column: int, words: Words) -> str | None:
     return {-1: "the token just before them", 0: "themselves", 1: "the token just after them"}.get(column - row)
 
 
-def _input_parts(pretrained: Pretrained, words: Words, pieces: list[int]) -> dict[str, Tensor]:
+def _input(pretrained: Pretrained, words: Words, pieces: list[int]) -> Input:
     embeddings = pretrained.model.embeddings
     token, position, segment = (part[pieces] for part in embeddings.parts(torch.tensor(words.ids)))
     total = token + position + segment
-    return {"token": token, "position": position, "segment": segment, "sum": total, "normed": embeddings.norm(total)}
+    shape = [len(words.tokens), pretrained.config.d_model]
+    return Input(shape, token, position, segment, total, embeddings.norm(total))
 
 
 def _proof(output: Tensor, seen: Pass, layer: int, head: int, pieces: list[int]) -> Proof:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard._shapes import Float
 from regard.errors import InputError
+from regard.pretrained.checkpoint import read_object
 
-__all__ = ["Comparison", "Explanation", "Partner", "Proof"]
+__all__ = ["Comparison", "Explanation", "Input", "Partner", "Proof"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,20 @@ class Comparison:
     """Cosine between the word's vectors in the two sentences, at the input and after each layer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Input:
+    """What goes into the first layer: for each token of the word, three vectors, their sum, and the sum normed."""
+
+    shape: list[int]
+    """[tokens, d_model] of the whole text."""
+    token: Float[Tensor, "pieces d_model"]
+    position: Float[Tensor, "pieces d_model"]
+    segment: Float[Tensor, "pieces d_model"]
+    sum: Float[Tensor, "pieces d_model"]
+    normed: Float[Tensor, "pieces d_model"]
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """What attention does with one word of a text, in one head of one layer.
 
@@ -73,10 +88,7 @@ class Explanation:
     """Every place where the word stands; the first is explained."""
     layer: int
     head: int
-    input_shape: tuple[int, int]
-    """(tokens, d_model): what goes into the first layer."""
-    input_parts: dict[str, Float[Tensor, "pieces d_model"]]
-    """The vectors that are added for the word: token, position, segment; their sum; and the sum after the norm."""
+    input: Input
     scale: float
     """What the scores are multiplied by: 1 / sqrt(d_key)."""
     q: Float[Tensor, "pieces d_key"]
@@ -102,34 +114,15 @@ class Explanation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as plain lists and numbers.
+        """The facts as plain lists and numbers, under the names that they have here.
 
         For a word of one token, ``token_index`` is a number and ``q``, ``scores``, ``scaled``, ``weights`` and
         ``output`` are flat lists; for a word of several they are lists with one entry per token.
         """
-        rows = {name: getattr(self, name).tolist() for name in ("q", "scores", "scaled", "weights", "output")}
-        single = len(self.token_index) == 1
-        return {
-            "model": self.model,
-            "text": self.text,
-            "tokens": self.tokens,
-            "ids": self.ids,
-            "written": self.written,
-            "token": self.token,
-            "token_index": self.token_index[0] if single else self.token_index,
-            "occurrences": self.occurrences,
-            "layer": self.layer,
-            "head": self.head,
-            "input": {"shape": self.input_shape, **{name: part.tolist() for name, part in self.input_parts.items()}},
-            "scale": self.scale,
-            "k": self.k.tolist(),
-            "v": self.v.tolist(),
-            **{name: row[0] if single else row for name, row in rows.items()},
-            "partners": [asdict(partner) for partner in self.partners],
-            "habit": self.habit,
-            "proof": asdict(self.proof),
-            "compare": [asdict(comparison) for comparison in self.compare],
-        }
+        facts: dict[str, Any] = _plain(self)
+        if len(self.token_index) == 1:
+            facts |= {name: facts[name][0] for name in _BY_PIECE}
+        return facts
 
     def save(self, path: str | Path) -> None:
         """Write the facts as JSON; the file appears whole or not at all.
@@ -137,11 +130,58 @@ class Explanation:
         Raises:
             InputError: the path cannot be written.
         """
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        target = Path(path).resolve()
+        # A device or a pipe has nothing to lose, and must not be replaced by a file.
+        partial = target.with_name(f".{target.name}.{os.getpid()}.part") if _is_plain(target) else target
         try:
-            partial.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            partial.replace(path)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise InputError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+            try:
+                partial.write_text(text, encoding="utf-8")
+                if partial != target:
+                    partial.replace(target)
+            finally:
+                if partial != target:
+                    partial.unlink(missing_ok=True)
+        except (OSError, UnicodeEncodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot write {str(path)!r}: {reason}") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Explanation:
+        """What `save` wrote.
+
+        Raises:
+            InputError: the file is missing or holds something else.
+        """
+        facts = read_object(Path(path))
+        try:
+            if isinstance(facts["token_index"], int):
+                facts |= {name: [facts[name]] for name in _BY_PIECE}
+            for name in ("q", "k", "v", "scores", "scaled", "weights", "output"):
+                facts[name] = torch.tensor(facts[name], dtype=torch.float64)
+            shape = facts["input"].pop("shape")
+            facts["input"] = Input(shape, **{name: torch.tensor(part) for name, part in facts["input"].items()})
+            facts["partners"] = [Partner(**partner) for partner in facts["partners"]]
+            facts["proof"] = Proof(**facts["proof"])
+            facts["compare"] = [Comparison(**comparison) for comparison in facts["compare"]]
+            return cls(**facts)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} does not hold an explanation that regard saved: {error!r}") from error
+
+
+_BY_PIECE = ("token_index", "q", "scores", "scaled", "weights", "output")
+
+
+def _plain(value: Any) -> Any:
+    """Tensors and dataclasses as lists, numbers and dicts."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() or not path.exists()

@@ -59,7 +59,7 @@ def _title(e: Explanation, console: Console) -> None:
 
 
 def _tokens(e: Explanation, console: Console) -> None:
-    tokens, d_model = e.input_shape
+    tokens, d_model = e.input.shape
     _heading(console, 1, "The tokens, and what goes in")
     table = _table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
     for i, (token, id_) in enumerate(zip(e.tokens, e.ids, strict=True)):
@@ -75,7 +75,7 @@ def _tokens(e: Explanation, console: Console) -> None:
     names = {"token": "  token", "position": "+ position", "segment": "+ segment", "sum": "= sum", "normed": "  normed"}
     table = _table(("", "left"), *((e.tokens[i], "left") for i in e.token_index))
     for name, label in names.items():
-        table.add_row(label, *(_numbers(row) for row in e.input_parts[name]))
+        table.add_row(label, *(_numbers(row) for row in getattr(e.input, name)))
     console.print(table)
 
 
