@@ -1,4 +1,4 @@
-"""The command line in a process of its own, as a newcomer runs it."""
+"""The command line: in a process of its own where that matters, else by its own `main`."""
 
 import json
 import os
@@ -11,28 +11,37 @@ import time
 import pytest
 
 import regard
+from regard.cli import main
 from weights import LOAN, PIZZA, RIVER
 
 
-def run(*arguments, input=None, **environment):
+def run(*arguments, **environment):
+    """A process of its own, as a newcomer starts it."""
     return subprocess.run(
         [sys.executable, "-m", "regard", *map(str, arguments)],
         capture_output=True,
-        input=input,
         env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
     )
 
 
+@pytest.fixture
+def command(monkeypatch, capsys, as_a_user_runs_it):
+    """The same without the seconds that a new process needs: exit code, standard output, standard error."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["regard", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out, shown.err
+
+    return call
+
+
 def text(stream):
     return stream.decode("utf-8")
-
-
-def refused(*arguments, **environment):
-    ended = run(*arguments, **environment)
-    assert ended.returncode == 2, text(ended.stderr)
-    assert ended.stdout == b""
-    assert b"Traceback" not in ended.stderr
-    return text(ended.stderr)
 
 
 def test_the_demo():
@@ -47,36 +56,36 @@ def test_the_demo():
     assert ended.stderr == b""
 
 
-def test_json_to_a_file_carries_the_facts(tmp_path):
+def test_json_to_a_file_carries_the_facts(tmp_path, command):
     path = tmp_path / "facts.json"
     arguments = ["explain", PIZZA, "--token", "it", "--layer", 3, "--head", 1]
-    ended = run(*arguments, "--json", path)
-    assert ended.returncode == 0, text(ended.stderr)
-    assert "1. The tokens" in text(ended.stdout)
+    code, out, err = command(*arguments, "--json", path)
+    assert (code, err) == (0, "")
+    assert "1. The tokens" in out
     facts = json.loads(path.read_text(encoding="utf-8"))
     assert (facts["layer"], facts["head"], facts["token_index"]) == (3, 1, 9)
     assert facts["weights"][facts["tokens"].index("pizza")] == pytest.approx(0.701, abs=5e-4)
     assert facts["compare"] == []
 
-    piped = run(*arguments, "--json", "-")
-    assert json.loads(piped.stdout) == facts
+    _, out, _ = command(*arguments, "--json", "-")
+    assert json.loads(out) == facts
 
 
-def test_help_teaches():
-    shown = text(run("--help").stdout)
-    assert "explain" in shown
-    shown = text(run("explain", "--help", COLUMNS="100").stdout)
+def test_help_teaches(command):
+    assert "explain" in command("--help")[1]
+    code, out, _ = command("explain", "--help")
+    assert code == 0
     for option in ("--token", "--layer", "--head", "--compare", "--model", "--json"):
-        assert option in shown
-    assert "Example: regard explain" in shown
+        assert option in out
+    assert "Example: regard explain" in out
 
 
-def test_without_a_command_it_shows_the_help():
-    assert "Usage" in text(run().stdout) + text(run().stderr)
+def test_without_a_command_it_shows_the_help(command):
+    assert "Usage" in "".join(command()[1:])
 
 
-def test_the_version():
-    assert text(run("--version").stdout) == f"regard {regard.__version__}\n"
+def test_the_version(command):
+    assert command("--version") == (0, f"regard {regard.__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -93,25 +102,36 @@ def test_the_version():
         (["\x01\x02"], "nothing is left of '\\x01\\x02' as tokens"),
     ],
 )
-def test_bad_input_is_named_with_exit_code_2(arguments, message):
-    assert message in refused("explain", *arguments)
+def test_bad_input_is_named_with_exit_code_2(command, arguments, message):
+    code, out, err = command("explain", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_bad_input_to_a_process_is_no_traceback():
+    ended = run("explain", RIVER, "--token", "loan")
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert text(ended.stderr).startswith("regard: the word 'loan' is not in the text")
 
 
 @pytest.mark.parametrize(
     "arguments", [["explain"], ["explain", RIVER, "--layer", "two"], ["explane"], ["explain", "a", "b"]]
 )
-def test_bad_usage_ends_with_code_2(arguments):
-    assert "Usage" in refused(*arguments)
+def test_bad_usage_ends_with_code_2(command, arguments):
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage" in err
 
 
 @pytest.mark.parametrize(
     "sentence",
     ["a bank 🙂", "🙂🙂", "שלום עולם", "العربية", "bank \x1b[31m \u202e x", "数学 e\u0301", "<b>[bold]</b> &amp;", "."],
 )
-def test_any_text_gets_a_right_answer(sentence):
-    ended = run("explain", sentence, "--json", "-")
-    assert ended.returncode == 0, text(ended.stderr)
-    facts = json.loads(ended.stdout)
+def test_any_text_gets_a_right_answer(command, sentence):
+    code, out, _ = command("explain", sentence, "--json", "-")
+    assert code == 0
+    facts = json.loads(out)
     assert sum(facts["weights"] if isinstance(facts["weights"][0], float) else facts["weights"][0]) == pytest.approx(1)
     assert facts["proof"]["largest_difference"] < 1e-5
 

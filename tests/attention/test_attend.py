@@ -68,8 +68,7 @@ def cases(draw: st.DrawFn) -> Case:
         layouts=draw(st.lists(st.sampled_from(["contiguous", "tokens first", "every other"]), min_size=3, max_size=3)),
         masks=draw(st.lists(a_mask, max_size=3)),
         bias=draw(st.none() | broadcastable(0)),
-        # 0 and below: test_scale_of_any_sign.
-        scale=draw(st.none() | st.floats(0.05, 2)),
+        scale=draw(st.none() | st.floats(-1, 2)),
         dtype=draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])),
         seed=draw(st.integers(0, 2**32)),
     )
@@ -163,15 +162,13 @@ def test_more_tokens_than_the_kernel_takes_at_once(who):
     check(q, k, v, who)
 
 
-@pytest.mark.parametrize("who", [None, mask.padding([3, 0]), mask.causal() & mask.padding([3, 3])], ids=repr)
+@pytest.mark.parametrize(
+    "who", [None, mask.causal(), mask.padding([3, 0]), mask.causal() & mask.padding([3, 3])], ids=repr
+)
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
 def test_scale_of_any_sign(scale, who):
+    """With is_causal=True, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale: NaN at 0 and below."""
     check(*(torch.randn(2, 2, 3, 4) for _ in "qkv"), who, scale=scale)
-
-
-@pytest.mark.parametrize("scale", [0.0, -0.5])
-def test_causal_with_a_scale_not_above_zero(scale):
-    check(*(torch.randn(2, 2, 3, 4) for _ in "qkv"), mask.causal(), scale=scale)
 
 
 def test_gradients_in_float64():
