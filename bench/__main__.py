@@ -64,7 +64,10 @@ def embedding() -> Iterator[Row]:
 
     prose = " ".join(" ".join(topic.split()) for topic in pydoc_data.topics.topics.values())
     texts = [s for s in re.split(r"(?<=[.!?]) (?=[A-Z])", prose) if 5 <= len(s.split()) <= 60][:200]
-    pretrained, rival = regard.load(), SentenceTransformer(str(locate(DEFAULT)), device="cpu")
+    pretrained, rival = (
+        regard.load(),
+        SentenceTransformer(str(locate(DEFAULT).need("config.json").parent), device="cpu"),
+    )
     ours, theirs = ratio(lambda: pretrained.embed(texts), lambda: rival.encode(texts, batch_size=32), rounds=5)
     yield "embed 200 sentences", "sentence-transformers, batch 32", theirs / ours, ""
 

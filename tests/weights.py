@@ -29,7 +29,7 @@ def minilm() -> Pretrained:
 
 def minilm_folder() -> Path:
     """Where its files lie."""
-    return locate(DEFAULT)
+    return locate(DEFAULT).need("config.json").parent
 
 
 @cache

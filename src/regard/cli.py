@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -25,8 +26,10 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line. Input that cannot be used ends with its message and exit code 2."""
+    # A stream that was closed swallows what it gets; one that cannot show a character gets its code, not a traceback.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # A terminal or pipe that cannot show a character gets its code, not a traceback.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app()
@@ -115,7 +118,7 @@ def explain(
     with Console(stderr=True).status("reading the model"):
         explanation = regard.explain(text, token, model, compare, layer=layer, head=head)
     if json_path == Path("-"):
-        print(json.dumps(explanation.to_dict(), ensure_ascii=False))
+        print(json.dumps(explanation.to_dict()))
         return
     if json_path is not None:
         explanation.save(json_path)

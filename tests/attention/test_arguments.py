@@ -72,10 +72,8 @@ def test_only_a_mask_is_a_mask(compute, who):
 @pytest.mark.parametrize(
     ("who", "shape"),
     [
-        (mask.padding([5, 5, 5]), r"padding\(\[5, 5, 5\]\) of shape \(3, 1, 3, 5\)"),
         (mask.allowed(torch.ones(2, 3, 3, 5).bool()), r"allowed.* of shape \(2, 3, 3, 5\)"),
-        (mask.allowed(torch.ones(1, 2, 4, 3, 5).bool()), r"allowed.* of shape \(1, 2, 4, 3, 5\)"),
-        (mask.causal() & mask.padding([1, 2, 3]), r"causal\(\) & padding.* of shape \(3, 1, 3, 5\)"),
+        (mask.allowed(torch.ones(2, 2, 4, 3, 5).bool()), r"allowed.* of shape \(2, 2, 4, 3, 5\)"),
     ],
 )
 def test_a_mask_that_does_not_fit_the_scores(compute, who, shape):
@@ -119,3 +117,30 @@ def test_sinks_are_one_score_per_head(compute, shape):
 def test_sinks_of_another_dtype(compute):
     with pytest.raises(TypeError, match="sinks"):
         compute(Q.half(), K.half(), V.half(), sinks=torch.zeros(4))
+
+
+def test_a_mask_for_a_batch_of_one_fits_input_without_a_batch(compute):
+    def output(*qkv):
+        result = compute(*qkv, mask.padding([3]))
+        return getattr(result, "output", result)
+
+    q, k, v = torch.randn(3, 4, 5, 8)
+    torch.testing.assert_close(output(q, k, v), output(q[None], k[None], v[None])[0])
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
+def test_what_is_no_tensor(compute, name):
+    given = {"q": Q, "k": K, "v": V, name: [[1.0]]}
+    with pytest.raises(TypeError, match=f"{name} must be a tensor; got list"):
+        compute(**given)
+
+
+@pytest.mark.parametrize("lengths", [[5], [5, 5, 5]])
+@pytest.mark.parametrize(
+    "who", [mask.padding, lambda n: mask.causal() & mask.padding(n), lambda n: mask.padding(n) & mask.causal()]
+)
+def test_padding_has_one_length_for_each_row(compute, who, lengths):
+    with pytest.raises(
+        ValueError, match=rf"padding.* speaks of {len(lengths)} batch rows, but q of shape \(2, 4, 3, 8\)"
+    ):
+        compute(Q, K, V, who(lengths))

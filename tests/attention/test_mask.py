@@ -218,3 +218,24 @@ def test_and_with_something_else():
 def test_and_of_masks_for_different_batches():
     with pytest.raises(ValueError, match=r"padding\(\[1, 2\]\) & padding\(\[1, 2, 3\]\)"):
         (mask.padding([1, 2]) & mask.padding([1, 2, 3])).dense(3, 3)
+
+
+# What comes later says so.
+
+
+@pytest.mark.parametrize("name", ["window", "documents", "prefix", "where"])
+def test_a_mask_that_is_not_there_yet_is_named(name):
+    with pytest.raises(AttributeError, match=f"regard.mask has no '{name}', so far; it has causal, padding"):
+        getattr(mask, name)
+
+
+def test_or_and_not_name_the_way_out():
+    with pytest.raises(NotImplementedError, match=r"causal\(\) \| padding\(\[3\]\): masks combine with & only"):
+        mask.causal() | mask.padding([3])
+    with pytest.raises(NotImplementedError, match=r"~causal\(\): masks combine with & only.*mask\.allowed"):
+        ~mask.causal()
+
+
+def test_padding_takes_no_memory_that_grows_with_the_queries():
+    assert mask.padding([3, 5]).broadcastable(10**6, 5).shape == (2, 1, 1, 5)
+    assert mask.allowed(torch.ones(1, 5).bool()).broadcastable(10**6, 5).shape == (1, 5)

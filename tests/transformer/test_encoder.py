@@ -91,7 +91,7 @@ def test_what_it_cannot_read_is_named(ids, segments, error, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1"),
+        ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1 and below"),
         ({"d_model": 12.0}, r"d_model=12\.0 must be a whole number"),
         ({"d_model": 13}, "d_model=13 does not divide into num_heads=4"),
         ({"norm_eps": None}, "norm_eps=None must be a number from 0 to 1"),

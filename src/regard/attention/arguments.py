@@ -26,6 +26,9 @@ def check(
         TypeError: dtypes that differ or are not floating point; a bare tensor as mask.
         ValueError: shapes or devices that do not fit, a soft-cap not above 0; the message names them.
     """
+    for name, t in (("q", q), ("k", k), ("v", v), ("bias", bias), ("sinks", sinks)):
+        if not isinstance(t, Tensor) and (t is not None or name in "qkv"):
+            raise TypeError(f"{name} must be a tensor; got {type(t).__name__}")
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not (q.is_floating_point() and q.dtype == k.dtype == v.dtype):
         raise TypeError(f"q, k and v must share one floating-point dtype; got {q.dtype}, {k.dtype}, {v.dtype}")
@@ -59,11 +62,16 @@ def check(
         raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
 
 
-def allowed(mask: Mask, q: Tensor, k: Tensor) -> Bool[Tensor, "*batch_heads queries keys"]:
-    """The mask for these queries and keys as a tensor, True = may attend, checked to broadcast to the scores."""
-    dense = mask.dense(q.shape[-2], k.shape[-2], device=q.device)
-    _broadcasts(repr(mask), dense, q, k)
-    return dense
+def allowed(mask: Mask, q: Tensor, k: Tensor) -> Bool[Tensor, "..."]:
+    """The mask for these queries and keys as a tensor that broadcasts to the scores, True = may attend."""
+    batch = q.shape[-4] if q.ndim > 3 else 1
+    if mask.rows not in (None, batch):
+        raise ValueError(f"{mask!r} speaks of {mask.rows} batch rows, but q of shape {tuple(q.shape)} has {batch}")
+    small = mask.broadcastable(q.shape[-2], k.shape[-2], device=q.device)
+    while small.ndim > q.ndim and small.shape[0] == 1:
+        small = small[0]  # padding([n]) speaks of a batch of one, which q may leave out
+    _broadcasts(repr(mask), small, q, k)
+    return small
 
 
 def _broadcasts(name: str, t: Tensor, q: Tensor, k: Tensor) -> None:

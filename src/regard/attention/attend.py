@@ -25,10 +25,13 @@ def attend(
     sinks: Float[Tensor, "..."] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*batch_heads queries d_value"]:
-    """The output of `regard.steps`, fast and in memory linear in the number of tokens.
+    """The output of `regard.steps`, from the fused kernel.
 
-    No mask, and `mask.causal` over as many queries as keys, use the kernel's own flags. Every other mask, and a
-    bias, is handed to the kernel as a tensor broadcast to queries x keys.
+    Memory is linear in the number of tokens without a mask, with `mask.padding`, and with `mask.causal` whose first
+    query is the first key. Other masks, and every bias, go to the kernel as a tensor of their own size, up to
+    queries x keys. On the CPU, PyTorch leaves its fused kernel for dropout and for a bias that needs a gradient.
+
+    What is blocked must still be finite: the kernel adds -inf to a blocked score, and multiplies its value by 0.
 
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
@@ -63,9 +66,9 @@ def attend(
     if bias is not None:
         attn_mask = bias if attn_mask is None else torch.where(attn_mask, bias, -torch.inf)
 
-    # The fused kernel wants (batch, heads, tokens, width) and one width for q, k and v: anything else falls back
-    # to the unfused path in silence (7 to 11 times slower, with the T x T matrix in memory). Zeros appended to q
-    # and k leave every score as it is; zeros appended to v come out as zeros and are cut off.
+    # The fused kernel wants (batch, heads, tokens, width), the numbers of a width side by side, and one width for q, k
+    # and v: anything else falls back to the unfused path in silence (7 to 11 times slower, with the T x T matrix in
+    # memory). Zeros appended to q and k leave every score as it is; zeros appended to v come out and are cut off.
     width = max(q.shape[-1], d_value)
     output = F.scaled_dot_product_attention(
         _widen(_four_axes(q), width),
@@ -87,7 +90,9 @@ def _four_axes(t: Tensor) -> Tensor:
 
 
 def _widen(t: Tensor, width: int) -> Tensor:
-    return t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1]))
+    if t.shape[-1] < width:
+        return F.pad(t, (0, width - t.shape[-1]))
+    return t if t.stride(-1) == 1 else t.contiguous()
 
 
 def _beside(t: Tensor, q: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ What the documents get wrong is right here, for every class below (numbers as in
   0 and 1, fit (tokens, d_model); on a batch they fail, or are silently wrong where batch, tokens and width agree.
   Here they are refused with the way out: ``row_dim=-2, col_dim=-1``.
 - E-08: a blocked score becomes -inf, not -1e9. A query with every key blocked gets zeros, not the mean of all values,
-  and half precision works.
+  and float16, which has no -1e9, works.
 - E-08b: the scale is computed in double precision, so float64 input stays float64 throughout.
 """
 
@@ -181,6 +181,8 @@ class MultiHeadedAttention(nn.Module):
         self.d_model = d_model
         self.row_dim = row_dim
         self.col_dim = col_dim
+        if num_heads < 1:
+            raise ValueError(f"num_heads={num_heads} must be at least 1")
         self.heads = nn.ModuleList(Attention(d_model, row_dim, col_dim) for _ in range(num_heads))
 
     @_ENCODINGS
@@ -192,7 +194,7 @@ class MultiHeadedAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*batch queries heads_x_d_model"]:
         """The joined outputs; ``mask`` True = blocked, the same for every head."""
-        return _joined(self.steps(encodings_for_q, encodings_for_k, encodings_for_v, mask))
+        return torch.cat([head(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in self.heads], dim=-1)
 
     @_ENCODINGS
     def steps(
@@ -232,13 +234,13 @@ class MultiHeadSelfAttention(nn.Module):
         self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch tokens embed_dim"]:
         """The projected outputs of all heads; ``mask`` True = blocked."""
-        projected: Tensor = self.output_linear(_joined(self.steps(x, mask)))
+        projected: Tensor = self.output_linear(torch.cat([head(x, mask) for head in self.heads], dim=-1))
         return projected
 
     def steps(self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None) -> Steps:
         """Every intermediate of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
         by_head = _side_by_side([head.steps(x, mask) for head in cast("Iterable[AttentionHead]", self.heads)])
-        return replace(by_head, projected=self.output_linear(_joined(by_head)))
+        return replace(by_head, projected=self.output_linear(by_head.heads))
 
 
 class MultiHeadAttention(MultiHeadedAttention):
@@ -253,7 +255,8 @@ class MultiHeadAttention(MultiHeadedAttention):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        if "embed_dim" in kwargs or (len(args) == 2 and args[1] > 0 and not kwargs):
+        of_003 = "embed_dim" in kwargs or (len(args) == 2 and args[1] > 0 and not kwargs)
+        if of_003 and cls is MultiHeadAttention:
             return MultiHeadSelfAttention(*args, **kwargs)
         return super().__new__(cls)
 
@@ -303,8 +306,3 @@ def _side_by_side(heads: list[Steps]) -> Steps:
     names = [name for name, value in vars(heads[0]).items() if value is not None]
     stacked = {name: torch.stack([getattr(head, name) for head in heads], dim=-3) for name in names}
     return Steps(**stacked, heads=torch.cat([head.output for head in heads], dim=-1))
-
-
-def _joined(by_head: Steps) -> Tensor:
-    assert by_head.heads is not None
-    return by_head.heads

@@ -11,6 +11,7 @@ A bare boolean tensor says nothing about its polarity: ``nn.MultiheadAttention``
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -22,8 +23,11 @@ from regard._shapes import Bool
 __all__ = ["Mask", "allowed", "blocked", "causal", "padding"]
 
 
-class Mask:
+class Mask(ABC):
     """Who may attend to whom; made by the functions of this module, combined with ``&``."""
+
+    rows: int | None = None
+    """How many batch rows the mask speaks of, if it speaks of each by itself."""
 
     def dense(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
@@ -42,7 +46,14 @@ class Mask:
         Raises:
             ValueError: the mask is made for another number of queries or keys.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say who may attend")
+        small = self.broadcastable(queries, keys, device=device)
+        return small.expand(*small.shape[:-2], queries, keys)
+
+    @abstractmethod
+    def broadcastable(
+        self, queries: int, keys: int, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
+        """Like `dense`, in less memory: an axis along which the mask is the same everywhere has size 1."""
 
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
@@ -51,6 +62,12 @@ class Mask:
 
     def __rand__(self, other: object) -> Mask:
         raise TypeError(f"{type(other).__name__} & {self!r}: both sides must be masks. {TWO_WAYS}")
+
+    def __or__(self, other: object) -> Mask:
+        raise NotImplementedError(f"{self!r} | {other!r}: {_ONLY_AND}")
+
+    def __invert__(self) -> Mask:
+        raise NotImplementedError(f"~{self!r}: {_ONLY_AND}")
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -63,6 +80,11 @@ class Mask:
 TWO_WAYS = (
     "Say what True means: mask.allowed(t) where True = may attend (as F.scaled_dot_product_attention reads it), "
     "mask.blocked(t) where True = may not (as nn.MultiheadAttention reads it)"
+)
+
+_ONLY_AND = (
+    "masks combine with & only, so far. For anything else hand over the tensor: "
+    "mask.allowed(a.dense(queries, keys) | ~b.dense(queries, keys))"
 )
 
 
@@ -102,7 +124,7 @@ def padding(lengths: Sequence[int] | Tensor) -> Mask:
         )
     if counts.numel() and int(counts.min()) < 0:
         raise ValueError(f"padding({counts.tolist()}): a length cannot be negative")
-    return Padding(counts)
+    return Padding(counts, longest=int(counts.max()) if counts.numel() else 0)
 
 
 def allowed(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
@@ -110,7 +132,8 @@ def allowed(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
 
     Args:
         t: ``(..., queries, keys)``, broadcastable to ``(batch, heads, queries, keys)``; an axis of size 1
-            stands for every query or key.
+            stands for every query or key. One mask per batch row needs its axis of heads: ``t[:, None]``. The tensor
+            is not copied.
     """
     return Allowed(_boolean("allowed", t))
 
@@ -130,9 +153,9 @@ class Causal(Mask):
         """The position among the keys of the first query."""
         return keys - queries if self.offset is None else self.offset
 
-    def dense(
+    def broadcastable(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*batch_heads queries keys"]:
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
         query = torch.arange(queries, device=device)[:, None] + self.first(queries, keys)
         return query >= torch.arange(keys, device=device)
 
@@ -145,15 +168,21 @@ class Padding(Mask):
     """See `padding`."""
 
     lengths: Tensor
+    longest: int
+    """The largest length, read once: reading it from a GPU's tensor makes the GPU wait."""
 
-    def dense(
+    def broadcastable(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*batch_heads queries keys"]:
-        if self.lengths.numel() and int(self.lengths.max()) > keys:
-            raise ValueError(f"{self!r} speaks of {int(self.lengths.max())} keys, but there are {keys}")
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
+        if self.longest > keys:
+            raise ValueError(f"{self!r} speaks of {self.longest} keys, but there are {keys}")
         lengths = self.lengths.to(device or self.lengths.device)
         real = torch.arange(keys, device=lengths.device) < lengths[:, None]
-        return real[:, None, None, :].expand(-1, 1, queries, keys)
+        return real[:, None, None, :]
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return len(self.lengths)
 
     def __repr__(self) -> str:
         return f"padding({self.lengths.tolist()})"
@@ -165,13 +194,13 @@ class Allowed(Mask):
 
     tensor: Tensor
 
-    def dense(
+    def broadcastable(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*batch_heads queries keys"]:
-        *lead, rows, columns = self.tensor.shape
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
+        rows, columns = self.tensor.shape[-2:]
         if rows not in (1, queries) or columns not in (1, keys):
             raise ValueError(f"{self!r} does not fit {queries} queries and {keys} keys")
-        return self.tensor.to(device or self.tensor.device).expand(*lead, queries, keys)
+        return self.tensor.to(device or self.tensor.device)
 
     def __repr__(self) -> str:
         return f"allowed(<bool {tuple(self.tensor.shape)}>)"
@@ -181,10 +210,10 @@ class Allowed(Mask):
 class Blocked(Allowed):
     """See `blocked`."""
 
-    def dense(
+    def broadcastable(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*batch_heads queries keys"]:
-        return ~super().dense(queries, keys, device=device)
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
+        return ~super().broadcastable(queries, keys, device=device)
 
     def __repr__(self) -> str:
         return f"blocked(<bool {tuple(self.tensor.shape)}>)"
@@ -197,15 +226,19 @@ class _Both(Mask):
     left: Mask
     right: Mask
 
-    def dense(
+    def broadcastable(
         self, queries: int, keys: int, *, device: torch.device | str | None = None
-    ) -> Bool[Tensor, "*batch_heads queries keys"]:
-        left = self.left.dense(queries, keys, device=device)
-        right = self.right.dense(queries, keys, device=device)
+    ) -> Bool[Tensor, "*batch_heads #queries #keys"]:
+        left = self.left.broadcastable(queries, keys, device=device)
+        right = self.right.broadcastable(queries, keys, device=device)
         try:
             return left & right
         except RuntimeError as error:
             raise ValueError(f"{self!r}: {tuple(left.shape)} and {tuple(right.shape)} do not combine") from error
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]
+        return self.right.rows if self.left.rows is None else self.left.rows
 
     def __repr__(self) -> str:
         return f"{self.left!r} & {self.right!r}"
@@ -230,3 +263,9 @@ def _same(a: object, b: object) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and bool((a.cpu() == b.cpu()).all())
     return a == b
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(
+        f"regard.mask has no {name!r}, so far; it has causal, padding, allowed, blocked, and & of them"
+    )

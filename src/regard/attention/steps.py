@@ -73,6 +73,8 @@ def steps(
     "Attention Is All You Need", section 3.2.1, equation 1. Soft-cap as in Gemma 2 (Gemma Team 2024, section 2);
     sinks as in gpt-oss: one learned score per head that takes part in the softmax and carries no value.
 
+    In float16 the unscaled scores of large q and k can pass its largest number, 65504; use a wider dtype for those.
+
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
         k: keys ``(..., kv_heads, keys, d_key)``. With fewer key heads than query heads, each serves

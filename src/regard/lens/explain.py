@@ -54,17 +54,19 @@ def explain(
         InputError: an empty or too long text; a word that is not in it; no such layer, head or model.
     """
     pretrained = load(model) if isinstance(model, str) else model
+    if not isinstance(pretrained, Pretrained):
+        raise TypeError(f"model must be a name or what regard.load returned; got {type(model).__name__}")
     words = Words.of(text, pretrained)
     others = [Words.of(other, pretrained) for other in ([compare] if isinstance(compare, str) else compare or [])]
     token = _last_shared_word([words, *others]) if token is None else token
-    occurrences = words.find(token)
+    occurrences = words.choose(token)
     pieces = occurrences[0]
     word = words.written(pieces)
     elsewhere = [other.find(word)[0] for other in others]
     _in_range("layer", layer, pretrained.config.num_layers)
     _in_range("head", head, pretrained.config.num_heads)
 
-    seen = forward(pretrained.model, torch.tensor(words.ids))
+    seen = forward(pretrained.model, *_ids(pretrained, words))
     shares = torch.stack([each.steps().weights[:, pieces].mean(dim=1) for each in seen.layers])
     layer, head = _where_to_look(shares, words, pieces, layer, head)
     steps = seen.layers[layer].steps()
@@ -97,6 +99,10 @@ def explain(
             _comparison(seen, pieces, other, there, pretrained) for other, there in zip(others, elsewhere, strict=True)
         ],
     )
+
+
+def _ids(pretrained: Pretrained, words: Words) -> tuple[Tensor, Tensor]:
+    return torch.tensor(words.ids, device=pretrained.device), torch.tensor(words.segments, device=pretrained.device)
 
 
 def _last_shared_word(texts: list[Words]) -> str:
@@ -155,7 +161,7 @@ def _direction(row: int, column: int, words: Words) -> str | None:
 
 def _input(pretrained: Pretrained, words: Words, pieces: list[int]) -> Input:
     embeddings = pretrained.model.embeddings
-    token, position, segment = (part[pieces] for part in embeddings.parts(torch.tensor(words.ids)))
+    token, position, segment = (part[pieces] for part in embeddings.parts(*_ids(pretrained, words)))
     total = token + position + segment
     shape = [len(words.tokens), pretrained.config.d_model]
     return Input(shape, token, position, segment, total, embeddings.norm(total))
@@ -173,7 +179,7 @@ def _proof(output: Tensor, seen: Pass, layer: int, head: int, pieces: list[int])
 
 
 def _comparison(seen: Pass, pieces: list[int], other: Words, there: list[int], pretrained: Pretrained) -> Comparison:
-    states = pretrained.model.states(torch.tensor(other.ids))
+    states = pretrained.model.states(*_ids(pretrained, other))
     cosine = [
         torch.cosine_similarity(here[pieces].double().mean(0), elsewhere[there].double().mean(0), dim=0).item()
         for here, elsewhere in zip(seen.states, states, strict=True)

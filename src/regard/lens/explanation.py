@@ -131,20 +131,10 @@ class Explanation:
             InputError: the path cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-        target = Path(path).resolve()
-        # A device or a pipe has nothing to lose, and must not be replaced by a file.
-        partial = target.with_name(f".{target.name}.{os.getpid()}.part") if _is_plain(target) else target
         try:
-            try:
-                partial.write_text(text, encoding="utf-8")
-                if partial != target:
-                    partial.replace(target)
-            finally:
-                if partial != target:
-                    partial.unlink(missing_ok=True)
-        except (OSError, UnicodeEncodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot write {str(path)!r}: {reason}") from error
+            _write(text, Path(path).resolve())
+        except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
+            raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
@@ -164,8 +154,11 @@ class Explanation:
             facts["partners"] = [Partner(**partner) for partner in facts["partners"]]
             facts["proof"] = Proof(**facts["proof"])
             facts["compare"] = [Comparison(**comparison) for comparison in facts["compare"]]
-            return cls(**facts)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            read = cls(**facts)
+            if tuple(read.weights.shape) != (len(read.token_index), len(read.tokens)):
+                raise ValueError(f"weights of shape {tuple(read.weights.shape)}")
+            return read
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path} does not hold an explanation that regard saved: {error!r}") from error
 
 
@@ -183,5 +176,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_plain(path: Path) -> bool:
-    return path.is_file() or not path.exists()
+def _write(text: str, target: Path) -> None:
+    """Write a file whole or not at all. A device or a pipe has nothing to lose, and must not be replaced by a file."""
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+        return
+    partial = target.with_name(f".{os.getpid()}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

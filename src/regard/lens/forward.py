@@ -40,7 +40,7 @@ class Pass:
 
 
 @torch.no_grad()
-def forward(model: Encoder, ids: Int[Tensor, " tokens"]) -> Pass:
+def forward(model: Encoder, ids: Int[Tensor, " tokens"], segments: Int[Tensor, " tokens"]) -> Pass:
     """Run the model as it is, and keep what passes by its attentions.
 
     The hooks only look: the calculation is the one that the model makes without them, and they are gone afterwards.
@@ -55,5 +55,5 @@ def forward(model: Encoder, ids: Int[Tensor, " tokens"]) -> Pass:
         for attention in attentions:
             for module in (attention, attention.out_proj):
                 hooks.callback(module.register_forward_pre_hook(look).remove)
-        states = list(model.states(ids))
+        states = list(model.states(ids, segments))
     return Pass(states, [Layer(each, inputs[each], inputs[each.out_proj]) for each in attentions])

@@ -15,13 +15,14 @@ __all__ = ["Words"]
 
 @dataclass(frozen=True)
 class Words:
-    """A text as its tokens, and which of them make a word.."""
+    """A text as its tokens, and which of them make a word."""
 
     text: str
     tokens: list[str]
     ids: list[int]
     word_of: list[int | None]
     """For each token the number of its word in the text; None for what the tokenizer put around the text."""
+    segments: list[int]
     spans: list[tuple[int, int]]
     """For each token where it stands in the text."""
 
@@ -32,6 +33,8 @@ class Words:
         Raises:
             InputError: the text is empty, too long, not valid, or nothing is left of it as tokens.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"a text must be a string; got {type(text).__name__}")
         if not text.strip():
             raise InputError("the text is empty; write a sentence")
         encoding: Encoding = pretrained.encode(text)
@@ -39,7 +42,7 @@ class Words:
             raise InputError(
                 f"nothing is left of {text!r} as tokens: the tokenizer drops control characters and spaces"
             )
-        return cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.offsets)
+        return cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.type_ids, encoding.offsets)
 
     def all(self) -> list[str]:
         """Every word and mark of the text once, in order, as it is written there."""
@@ -62,26 +65,31 @@ class Words:
         """Whether a token comes from the text, and was not put around it by the tokenizer."""
         return self.word_of[token] is not None
 
-    def find(self, word: str | int) -> list[list[int]]:
+    def find(self, word: str) -> list[list[int]]:
         """The tokens of each place where a word stands in the text.
 
         Args:
-            word: as written in the text, whatever its case; or a token as the tokenizer writes it, ``[CLS]``; or the
-                position of one token, counted from 0 (as a number, or as digits that are no word of the text).
+            word: as written in the text, whatever its case; or a token as the tokenizer writes it, ``[CLS]``.
 
         Raises:
-            InputError: no such word; the message lists those there are. No such position.
+            InputError: no such word; the message lists those there are.
         """
-        if isinstance(word, str):
-            if places := self._places(word):
-                return places
-            if not word.isdecimal():
-                raise InputError(
-                    f"the word {word!r} is not in the text {self.text!r}. Its words are: {', '.join(self.all())}"
-                )
-        position = int(word)
-        if not 0 <= position < len(self.tokens):
-            raise InputError(f"there is no token {position}: the text has tokens 0 to {len(self.tokens) - 1}")
+        if places := self._places(word):
+            return places
+        raise InputError(f"the word {word!r} is not in the text {self.text!r}. Its words are: {', '.join(self.all())}")
+
+    def choose(self, token: str | int) -> list[list[int]]:
+        """`find` for what a user names: also the position of one token, as a number or as digits that are no word.
+
+        Raises:
+            InputError: no such word or position.
+        """
+        if isinstance(token, str) and (self.has(token) or not token.isdecimal()):
+            return self.find(token)
+        # More digits than a position can have need not be read as a number.
+        position = int(token[-10:] if isinstance(token, str) else token)
+        if not 0 <= position < len(self.tokens) or len(str(token)) > 10:
+            raise InputError(f"there is no token {token}: the text has tokens 0 to {len(self.tokens) - 1}")
         return [[position]]
 
     def has(self, word: str) -> bool:
@@ -110,5 +118,5 @@ class Words:
 
 
 def _plain(word: str) -> str:
-    """A word without what does not tell words apart here: case, the way an accent is encoded, surrounding space."""
-    return unicodedata.normalize("NFC", word).casefold().strip()
+    """A word without what does not tell words apart here: case, the way an accent is encoded, how much space."""
+    return " ".join(unicodedata.normalize("NFC", word).casefold().split())

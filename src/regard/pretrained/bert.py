@@ -144,12 +144,20 @@ def encoder_of(config: Config, tensors: Mapping[str, Tensor], source: Path) -> t
     Raises:
         InputError: a weight is missing, left over, or of another shape.
     """
-    named = {_current_name(name): tensor for name, tensor in tensors.items()}
+    named: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        current = _current_name(name)
+        if current in named:
+            raise InputError(f"{source} holds two weights for {current}; one of them is named {name}")
+        named[current] = tensor
     unused = sorted(name for name in named if name.startswith(ON_TOP))
     inside = {name: tensor for name, tensor in named.items() if name not in unused}
     _check_position_ids(inside.pop(POSITION_IDS, None), source)
-    with torch.device("meta"):
-        encoder = Encoder(config)
+    try:
+        with torch.device("meta"):
+            encoder = Encoder(config)
+    except RuntimeError as error:  # sizes whose product is no size any more
+        raise InputError(f"the sizes of {config} make no model: {error}") from error
     fill(encoder, inside, RENAMES, layers=config.num_layers, source=source)
     return encoder.eval(), unused
 

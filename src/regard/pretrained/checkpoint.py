@@ -14,9 +14,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.pretrained.locate import PICKLE_REFUSAL, PICKLED, WEIGHTS
+from regard.pretrained.locate import PICKLE_REFUSAL, PICKLED
 
 __all__ = ["Rename", "fill", "read_array", "read_object", "read_tokenizer", "read_weights"]
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 Rename = tuple[str, tuple[str, ...]]
 """Our parameter's name, and the checkpoint's names whose tensors make it, stacked in this order. ``{n}`` stands for
@@ -60,32 +62,26 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer, set to give every token of a text: the truncation and padding that its file asks for are off.
 
     Raises:
-        InputError: the file is missing or not a tokenizer.
+        InputError: the file is not a tokenizer.
     """
-    if not path.is_file():
-        raise InputError(f"{path} is missing")
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises bare Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not one
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of ``model.safetensors``, by its name there.
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Every tensor of a safetensors file, by its name there.
 
     Raises:
-        InputError: the file is missing, truncated, pickled, sharded, or holds numbers that are not finite.
+        InputError: the file is truncated, pickled, or holds numbers that are not finite or of a kind that no
+            checkpoint of these families has.
     """
-    path = folder / WEIGHTS
-    if not path.is_file():
-        if (folder / f"{WEIGHTS}.index.json").is_file():
-            raise InputError(f"{folder} holds its weights in shards, which regard does not read yet")
-        if pickled := [p.name for p in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]:
-            raise InputError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
-        raise InputError(f"{path} is missing")
     try:
         with path.open("rb") as opened:
             start = opened.read(2)
@@ -95,7 +91,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} is truncated or not safetensors ({error}). Fetch it anew") from error
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
+        if tensor.dtype in FLOATS and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
             raise InputError(f"{path} is damaged: {name} holds numbers that are not finite. Fetch it anew")
     return tensors
 
@@ -142,6 +138,8 @@ def _every_layer(renames: Sequence[Rename], layers: int) -> list[Rename]:
 def _stack(parts: list[Tensor], names: tuple[str, ...], shape: torch.Size, source: Path) -> Tensor:
     expected = (shape[0] // len(parts), *shape[1:])
     for part, name in zip(parts, names, strict=True):
+        if part.dtype not in FLOATS:
+            raise InputError(f"{source}: {name} is {part.dtype}; regard reads {_some([str(d) for d in FLOATS])}")
         if tuple(part.shape) != expected:
             raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
     # Always a copy: what was read is mapped from the file, and would change, or crash the process, when the file does.

