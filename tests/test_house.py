@@ -95,6 +95,11 @@ def test_importing_regard_loads_torch_only_when_it_is_used():
     assert python("import sys, regard; print('torch' in sys.modules, 'typer' in sys.modules)") == "False False\n"
 
 
+def test_help_does_not_wait_for_torch():
+    help_ = "import sys, regard.cli; sys.argv = ['regard', 'explain', '--help']; regard.cli._run()"
+    assert python(f"{help_}; print('torch' in sys.modules)").endswith("False\n")
+
+
 def test_importing_takes_no_longer_than_torch_and_15_percent():
     """Not the lazy door alone: the whole mechanism, imported."""
     codes = {"torch": "import torch", "regard": "import regard; regard.attend, regard.MultiHeadAttention"}

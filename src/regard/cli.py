@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import regard
 from regard.errors import InputError
+from regard.views.visible import visible
 
 __all__ = ["app", "main"]
 
@@ -23,25 +25,48 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Typer keeps the base class of all its usage errors in a place of its own in each version.
+USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
+
 
 def main() -> None:
-    """Run the command line. Input that cannot be used ends with its message and exit code 2."""
+    """Run the command line and leave with its exit code: 0, 2 for input that cannot be used, 130 for Ctrl-C."""
     # A stream that was closed swallows what it gets; one that cannot show a character gets its code, not a traceback.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    code, message = _run()
+    for stream, text in ((sys.stderr, message), (sys.stdout, "")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            # Whoever read our output may have seen enough. Nothing more can be written, not even when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not message and not isinstance(error, BrokenPipeError):
+                code = 2
+                with suppress(OSError):
+                    print(f"regard: cannot write the output: {error.strerror}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _run() -> tuple[int, str]:
+    """The exit code of the command, and what to say about it."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except InputError as error:
-        from regard.views.terminal import visible
-
-        sys.exit(_refuse(visible(str(error))))
-
-
-def _refuse(message: str) -> int:
-    print(f"regard: {message}", file=sys.stderr)
-    return 2
+        return 2, f"regard: {visible(str(error))}\n"
+    except USAGE_ERROR as error:
+        said = visible(error.format_message()).rstrip(".?")  # nothing where the help was shown instead
+        return 2, f"regard: {said}. See regard explain --help\n" if said else ""
+    except (typer.Abort, KeyboardInterrupt):
+        return 130, ""
+    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+        return 0, ""
+    except OSError as error:
+        return 2, f"regard: cannot write the output: {error.strerror}\n"
+    return code if isinstance(code, int) else 0, ""
 
 
 def _version(wanted: bool) -> None:
@@ -60,8 +85,12 @@ def _regard(
 
 
 @app.command(
+    help="Show what attention does with a word of a sentence, on real trained weights.\n\n"
+    "The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context changes "
+    "the word (with --compare); and the proof: the row by the definition in float64, held against what the model itself "
+    "computed.",
     epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
-    '--compare "Write a poem about a man applying for a loan in a bank."'
+    '--compare "Write a poem about a man applying for a loan in a bank."',
 )
 def explain(
     text: Annotated[str, typer.Argument(help="A sentence, in quotes.", show_default=False)],
@@ -107,12 +136,7 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Show what attention does with a word of a sentence, on real trained weights.
-
-    The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context changes
-    the word (with --compare); and the proof: the row by the definition in float64, held against what the model itself
-    computed.
-    """
+    """Show what attention does with a word of a sentence, on real trained weights."""
     from rich.console import Console
 
     with Console(stderr=True).status("reading the model"):

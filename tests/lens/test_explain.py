@@ -36,6 +36,18 @@ def test_a_head_that_looks_at_the_token_before_is_said_to(river):
     assert regard.explain(PIZZA, "it", minilm(), layer=3, head=1).habit is None
 
 
+def test_the_strongest_look_of_a_head_without_a_habit_is_offered():
+    offered = regard.explain(PIZZA, "it", minilm()).without_habit
+    there = regard.explain(PIZZA, "it", minilm(), layer=offered.layer, head=offered.head)
+    assert there.habit is None
+    assert there.weights[0, offered.index].item() == pytest.approx(offered.weight)
+    for layer in range(6):
+        for head in range(12):
+            other = regard.explain(PIZZA, "it", minilm(), layer=layer, head=head)
+            text = [i for i in range(1, 13) if i != other.token_index[0]]
+            assert other.habit is not None or other.weights[0, text].max() <= offered.weight + 1e-12
+
+
 def test_the_default_head_is_the_one_that_transformers_maps_give():
     import transformers
 
@@ -77,7 +89,9 @@ def test_the_proof_holds_for_every_layer_and_head():
         for head in range(12):
             e = regard.explain(PIZZA, "it", minilm(), layer=layer, head=head)
             assert (e.layer, e.head) == (layer, head)
-            assert e.proof.largest_difference < 2e-6 * max(1.0, e.proof.largest_output)
+            assert e.proof.largest_difference < 2e-6 * max(1.0, e.v.abs().max().item())
+            assert e.proof.holds
+            assert e.proof.tolerance == pytest.approx(1e-4 * e.v.abs().max().item())
             difference = (torch.tensor(e.proof.model_output).double() - e.output).abs().max().item()
             assert e.proof.largest_difference == pytest.approx(difference, abs=1e-12)
             assert e.proof.numbers == 32
@@ -89,7 +103,9 @@ def test_the_proof_fails_when_the_model_computes_something_else(monkeypatch):
 
     right = multihead.attend
     monkeypatch.setattr(multihead, "attend", lambda q, k, v, mask=None, **kw: right(q, k, v, mask, **kw) * 1.001)
-    assert regard.explain(RIVER, "bank", minilm()).proof.largest_difference > 1e-4
+    proof = regard.explain(RIVER, "bank", minilm()).proof
+    assert proof.largest_difference > proof.tolerance
+    assert not proof.holds
 
 
 def test_watching_the_pass_changes_nothing_and_leaves_nothing():
@@ -157,8 +173,9 @@ def test_a_word_of_several_pieces_is_explained_with_all_of_them():
 def test_the_word_is_the_last_one_shared_when_none_is_named():
     assert regard.explain(RIVER, model=minilm()).token == "bank"
     assert regard.explain(PIZZA, model=minilm()).token == "good"
-    assert regard.explain(RIVER, model=minilm(), compare="A man has a loan.").token == "man"
+    assert regard.explain(RIVER, model=minilm(), compare="Man has loan.").token == "man"
     assert regard.explain("...", model=minilm()).token == "."
+    assert regard.explain("the cat saw the dog and the cat", model=minilm()).token == "cat"
 
 
 def test_only_the_layer_or_only_the_head_is_fixed():
@@ -286,3 +303,39 @@ def test_a_model_in_training_mode_is_refused(tmp_path):
     for use in (pretrained.embed, lambda text: regard.explain(text, model=pretrained)):
         with pytest.raises(InputError, match=r"is in training mode.*\.model\.eval\(\)"):
             use("the river")
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"layer": True}, {"layer": 1.0}, {"head": "2"}, {"token": 1.5}, {"token": True}, {"token": b"bank"}]
+)
+def test_what_is_no_number_and_no_word_is_named(as_a_user_runs_it, arguments):
+    with pytest.raises(TypeError, match="must be a w"):
+        regard.explain(RIVER, model=minilm(), **arguments)
+
+
+def test_a_model_whose_numbers_leave_their_range_is_named(tmp_path):
+    random_bert(tmp_path)
+    pretrained = regard.load(tmp_path)
+    with torch.no_grad():
+        pretrained.model.blocks[0].attention.qkv.weight.mul_(1e30)
+    with pytest.raises(InputError, match="computes numbers that are not finite"):
+        regard.explain("the river", model=pretrained)
+
+
+def test_a_long_text_in_a_message_is_shortened():
+    with pytest.raises(InputError) as caught:
+        regard.explain("river " * 300 + "x" * 500, "bank", minilm())
+    assert len(str(caught.value)) < 400
+
+
+def test_a_tokenizer_that_puts_nothing_around_the_text(tmp_path):
+    random_bert(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
+    pretrained = regard.load(tmp_path)
+    for word, places in [("Rivers", [[1, 2]]), ("the rivers", [[0, 1, 2]])]:
+        e = regard.explain("the Rivers", word, pretrained)
+        assert e.tokens == ["the", "river", "##s"]
+        assert e.occurrences == places
+        assert e.proof.holds
+    assert regard.explain("river", model=pretrained).weights.tolist() == [[1.0]]

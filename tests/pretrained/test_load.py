@@ -108,7 +108,7 @@ def test_an_unknown_setting_is_named(folder, name):
         ({"is_decoder": True}, "is_decoder is True"),
         ({"model_type": "roberta"}, "model_type is 'roberta'"),
         ({"layer_norm_eps": None}, "norm_eps=None"),
-        ({"num_hidden_layers": 3}, "lacks encoder.layer.2"),
+        ({"num_hidden_layers": 3}, "lacks encoder.layer.2.output.dense.weight"),
         ({"num_hidden_layers": 1}, "no place for: encoder.layer.1"),
         ({"hidden_size": 27}, r"has shape \(40, 24\), the config wants \(40, 27\)"),
         ({"vocab_size": 10**30}, "must be a whole number, at least 1 and below"),
@@ -132,6 +132,42 @@ def test_a_config_that_is_no_object_is_refused(folder):
     refused(folder, "must hold a JSON object; got list")
     (folder / "config.json").write_text('{"hidden_size": ')
     refused(folder, "config.json cannot be read as JSON")
+
+
+def test_a_setting_that_is_there_twice_is_refused(folder):
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('"hidden_size": 24', '"hidden_size": 24, "hidden_size": 48'))
+    refused(folder, "the name 'hidden_size' is there twice")
+
+
+def test_a_wrong_setting_is_named_as_the_file_names_it(folder):
+    change_config(folder, hidden_size=25)
+    refused(folder, "d_model is hidden_size there")
+
+
+def test_a_number_of_layers_that_takes_hours_to_build_is_refused_at_once(folder):
+    change_config(folder, num_hidden_layers=10**9)
+    refused(folder, "lacks encoder.layer.999999999.output.dense.weight")
+
+
+def test_weights_beyond_float32_are_refused(folder):
+    name = "encoder.layer.0.output.dense.weight"
+    change_weights(folder, lambda tensors: tensors.update({name: tensors[name].double() * 1e300}))
+    refused(folder, f"damaged: {name} holds numbers that are not finite")
+
+
+@pytest.mark.parametrize("ids", [torch.arange(19), torch.tensor(0), torch.arange(20.0) + 0.5])
+def test_position_ids_of_another_number_are_refused(folder, ids):
+    change_weights(folder, lambda tensors: tensors.update({"embeddings.position_ids": ids}))
+    refused(folder, "position_ids is not 0, 1, 2")
+
+
+def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
+    def denied(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("regard.pretrained.checkpoint.load_file", denied)  # root may read everything
+    refused(folder, "model.safetensors cannot be read: Permission denied")
 
 
 def test_a_leftover_weight_is_named(folder):
@@ -247,7 +283,7 @@ def test_a_tokenizer_with_larger_ids_than_the_model_is_refused(folder):
     ("change", "message"),
     [
         (lambda settings: settings["post_processor"].update(sep=["[SEP]", 77]), "gives the id 77, the model has 40"),
-        (lambda settings: settings["model"].update(unk_token="[NO]"), "is not valid text for the tokenizer"),
+        (lambda settings: settings["model"].update(unk_token="[NO]"), "the tokenizer of .* cannot read 'the zebra'"),
     ],
 )
 def test_a_tokenizer_that_gives_what_the_model_cannot_read_is_named(folder, change, message):
@@ -412,5 +448,5 @@ class TestEmbed:
         assert not torch.allclose(minilm().embed(start + "river"), minilm().embed(start + "piano"), atol=1e-4)
 
     def test_what_is_no_text_is_refused(self):
-        with pytest.raises(InputError, match="is not valid text"):
+        with pytest.raises(InputError, match="is not valid text: it holds bytes that are not UTF-8"):
             minilm().embed("half a character: \udce9")

@@ -1,10 +1,11 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
 import regard
-from regard.views.terminal import console_for, draw, visible
+from regard.views.terminal import console_for, draw
 from weights import LOAN, RIVER, minilm
 
 
@@ -46,9 +47,10 @@ def test_piped_it_is_plain_text_with_all_five_parts(river, monkeypatch):
     assert re.search(r"^river +0\.9988 +█{30}", text, re.MULTILINE)
     assert re.search(r"^river +10 +0\.9988 +0 +2", text, re.MULTILINE)
     assert re.search(r"^river +138\.8510 +24\.5456 +0\.9988", text, re.MULTILINE)
-    assert "11 of the text's 12 tokens give most to the token just before them" in text
+    assert "A habit: in this head 11 of the text's 12 tokens give most to the token just before them" in text
+    assert "Among heads without one, 'bank' gives most to 'river', 0.8468: --layer 0 --head 4" in text
     assert re.search(r"^after layer 5 +0\.8346", text, re.MULTILINE)
-    assert re.search(r"Largest difference over all 32: \d\.\de-0\d", text)
+    assert re.search(r"^The proof holds: the largest difference of all 32 numbers is \d\.\de-0\d;", text, re.MULTILINE)
 
 
 def test_on_a_terminal_it_is_styled(river, monkeypatch):
@@ -100,15 +102,18 @@ def test_a_text_of_one_word_says_so(monkeypatch):
     assert "The text has no other token of its own." in drawn(regard.explain("bank", model=minilm()), monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a\tb\nc", "a\\tb\\nc"),
-        ("\x9b31m", "\\x9b31m"),
-        ("שלום 🙂 e\u0301 👩\u200d👧", "שלום 🙂 e\u0301 👩\u200d👧"),
-        ("\u2028\udce9", "\\u2028\\udce9"),
-        ("[red]x[/red]", "[red]x[/red]"),
-    ],
-)
-def test_visible(text, shown):
-    assert visible(text) == shown
+def test_parts_are_numbered_without_a_gap(monkeypatch):
+    text = drawn(regard.explain(RIVER, "bank", minilm()), monkeypatch)
+    assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == ["1", "2", "3", "4"]
+
+
+def test_a_proof_that_fails_says_so(river, monkeypatch):
+    failing = replace(river, proof=replace(river.proof, largest_difference=0.5, holds=False))
+    assert "THE PROOF FAILS, do not trust these numbers: the largest difference of all 32 numbers is 5.0e-01" in drawn(
+        failing, monkeypatch
+    )
+
+
+@pytest.mark.parametrize("columns", ["0", "-1", "x", ""])
+def test_a_width_that_is_none_is_not_taken(river, monkeypatch, columns):
+    assert drawn(river, monkeypatch, columns=columns) == drawn(river, monkeypatch)

@@ -36,8 +36,10 @@ class Proof:
     largest_difference: float
     """Largest absolute difference between weights @ v by `regard.steps` in float64 and the attention output that the
     model computed in its forward pass."""
-    largest_output: float
-    """Largest absolute value of that output, to judge the difference by."""
+    tolerance: float
+    """How large it may be: a ten-thousandth of the largest value that the output is a mean of."""
+    holds: bool
+    """Whether it is within the tolerance. If not, do not trust the numbers: the model computes something else."""
     numbers: int
     """How many numbers were compared."""
     model_output: list[list[float]]
@@ -86,6 +88,8 @@ class Explanation:
     """Where its tokens stand."""
     occurrences: list[list[int]]
     """Every place where the word stands; the first is explained."""
+    num_layers: int
+    num_heads: int
     layer: int
     head: int
     input: Input
@@ -102,6 +106,8 @@ class Explanation:
     """The text's other tokens, the one that gets the largest share in any head first."""
     habit: str | None
     """What nearly all tokens of this text do in this head, if they do the same."""
+    without_habit: Partner | None
+    """The other token with the largest share among the heads that have no habit."""
     proof: Proof
     compare: list[Comparison]
 
@@ -152,6 +158,7 @@ class Explanation:
             shape = facts["input"].pop("shape")
             facts["input"] = Input(shape, **{name: torch.tensor(part) for name, part in facts["input"].items()})
             facts["partners"] = [Partner(**partner) for partner in facts["partners"]]
+            facts["without_habit"] = facts["without_habit"] and Partner(**facts["without_habit"])
             facts["proof"] = Proof(**facts["proof"])
             facts["compare"] = [Comparison(**comparison) for comparison in facts["compare"]]
             read = cls(**facts)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from tokenizers import Encoding
 
-from regard.errors import InputError
+from regard.errors import InputError, quoted
 from regard.pretrained import Pretrained
 
 __all__ = ["Words"]
+
+LISTED = 40
+"""How many of a text's words a message lists."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,22 @@ class Words:
         encoding: Encoding = pretrained.encode(text)
         if all(word is None for word in encoding.word_ids):
             raise InputError(
-                f"nothing is left of {text!r} as tokens: the tokenizer drops control characters and spaces"
+                f"nothing is left of {quoted(text)} as tokens: the tokenizer drops control characters and spaces"
             )
         return cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.type_ids, encoding.offsets)
 
     def all(self) -> list[str]:
-        """Every word and mark of the text once, in order, as it is written there."""
+        """The words and marks of the text in order, as they are written there."""
         pieces: dict[int, list[int]] = {}
         for token, number in enumerate(self.word_of):
             if number is not None:
                 pieces.setdefault(number, []).append(token)
-        return list(dict.fromkeys(self.written(tokens) for tokens in pieces.values()))
+        return [self.written(tokens) for tokens in pieces.values()]
+
+    def listed(self) -> str:
+        """The text's words, each once, for a message: the first of them, where there are many."""
+        words = list(dict.fromkeys(word if len(word) <= 60 else f"{word[:60]}..." for word in self.all()))
+        return ", ".join(words[:LISTED]) + (f" and {len(words) - LISTED} more" if len(words) > LISTED else "")
 
     def written(self, pieces: list[int]) -> str:
         """What stands in the text where these tokens stand; a token around the text is given as itself."""
@@ -59,7 +67,7 @@ class Words:
         start, end = self.spans[pieces[0]][0], self.spans[pieces[-1]][1]
         while end < len(self.text) and unicodedata.category(self.text[end]).startswith("M"):
             end += 1  # a tokenizer that strips accents leaves the last one's mark outside the token
-        return self.text[start:end]
+        return self.text[start:end].strip()
 
     def ordinary(self, token: int) -> bool:
         """Whether a token comes from the text, and was not put around it by the tokenizer."""
@@ -76,7 +84,9 @@ class Words:
         """
         if places := self._places(word):
             return places
-        raise InputError(f"the word {word!r} is not in the text {self.text!r}. Its words are: {', '.join(self.all())}")
+        raise InputError(
+            f"the word {quoted(word)} is not in the text {quoted(self.text)}. Its words are: {self.listed()}"
+        )
 
     def choose(self, token: str | int) -> list[list[int]]:
         """`find` for what a user names: also the position of one token, as a number or as digits that are no word.
@@ -84,13 +94,15 @@ class Words:
         Raises:
             InputError: no such word or position.
         """
-        if isinstance(token, str) and (self.has(token) or not token.isdecimal()):
-            return self.find(token)
-        # More digits than a position can have need not be read as a number.
-        position = int(token[-10:] if isinstance(token, str) else token)
-        if not 0 <= position < len(self.tokens) or len(str(token)) > 10:
+        if not isinstance(token, str | int) or isinstance(token, bool):
+            raise TypeError(f"token must be a word or a position; got {token!r}")
+        if isinstance(token, str):
+            if self.has(token) or not token.isdecimal():
+                return self.find(token)
+            token = int(token.lstrip("0")[:9] or 0)  # nine digits are more than any text has tokens
+        if not 0 <= token < len(self.tokens):
             raise InputError(f"there is no token {token}: the text has tokens 0 to {len(self.tokens) - 1}")
-        return [[position]]
+        return [[token]]
 
     def has(self, word: str) -> bool:
         """Whether a word stands in the text."""
@@ -103,18 +115,23 @@ class Words:
 
     def _place(self, first: int, wanted: str) -> list[int]:
         """The tokens from ``first`` on that are together the wanted word, if a word begins and ends there."""
-        if self.word_of[first] is None or (first > 0 and self.word_of[first] == self.word_of[first - 1]):
+        if not self._begins(first) or not self.ordinary(first):
             return []
-        for after in range(first + 1, len(self.tokens)):
-            if self.word_of[after] == self.word_of[after - 1]:
-                continue
-            pieces = list(range(first, after))
-            here = _plain(self.written(pieces))
-            if here == wanted:
-                return pieces
-            if len(here) > len(wanted) or self.word_of[after] is None:
+        for last in range(first, len(self.tokens)):
+            if not self.ordinary(last):
+                break
+            here = _plain(self.written([first, last]))
+            if here == wanted and self._begins(last + 1):
+                return list(range(first, last + 1))
+            if len(here) > len(wanted):
                 break
         return []
+
+    def _begins(self, token: int) -> bool:
+        """Whether a token is the first of its word; what is put around the text, and its end, begin something new."""
+        if token in (0, len(self.tokens)):
+            return True
+        return self.word_of[token] is None or self.word_of[token] != self.word_of[token - 1]
 
 
 def _plain(word: str) -> str:

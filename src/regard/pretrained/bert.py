@@ -135,7 +135,8 @@ def config_of(settings: Mapping[str, Any], source: Path) -> Config:
     try:
         return Config(**fields)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{source}: {error}") from error
+        renamed = [f"{ours} is {theirs} there" for theirs, ours in FIELDS.items() if f"{ours}=" in str(error)]
+        raise InputError(f"{source}: {error} ({', '.join(renamed)})") from error
 
 
 def encoder_of(config: Config, tensors: Mapping[str, Tensor], source: Path) -> tuple[Encoder, list[str]]:
@@ -152,7 +153,11 @@ def encoder_of(config: Config, tensors: Mapping[str, Tensor], source: Path) -> t
         named[current] = tensor
     unused = sorted(name for name in named if name.startswith(ON_TOP))
     inside = {name: tensor for name, tensor in named.items() if name not in unused}
-    _check_position_ids(inside.pop(POSITION_IDS, None), source)
+    _check_position_ids(inside.pop(POSITION_IDS, None), config, source)
+    # Before anything is built: a wrong number of layers could be one that takes hours.
+    last = f"{_LAYER}output.dense.weight".format(n=config.num_layers - 1)
+    if last not in inside:
+        raise InputError(f"{source} lacks {last}")
     try:
         with torch.device("meta"):
             encoder = Encoder(config)
@@ -168,7 +173,7 @@ def _current_name(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _check_position_ids(ids: Tensor | None, source: Path) -> None:
+def _check_position_ids(ids: Tensor | None, config: Config, source: Path) -> None:
     """Older files store the numbers 0, 1, 2, ... that the positions are looked up by. Nothing else will do."""
-    if ids is not None and not torch.equal(ids.flatten(), torch.arange(ids.numel())):
+    if ids is not None and not torch.equal(ids.flatten(), torch.arange(config.max_positions)):
         raise InputError(f"{source}: {POSITION_IDS} is not 0, 1, 2, ...; regard supports no other positions")

@@ -50,8 +50,15 @@ def read_array(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} is there twice")
+        return found
+
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -79,21 +86,18 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Every tensor of a safetensors file, by its name there.
 
     Raises:
-        InputError: the file is truncated, pickled, or holds numbers that are not finite or of a kind that no
-            checkpoint of these families has.
+        InputError: the file is truncated, pickled or cannot be read.
     """
     try:
         with path.open("rb") as opened:
             start = opened.read(2)
         if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
             raise InputError(f"{path} is a pickled {PICKLED} under another name. {PICKLE_REFUSAL}")
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
+        return load_file(path)
+    except SafetensorError as error:
         raise InputError(f"{path} is truncated or not safetensors ({error}). Fetch it anew") from error
-    for name, tensor in tensors.items():
-        if tensor.dtype in FLOATS and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise InputError(f"{path} is damaged: {name} holds numbers that are not finite. Fetch it anew")
-    return tensors
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def fill(
@@ -109,7 +113,7 @@ def fill(
         source: named in errors.
 
     Raises:
-        InputError: a tensor is missing, left over, or of another shape than the model's.
+        InputError: a tensor is missing, left over, of another shape than the model's, or not of finite numbers.
     """
     left = dict(tensors)
     state: dict[str, Tensor] = {}
@@ -143,7 +147,10 @@ def _stack(parts: list[Tensor], names: tuple[str, ...], shape: torch.Size, sourc
         if tuple(part.shape) != expected:
             raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
     # Always a copy: what was read is mapped from the file, and would change, or crash the process, when the file does.
-    return torch.cat([part.to(torch.float32) for part in parts])
+    stacked = torch.cat([part.to(torch.float32) for part in parts])
+    if stacked.numel() and not torch.stack(stacked.aminmax()).isfinite().all():
+        raise InputError(f"{source} is damaged: {_some(names)} holds numbers that are not finite. Fetch it anew")
+    return stacked
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from tokenizers import Encoding, Tokenizer
@@ -12,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard._shapes import Float
 from regard.attention import mask
-from regard.errors import InputError
+from regard.errors import InputError, quoted
 from regard.pretrained import bert
 from regard.pretrained.checkpoint import read_object, read_tokenizer, read_weights
 from regard.pretrained.locate import CONFIG, DEFAULT, TOKENIZER, WEIGHTS, UnknownError, locate
@@ -54,13 +55,17 @@ class Pretrained:
         if self.model.training:
             raise InputError(f"{self.name} is in training mode, where dropout changes every answer; call .model.eval()")
         try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError(f"{quoted(text)} is not valid text: it holds bytes that are not UTF-8") from None
+        try:
             encoding = self.tokenizer.encode(text)
         except Exception as error:  # tokenizers raises bare Exception
-            raise InputError(f"{text!r} is not valid text for the tokenizer of {self.name}: {error}") from error
+            raise InputError(f"the tokenizer of {self.name} cannot read {quoted(text)}: {error}") from error
         if len(encoding.ids) > self.config.max_positions:
             raise InputError(
                 f"the text has {len(encoding.ids)} tokens, and {self.name} has positions for "
-                f"{self.config.max_positions}; it begins {text[:40]!r}. Shorten it or split it"
+                f"{self.config.max_positions}; it is {quoted(text)}. Shorten it or split it"
             )
         ranges = (
             ("id", encoding.ids, self.config.vocab_size),
@@ -116,7 +121,7 @@ class Pretrained:
         return f"Pretrained({self.name!r}, {self.config}{unused})"
 
 
-def load(name: str = DEFAULT) -> Pretrained:
+def load(name: str | Path = DEFAULT) -> Pretrained:
     """A pretrained encoder by its name.
 
     Args:
@@ -130,6 +135,7 @@ def load(name: str = DEFAULT) -> Pretrained:
         InputError: no such model; a file that is missing, damaged or pickled; a setting or a weight that regard does
             not know. The message names it.
     """
+    name = str(name)
     source = locate(name)
     settings = source.need(CONFIG)
     config = bert.config_of(read_object(settings), settings)

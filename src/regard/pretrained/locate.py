@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from regard.errors import InputError
+from regard.errors import InputError, quoted
 
 __all__ = ["CONFIG", "DEFAULT", "TOKENIZER", "WEIGHTS", "Source", "UnknownError", "locate"]
 
@@ -76,7 +76,7 @@ class Folder:
         pickled = [p.name for p in (*self.path.glob("*.bin"), *self.path.glob("*.pt"), *self.path.glob("*.pth"))]
         if file == WEIGHTS and pickled:
             raise InputError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
-        raise InputError(f"{path} is missing")
+        raise InputError(f"{path} is missing or not a file")
 
     def may_have(self, file: str) -> Path | None:
         path = self.path / file
@@ -93,7 +93,7 @@ class Hub:
         self.revision = self.need(CONFIG).parent.name
 
     def need(self, file: str) -> Path:
-        from huggingface_hub import errors
+        from huggingface_hub import constants, errors
 
         try:
             return self._fetch(file)
@@ -110,7 +110,8 @@ class Hub:
         except errors.LocalEntryNotFoundError as error:
             raise InputError(
                 f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
-                "asked (no network, or HF_HUB_OFFLINE is set)"
+                f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'there is no network'}. "
+                "Fetch it once with a network, or hand over a folder"
             ) from error
         except errors.EntryNotFoundError as error:
             if file == WEIGHTS and self.may_have(PICKLED):
@@ -154,7 +155,7 @@ def locate(name: str) -> Source:
         folder = Path(name).expanduser()
         is_folder, exists = folder.is_dir(), folder.exists()
     except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown ~user, a null character
-        raise InputError(f"{name!r} is no name of a folder or a model: {error}") from error
+        raise InputError(f"{quoted(name)} is no name of a folder or a model: {error}") from error
     if name and is_folder:
         return Folder(folder)
     if name and exists:
