@@ -86,9 +86,9 @@ def _regard(
 
 @app.command(
     help="Show what attention does with a word of a sentence, on real trained weights.\n\n"
-    "The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context changes "
-    "the word (with --compare); and the proof: the row by the definition in float64, held against what the model itself "
-    "computed.",
+    "The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context "
+    "changes the word (with --compare); and the proof: the row by the definition in float64, held against what the "
+    "model itself computed.",
     epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
     '--compare "Write a poem about a man applying for a loan in a bank."',
 )
