@@ -25,7 +25,7 @@ def test_the_course_gives_the_numbers_shown():
     attention = regard.course.SelfAttention(d_model=2, row_dim=0, col_dim=1)
     output = attention(torch.tensor([[1.16, 0.23], [0.57, 1.36], [4.41, -2.16]]))
     shown = "[" + ", ".join(f"[{a:.4f}, {b:.4f}]" for a, b in output.tolist()) + "]"
-    assert f"attention(x)           # {shown}" in README
+    assert f"attention(x)  # {shown}" in README
 
 
 def test_the_command_shows_what_the_readme_shows(tmp_path, monkeypatch):
