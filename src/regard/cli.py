@@ -65,7 +65,7 @@ def _run() -> tuple[int, str]:
     except (BrokenPipeError, SystemExit):  # rich turns the one into the other
         return 0, ""
     except OSError as error:
-        return 2, f"regard: cannot write the output: {error.strerror}\n"
+        return 2, f"regard: {error.filename or 'cannot write the output'}: {error.strerror or error}\n"
     return code if isinstance(code, int) else 0, ""
 
 

@@ -88,6 +88,12 @@ class Hub:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        try:
+            import huggingface_hub.constants  # noqa: F401  # reads its settings when it is imported
+        except ValueError as error:
+            raise InputError(
+                f"{name!r} cannot be asked of the Hub, a setting of huggingface_hub is wrong: {error}"
+            ) from error
         # The first file fixes the commit, so that all files are of one.
         self.revision: str | None = None
         self.revision = self.need(CONFIG).parent.name
