@@ -142,7 +142,7 @@ def explain(
     with Console(stderr=True).status("reading the model"):
         explanation = regard.explain(text, token, model, compare, layer=layer, head=head)
     if json_path == Path("-"):
-        print(json.dumps(explanation.to_dict()))
+        print(json.dumps(explanation.to_dict(), allow_nan=False))
         return
     if json_path is not None:
         explanation.save(json_path)

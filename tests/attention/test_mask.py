@@ -239,3 +239,8 @@ def test_or_and_not_name_the_way_out():
 def test_padding_takes_no_memory_that_grows_with_the_queries():
     assert mask.padding([3, 5]).broadcastable(10**6, 5).shape == (2, 1, 1, 5)
     assert mask.allowed(torch.ones(1, 5).bool()).broadcastable(10**6, 5).shape == (1, 5)
+
+
+def test_two_numbers_of_batch_rows_do_not_combine():
+    with pytest.raises(ValueError, match=r"padding\(\[2, 4\]\) speaks of 2 batch rows, padding\(\[3\]\) of 1"):
+        mask.padding([2, 4]) & mask.padding([3])

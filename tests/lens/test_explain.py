@@ -339,3 +339,13 @@ def test_a_tokenizer_that_puts_nothing_around_the_text(tmp_path):
         assert e.occurrences == places
         assert e.proof.holds
     assert regard.explain("river", model=pretrained).weights.tolist() == [[1.0]]
+
+
+def test_states_that_leave_their_range_are_named_too(tmp_path):
+    random_bert(tmp_path)
+    pretrained = regard.load(tmp_path)
+    with torch.no_grad():
+        for part in (pretrained.model.blocks[1].feed_forward.up, pretrained.model.blocks[1].feed_forward.down):
+            part.weight.mul_(1e30)
+    with pytest.raises(InputError, match="computes numbers that are not finite"):
+        regard.explain("the river", model=pretrained, compare="a river")

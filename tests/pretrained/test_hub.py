@@ -179,6 +179,7 @@ def test_what_the_hub_does_not_have_is_named(hub, tmp_path, name, message):
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
+    assert not [file for method, file, _ in hub.requests if method == "GET" and file == "pytorch_model.bin"]
 
 
 @pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["no network", "offline by setting"])

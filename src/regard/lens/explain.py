@@ -7,6 +7,7 @@ float64, and its result is held against what the model had computed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -158,6 +159,8 @@ def _partners(shares: Tensor, words: Words, pieces: list[int]) -> list[Partner]:
 
 def _survey(seen: Pass, words: Words, pieces: list[int]) -> tuple[Tensor, list[list[str | None]]]:
     """For every layer and head, by the definition: the shares that the word gives, and the habit of the head."""
+    if not all(state.isfinite().all() for state in seen.states):
+        raise InputError("the model computes numbers that are not finite: its weights are damaged or out of range")
     shares, habits = [], []
     for layer in seen.layers:
         weights = layer.steps().weights
@@ -209,4 +212,6 @@ def _comparison(seen: Pass, pieces: list[int], other: Words, there: list[int], p
         torch.cosine_similarity(here[pieces].double().mean(0), elsewhere[there].double().mean(0), dim=0).item()
         for here, elsewhere in zip(seen.states, states, strict=True)
     ]
+    if not all(map(math.isfinite, cosine)):
+        raise InputError("the model computes numbers that are not finite: its weights are damaged or out of range")
     return Comparison(other.text, there, cosine)

@@ -136,9 +136,9 @@ class Explanation:
         Raises:
             InputError: the path cannot be written.
         """
-        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         try:
-            _write(text, Path(path).resolve())
+            _write(text, Path(path))
         except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
             raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -188,6 +188,7 @@ def _write(text: str, target: Path) -> None:
     if target.exists() and not target.is_file():
         target.write_text(text, encoding="utf-8")
         return
+    target = target.resolve()
     partial = target.with_name(f".{os.getpid()}.part")
     try:
         partial.write_text(text, encoding="utf-8")

@@ -116,11 +116,11 @@ class Hub:
         except errors.LocalEntryNotFoundError as error:
             raise InputError(
                 f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
-                f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'there is no network'}. "
+                f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'no network, or no answer'}. "
                 "Fetch it once with a network, or hand over a folder"
             ) from error
         except errors.EntryNotFoundError as error:
-            if file == WEIGHTS and self.may_have(PICKLED):
+            if file == WEIGHTS and self._has_pickled():
                 raise InputError(f"{self.name!r} has no {file} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}") from error
             raise InputError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
         except Exception as error:  # what a broken connection raises is the business of the Hub's HTTP library
@@ -141,6 +141,16 @@ class Hub:
                 f"{self.name!r}: whether it has {file} cannot be told, for the Hub could not be asked: "
                 f"{_first_line(error)}"
             ) from error
+
+    def _has_pickled(self) -> bool:
+        """Whether there are pickled weights; asked for, never fetched."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        try:
+            get_hf_file_metadata(hf_hub_url(self.name, PICKLED, revision=self.revision))
+        except Exception:  # whatever hinders the question, the message can do without the answer
+            return False
+        return True
 
     def _fetch(self, file: str) -> Path:
         from huggingface_hub import hf_hub_download

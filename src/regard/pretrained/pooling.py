@@ -41,7 +41,7 @@ class Pooling:
             pooled = states[:, 0]
         else:
             real = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-            pooled = (states * real[:, :, None]).sum(1) / lengths[:, None]
+            pooled = (states * real[:, :, None]).sum(1) / lengths[:, None].clamp(min=1)
         return F.normalize(pooled, dim=-1) if self.normalize else pooled
 
 
