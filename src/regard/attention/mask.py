@@ -59,7 +59,9 @@ class Mask(ABC):
         if not isinstance(other, Mask):
             raise TypeError(f"{self!r} & {type(other).__name__}: both sides must be masks. {TWO_WAYS}")
         if self.rows is not None and other.rows is not None and self.rows != other.rows:
-            raise ValueError(f"{self!r} speaks of {self.rows} batch rows, {other!r} of {other.rows}")
+            raise ValueError(
+                f"{self!r} & {other!r}: the left speaks of {self.rows} batch rows, the right of {other.rows}"
+            )
         return _Both(self, other)
 
     def __rand__(self, other: object) -> Mask:
