@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.attention import MultiHeadAttention, Steps, attend, course, mask, positions, steps
+    from regard.attention import MultiHeadAttention, Plan, Steps, attend, course, mask, plan, positions, steps
     from regard.errors import InputError
     from regard.lens import Explanation, explain
     from regard.pretrained import Pretrained, load
@@ -19,6 +19,7 @@ __all__ = [
     "Explanation",
     "InputError",
     "MultiHeadAttention",
+    "Plan",
     "Pretrained",
     "Steps",
     "attend",
@@ -26,6 +27,7 @@ __all__ = [
     "explain",
     "load",
     "mask",
+    "plan",
     "positions",
     "steps",
 ]
@@ -34,6 +36,7 @@ _ROOMS = {
     "Explanation": "regard.lens",
     "InputError": "regard.errors",
     "MultiHeadAttention": "regard.attention",
+    "Plan": "regard.attention",
     "Pretrained": "regard.pretrained",
     "Steps": "regard.attention",
     "attend": "regard.attention",
@@ -41,6 +44,7 @@ _ROOMS = {
     "explain": "regard.lens",
     "load": "regard.pretrained",
     "mask": "regard.attention",
+    "plan": "regard.attention",
     "positions": "regard.attention",
     "steps": "regard.attention",
 }

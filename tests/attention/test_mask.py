@@ -2,10 +2,15 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from masks import IN_FULL, Case, build, cases
+from torch.nn.attention.flex_attention import create_mask
 
 from regard import mask
+from regard.attention.mask.algebra import Area, Grid
 
 SIZES = [(4, 4), (3, 5), (5, 3), (1, 4), (4, 1), (0, 3), (3, 0), (0, 0)]
 
@@ -45,6 +50,83 @@ def test_padding(lengths, queries, made):
     assert mask.padding(lengths).dense(queries, 3).tolist() == expected
 
 
+@sizes
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (2, 0), (1, 2), (3, 1), (9, 9)])
+@pytest.mark.parametrize("offset", [None, 0, 2, -2])
+def test_window(queries, keys, before, after, offset):
+    first = keys - queries if offset is None else offset
+    expected = [[i + first - before < j <= i + first + after for j in range(keys)] for i in range(queries)]
+    assert mask.window(before, after, offset=offset).dense(queries, keys).tolist() == expected
+
+
+def test_window_counts_the_token_itself__transformers_39408__xformers_923__vllm_3385():
+    row = mask.window(256).dense(1000, 1000)[700]
+    assert row.nonzero()[:, 0].tolist() == list(range(700 - 255, 701))
+    row = mask.window(65, 64).dense(1000, 1000)[700]
+    assert row.nonzero()[:, 0].tolist() == list(range(700 - 64, 700 + 65))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [0, 0, 1, 1, 1, 2],
+        [5, 5, 5, 0, 0, 3],  # unsorted
+        [1, 0, 1, 1, 0, -7],  # in several pieces; negative
+        [[0, 0, 0, 1, 1, 1], [2, 0, 2, 0, 2, 0]],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("queries", [6, 2, 0, 9])
+@pytest.mark.parametrize("made", [list, torch.tensor, lambda n: torch.tensor(n, dtype=torch.int32)])
+def test_documents(ids, queries, made):
+    def one(row):
+        # The queries are the last tokens; one before the first token belongs to no document.
+        return [[i >= 0 and row[i] == row[j] for j in range(6)] for i in range(6 - queries, 6)]
+
+    expected = [[one(row)] for row in ids] if isinstance(ids[0], list) else one(ids)
+    assert mask.documents(made(ids)).dense(queries, 6).tolist() == expected
+
+
+@sizes
+@pytest.mark.parametrize("n", [0, 2, [1, 0], [3, 2], []])
+def test_prefix(queries, keys, n):
+    if max([n] if isinstance(n, int) else n, default=0) > keys:
+        return
+
+    def one(length):
+        return [[j < length or j <= i + keys - queries for j in range(keys)] for i in range(queries)]
+
+    expected = one(n) if isinstance(n, int) else [[one(length)] for length in n]
+    assert mask.prefix(n).dense(queries, keys).tolist() == expected
+
+
+STEPS = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (lambda i, j: (i - j) % 3 == 0, lambda b, h, i, j: (i - j) % 3 == 0),
+        (lambda i, j: i > 3, lambda b, h, i, j: i > 3),
+        (lambda i, j: j == 2, lambda b, h, i, j: j == 2),
+        (lambda i, j: (j == 2)[0], lambda b, h, i, j: j == 2),
+        (lambda i, j: torch.tensor(True), lambda b, h, i, j: True),
+        (lambda i, j: (i - j) % STEPS[0, :, None, None] == 0, lambda b, h, i, j: (i - j) % [1, 2, 3][h] == 0),
+        (lambda i, j: (i - j) % STEPS[:, :, None, None] == 0, lambda b, h, i, j: (i - j) % (1 + h + 3 * b) == 0),
+        (lambda i, j: j < STEPS[:, :1, None, None], lambda b, h, i, j: j < 1 + 3 * b),
+    ],
+    ids=["pair", "query", "key", "a row of keys", "one number", "heads", "batch and heads", "batch"],
+)
+@pytest.mark.parametrize("offset", [None, 0, 2])
+def test_where(fn, says, offset):
+    first = 1 if offset is None else offset
+    expected = [[[[says(b, h, i + first, j) for j in range(6)] for i in range(5)] for h in range(3)] for b in range(2)]
+    m = mask.where(fn, offset=offset)
+    assert m.dense(5, 6).expand(2, 3, 5, 6).tolist() == expected
+    # FlexAttention asks one pair at a time.
+    assert create_mask(m.predicate(5, 6), 2, 3, 5, 6, "cpu").tolist() == expected
+
+
 SHAPES = [(3, 4), (1, 4), (3, 1), (1, 1), (2, 3, 4), (5, 1, 3, 4), (5, 2, 1, 4), (1, 1, 1, 1)]
 
 
@@ -74,20 +156,100 @@ def test_and_is_both():
     assert torch.equal((a & b & c & d).dense(4, 4), (a & (b & (c & d))).dense(4, 4))
 
 
+# Every kind and every way to combine them, against loops over queries and keys.
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_any_mask_is_its_definition(case: Case):
+    assert torch.equal(case.whole(build(case.fact).dense(case.queries, case.keys)), case.definition())
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_any_part_of_any_mask(case: Case):
+    m, expected = build(case.fact), case.definition()
+    grid = Grid(case.queries, case.keys, 3, 2)
+    bounds = m.bounds(grid)
+    some, every = case.whole(bounds.some), case.whole(bounds.every)
+    for x, top in enumerate(range(0, case.queries, 3)):
+        for y, left in enumerate(range(0, case.keys, 2)):
+            rows, columns = (top, min(top + 3, case.queries)), (left, min(left + 2, case.keys))
+            part = m.tile(Area(case.queries, case.keys, rows, columns))
+            shape = rows[1] - rows[0], columns[1] - columns[0]
+            tile = expected[..., slice(*rows), slice(*columns)]
+            assert torch.equal(part.expand(case.batch, case.heads, *shape), tile)
+            # What is known of a tile without looking inside is never wrong.
+            assert not (tile.flatten(-2).any(-1) & ~_at(some, x, y)).any()
+            assert not (_at(every, x, y) & ~tile.flatten(-2).all(-1)).any()
+
+
+def _at(known, x, y):
+    return known[..., x if known.shape[-2] > 1 else 0, y if known.shape[-1] > 1 else 0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(least=1))
+def test_any_mask_as_a_predicate(case: Case):
+    sizes = case.batch, case.heads, case.queries, case.keys
+    says, expected = build(case.fact).predicate(case.queries, case.keys), case.definition()
+    assert torch.equal(create_mask(says, *sizes, "cpu"), expected)
+    # Also asked for many pairs at once: along four axes, and for pairs in no order.
+    axes = torch.meshgrid(*map(torch.arange, sizes), indexing="ij", sparse=True)
+    assert torch.equal(says(*axes).expand(sizes), expected)
+    pairs = [torch.randint(n, (9,)) for n in sizes]
+    assert torch.equal(says(*pairs).expand(9), expected[tuple(pairs)])
+
+
+@pytest.mark.parametrize(
+    ("m", "known"),
+    [
+        (mask.causal(), True),
+        (mask.window(2, 2), True),
+        (mask.padding([1, 8]), True),
+        (mask.documents([0, 0, 0, 0, 1, 1, 1, 1]), True),
+        (mask.documents([[0, 0, 0, 0, 1, 1, 1, 1], [3, 3, 3, 3, 3, 3, 3, 3]]), True),
+        (mask.prefix(2), True),
+        (mask.causal() & mask.padding([1, 8]), True),
+        (~(mask.causal() | mask.prefix([2, 4])), True),
+        (mask.where(lambda i, j: i < j), False),
+    ],
+    ids=repr,
+)
+def test_what_bounds_know_is_worth_having(m, known):
+    # For ids that rise, and for everything that is a matter of positions, all of it: a kernel skips what nobody sees.
+    bounds = m.bounds(Grid(8, 8, 2, 2))
+    tiles = m.dense(8, 8).unflatten(-1, (4, 2)).unflatten(-3, (4, 2)).movedim(-2, -3).flatten(-2)
+    exact = torch.equal(bounds.some.expand(tiles.shape[:-1]), tiles.any(-1)) and torch.equal(
+        bounds.every.expand(tiles.shape[:-1]), tiles.all(-1)
+    )
+    assert exact is known
+
+
 @pytest.mark.parametrize(
     "m",
     [
         mask.causal(),
+        mask.window(1),
         mask.padding([1]),
+        mask.documents([0, 1]),
+        mask.prefix(1),
         mask.allowed(torch.ones(2, 2).bool()),
         mask.blocked(torch.ones(2, 2).bool()),
         mask.causal() & mask.padding([1]),
+        mask.causal() | ~mask.documents([0, 1]),
     ],
     ids=repr,
 )
 def test_dense_goes_to_the_device_asked_for(m):
     assert m.dense(2, 2).device.type == "cpu"
     assert m.dense(2, 2, device="meta").device.type == "meta"
+
+
+def test_dense_stays_where_the_tensors_are():
+    there = mask.allowed(torch.ones(2, 2, device="meta").bool())
+    for m in (there, there & mask.causal(), mask.causal() | there, ~(mask.causal() & there)):
+        assert m.dense(2, 2).device.type == "meta"
 
 
 # Masks as values.
@@ -102,11 +264,40 @@ def test_dense_goes_to_the_device_asked_for(m):
         (mask.padding(torch.tensor([3, 5])), "padding([3, 5])"),
         (mask.allowed(torch.ones(2, 3).bool()), "allowed(<bool (2, 3)>)"),
         (mask.blocked(torch.ones(4, 1, 1, 3).bool()), "blocked(<bool (4, 1, 1, 3)>)"),
+        (mask.window(256), "window(256)"),
+        (mask.window(65, 64), "window(65, 64)"),
+        (mask.window(2, offset=1), "window(2, offset=1)"),
+        (mask.documents([0, 0, 1]), "documents([0, 0, 1])"),
+        (mask.documents(torch.zeros(3, 4096).long()), "documents(<torch.int64 (3, 4096)>)"),
+        (mask.prefix(3), "prefix(3)"),
+        (mask.prefix([3, 4]), "prefix([3, 4])"),
+        (mask.where(max), "where(max)"),
+        (mask.where(lambda i, j: i == j, offset=0), "where(<lambda>, offset=0)"),
         (mask.causal() & mask.padding([3]) & mask.causal(offset=2), "causal() & padding([3]) & causal(offset=2)"),
+        (mask.causal() & (mask.window(3) & mask.prefix(2)), "causal() & (window(3) & prefix(2))"),
+        ((mask.causal() | mask.window(3)) & mask.prefix(2), "(causal() | window(3)) & prefix(2)"),
+        (mask.causal() | mask.window(3) & mask.prefix(2), "causal() | (window(3) & prefix(2))"),
+        (~mask.causal() & mask.padding([3]), "~causal() & padding([3])"),
+        (~(mask.causal() & mask.padding([3])), "~(causal() & padding([3]))"),
     ],
 )
 def test_repr_is_how_it_was_made(m, text):
     assert repr(m) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(kinds=IN_FULL, most=4))
+def test_repr_reads_back_as_an_equal_mask(case: Case):
+    m = build(case.fact)
+    again = eval(repr(m), {name: getattr(mask, name) for name in IN_FULL})
+    assert again == m
+    assert torch.equal(again.dense(case.queries, case.keys), m.dense(case.queries, case.keys))
+
+
+def test_not_twice_is_the_mask_itself():
+    m = mask.causal() & mask.padding([3])
+    assert ~~m is m
+    assert (~m).dense(2, 3).tolist() == (~m.dense(2, 3)).tolist()
 
 
 def distinct():
@@ -125,6 +316,22 @@ def distinct():
         mask.blocked(eye),
         mask.causal() & mask.padding([1, 2]),
         mask.causal() & mask.padding([2, 1]),
+        mask.causal() | mask.padding([1, 2]),
+        mask.padding([1, 2]) & mask.causal(),
+        ~mask.causal(),
+        ~mask.padding([1, 2]),
+        mask.window(1),
+        mask.window(1, 1),
+        mask.window(1, offset=0),
+        mask.documents([0, 1]),
+        mask.documents([[0, 1]]),
+        mask.documents([0, 1, 1]),
+        mask.prefix(1),
+        mask.prefix([1]),
+        mask.prefix([1, 1]),
+        mask.where(max),
+        mask.where(min),
+        mask.where(max, offset=0),
         "causal()",
         None,
     ]
@@ -218,22 +425,6 @@ def test_and_with_something_else():
 def test_and_of_masks_for_different_batches():
     with pytest.raises(ValueError, match=r"padding\(\[1, 2\]\) & padding\(\[1, 2, 3\]\)"):
         (mask.padding([1, 2]) & mask.padding([1, 2, 3])).dense(3, 3)
-
-
-# What comes later says so.
-
-
-@pytest.mark.parametrize("name", ["window", "documents", "prefix", "where"])
-def test_a_mask_that_is_not_there_yet_is_named(name):
-    with pytest.raises(AttributeError, match=f"regard.mask has no '{name}', so far; it has causal, padding"):
-        getattr(mask, name)
-
-
-def test_or_and_not_name_the_way_out():
-    with pytest.raises(NotImplementedError, match=r"causal\(\) \| padding\(\[3\]\): masks combine with & only"):
-        mask.causal() | mask.padding([3])
-    with pytest.raises(NotImplementedError, match=r"~causal\(\): masks combine with & only.*mask\.allowed"):
-        ~mask.causal()
 
 
 def test_padding_takes_no_memory_that_grows_with_the_queries():

@@ -3,6 +3,7 @@
 from regard.attention import course, mask, positions
 from regard.attention.attend import attend
 from regard.attention.multihead import MultiHeadAttention
+from regard.attention.plan import Plan, plan
 from regard.attention.steps import Steps, steps
 
-__all__ = ["MultiHeadAttention", "Steps", "attend", "course", "mask", "positions", "steps"]
+__all__ = ["MultiHeadAttention", "Plan", "Steps", "attend", "course", "mask", "plan", "positions", "steps"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from regard._shapes import Bool
-from regard.attention.mask import TWO_WAYS, Mask
+from regard.attention.bias import PositionBias
+from regard.attention.mask.algebra import TWO_WAYS, Area, Mask
 
-__all__ = ["allowed", "check"]
+__all__ = ["allowed", "check", "fits"]
 
 
 def check(
@@ -16,17 +19,20 @@ def check(
     v: Tensor,
     mask: Mask | None,
     *,
-    bias: Tensor | None,
+    scale: float | None,
+    bias: Tensor | PositionBias | None,
     softcap: float | None,
     sinks: Tensor | None,
+    dropout: float = 0.0,
 ) -> None:
     """Refuse what does not fit.
 
     Raises:
         TypeError: dtypes that differ or are not floating point; a bare tensor as mask.
-        ValueError: shapes or devices that do not fit, a soft-cap not above 0; the message names them.
+        ValueError: shapes or devices that do not fit, a number out of its range; the message names them.
     """
-    for name, t in (("q", q), ("k", k), ("v", v), ("bias", bias), ("sinks", sinks)):
+    table = None if isinstance(bias, PositionBias) else bias
+    for name, t in (("q", q), ("k", k), ("v", v), ("bias", table), ("sinks", sinks)):
         if not isinstance(t, Tensor) and (t is not None or name in "qkv"):
             raise TypeError(f"{name} must be a tensor; got {type(t).__name__}")
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
@@ -48,34 +54,60 @@ def check(
         raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {TWO_WAYS}")
     if mask is not None and not isinstance(mask, Mask):
         raise TypeError(f"mask must be made by regard.mask, or None; got {type(mask).__name__}")
-    for name, t in (("bias", bias), ("sinks", sinks)):
+    for name, t in (("bias", table), ("sinks", sinks)):
         if t is not None and t.dtype != q.dtype:
             hint = f" A mask is not a bias. {TWO_WAYS}" if name == "bias" else ""
             raise TypeError(f"{name} joins scores of {q.dtype}; got {t.dtype}.{hint}")
         if t is not None and t.device != q.device:
             raise ValueError(f"q and {name} must be on one device; got {q.device} and {t.device}")
-    if bias is not None:
-        _broadcasts("bias", bias, q, k)
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap={softcap} must be above 0")
+    if table is not None:
+        _broadcasts("bias", table, q, k)
+    if isinstance(bias, PositionBias) and bias.num_heads != (q.shape[-3] if q.ndim > 2 else 1):
+        raise ValueError(f"{bias!r} has {bias.num_heads} heads; q of shape {tuple(q.shape)} does not")
+    for name, number in (("scale", scale), ("softcap", softcap)):
+        if number is not None and not isinstance(number, (int, float)):
+            raise TypeError(f"{name} is a number; got {type(number).__name__}")
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"scale={scale} must be finite")
+    if softcap is not None and not 0 < softcap < math.inf:
+        raise ValueError(f"softcap={softcap} must be above 0, and finite")
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"dropout={dropout}: a share between 0 and 1")
     if sinks is not None and sinks.shape != q.shape[-3:-2]:
         raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
 
 
-def allowed(mask: Mask, q: Tensor, k: Tensor) -> Bool[Tensor, "..."]:
-    """The mask for these queries and keys as a tensor that broadcasts to the scores, True = may attend."""
+def fits(mask: Mask, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask that is made for other queries, keys or batch rows than these.
+
+    Raises:
+        ValueError: it names the mask and both shapes.
+    """
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
+    try:
+        mask.check(q.shape[-2], k.shape[-2])
+    except ValueError as error:
+        raise ValueError(f"{error}; the mask is {mask!r}, for {shapes}") from error
     batch = q.shape[-4] if q.ndim > 3 else 1
     if mask.rows not in (None, batch):
-        raise ValueError(f"{mask!r} speaks of {mask.rows} batch rows, but q of shape {tuple(q.shape)} has {batch}")
-    small = mask.broadcastable(q.shape[-2], k.shape[-2], device=q.device)
+        raise ValueError(f"{mask!r} speaks of {mask.rows} batch rows, but there are {batch}: {shapes}")
+
+
+def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[Tensor, "..."]:
+    """The mask for these queries and keys, or an area of them, as a tensor that broadcasts to the scores."""
+    fits(mask, q, k)
+    area = area or Area.whole(q.shape[-2], k.shape[-2], q.device)
+    small = mask.tile(area)
     while small.ndim > q.ndim and small.shape[0] == 1:
         small = small[0]  # padding([n]) speaks of a batch of one, which q may leave out
-    _broadcasts(repr(mask), small, q, k)
+    _broadcasts(repr(mask), small, q, k, area)
     return small
 
 
-def _broadcasts(name: str, t: Tensor, q: Tensor, k: Tensor) -> None:
+def _broadcasts(name: str, t: Tensor, q: Tensor, k: Tensor, area: Area | None = None) -> None:
     scores = (*q.shape[:-1], k.shape[-2])
+    if area is not None:
+        scores = (*q.shape[:-2], area.rows[1] - area.rows[0], area.columns[1] - area.columns[0])
     fits = t.ndim <= len(scores) and all(
         size in (1, wanted) for size, wanted in zip(t.shape[::-1], scores[::-1], strict=False)
     )

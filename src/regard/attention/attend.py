@@ -1,14 +1,23 @@
-"""The output of attention from PyTorch's fused kernel: the definition's result without its matrices."""
+"""The output of attention, fast: the definition's result without its matrices."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.attention.arguments import allowed, check
-from regard.attention.mask import Causal, Mask
+from regard.attention.arguments import check
+from regard.attention.bias import PositionBias
+from regard.attention.kernels import band, flash, flex, fused, rows
+from regard.attention.kernels.call import Call
+from regard.attention.kernels.schedule import reach, square, terms, tiles
+from regard.attention.mask import Mask
+from regard.attention.mask.kinds import Band
+from regard.attention.plan import choose, covers
+from regard.attention.steps import define
 
 __all__ = ["attend"]
 
@@ -20,18 +29,22 @@ def attend(
     mask: Mask | None = None,
     *,
     scale: float | None = None,
-    bias: Float[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | PositionBias | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "..."] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*batch_heads queries d_value"]:
-    """The output of `regard.steps`, from the fused kernel.
+    """The output of `regard.steps`, by the kernel that suits the mask; `regard.plan` says which, and why.
 
-    Memory is linear in the number of tokens without a mask, with `mask.padding`, and with `mask.causal` whose first
-    query is the first key. Other masks, and every bias, go to the kernel as a tensor of their own size, up to
-    queries x keys. On the CPU, PyTorch leaves its fused kernel for dropout and for a bias that needs a gradient.
+    Time and memory follow the mask: a window costs what the window holds, packed documents what each of them holds,
+    any mask the tiles of the queries x keys square in which somebody may attend. A tensor of the whole square is made
+    only where it is small (`regard.attention.plan.DENSE`).
 
-    What is blocked must still be finite: the kernel adds -inf to a blocked score, and multiplies its value by 0.
+    A query with nothing to attend to gets zeros. NaN or infinity in a query stays in its row, in a key in the rows
+    that may attend to it; what stands in a blocked value must be finite, since 0 x NaN is NaN.
+
+    Under `torch.compile` and `torch.export`, where no number can be looked at, full, causal, per-key and window
+    masks keep their kernels, and every other mask stands in the graph as a tensor.
 
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
@@ -39,66 +52,115 @@ def attend(
         v: values ``(..., kv_heads, keys, d_value)``.
         mask: who may attend, from `regard.mask`; None lets everyone.
         scale: what the scores are multiplied by; 1 / sqrt(d_key) by default.
-        bias: added to the scaled scores; broadcastable to ``(..., heads, queries, keys)``.
-        softcap: refused: the fused kernel has none. `regard.steps` honours it.
-        sinks: refused: the fused kernel has none. `regard.steps` honours them.
+        bias: added to the scaled scores; a tensor that broadcasts to ``(..., heads, queries, keys)``, or a function of
+            positions such as `regard.positions.ALiBi`, of which no tensor of the whole square is made.
+        softcap: above 0; if given, scaled scores become softcap * tanh(scaled / softcap).
+        sinks: one score per head, ``(heads,)``, that takes part in the softmax and carries no value.
         dropout: share of the weights set to zero, the rest scaled up to make good; always applied when above 0.
 
     Raises:
-        NotImplementedError: an option that the fused kernel cannot honour.
         TypeError: a bare tensor as mask; dtypes that differ.
-        ValueError: shapes that do not fit; a dropout outside 0 to 1.
+        ValueError: shapes or a mask that do not fit; a number out of its range. The message names them.
     """
-    check(q, k, v, mask, bias=bias, softcap=softcap, sinks=sinks)
-    for name, value in (("softcap", softcap), ("sinks", sinks)):
-        if value is not None:
-            raise NotImplementedError(
-                f"attend cannot honour {name}={value}: the fused kernel has none. Use regard.steps"
-            )
-    if not 0.0 <= dropout <= 1.0:
-        raise ValueError(f"dropout={dropout}: a share between 0 and 1")
+    if (
+        scale is None
+        and bias is None
+        and softcap is None
+        and sinks is None
+        and not dropout
+        and not torch.compiler.is_compiling()
+        and (mask is None or (type(mask) is Band and mask.before is None and not mask.after and not mask.offset))
+    ):
+        output = _plain(q, k, v, causal=mask is not None)
+        if output is not None:
+            return output
 
+    check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    queries, keys, d_value = q.shape[-2], k.shape[-2], v.shape[-1]
-    # With the flag, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale, which must therefore be above 0.
-    is_causal = isinstance(mask, Causal) and mask.first(queries, keys) == 0 and bias is None and scale > 0
-    attn_mask = None if mask is None or is_causal else allowed(mask, q, k)
-    if bias is not None:
-        attn_mask = bias if attn_mask is None else torch.where(attn_mask, bias, -torch.inf)
-
-    # The fused kernel wants (batch, heads, tokens, width), the numbers of a width side by side, and one width for q, k
-    # and v: anything else falls back to the unfused path in silence (7 to 11 times slower, with the T x T matrix in
-    # memory). Zeros appended to q and k leave every score as it is; zeros appended to v come out and are cut off.
-    width = max(q.shape[-1], d_value)
-    output = F.scaled_dot_product_attention(
-        _widen(_four_axes(q), width),
-        _widen(_four_axes(k), width),
-        _widen(_four_axes(v), width),
-        attn_mask=None if attn_mask is None else _beside(attn_mask, q),
-        dropout_p=dropout,
-        is_causal=is_causal,
-        scale=scale,
-        enable_gqa=q.ndim > 2 and q.shape[-3] != k.shape[-3],
-    )
-    return output[..., :d_value].reshape(*q.shape[:-1], d_value)
+    call = Call.of(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    output = _traced(call) if torch.compiler.is_compiling() else _computed(call)
+    return output.reshape(*q.shape[:-1], v.shape[-1])
 
 
-def _four_axes(t: Tensor) -> Tensor:
-    """(..., heads, tokens, width) as (batch, heads, tokens, width)."""
-    heads = t.shape[-3] if t.ndim > 2 else 1
-    return t.reshape(t.shape[:-3].numel(), heads, *t.shape[-2:])
+def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
+    """The commonest call, straight to the kernel: on short sequences, checks take as long as the attention.
+
+    None if it is not that call after all: another device, shapes that differ, or anything odd.
+    """
+    try:
+        shape, dtype = q.shape, q.dtype
+        if ( 
+            len(shape) != 4
+            or k.shape != shape
+            or v.shape != shape
+            or not dtype.is_floating_point
+            or k.dtype != dtype
+            or v.dtype != dtype
+            or not (q.is_cpu and k.is_cpu and v.is_cpu)
+            or 0 in shape
+            or not (q.stride(3) == k.stride(3) == v.stride(3) == 1)
+        ):
+            return None
+    except AttributeError:
+        return None  # not a tensor: `check` names it
+    output, lse = flash.forward(q, k, v, 0.0, causal)
+    # PyTorch 2.13's CPU kernel gives zeros, and 0 as lse, for a row of NaN.
+    return output if bool(lse.all()) else None
 
 
-def _widen(t: Tensor, width: int) -> Tensor:
-    if t.shape[-1] < width:
-        return F.pad(t, (0, width - t.shape[-1]))
-    return t if t.stride(-1) == 1 else t.contiguous()
+def _computed(call: Call) -> Tensor:
+    choice = choose(call)
+    if choice.kernel == "rows":
+        return rows.run(call, choice.schedule)
+    if choice.kernel == "flex":
+        return flex.run(call)
+    if choice.kernel == "varlen":
+        return flex.documents(call)
+    if choice.kernel in ("fused", "dense") and call.sinks is None:
+        (block,) = choice.schedule(call)
+        if call.q.device.type != "cpu":
+            return fused.run_anywhere(call, block)
+        output, lse = fused.run(call, block)
+    else:
+        output, lse = flash.run(call, choice.schedule)
+    return rows.run(call, tiles) if _poisoned(call, lse) else output
 
 
-def _beside(t: Tensor, q: Tensor) -> Tensor:
-    """A mask or bias with the same four axes as q, broadcast over the batch where it was."""
-    t = t[(None,) * (max(q.ndim, 4) - t.ndim)]
-    if t.ndim == 4:
-        return t
-    batch = q.shape[:-3]
-    return t.expand(*batch, *t.shape[-3:]).reshape(batch.numel(), *t.shape[-3:])
+def _poisoned(call: Call, lse: Tensor) -> bool:
+    """Whether NaN or infinity in q or k makes the fused kernel wrong.
+
+    It gives zeros, and 0 as lse, for a row of NaN, and adds -inf to a blocked score, which leaves NaN there.
+    """
+    if bool(lse.reciprocal().sum().isfinite()):
+        return False
+    return not all(bool(t.sum().isfinite()) or bool(t.isfinite().all()) for t in (call.q, call.k))
+
+
+def _traced(call: Call) -> Tensor:
+    """The kernels that a graph can hold: no decision hangs on a number in a tensor."""
+    masks = terms(call.mask)
+    plain = call.softcap is None and call.sinks is None
+    if all(isinstance(mask, Band) for mask in masks):
+        within = reach(masks, call.queries, call.keys)
+        full, causal = covers(within, call.queries, call.keys)
+        if plain and (full or (causal and call.scale > 0)):
+            return fused.run_anywhere(call, square(call, causal=not full))
+        nearest, farthest = within
+        narrow = nearest is not None and 2 * (farthest - nearest + 1) <= call.keys
+        if plain and narrow and call.bias is None and not call.dropout:
+            return band.run(call, within)
+    block = square(call, mask=call.mask)
+    if plain:
+        return fused.run_anywhere(call, block)
+    drop = partial(F.dropout, p=call.dropout) if call.dropout else None
+    return define(
+        call.q,
+        call.k,
+        call.v,
+        block.may,
+        scale=call.scale,
+        bias=call.added(block),
+        softcap=call.softcap,
+        sinks=call.sinks,
+        dropped=drop,
+    ).output

@@ -7,16 +7,18 @@ same output without them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from regard._shapes import Float
+from regard._shapes import Bool, Float
 from regard.attention.arguments import allowed, check
+from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 
-__all__ = ["Steps", "steps"]
+__all__ = ["Steps", "define", "steps"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ def steps(
     mask: Mask | None = None,
     *,
     scale: float | None = None,
-    bias: Float[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | PositionBias | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, "..."] | None = None,
 ) -> Steps:
@@ -82,7 +84,8 @@ def steps(
         v: values ``(..., kv_heads, keys, d_value)``.
         mask: who may attend, from `regard.mask`; None lets everyone.
         scale: what the scores are multiplied by; 1 / sqrt(d_key) by default.
-        bias: added to the scaled scores; broadcastable to ``(..., heads, queries, keys)``.
+        bias: added to the scaled scores; a tensor that broadcasts to ``(..., heads, queries, keys)``, or a function of
+            positions such as `regard.positions.ALiBi`.
         softcap: above 0; if given, scaled scores become softcap * tanh(scaled / softcap).
         sinks: one score per head, ``(heads,)``.
 
@@ -93,22 +96,67 @@ def steps(
         TypeError: a bare tensor as mask; dtypes that differ.
         ValueError: shapes that do not fit.
     """
-    check(q, k, v, mask, bias=bias, softcap=softcap, sinks=sinks)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    k, v = _for_each_query_head(k, q), _for_each_query_head(v, q)
+    check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks)
+    if isinstance(bias, PositionBias):
+        bias = bias.dense(q.shape[-2], k.shape[-2], device=q.device).to(q.dtype)
+        bias = bias if q.ndim > 2 else bias[0]
+    return define(
+        q,
+        k,
+        v,
+        None if mask is None else allowed(mask, q, k),
+        scale=q.shape[-1] ** -0.5 if scale is None else scale,
+        bias=bias,
+        softcap=softcap,
+        sinks=sinks,
+    )
 
-    scores = q @ k.transpose(-2, -1)
+
+def define(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    may: Bool[Tensor, "..."] | None,
+    *,
+    scale: float,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    dropped: Callable[[Tensor], Tensor] | None = None,
+) -> Steps:
+    """The definition on tensors that fit one another: `steps` for all rows at once, a kernel for some at a time.
+
+    Args:
+        q: as in `steps`; so are k, v, bias, softcap and sinks.
+        k: see `steps`.
+        v: see `steps`.
+        may: True = may attend, broadcastable to the scores; None lets everyone.
+        scale: what the scores are multiplied by.
+        bias: see `steps`.
+        softcap: see `steps`.
+        sinks: see `steps`.
+        dropped: what dropout makes of the weights before they meet the values.
+    """
+    scores = _by_group(q, k, k.transpose(-2, -1))
     scaled = scores * scale
     capped = scaled if softcap is None else softcap * torch.tanh(scaled / softcap)
     biased = capped if bias is None else capped + bias
-    masked = biased if mask is None else biased.masked_fill(~allowed(mask, q, k), -torch.inf)
+    masked = biased if may is None else biased.masked_fill(~may, -torch.inf)
     weights = _softmax(masked, sinks)
-    output = weights @ v
+    output = _by_group(weights if dropped is None else dropped(weights), k, v)
     return Steps(scores, scaled, capped, biased, masked, weights, output)
 
 
-def _for_each_query_head(t: Tensor, q: Tensor) -> Tensor:
-    return t.repeat_interleave(q.shape[-3] // t.shape[-3], dim=-3) if q.ndim > 2 else t
+def _by_group(left: Tensor, k: Tensor, right: Tensor) -> Tensor:
+    """The product left @ right, where the heads of right may each serve several heads of left that stand side by side.
+
+    The rows of those heads are put under one another, so that nothing of right is copied.
+    """
+    if left.ndim == 2 or left.shape[-3] == k.shape[-3]:
+        return left @ right
+    *batch, heads, rows, width = left.shape
+    together = left.reshape(*batch, k.shape[-3], heads // k.shape[-3] * rows, width) @ right
+    return together.reshape(*batch, heads, rows, right.shape[-1])
 
 
 def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:

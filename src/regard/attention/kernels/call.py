@@ -1,0 +1,88 @@
+"""One attention, in the form that every kernel works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.attention.arguments import allowed, fits
+from regard.attention.bias import PositionBias
+from regard.attention.kernels.block import Block
+from regard.attention.mask.algebra import Area, Mask
+
+__all__ = ["Call"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What `regard.attend` was asked for, checked, every tensor (batch, heads, tokens, width)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Mask | None
+    scale: float
+    bias: Tensor | PositionBias | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    dropout: float = 0.0
+    given: tuple[Tensor, Tensor] | None = None
+    """q and k with the axes they came with: what masks and biases broadcast against."""
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: object) -> Call:
+        """Tensors that fit one another, whatever their batch axes."""
+        if mask is not None:
+            fits(mask, q, k)
+        call = cls(*(_four_axes(t) for t in (q, k, v)), mask, given=(q, k), **options)  # type: ignore[arg-type]
+        return replace(call, bias=call._beside(call.bias)) if isinstance(call.bias, Tensor) else call
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return self.q.shape[-2]
+
+    @property
+    def keys(self) -> int:
+        """Number of keys."""
+        return self.k.shape[-2]
+
+    @property
+    def whole(self) -> Area:
+        """Every query and every key."""
+        return Area.whole(self.queries, self.keys, self.q.device)
+
+    def area(self, rows: tuple[int, int], columns: tuple[int, int]) -> Area:
+        """Some rows against some columns."""
+        return Area(self.queries, self.keys, rows, columns, self.q.device)
+
+    def may(self, area: Area) -> Tensor:
+        """The mask in an area, four axes, each of its own size or 1."""
+        assert self.mask is not None
+        return self._beside(allowed(self.mask, *(self.given or (self.q, self.k)), area))
+
+    def added(self, block: Block) -> Tensor | None:
+        """The bias of a block's rows towards its runs; four axes."""
+        if self.bias is None or isinstance(self.bias, Tensor):
+            return None if self.bias is None else block.of_pairs(self.bias)
+        key = torch.cat([torch.arange(*run, device=self.q.device) for run in block.runs])
+        query = torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries
+        return self.bias(query, key)[None].to(self.q.dtype)  # type: ignore[no-any-return]
+
+    def _beside(self, t: Tensor) -> Tensor:
+        """A mask or bias with the same four axes as q, broadcast over the batch where it was."""
+        lead = (self.given or (self.q, self.k))[0].shape[:-3]
+        t = t[(None,) * (max(len(lead) + 3, 4) - t.ndim)]
+        if t.ndim == 4:
+            return t
+        return t.expand(*lead, *t.shape[-3:]).reshape(lead.numel(), *t.shape[-3:])
+
+
+def _four_axes(t: Tensor) -> Tensor:
+    """(..., heads, tokens, width) as (batch, heads, tokens, width)."""
+    if t.ndim == 4:
+        return t
+    heads = t.shape[-3] if t.ndim > 2 else 1
+    return t.reshape(t.shape[:-3].numel(), heads, *t.shape[-2:])

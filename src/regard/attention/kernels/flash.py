@@ -1,0 +1,136 @@
+"""A schedule on PyTorch's fused CPU kernel, with gradients and sinks.
+
+The kernel returns, beside the output of a block, the logarithm of each row's sum of exponentials (lse). Its backward
+pass takes both and computes weights = exp(scores - lse) anew, so that a block's gradient needs nothing but that
+block (Dao 2023, "FlashAttention-2", algorithm 2). A sink is one more exponential in the sum: with it in the lse and
+in the output, the same backward pass is right for sinks as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.attention.kernels.block import Block
+from regard.attention.kernels.call import Call
+from regard.attention.kernels.schedule import Schedule
+
+__all__ = ["additive", "backward", "forward", "fused_kernel", "run", "widen"]
+
+forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def run(call: Call, schedule: Schedule) -> tuple[Tensor, Tensor]:
+    """The output and the lse of every row, (batch, heads, queries); the lse has no gradient."""
+    output, lse = _Flash.apply(call.q, call.k, call.v, call.sinks, call, schedule)
+    return output, lse
+
+
+def fused_kernel(
+    q: Tensor, k: Tensor, v: Tensor, *, added: Tensor | None = None, causal: bool = False, scale: float
+) -> tuple[Tensor, Tensor]:
+    """One call of the kernel, at any width: output and lse.
+
+    It wants the numbers of a width side by side, and one width for q, k and v. Zeros appended to q and k leave every
+    score as it is; zeros appended to v come out and are cut off. Key heads that serve several query heads stay as
+    they are.
+    """
+    width = max(q.shape[-1], v.shape[-1])
+    output, lse = forward(*(widen(t, width) for t in (q, k, v)), 0.0, causal, attn_mask=added, scale=scale)
+    return output[..., : v.shape[-1]], lse
+
+
+def widen(t: Tensor, width: int) -> Tensor:
+    """Zeros up to a width; the numbers of a width side by side."""
+    if t.shape[-1] < width:
+        return F.pad(t, (0, width - t.shape[-1]))
+    return t if t.stride(-1) == 1 else t.contiguous()
+
+
+class _Flash(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: Call, schedule: Schedule
+    ) -> tuple[Tensor, Tensor]:
+        # Rows that no block is about attend to nothing: zeros.
+        output = v.new_zeros(*q.shape[:-1], v.shape[-1])
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        lse = torch.zeros(q.shape[:-1], dtype=wide, device=q.device)
+        added = _Added(call)
+        for block in schedule(call):
+            part, part_lse = fused_kernel(
+                block.of_queries(q),
+                block.of_keys(k),
+                block.of_keys(v),
+                added=added(block),
+                causal=block.causal,
+                scale=call.scale,
+            )
+            block.of_queries(output).copy_(part)
+            block.of_queries(lse).copy_(part_lse)
+        if sinks is not None:
+            with_sink = torch.logaddexp(lse, sinks.to(wide)[:, None])
+            output.mul_((lse - with_sink).exp()[..., None].to(output.dtype))
+            lse = with_sink
+        ctx.save_for_backward(q, k, v, sinks, output, lse)
+        ctx.call, ctx.schedule = call, schedule
+        ctx.mark_non_differentiable(lse)
+        return output, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, sinks, output, lse = ctx.saved_tensors
+        call: Call = ctx.call
+        dq, dk, dv = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+        added = _Added(call)
+        width = max(q.shape[-1], v.shape[-1])
+        for block in ctx.schedule(call):
+            inputs = [block.of_queries(gradient), block.of_queries(q), block.of_keys(k), block.of_keys(v)]
+            dq_part, dk_part, dv_part = backward(
+                *(widen(t, width) for t in (*inputs, block.of_queries(output))),
+                block.of_queries(lse),
+                0.0,
+                block.causal,
+                attn_mask=added(block),
+                scale=call.scale,
+            )
+            block.add_to_queries(dq, dq_part[..., : q.shape[-1]])
+            block.add_to_keys(dk, dk_part[..., : k.shape[-1]])
+            block.add_to_keys(dv, dv_part[..., : v.shape[-1]])
+        dsinks = None
+        if sinks is not None:
+            # d output / d sink = -(the sink's own weight) * output.
+            weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
+            dsinks = -(weight * (gradient * output).sum(-1)).sum((0, 2)).to(sinks.dtype)
+        return dq, dk, dv, dsinks, None, None
+
+
+class _Added:
+    """`additive` for one block after another: blocks inside a band share one mask."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.last: tuple[Tensor, Tensor | None] | None = None
+
+    def __call__(self, block: Block) -> Tensor | None:
+        if block.may is None or self.call.bias is not None:
+            return additive(self.call, block)
+        if self.last is None or self.last[0] is not block.may:
+            self.last = block.may, additive(self.call, block)
+        return self.last[1]
+
+
+def additive(call: Call, block: Block) -> Tensor | None:
+    """What is added to a block's scores: its bias, and -inf where the mask says no."""
+    bias = call.added(block)
+    if block.may is None:
+        return bias
+    if bias is None:
+        bias = torch.zeros((), dtype=call.q.dtype, device=call.q.device)
+    return torch.where(block.may, bias, -torch.inf)

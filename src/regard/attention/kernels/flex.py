@@ -1,0 +1,92 @@
+"""PyTorch's kernels for a GPU: FlexAttention for any mask, variable-length attention for packed documents."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.kernels.call import Call
+from regard.attention.kernels.schedule import reach, terms
+from regard.attention.mask.kinds import Documents
+
+__all__ = ["documents", "run"]
+
+
+def run(call: Call) -> Tensor:
+    """Any mask, soft-cap and sinks, by `torch.nn.attention.flex_attention`, which skips tiles that are empty.
+
+    Compiled on a GPU. On the CPU it runs as it stands, without gradients: for tests.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    block_mask = None
+    if call.mask is not None:
+        may = call.mask.tile(call.area((0, 1), (0, 1)))
+        lead = (1,) * (4 - may.ndim) + tuple(may.shape[:-2])
+        batch, heads = (None if size == 1 else size for size in lead)
+        predicate = call.mask.predicate(call.queries, call.keys, call.q.device)
+        block_mask = create_block_mask(predicate, batch, heads, call.queries, call.keys, device=call.q.device)
+    answer = _flex(call.q.is_cuda)(
+        call.q,
+        call.k,
+        call.v,
+        score_mod=_capped(call.softcap) if call.softcap is not None else None,
+        block_mask=block_mask,
+        scale=call.scale,
+        enable_gqa=call.q.shape[1] != call.k.shape[1],
+        return_lse=call.sinks is not None,
+    )
+    if call.sinks is None:
+        return answer  # type: ignore[no-any-return]
+    output, lse = answer
+    share = torch.sigmoid(lse - call.sinks.to(lse.dtype)[:, None])  # what the sink leaves of each row
+    return output * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
+
+
+def documents(call: Call) -> Tensor:
+    """Packed documents by `torch.nn.attention.varlen`: half precision on a GPU."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    batch, heads, tokens, _ = call.q.shape
+    (about,) = (mask for mask in terms(call.mask) if isinstance(mask, Documents))
+    ids = about.ids.expand(batch, tokens).to(call.q.device)
+    nearest, farthest = reach([mask for mask in terms(call.mask) if mask is not about], tokens, tokens)
+    # The batch rows become one row of tokens; a document starts where the id changes, and with every batch row.
+    starts = torch.ones_like(ids, dtype=torch.bool)
+    starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    ends = torch.full((1,), batch * tokens, device=ids.device)
+    bounds = torch.cat([starts.flatten().nonzero()[:, 0], ends]).to(torch.int32)
+    longest = int(bounds.diff().max())
+    q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (call.q, call.k, call.v))
+    output = varlen_attn(
+        q,
+        k,
+        v,
+        bounds,
+        bounds,
+        longest,
+        longest,
+        scale=call.scale,
+        window_size=(-1 if nearest is None else -nearest, min(farthest, tokens)),
+        enable_gqa=heads != call.k.shape[1],
+    )
+    return output.unflatten(0, (batch, tokens)).transpose(1, 2)  # type: ignore[union-attr]
+
+
+@cache
+def _flex(compiled: bool) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention) if compiled else flex_attention
+
+
+@cache
+def _capped(softcap: float) -> Any:
+    # One function per soft-cap: a new function at every call would be compiled anew.
+    def capped(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return softcap * torch.tanh(score / softcap)
+
+    return capped

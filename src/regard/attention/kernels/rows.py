@@ -1,0 +1,162 @@
+"""A schedule by the definition itself, a few rows at a time: slower than the fused kernel, and honours everything.
+
+Memory grows with the number of keys, not with its square: the weights of some rows are formed, used and forgotten,
+and formed again in the backward pass (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.attention.bias import PositionBias
+from regard.attention.kernels.block import Block
+from regard.attention.kernels.call import Call
+from regard.attention.kernels.schedule import Schedule
+from regard.attention.steps import define
+
+__all__ = ["height_of", "run"]
+
+SCORES = 2**20
+"""About how many scores of one batch row stand in memory at once; tiles that fit the caches are the fastest."""
+
+
+def run(call: Call, schedule: Schedule) -> Tensor:
+    """The output of every row."""
+    seed = int(torch.randint(2**62, ())) if call.dropout else 0
+    table, learned = None, []
+    if isinstance(call.bias, PositionBias):
+        learned = list(call.bias.parameters())
+    elif call.bias is not None:
+        table = call.bias
+    output: Tensor = _Rows.apply(call.q, call.k, call.v, call.sinks, table, call, schedule, seed, *learned)
+    return output
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sinks: Tensor | None,
+        table: Tensor | None,
+        call: Call,
+        schedule: Schedule,
+        seed: int,
+        *learned: Tensor,
+    ) -> Tensor:
+        output = v.new_zeros(*q.shape[:-1], v.shape[-1])
+        for n, block in enumerate(_low(call, schedule)):
+            inputs = block.of_queries(q), block.of_keys(k), block.of_keys(v), call.added(block)
+            block.of_queries(output).copy_(_define(call, block, *inputs, sinks, seed + n))
+        ctx.save_for_backward(q, k, v, sinks, table, *learned)
+        ctx.call, ctx.schedule, ctx.seed = call, schedule, seed
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        saved: tuple[Tensor | None, ...] = ctx.saved_tensors
+        needed = [*ctx.needs_input_grad[:5], *ctx.needs_input_grad[8:]]
+        sums = [
+            torch.zeros_like(t, memory_format=torch.contiguous_format) if t is not None and needs else None
+            for t, needs in zip(saved, needed, strict=True)
+        ]
+        q, k, v, sinks, table, *learned = saved
+        for n, block in enumerate(_low(ctx.call, ctx.schedule)):
+            with torch.enable_grad():
+                leaves = [_leaf(block.of_queries(q)), _leaf(block.of_keys(k)), _leaf(block.of_keys(v))]
+                sink = None if sinks is None else _leaf(sinks)
+                added = ctx.call.added(block)
+                if table is not None:
+                    added = _leaf(added)
+                output = _define(ctx.call, block, *leaves, added, sink, ctx.seed + n)
+            # What takes part in the block, its sum over the blocks, and how the sum grows.
+            asked = [
+                (leaves[0], sums[0], block.add_to_queries),
+                (leaves[1], sums[1], block.add_to_keys),
+                (leaves[2], sums[2], block.add_to_keys),
+                (sink, sums[3], Tensor.add_),
+                (added, sums[4], block.add_to_pairs),
+                *((t, total, Tensor.add_) for t, total in zip(learned, sums[5:], strict=True)),
+            ]
+            asked = [(t, total, add) for t, total, add in asked if total is not None]
+            parts = torch.autograd.grad(output, [t for t, _, _ in asked], block.of_queries(gradient), allow_unused=True)
+            for part, (_, total, add) in zip(parts, asked, strict=True):
+                if part is not None:
+                    add(total, part)
+        return (*sums[:5], None, None, None, *sums[5:])
+
+
+def _leaf(t: Tensor) -> Tensor:
+    return t.detach().requires_grad_()
+
+
+def _define(
+    call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, sinks: Tensor | None, seed: int
+) -> Tensor:
+    # Half precision is for what is kept, not for what is computed on the way.
+    wide = q.dtype if q.dtype in (torch.float32, torch.float64) else torch.float32
+    return define(
+        *(t.to(wide) for t in (q, k, v)),
+        block.may,
+        scale=call.scale,
+        bias=None if added is None else added.to(wide),
+        softcap=call.softcap,
+        sinks=None if sinks is None else sinks.to(wide),
+        dropped=_dropped(call.dropout, seed, q.device) if call.dropout else None,
+    ).output.to(q.dtype)
+
+
+def _dropped(share: float, seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Dropout that falls on the same weights when the backward pass asks again."""
+
+    def drop(weights: Tensor) -> Tensor:
+        if share == 1:
+            return weights * 0
+        coins = torch.Generator(device).manual_seed(seed)
+        kept = torch.empty_like(weights).bernoulli_(1 - share, generator=coins)
+        return weights * kept / (1 - share)
+
+    return drop
+
+
+def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
+    """The schedule's blocks in strips of few rows, each about one batch row where the square is large."""
+    large = call.queries * call.keys > SCORES // 16
+    for block in schedule(call):
+        height = height_of(call, block)
+        batches = range(len(call.q)) if block.batch is None and large else [block.batch]
+        for top in range(*block.rows, height):
+            rows = (top, min(top + height, block.rows[1]))
+            may = _strip(block, rows)
+            for batch in batches:
+                mine = may
+                if may is not None and len(may) > 1 and batch is not None:
+                    mine = may[batch : batch + 1]
+                yield Block(rows, block.runs, mine, batch=batch)
+
+
+def height_of(call: Call, block: Block) -> int:
+    """How many rows of a block are computed at a time."""
+    return max(16, SCORES // (call.q.shape[1] * max(1, block.columns)))
+
+
+def _strip(block: Block, rows: tuple[int, int]) -> Tensor | None:
+    """The mask of some rows of a block, its flag for causal written out."""
+    top, bottom = (row - block.rows[0] for row in rows)
+    may = block.may
+    if may is not None and may.shape[-2] != 1:
+        may = may[..., top:bottom, :]
+    if block.causal:
+        ((start, stop),) = block.runs
+        seen = torch.arange(stop - start) <= torch.arange(top, bottom)[:, None]
+        seen = seen.to(may.device) if may is not None else seen[None, None]
+        may = seen if may is None else may & seen
+    return may

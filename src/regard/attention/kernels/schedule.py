@@ -1,0 +1,177 @@
+"""Schedules: which rows are computed against which keys, so that what the mask blocks is not computed at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.attention.kernels.block import Block, side_by_side
+from regard.attention.kernels.call import Call
+from regard.attention.mask.algebra import And, Bounds, Grid, Mask
+from regard.attention.mask.kinds import Band, Documents
+
+__all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "segments", "square", "terms", "tiles", "whole"]
+
+Runs = tuple[tuple[int, int], ...]
+Reach = tuple[int | None, int]
+"""(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
+
+TILE_ROWS, TILE_COLUMNS = 256, 64
+
+
+Schedule = Callable[[Call], Iterator[Block]]
+
+
+def whole(call: Call, *, causal: bool = False, keys: Mask | None = None) -> Iterator[Block]:
+    """Everything at once, with the kernel's flag for a causal square and a mask that is the same for every query."""
+    yield square(call, causal=causal, mask=keys)
+
+
+def square(call: Call, *, causal: bool = False, mask: Mask | None = None) -> Block:
+    """The one block of everything."""
+    may = None if mask is None else replace(call, mask=mask).may(call.whole)
+    return Block((0, call.queries), ((0, call.keys),), may, causal)
+
+
+def terms(mask: Mask | None) -> list[Mask]:
+    """What is joined by ``&``."""
+    if mask is None:
+        return []
+    return [*terms(mask.left), *terms(mask.right)] if isinstance(mask, And) else [mask]
+
+
+def reach(masks: Sequence[Mask], queries: int, keys: int) -> Reach:
+    """The keys that all these windows and causal masks leave to query i, counted from i."""
+    nearest, farthest = None, keys
+    for mask in masks:
+        assert isinstance(mask, Band)
+        first = mask.first(queries, keys)
+        farthest = min(farthest, first + mask.after)
+        if mask.before is not None:
+            start = first - mask.before + 1
+            nearest = start if nearest is None else max(nearest, start)
+    return nearest, farthest
+
+
+def bands(call: Call) -> Iterator[Block]:
+    """A window: each block of rows against the one run of keys that it reaches."""
+    yield from _band(reach(terms(call.mask), call.queries, call.keys), (0, call.queries), (0, call.keys), call.q.device)
+
+
+def _band(
+    within: Reach, rows: tuple[int, int], columns: tuple[int, int], device: torch.device, batch: int | None = None
+) -> Iterator[Block]:
+    nearest, farthest = within
+    if nearest is None or nearest <= columns[0] - rows[1] + 1:
+        nearest = None
+        if farthest >= columns[1] - 1 - rows[0]:
+            yield Block(rows, (columns,), batch=batch)
+            return
+        if farthest == columns[0] - rows[0]:
+            yield Block(rows, (columns,), causal=True, batch=batch)
+            return
+    # Wide blocks compute more pairs than they need, narrow ones make many small calls. About half the window is best.
+    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 2))
+    drawn: tuple[tuple[int, int, int], Tensor | None] | None = None
+    for top in range(rows[0], rows[1], height):
+        bottom = min(top + height, rows[1])
+        left = columns[0] if nearest is None else max(columns[0], top + nearest)
+        right = min(columns[1], bottom + farthest)
+        if left < right:
+            # Every block inside the band has the same shape and so the same mask.
+            shape = (bottom - top, left - top, right - top)
+            if drawn is None or drawn[0] != shape:
+                drawn = shape, _diagonal(nearest, farthest, *shape, device)
+            yield Block((top, bottom), ((left, right),), drawn[1], batch=batch)
+
+
+def _diagonal(
+    nearest: int | None, farthest: int, rows: int, left: int, right: int, device: torch.device
+) -> Tensor | None:
+    """The mask of a block of rows against keys left to right, counted from its first row; None if it lets everyone."""
+    distance = torch.arange(left, right, device=device) - torch.arange(rows, device=device)[:, None]
+    may = distance <= farthest if nearest is None else (distance <= farthest) & (distance >= nearest)
+    return None if may.all() else may[None, None]
+
+
+def segments(ids: Tensor) -> list[tuple[int, int]] | None:
+    """The documents of one row of tokens as (start, stop); None if one of them does not lie in one piece."""
+    values, lengths = torch.unique_consecutive(ids.cpu(), return_counts=True)
+    if len(values) != len(values.unique()):
+        return None
+    stops = lengths.cumsum(0).tolist()
+    return list(zip([0, *stops[:-1]], stops, strict=True)) if stops else []
+
+
+def pieces(call: Call) -> Iterator[Block]:
+    """Packed documents: each against itself, within what causal masks and windows beside them leave."""
+    masks = terms(call.mask)
+    (about,) = (mask for mask in masks if isinstance(mask, Documents))
+    within = reach([mask for mask in masks if mask is not about], call.queries, call.keys)
+    for batch, ids in [(None, about.ids)] if about.ids.ndim == 1 else enumerate(about.ids):
+        for piece in segments(ids) or []:
+            yield from _band(within, piece, piece, call.q.device, batch)
+
+
+def tiles(call: Call) -> Iterator[Block]:
+    """Any mask: each block of rows against the tiles of keys where somebody may attend."""
+    # The bias of every head stands beside a block, so that a block with one is lower.
+    height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
+    grid = Grid(call.queries, call.keys, height, TILE_COLUMNS)
+    bounds = call.mask.bounds(grid) if call.mask is not None else Bounds.full()
+    across = (len(grid.top), len(grid.left))
+    some = bounds.some.expand(*bounds.some.shape[:-2], *across).reshape(-1, *across).any(0)
+    every = bounds.every.expand(*bounds.every.shape[:-2], *across).reshape(-1, *across).all(0)
+    for row, top in enumerate(range(0, call.queries, height)):
+        rows = (top, min(top + height, call.queries))
+        runs = _runs(some[row].tolist(), call.keys)
+        if not runs:
+            continue
+        if every[row][some[row]].all():
+            yield Block(rows, runs)
+            continue
+        may = [call.may(call.area(rows, run)) for run in runs]
+        may = [t.expand(*t.shape[:-1], stop - start) for t, (start, stop) in zip(may, runs, strict=True)]
+        seen = side_by_side(may, -1)
+        for batch in range(len(seen)):
+            block = _seen(rows, runs, seen[batch : batch + 1], batch if len(seen) > 1 else None)
+            if block is not None:
+                yield block
+
+
+def _seen(rows: tuple[int, int], runs: Runs, may: Tensor, batch: int | None) -> Block | None:
+    """A block without the tiles that turn out to be empty when one looks inside."""
+    if may.all():
+        return Block(rows, runs, batch=batch)
+    columns = may.flatten(0, 2).any(0)
+    kept: list[tuple[int, int]] = []
+    parts: list[Tensor] = []
+    at = 0
+    for start, stop in runs:
+        used = _tiled(columns[at : at + stop - start]).any(-1).tolist()
+        for a, b in _runs(used, stop - start):
+            kept.append((start + a, start + b))
+            parts.append(may[..., at + a : at + b])
+        at += stop - start
+    return Block(rows, tuple(kept), side_by_side(parts, -1), batch=batch) if kept else None
+
+
+def _tiled(columns: Tensor) -> Tensor:
+    return F.pad(columns, (0, -len(columns) % TILE_COLUMNS)).view(-1, TILE_COLUMNS)
+
+
+def _runs(used: list[bool], columns: int) -> Runs:
+    """Tiles that are used, neighbours joined, as (start, stop) columns."""
+    runs: list[tuple[int, int]] = []
+    for n, is_used in enumerate(used):
+        if is_used:
+            start, stop = n * TILE_COLUMNS, min((n + 1) * TILE_COLUMNS, columns)
+            if runs and runs[-1][1] == start:
+                runs[-1] = (runs[-1][0], stop)
+            else:
+                runs.append((start, stop))
+    return tuple(runs)

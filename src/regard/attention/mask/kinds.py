@@ -1,0 +1,502 @@
+"""The kinds of mask, each a function that checks what it is given and a small value that remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from regard._shapes import Bool, Int
+from regard.attention.mask.algebra import Area, Bounds, Grid, Mask, Predicate
+
+__all__ = [
+    "Allowed",
+    "Band",
+    "Blocked",
+    "Documents",
+    "Padding",
+    "Prefix",
+    "Where",
+    "allowed",
+    "blocked",
+    "causal",
+    "documents",
+    "padding",
+    "prefix",
+    "where",
+    "window",
+]
+
+FARTHEST = 2**60
+"""Positions and offsets stay below it, so that the sum of a few of them is still an int64."""
+
+UNREAD = -1
+"""The largest length while a graph is traced, where no number is known yet: `_up_to` puts the check into the graph."""
+
+
+def causal(offset: int | None = None) -> Mask:
+    """Each query sees the keys up to and including its own position (paper, section 3.2.3).
+
+    Args:
+        offset: position of the first query among the keys. By default the queries are the LAST positions
+            (offset = keys - queries), which is what a cache needs; 0 aligns them at the first.
+    """
+    return Band(None, 0, None if offset is None else _whole("causal", "offset", offset))
+
+
+def window(before: int, after: int = 0, *, offset: int | None = None) -> Mask:
+    """Each query sees its neighbours only (sliding-window attention; Beltagy et al. 2020, section 3.1).
+
+    Args:
+        before: how many positions up to the query's own, which counts: ``window(256)`` sees the token itself and the
+            255 before it.
+        after: how many positions after it: ``window(65, 64)`` sees 64 on each side.
+        offset: position of the first query among the keys, as in `causal`.
+    """
+    before, after = _whole("window", "before", before), _whole("window", "after", after)
+    if before < 1:
+        raise ValueError(f"window({before}, {after}): before counts the token itself, so it is at least 1")
+    if after < 0:
+        raise ValueError(f"window({before}, {after}): after cannot be negative; 0 sees nothing that follows")
+    return Band(before, after, None if offset is None else _whole("window", "offset", offset))
+
+
+def padding(lengths: Sequence[int] | Tensor) -> Mask:
+    """Only the first ``lengths[b]`` keys of batch row b are real; the rest is padding nobody may attend to.
+
+    For padding on the left, say which keys are real: ``mask.allowed(real[:, None, None, :])``.
+
+    Args:
+        lengths: one whole number per batch row, as a list or an integer tensor ``(batch,)``.
+    """
+    lengths = _integers("padding", "lengths", lengths)
+    if lengths.ndim != 1:
+        raise ValueError(
+            f"padding(lengths) wants one length per batch row, shape (batch,); got shape {tuple(lengths.shape)}. "
+            "For a 0/1 tensor that marks the real keys: mask.allowed((real == 1)[:, None, None, :])"
+        )
+    return Padding(lengths, longest=_largest("padding", lengths))
+
+
+def documents(ids: Sequence[int] | Sequence[Sequence[int]] | Tensor) -> Mask:
+    """Several documents in one row of tokens: tokens of one document see one another and nothing else.
+
+    Packed training adds ``& causal()``. With fewer queries than keys the queries are the last tokens.
+
+    Args:
+        ids: which document each token belongs to, ``(tokens,)`` or ``(batch, tokens)``. Documents that lie in one
+            piece, as packing leaves them, are computed one by one.
+    """
+    ids = _integers("documents", "ids", ids)
+    if ids.ndim not in (1, 2):
+        raise ValueError(
+            f"documents(ids) wants one id per token, shape (tokens,) or (batch, tokens); got shape {tuple(ids.shape)}"
+        )
+    return Documents(ids)
+
+
+def prefix(n: int | Sequence[int] | Tensor) -> Mask:
+    """The first n tokens are seen by everyone, the others as in `causal` (prefix language model).
+
+    Raffel et al. 2020, section 3.2.1 and figure 4.
+
+    Args:
+        n: length of the prefix; one whole number, or one per batch row.
+    """
+    if _is_whole(n):
+        length = _whole("prefix", "n", n)
+        if length < 0:
+            raise ValueError(f"prefix({length}): a length cannot be negative")
+        return Prefix(torch.tensor([length]), length, each=False)
+    lengths = _integers("prefix", "n", n)
+    if lengths.ndim != 1:
+        raise ValueError(f"prefix(n) wants one whole number, or one per batch row; got shape {tuple(lengths.shape)}")
+    return Prefix(lengths, _largest("prefix", lengths), each=True)
+
+
+def where(fn: Callable[[Tensor, Tensor], Tensor], *, offset: int | None = None) -> Mask:
+    """The mask that a function of two positions says, such as ``lambda i, j: (i - j) % 4 == 0``.
+
+    Args:
+        fn: takes query positions ``(rows, 1)`` and key positions ``(1, columns)``, both int64, and returns a boolean
+            tensor that broadcasts against them, True = may attend. It is called for parts of the square, never
+            for the whole of a long one, so it must go by the positions alone. To speak of batch rows and heads, it
+            returns ``(batch, heads, rows, columns)``.
+        offset: position of the first query among the keys, as in `causal`.
+    """
+    if not callable(fn):
+        raise TypeError(f"where(fn) wants a function of query and key positions; got {type(fn).__name__}")
+    return Where(fn, None if offset is None else _whole("where", "offset", offset))
+
+
+def allowed(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
+    """The mask that a boolean tensor holds, True = may attend.
+
+    Args:
+        t: ``(..., queries, keys)``, broadcastable to ``(batch, heads, queries, keys)``; an axis of size 1
+            stands for every query or key. One mask per batch row needs its axis of heads: ``t[:, None]``. The tensor
+            is not copied.
+    """
+    return Allowed(_boolean("allowed", t))
+
+
+def blocked(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
+    """The mask that a boolean tensor holds, True = may NOT attend; the opposite of `allowed`."""
+    return Blocked(_boolean("blocked", t))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Band(Mask):
+    """See `window`; without an end before, see `causal`."""
+
+    before: int | None
+    after: int
+    offset: int | None
+
+    def first(self, queries: int, keys: int) -> int:
+        """The position among the keys of the first query."""
+        return keys - queries if self.offset is None else self.offset
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return self._sees(area.query(self.offset), area.key())
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        first = self.first(queries, keys)
+        return lambda b, h, i, j: self._sees(i + first, j)
+
+    def bounds(self, grid: Grid) -> Bounds:
+        first = self.first(grid.queries, grid.keys)
+        nearest, farthest = grid.left - (grid.bottom + first), grid.right - (grid.top + first)
+        some, every = nearest <= self.after, farthest <= self.after
+        if self.before is not None:
+            some, every = some & (farthest > -self.before), every & (nearest > -self.before)
+        return Bounds(some, every)
+
+    def _sees(self, query: Tensor, key: Tensor) -> Tensor:
+        up_to = key <= query + self.after
+        return up_to if self.before is None else up_to & (key > query - self.before)
+
+    def __repr__(self) -> str:
+        end = "" if self.offset is None else f"offset={self.offset}"
+        if self.before is None:
+            return f"causal({end})"
+        reach = f"{self.before}, {self.after}" if self.after else f"{self.before}"
+        return f"window({reach}, {end})" if end else f"window({reach})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Padding(Mask):
+    """See `padding`."""
+
+    lengths: Tensor
+    longest: int
+    """The largest length, read once: reading it from a GPU's tensor makes the GPU wait."""
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        lengths = self.lengths.to(area.device or self.lengths.device)
+        return torch.arange(*area.columns, device=lengths.device) < lengths[:, None, None, None]
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        lengths = self.lengths.to(device or self.lengths.device)
+        return lambda b, h, i, j: j < lengths[b]
+
+    def bounds(self, grid: Grid) -> Bounds:
+        lengths = self.lengths.cpu()[:, None, None, None]
+        return Bounds(grid.left < lengths, grid.right < lengths)
+
+    def check(self, queries: int, keys: int) -> None:
+        _up_to(self, self.lengths, self.longest, keys)
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        return len(self.lengths)
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return self.longest
+
+    def __repr__(self) -> str:
+        return f"padding({_short(self.lengths)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents(Mask):
+    """See `documents`."""
+
+    ids: Tensor
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        ids = self.ids.to(area.device or self.ids.device)
+        first = area.first(None)
+        # A query before the first key belongs to no document.
+        outside = max(0, -(area.rows[0] + first))
+        query = ids[..., max(0, area.rows[0] + first) : max(0, area.rows[1] + first)]
+        key = ids[..., slice(*area.columns)]
+        same = query[..., :, None] == key[..., None, :]
+        if outside:
+            same = torch.nn.functional.pad(same, (0, 0, min(outside, area.rows[1] - area.rows[0]), 0))
+        return same if ids.ndim == 1 else same[:, None]
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        ids, first = self.ids.to(device or self.ids.device), keys - queries
+
+        def same(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            query = (i + first).clamp(min=0)
+            equal = ids[query] == ids[j] if ids.ndim == 1 else ids[b, query] == ids[b, j]
+            return equal & (i + first >= 0)
+
+        return same
+
+    def bounds(self, grid: Grid) -> Bounds:
+        ids = self.ids.cpu()
+        # By the smallest and the largest id of a tile: exact for documents in one piece with rising ids, and never
+        # wrong for others. A query before the first key counts as the first key's.
+        first = grid.keys - grid.queries
+        query_low, query_high = _extremes(
+            ids, (grid.top[:, 0] + first).clamp(min=0), (grid.bottom[:, 0] + first).clamp(min=0)
+        )
+        low, high = _extremes(ids, grid.left, grid.right)
+        query_low, query_high = query_low[..., :, None], query_high[..., :, None]
+        low, high = low[..., None, :], high[..., None, :]
+        some = (query_low <= high) & (low <= query_high)
+        every = (query_low == query_high) & (low == high) & (query_low == low)
+        every = every & (grid.top + grid.keys - grid.queries >= 0)
+        return Bounds(some, every) if ids.ndim == 1 else Bounds(some[:, None], every[:, None])
+
+    def check(self, queries: int, keys: int) -> None:
+        if self.ids.shape[-1] != keys:
+            raise ValueError(f"{self!r} speaks of {self.ids.shape[-1]} tokens, but there are {keys} keys")
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]
+        return len(self.ids) if self.ids.ndim == 2 else None
+
+    @property
+    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        return None, self.ids.shape[-1]
+
+    def __repr__(self) -> str:
+        return f"documents({_short(self.ids)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prefix(Mask):
+    """See `prefix`."""
+
+    lengths: Tensor
+    longest: int
+    each: bool
+    """One length per batch row, or one for all."""
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        lengths = self.lengths.to(area.device or self.lengths.device)
+        key = torch.arange(*area.columns, device=lengths.device)
+        query = area.query().to(lengths.device)
+        return (key <= query) | (key < (lengths[:, None, None, None] if self.each else lengths[0]))
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        lengths, first = self.lengths.to(device or self.lengths.device), keys - queries
+        return lambda b, h, i, j: (j <= i + first) | (j < lengths[b if self.each else 0])
+
+    def bounds(self, grid: Grid) -> Bounds:
+        lengths = self.lengths.cpu()[:, None, None, None] if self.each else self.lengths.cpu()
+        first = grid.keys - grid.queries
+        return Bounds(
+            (grid.left <= grid.bottom + first) | (grid.left < lengths),
+            (grid.right <= grid.top + first) | (grid.right < lengths),
+        )
+
+    def check(self, queries: int, keys: int) -> None:
+        _up_to(self, self.lengths, self.longest, keys)
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]
+        return len(self.lengths) if self.each else None
+
+    @property
+    def least(self) -> int:  # type: ignore[override]
+        return self.longest
+
+    def __repr__(self) -> str:
+        return f"prefix({_short(self.lengths) if self.each else int(self.lengths[0])})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Where(Mask):
+    """See `where`."""
+
+    fn: Callable[[Tensor, Tensor], Tensor]
+    offset: int | None
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        query, key = area.query(self.offset), area.key()
+        return self._said(self.fn(query, key), (len(query), key.shape[-1]))
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        first = Area.whole(queries, keys).first(self.offset)
+
+        def at(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            t = self._said(self.fn((i + first).reshape(-1, 1), j.reshape(1, -1)), (i.numel(), j.numel()))
+            row, column = (torch.arange(index.numel(), device=t.device).reshape(index.shape) for index in (i, j))
+            return _at(t, (b, h, row, column))
+
+        # A function of the positions alone can be asked pair by pair as it is, which is what compiles best.
+        alone = self.batch_heads(queries, keys) == (None, None)
+        return (lambda b, h, i, j: self.fn(i + first, j)) if alone else at
+
+    def _said(self, t: object, shape: tuple[int, int]) -> Tensor:
+        name = self._name()
+        if not isinstance(t, Tensor) or t.dtype != torch.bool:
+            kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+            raise TypeError(
+                f"where({name}) must return a boolean tensor, True = may attend, such as (i - j) % 4 == 0; "
+                f"it returned {kind}"
+            )
+        while t.ndim < 2:
+            t = t[None]
+        if t.shape[-2] not in (1, shape[0]) or t.shape[-1] not in (1, shape[1]):
+            raise ValueError(
+                f"where({name}) returned the shape {tuple(t.shape)} for {shape[0]} queries and {shape[1]} keys"
+            )
+        return t
+
+    def _name(self) -> str:
+        return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+    def __repr__(self) -> str:
+        return f"where({self._name()}{'' if self.offset is None else f', offset={self.offset}'})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Allowed(Mask):
+    """See `allowed`."""
+
+    tensor: Tensor
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        rows, columns = self.tensor.shape[-2:]
+        part = self.tensor[
+            ..., slice(*area.rows) if rows != 1 else slice(None), slice(*area.columns) if columns != 1 else slice(None)
+        ]
+        return part.to(area.device or part.device)
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        t = self.tensor.to(device or self.tensor.device)
+        return lambda b, h, i, j: _at(t, (b, h, i, j))
+
+    def check(self, queries: int, keys: int) -> None:
+        rows, columns = self.tensor.shape[-2:]
+        if rows not in (1, queries) or columns not in (1, keys):
+            raise ValueError(f"{self!r} does not fit {queries} queries and {keys} keys")
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]
+        lead = self.tensor.shape[:-3]
+        return lead[-1] if lead and lead[-1] != 1 else None
+
+    @property
+    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        rows, columns = self.tensor.shape[-2:]
+        return rows if rows != 1 else None, columns if columns != 1 else None
+
+    def __repr__(self) -> str:
+        return f"allowed(<bool {tuple(self.tensor.shape)}>)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Blocked(Allowed):
+    """See `blocked`."""
+
+    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return ~super().tile(area)
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        is_blocked = super().predicate(queries, keys, device)
+        return lambda b, h, i, j: ~is_blocked(b, h, i, j)
+
+    def __repr__(self) -> str:
+        return f"blocked(<bool {tuple(self.tensor.shape)}>)"
+
+
+def _whole(name: str, what: str, n: object) -> int:
+    """One whole number of positions."""
+    if not _is_whole(n):
+        raise TypeError(f"{name}({what}={n!r}) wants a whole number of positions; got {type(n).__name__}")
+    if not -FARTHEST < n < FARTHEST:
+        raise ValueError(f"{name}({what}={n}) is beyond any position: sums of int64 positions would wrap around")
+    return int(n)
+
+
+def _is_whole(n: object) -> TypeGuard[int]:
+    # Not operator.index, which takes a tensor of one number too, and makes a GPU wait for it.
+    return isinstance(n, int | Integral) and not isinstance(n, bool)
+
+
+def _integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
+    try:
+        values = given if isinstance(given, Tensor) else torch.tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        wants = "a list or a tensor of whole numbers, its rows equally long"
+        raise TypeError(f"{name}({what}) wants {wants}; got {given!r}") from error
+    nothing = not isinstance(given, Tensor) and not values.numel()  # an empty list says nothing of its dtype
+    if not nothing and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
+        real = "For a tensor that marks the real keys: mask.allowed((real == 1)[:, None, None, :])"
+        raise TypeError(
+            f"{name}({what}) wants whole numbers; got a {values.dtype} tensor of shape {tuple(values.shape)}"
+            f"{f'. {real}' if name == 'padding' else ''}"
+        )
+    return values.to(torch.int64)  # narrower integers wrap around, and PyTorch cannot compare all unsigned ones
+
+
+def _largest(name: str, lengths: Tensor) -> int:
+    """The largest of some lengths, none of which may be negative."""
+    if torch.compiler.is_compiling():
+        return UNREAD
+    if lengths.numel() and int(lengths.min()) < 0:
+        raise ValueError(f"{name}({lengths.tolist()}): a length cannot be negative")
+    return int(lengths.max()) if lengths.numel() else 0
+
+
+def _up_to(mask: Mask, lengths: Tensor, longest: int, keys: int) -> None:
+    if longest == UNREAD:
+        torch.ops.aten._assert_async.msg((lengths <= keys).all() & (lengths >= 0).all(), "a length beyond the keys")
+    elif longest > keys:
+        raise ValueError(f"{mask!r} speaks of {longest} keys, but there are {keys}")
+
+
+def _boolean(name: str, t: Tensor) -> Tensor:
+    if not isinstance(t, Tensor) or t.dtype != torch.bool:
+        kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+        raise TypeError(
+            f"mask.{name}(t) wants a boolean tensor; got {kind}. A tensor of 0 and 1 becomes one by "
+            f"comparing: mask.{name}(t == 1). An additive mask of 0 and -inf is a bias: attend(..., bias=t)"
+        )
+    if t.ndim < 2:
+        raise ValueError(
+            f"mask.{name}(t) wants the shape (..., queries, keys); got {tuple(t.shape)}. "
+            f"For one row that holds for every query: mask.{name}(t[None, :])"
+        )
+    return t
+
+
+def _extremes(ids: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest id of some spans of tokens."""
+    spans = [ids[..., a : b + 1] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+    if not spans:
+        return ids[..., :0], ids[..., :0]
+    return torch.stack([span.amin(-1) for span in spans], -1), torch.stack([span.amax(-1) for span in spans], -1)
+
+
+def _at(t: Tensor, index: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
+    """One element per index, where an axis of size 1 answers for all."""
+    here = index[-t.ndim :]
+    return t[tuple(i if size != 1 else i * 0 for i, size in zip(here, t.shape, strict=True))]
+
+
+def _short(t: Tensor) -> str:
+    """The numbers, or the shape where they are many."""
+    return str(t.tolist()) if t.numel() <= (16 if t.ndim < 2 else 8) else f"<{t.dtype} {tuple(t.shape)}>"

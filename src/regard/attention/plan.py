@@ -1,0 +1,222 @@
+"""Which kernel computes an attention, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import and_
+
+import torch
+from torch import Tensor
+
+from regard._shapes import Float
+from regard.attention.arguments import check
+from regard.attention.bias import PositionBias
+from regard.attention.kernels.block import Block
+from regard.attention.kernels.call import Call
+from regard.attention.kernels.rows import height_of
+from regard.attention.kernels.schedule import Reach, Schedule, bands, pieces, reach, segments, terms, tiles, whole
+from regard.attention.mask.algebra import Combined, Mask, Not
+from regard.attention.mask.kinds import Allowed, Band, Documents, Padding
+
+__all__ = ["DENSE", "Choice", "Plan", "choose", "covers", "plan"]
+
+DENSE = 2**20
+"""Up to this many pairs of a query and a key, a mask or bias of every pair may stand in memory."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How `regard.attend` computes one attention; ``str(plan)`` is one line."""
+
+    kernel: str
+    """``fused`` (everything at once, by the fused kernel's flags), ``dense`` (the same with a mask of every pair),
+    ``bands`` (blocks of rows against the keys they reach), ``packed`` (document by document), ``tiles`` (blocks of rows
+    against the tiles that are not empty), ``rows`` (the definition, some rows at a time); on a GPU also ``flex`` and
+    ``varlen``."""
+    reason: str
+    """Why this one."""
+    flops: int
+    """Floating-point operations of the forward pass: a multiplication and an addition count as two."""
+    peak_bytes: int
+    """An estimate of what the forward pass allocates at its peak, the output included."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kernel}: {self.reason}; {_scaled(self.flops, 1000, 'FLOP')}, {_scaled(self.peak_bytes, 1024, 'B')}"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kernel, and the schedule it runs where it runs one."""
+
+    kernel: str
+    reason: str
+    schedule: Schedule
+
+
+def plan(
+    q: Float[Tensor, "*batch_heads queries d_key"],
+    k: Float[Tensor, "*batch_kv_heads keys d_key"],
+    v: Float[Tensor, "*batch_kv_heads keys d_value"],
+    mask: Mask | None = None,
+    *,
+    scale: float | None = None,
+    bias: Float[Tensor, "..."] | PositionBias | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+) -> Plan:
+    """What `regard.attend` would do with these arguments, without doing it.
+
+    A mask that is a function, or a tensor, is evaluated tile by tile to count what is left of the square.
+
+    Args:
+        q: as in `regard.attend`, and so is everything else.
+        k: see `regard.attend`.
+        v: see `regard.attend`.
+        mask: see `regard.attend`.
+        scale: see `regard.attend`.
+        bias: see `regard.attend`.
+        softcap: see `regard.attend`.
+        sinks: see `regard.attend`.
+        dropout: see `regard.attend`.
+
+    Returns:
+        `Plan`: the kernel, the reason, the operations and the peak of memory.
+
+    Raises:
+        TypeError: as `regard.attend` does.
+        ValueError: as `regard.attend` does.
+    """
+    check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    call = Call.of(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    choice = choose(call)
+    batch, heads = call.q.shape[:2]
+    widths = call.q.shape[-1] + call.v.shape[-1]
+    pairs = working = 0
+    for block in choice.schedule(call):
+        pairs += block.pairs * (batch if block.batch is None else 1)
+        working = max(working, _working(call, block, choice.kernel))
+    size = call.q.element_size()
+    kept = batch * heads * call.queries * (call.v.shape[-1] * size + max(4, size))
+    return Plan(choice.kernel, choice.reason, 2 * heads * widths * pairs, kept + working)
+
+
+def choose(call: Call) -> Choice:
+    """The kernel and the schedule for a call: the mask picks one, the options and the device may need another."""
+    if 0 in (call.q.numel(), call.k.numel(), call.v.numel()):
+        return Choice("rows", "there is nothing to compute", whole)
+    by_mask = _by_mask(call)
+    asks = " and ".join(_beyond_the_kernel(call))
+    if asks:
+        return Choice("rows", f"the fused kernel has no {asks}; {by_mask.reason}", by_mask.schedule)
+    if call.q.device.type == "cpu":
+        return by_mask
+    return _on_a_gpu(call, by_mask)
+
+
+def _by_mask(call: Call) -> Choice:
+    """The kernel that the mask wants."""
+    square = call.queries * call.keys
+    fits = square <= DENSE
+    masks = terms(call.mask)
+    near = [mask for mask in masks if isinstance(mask, Band)]
+    others = [mask for mask in masks if not isinstance(mask, Band)]
+    within = reach(near, call.queries, call.keys)
+    full, causal = covers(within, call.queries, call.keys)
+
+    if (full or causal) and all(_same_for_every_query(mask) for mask in others):
+        keys = reduce(and_, others) if others else None
+        says = [f"{call.mask!r} lets everybody attend to everything" if near and full else ""]
+        says += [f"{keys!r} is one row for all queries" if others else "", "its flag for causal" if not full else ""]
+        reason = " and ".join(part for part in says if part) or "everybody attends to everything"
+        if fits or not isinstance(call.bias, PositionBias):
+            return Choice("fused", reason, partial(whole, causal=not full, keys=keys))
+        return Choice("tiles", f"{reason}, but {type(call.bias).__name__} of every pair is too much to keep", tiles)
+    if not others:
+        pairs = _pairs(within, call.queries, call.keys)
+        if not fits or 2 * pairs <= square:
+            return Choice("bands", f"{call.mask!r} leaves {pairs:,} of {square:,} pairs", bands)
+    if len(others) == 1 and isinstance(others[0], Documents) and call.queries == call.keys:
+        ids = others[0].ids
+        found = [segments(row) for row in ([ids] if ids.ndim == 1 else ids)]
+        lying = [pieces for pieces in found if pieces is not None]
+        if len(lying) == len(found):
+            return Choice("packed", f"{sum(map(len, lying)):,} documents, each in one piece", pieces)
+    if fits:
+        return Choice("dense", f"a mask of {square:,} pairs is small", partial(whole, keys=call.mask))
+    return Choice("tiles", f"{call.mask!r} says tile by tile where anybody may attend", tiles)
+
+
+def _beyond_the_kernel(call: Call) -> Iterator[str]:
+    """What was asked for that the fused kernel cannot do."""
+    if call.softcap is not None:
+        yield f"softcap={call.softcap:g}"
+    if call.dropout and call.q.device.type == "cpu":
+        yield f"dropout={call.dropout:g}"
+    if call.scale <= 0:
+        yield f"scale={call.scale:g}"  # with its flag, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale
+    learned = [call.bias] if isinstance(call.bias, Tensor) else call.bias.parameters() if call.bias is not None else []
+    if torch.is_grad_enabled() and any(t.requires_grad for t in learned):
+        yield "gradient of a bias"
+
+
+def _on_a_gpu(call: Call, by_mask: Choice) -> Choice:
+    if by_mask.kernel in ("fused", "dense") and call.sinks is None:
+        return by_mask
+    if call.bias is not None or call.dropout:
+        return Choice("rows", f"a bias or dropout beside this: {by_mask.reason}", by_mask.schedule)
+    if by_mask.kernel == "packed" and call.sinks is None and call.q.dtype in (torch.float16, torch.bfloat16):
+        return Choice("varlen", by_mask.reason, by_mask.schedule)
+    return Choice("flex", by_mask.reason, by_mask.schedule)
+
+
+def covers(within: Reach, queries: int, keys: int) -> tuple[bool, bool]:
+    """Whether a reach leaves every key to every query, and whether it is what the kernel's flag for causal says."""
+    nearest, farthest = within
+    from_the_first = nearest is None or nearest <= 1 - queries
+    return from_the_first and farthest >= keys - 1, from_the_first and farthest == 0
+
+
+def _same_for_every_query(mask: Mask) -> bool:
+    if isinstance(mask, Combined):
+        return _same_for_every_query(mask.left) and _same_for_every_query(mask.right)
+    if isinstance(mask, Not):
+        return _same_for_every_query(mask.other)
+    return isinstance(mask, Padding) or (isinstance(mask, Allowed) and mask.tensor.shape[-2] == 1)
+
+
+def _pairs(within: Reach, queries: int, keys: int) -> int:
+    """How many pairs a reach leaves."""
+    nearest, farthest = within
+    query = torch.arange(queries)
+    first = torch.zeros_like(query) if nearest is None else (query + nearest).clamp(0, keys)
+    return int(((query + farthest + 1).clamp(0, keys) - first).clamp(min=0).sum())
+
+
+def _working(call: Call, block: Block, kernel: str) -> int:
+    """Bytes that stand in memory while one block is computed."""
+    size = call.q.element_size()
+    batch, heads = call.q.shape[:2] if block.batch is None else (1, call.q.shape[1])
+    d_key, d_value = call.q.shape[-1], call.v.shape[-1]
+    copied = 0
+    if len(block.runs) > 1 or d_key != d_value:
+        copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
+    if kernel == "rows":
+        rows = min(block.rows[1] - block.rows[0], height_of(call, block))
+        # Scores, scaled, masked, weights and what the softmax needs on the way.
+        return copied + 6 * max(4, size) * batch * heads * rows * block.columns
+    biased = heads * (block.rows[1] - block.rows[0]) * block.columns * size if call.bias is not None else 0
+    return copied + biased + (block.may.numel() * (1 + size) if block.may is not None else 0)
+
+
+def _scaled(number: float, base: int, unit: str) -> str:
+    prefixes = iter(("", "K", "M", "G", "T", "P"))
+    prefix = next(prefixes)
+    while number >= base:
+        number, prefix = number / base, next(prefixes)
+    return f"{number:.3g} {prefix}{unit}"

@@ -1,0 +1,160 @@
+"""Relative positions as a bias: what is added to a score depends on how far the key stands from the query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard._shapes import Float, Int
+from regard.attention.bias import PositionBias
+
+__all__ = ["ALiBi", "T5Relative"]
+
+
+class ALiBi(PositionBias):
+    """-slope * |query position - key position|, one fixed slope per head.
+
+    "Train Short, Test Long" (Press et al. 2022), section 3. The paper is about causal attention, where no key stands
+    after its query. Where one does, its distance counts like any other: the bias is symmetric.
+
+    The slopes of n heads, n a power of two, are 2^(-8/n), 2^(-16/n), ..., 2^-8. For another n the paper's code takes
+    those of the next smaller power of two, then every other one of twice that power, from the first.
+
+    Nothing is learned or saved. The slopes are calculated in float64 and rounded to the module's dtype, each time
+    that it changes.
+
+    Args:
+        num_heads: number of query heads.
+
+    Raises:
+        ValueError: no heads.
+    """
+
+    slopes: Float[Tensor, " heads"]
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        _need_heads(num_heads)
+        self.num_heads = num_heads
+        self._exact = _slopes(num_heads)
+        self.register_buffer("slopes", torch.tensor(self._exact), persistent=False)
+
+    def forward(self, query: Int[Tensor, " queries"], key: Int[Tensor, " keys"]) -> Float[Tensor, "heads queries keys"]:
+        """The bias of these query positions towards these key positions, in the dtype of the slopes.
+
+        Raises:
+            ValueError: positions that are not one row of whole numbers.
+        """
+        # Half precision cannot tell far positions apart: distances are float32 there.
+        distance = _relative(query, key).abs().to(torch.promote_types(self.slopes.dtype, torch.float32))
+        return (-self.slopes[:, None, None] * distance).to(self.slopes.dtype)
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says."""
+        return f"{self.num_heads}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ALiBi:
+        # .to(), .half(), .to_empty() all come by here. A cast would keep the rounding of the dtype before, and memory
+        # that is empty would stay so: nothing that is saved fills it.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.slopes = torch.tensor(self._exact, dtype=self.slopes.dtype, device=self.slopes.device)
+        return self
+
+
+class T5Relative(PositionBias):
+    """One learned number per head and bucket of distances (Raffel et al. 2020, section 2.1).
+
+    Near distances have a bucket each; the others share buckets that widen with the logarithm of the distance, and all
+    from max_distance on share the last. T5 learns one such bias per stack and adds it in each of its layers, to scores
+    that are not scaled (scale=1).
+
+    Args:
+        num_heads: number of query heads.
+        buckets: number of buckets; an even number from 4 up, or any from 2 up for one direction.
+        max_distance: distances from this one on share a bucket; more than the distances that have one each.
+        bidirectional: whether half of the buckets are for keys after the query (encoder). Without, these share the
+            bucket of distance 0 (decoder, where a causal mask hides them).
+
+    Raises:
+        ValueError: no heads; buckets or a max_distance that leave nothing to share.
+    """
+
+    def __init__(
+        self, num_heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+    ) -> None:
+        super().__init__()
+        _need_heads(num_heads)
+        if buckets < 2 or (bidirectional and (buckets < 4 or buckets % 2)):
+            raise ValueError(
+                f"buckets={buckets} must be at least 2, and with bidirectional=True an even number from 4 up"
+            )
+        self.num_heads = num_heads
+        self.buckets = buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self._one_side = buckets // 2 if bidirectional else buckets
+        self._one_each = self._one_side // 2
+        if max_distance <= self._one_each:
+            raise ValueError(
+                f"max_distance={max_distance} must be above {self._one_each}: "
+                f"so many distances have a bucket each with buckets={buckets}"
+            )
+        self.weight = nn.Parameter(torch.empty(buckets, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the numbers as `nn.Embedding` does."""
+        nn.init.normal_(self.weight)
+
+    def forward(self, query: Int[Tensor, " queries"], key: Int[Tensor, " keys"]) -> Float[Tensor, "heads queries keys"]:
+        """The bias of these query positions towards these key positions, in the dtype of the weight.
+
+        Raises:
+            ValueError: positions that are not one row of whole numbers.
+        """
+        bucket = self.bucket(_relative(query, key))
+        return self.weight.T.index_select(1, bucket.flatten()).reshape(self.num_heads, *bucket.shape)
+
+    def bucket(self, relative: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """Which row of the weight belongs to each key position - query position."""
+        distance = relative.abs() if self.bidirectional else -relative.clamp(max=0)
+        # In float32 and in this order, as the checkpoints' own code: distances at the edge of two buckets fall to one
+        # side by rounding alone.
+        far = torch.log(distance.clamp(min=self._one_each).float() / self._one_each)
+        shared = self._one_side - self._one_each
+        far = self._one_each + (far / math.log(self.max_distance / self._one_each) * shared).long()
+        bucket = torch.where(distance < self._one_each, distance, far.clamp(max=self._one_side - 1))
+        return bucket + (relative > 0) * self._one_side if self.bidirectional else bucket
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says."""
+        return (
+            f"{self.num_heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}"
+        )
+
+
+def _relative(query: Tensor, key: Tensor) -> Tensor:
+    """Key position - query position, ``(queries, keys)``; below 0 where the key stands before the query."""
+    for name, positions in (("query", query), ("key", key)):
+        if positions.ndim != 1 or positions.is_floating_point() or positions.dtype == torch.bool:
+            raise ValueError(
+                f"{name} positions must be one row of whole numbers; got shape {tuple(positions.shape)}, "
+                f"{positions.dtype}"
+            )
+    return key - query[:, None]
+
+
+def _slopes(heads: int) -> list[float]:
+    power = 2 ** (heads.bit_length() - 1)  # the largest that is not above heads
+    slopes = [2.0 ** (-8 * i / power) for i in range(1, power + 1)]
+    between = [2.0 ** (-4 * i / power) for i in range(1, 2 * power, 2)]
+    return slopes + between[: heads - power]
+
+
+def _need_heads(num_heads: int) -> None:
+    if num_heads < 1:
+        raise ValueError(f"num_heads={num_heads} must be at least 1")

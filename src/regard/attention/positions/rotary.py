@@ -1,0 +1,164 @@
+"""Rotary positions: queries and keys are turned by an angle that their position sets.
+
+The score of a turned query and a turned key depends on how far apart they stand, not on where: a rotation by m
+against one by n leaves a rotation by m - n.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard._shapes import Float, Int
+from regard.attention.positions.scaling import Scaling, inverse_frequencies
+
+__all__ = ["Rotary"]
+
+
+class Rotary(nn.Module):
+    """Turns each pair of a head's dimensions by position * theta_i, theta_i = base^(-2i / d).
+
+    RoFormer (Su et al. 2021), section 3.4.2, equation 34:
+
+        (a, b) -> (a cos - b sin, b cos + a sin)
+
+    Angles, cos and sin are float32, and so is the rotation, whatever half precision x comes in: in bfloat16 neighbours
+    beyond position 256 would share an angle. They are not float64, since float32 is what checkpoints were trained with
+    and what some devices end at; float64 x has float64 angles. The result is rounded to the dtype of x once.
+
+    Nothing is learned, kept or saved: frequencies are calculated in each call, a few hundred numbers on the device of
+    x, so that no change of dtype or device can round or lose them. To turn several tensors by the same positions,
+    calculate the `table` once and `rotate` each.
+
+    Args:
+        width: of a head's queries and keys, d_key.
+        base: 2 pi times this many tokens is the wavelength that the slowest pair comes near; above 1.
+        scaling: how angles are stretched for sequences longer than in training: `Linear`, `Dynamic`, `Llama3`, `YaRN`.
+        rotated: how many of the first dimensions turn, an even number; the others pass through (GPT-NeoX, Phi). All
+            by default.
+        interleaved: whether dimensions 2i and 2i + 1 are a pair, as in the paper (GPT-J, Cohere). By default i and
+            i + rotated / 2 are one (Llama, GPT-NeoX). A checkpoint works with the one it was trained with alone.
+
+    Raises:
+        ValueError: a number of dimensions that is odd, below 2 or above the width; a base not above 1.
+        TypeError: a scaling of another kind.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        base: float | int = 10_000.0,
+        scaling: Scaling | None = None,
+        rotated: int | None = None,
+        interleaved: bool = False,
+    ) -> None:
+        super().__init__()
+        if rotated is None and width % 2:
+            raise ValueError(f"width={width} is odd and dimensions turn in pairs: give rotated={width - 1} or fewer")
+        rotated = width if rotated is None else rotated
+        if rotated % 2 or not 2 <= rotated <= width:
+            raise ValueError(f"rotated={rotated} must be an even number from 2 to width={width}")
+        if not 1 < base < math.inf:
+            raise ValueError(f"base={base} must be a number above 1")
+        if scaling is not None and not isinstance(scaling, Scaling):
+            raise TypeError(f"scaling must be a Linear, Dynamic, Llama3 or YaRN of regard.positions; got {scaling!r}")
+        self.width = width
+        self.base = base
+        self.scaling = scaling
+        self.rotated = rotated
+        self.interleaved = interleaved
+        # A scaling that cannot work with this many dimensions says so here, not in the first call.
+        self.table(torch.zeros(1, dtype=torch.int64))
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch_heads tokens width"],
+        positions: Int[Tensor, "*batch tokens"] | None = None,
+        *,
+        length: int | None = None,
+    ) -> Float[Tensor, "*batch_heads tokens width"]:
+        """Queries or keys, turned.
+
+        Args:
+            x: ``(batch, heads, tokens, width)``, or without the batch, or without heads as well.
+            positions: where each token stands: ``(tokens,)`` for all sequences alike, or ``(batch, tokens)`` for each
+                its own, the same for every head. 0, 1, 2, ... by default.
+            length: of the whole sequence, where the tokens are only a part of it and the scaling is `Dynamic`; the
+                last position + 1 by default. No other scaling depends on it.
+
+        Returns:
+            Shape and dtype of x.
+
+        Raises:
+            TypeError: x that is not floating point, or positions that are not whole numbers.
+            ValueError: shapes that do not fit.
+        """
+        self._check(x)
+        if positions is None:
+            length = x.shape[-2] if length is None else length
+            positions = torch.arange(x.shape[-2], device=x.device)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return self.rotate(x, *self.table(positions, length=length, dtype=dtype))
+
+    def table(
+        self,
+        positions: Int[Tensor, "*batch tokens"],
+        *,
+        length: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> tuple[Float[Tensor, "*batch tokens pairs"], Float[Tensor, "*batch tokens pairs"]]:
+        """Cos and sin of every position and pair, for `rotate`.
+
+        Args:
+            positions: as in a call of the module.
+            length: as in a call of the module.
+            dtype: to calculate in; float32, or float64 for float64 tensors.
+        """
+        if positions.is_floating_point() or positions.dtype == torch.bool:
+            raise TypeError(f"positions are whole numbers; got {positions.dtype}")
+        at = positions.to(dtype)
+        if self.scaling is None:
+            angle = at[..., None] * inverse_frequencies(self.base, self.rotated, at)
+            return angle.cos(), angle.sin()
+        angle = at[..., None] * self.scaling.frequencies(self.base, self.rotated, at, length)
+        return angle.cos() * self.scaling.amplitude, angle.sin() * self.scaling.amplitude
+
+    def rotate(
+        self,
+        x: Float[Tensor, "*batch_heads tokens width"],
+        cos: Float[Tensor, "*batch tokens pairs"],
+        sin: Float[Tensor, "*batch tokens pairs"],
+    ) -> Float[Tensor, "*batch_heads tokens width"]:
+        """Queries or keys, turned by a `table`; see the call of the module."""
+        self._check(x)
+        at, batch = cos.shape[:-1], cos.shape[:-2]
+        alike = len(batch) == x.ndim - 3 and all(size in (1, of) for size, of in zip(batch, x.shape, strict=False))
+        if at[-1:] != x.shape[-2:-1] or (batch and not alike):
+            raise ValueError(
+                f"positions of shape {tuple(at)} do not fit x of shape {tuple(x.shape)}: (tokens,), or (batch, tokens) "
+                f"with x (batch, heads, tokens, width)"
+            )
+        if batch:
+            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # every head alike
+
+        pairs = self.rotated // 2
+        shape, within = ((pairs, 2), -1) if self.interleaved else ((2, pairs), -2)
+        a, b = torch.unflatten(x[..., : self.rotated], -1, shape).unbind(within)
+        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=within).flatten(-2).to(x.dtype)
+        return turned if self.rotated == self.width else torch.cat([turned, x[..., self.rotated :]], dim=-1)
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` says."""
+        return (
+            f"{self.width}, base={self.base}, scaling={self.scaling}, rotated={self.rotated}, "
+            f"interleaved={self.interleaved}"
+        )
+
+    def _check(self, x: Tensor) -> None:
+        if not x.is_floating_point():
+            raise TypeError(f"queries and keys are floating point; got {x.dtype}")
+        if x.ndim < 2 or x.shape[-1] != self.width:
+            raise ValueError(f"x must be (..., tokens, width={self.width}); got {tuple(x.shape)}")

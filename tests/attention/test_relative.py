@@ -1,0 +1,302 @@
+"""Relative positions against their papers' formulas and the numbers of transformers."""
+
+import copy
+import math
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from regard.attention.bias import PositionBias
+from regard.attention.positions import ALiBi, T5Relative
+
+HEADS = range(1, 21)
+
+
+# ALiBi.
+
+
+@pytest.mark.parametrize(
+    ("heads", "slopes"),
+    [
+        (1, [2**-8]),
+        (2, [2**-4, 2**-8]),
+        (8, [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]),
+        (16, [2 ** (-i / 2) for i in range(1, 17)]),
+        # No power of two: those of the next smaller one, then from twice that one its first, third, ...
+        (3, [2**-4, 2**-8, 2**-2]),
+        (12, [*(2**-i for i in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]),
+    ],
+)
+def test_the_papers_slopes(heads, slopes):
+    torch.testing.assert_close(ALiBi(heads).slopes, torch.tensor(slopes), rtol=0, atol=0)
+
+
+def test_alibi_by_loops():
+    query, key = [5, 0, 9], [0, 5, 7, 1000]
+    expected = [[[-slope * abs(q - k) for k in key] for q in query] for slope in (2**-4, 2**-8, 2**-2)]
+    actual = ALiBi(3).double()(torch.tensor(query), torch.tensor(key))
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_last_query_as_mpt(heads):
+    expected = build_mpt_alibi_tensor(heads, 50)
+    torch.testing.assert_close(ALiBi(heads).dense(1, 50), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_causal_weights_as_bloom(heads):
+    """BLOOM adds slope * key position: a constant per row away from the paper, which the softmax takes out."""
+    theirs = build_alibi_tensor(torch.ones(1, 40), heads, torch.float32).expand(heads, 40, 40)
+    scores, future = torch.randn(heads, 40, 40), torch.ones(40, 40).triu(1).bool()
+    expected = (scores + theirs).masked_fill(future, -math.inf).softmax(dim=-1)
+    actual = (scores + ALiBi(heads).dense(40, 40)).masked_fill(future, -math.inf).softmax(dim=-1)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_keys_after_the_query_count_like_keys_before_it():
+    bias = ALiBi(5).dense(9, 9)
+    assert torch.equal(bias, bias.mT)
+    assert (bias.diagonal(dim1=1, dim2=2) == 0).all()
+    assert (bias[:, 4, 5:].diff() < 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_alibi_takes_the_dtype_of_its_module(dtype):
+    query, key = torch.tensor([3000]), torch.arange(2990, 3001)
+    bias = ALiBi(12).to(dtype)(query, key)
+    assert bias.dtype == dtype
+    exact = ALiBi(12).double()(query, key)
+    # Two roundings, of the slope and of the product: far positions do not lose their distance.
+    torch.testing.assert_close(bias.double(), exact, rtol=1.01 * torch.finfo(dtype).eps, atol=0)
+
+
+def test_slopes_are_exact_after_any_cast():
+    alibi = ALiBi(12).to(torch.bfloat16).to(torch.float32)
+    assert torch.equal(alibi.slopes, ALiBi(12).slopes)
+    assert alibi.half().double().slopes[8].item() == 2**-0.5
+
+
+def test_alibi_made_without_memory_is_filled_by_to_empty():
+    with torch.device("meta"):
+        alibi = ALiBi(6)
+    assert alibi.slopes.is_meta
+    assert torch.equal(alibi.to_empty(device="cpu").slopes, ALiBi(6).slopes)
+
+
+def test_alibi_has_nothing_to_learn_or_to_save():
+    assert list(ALiBi(4).parameters()) == []
+    assert ALiBi(4).state_dict() == {}
+
+
+# T5.
+
+
+def t5(*, heads=4, buckets=32, max_distance=128, bidirectional=True):
+    config = transformers.T5Config(
+        d_model=8,
+        d_kv=2,
+        num_heads=heads,
+        relative_attention_num_buckets=buckets,
+        relative_attention_max_distance=max_distance,
+    )
+    config.is_decoder = not bidirectional
+    theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    ours = T5Relative(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    ours.load_state_dict(theirs.relative_attention_bias.state_dict())
+    return theirs, ours
+
+
+both = pytest.mark.parametrize("bidirectional", [True, False])
+
+
+@both
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (32, 129), (64, 128), (32, 17), (4, 10), (4, 4000), (16, 1000), (6, 20)]
+)
+def test_the_bucket_of_every_distance(buckets, max_distance, bidirectional):
+    relative = torch.arange(-5000, 5001)
+    expected = T5Attention._relative_position_bucket(
+        relative, bidirectional=bidirectional, num_buckets=buckets, max_distance=max_distance
+    )
+    actual = T5Relative(1, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional).bucket(relative)
+    assert torch.equal(actual, expected)
+
+
+@settings(deadline=None)
+@given(
+    half=st.integers(2, 100),
+    further=st.integers(1, 5000),
+    bidirectional=st.booleans(),
+    relative=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=50),
+)
+def test_buckets_of_any_size(half, further, bidirectional, relative):
+    buckets, max_distance = 2 * half, half + further
+    expected = T5Attention._relative_position_bucket(
+        torch.tensor(relative), bidirectional=bidirectional, num_buckets=buckets, max_distance=max_distance
+    )
+    ours = T5Relative(1, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    assert torch.equal(ours.bucket(torch.tensor(relative)), expected)
+
+
+@both
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 7), (300, 300), (1, 200), (5, 200)])
+def test_the_bias_of_t5(queries, keys, bidirectional):
+    theirs, ours = t5(bidirectional=bidirectional)
+    expected = theirs.compute_bias(queries, keys, past_seen_tokens=keys - queries)[0]
+    assert torch.equal(ours.dense(queries, keys), expected)
+
+
+@both
+def test_positions_in_any_order(bidirectional):
+    _, ours = t5(bidirectional=bidirectional)
+    query, key = torch.tensor([9, 400, 0]), torch.tensor([30, 0, 9, 401, 7])
+    assert torch.equal(ours(query, key), ours.dense(402, 402)[:, query][:, :, key])
+
+
+@both
+def test_gradients_reach_the_weight_as_in_t5(bidirectional):
+    theirs, ours = t5(bidirectional=bidirectional)
+    upstream = torch.randn(4, 20, 20)
+    (theirs.compute_bias(20, 20)[0] * upstream).sum().backward()
+    (ours.dense(20, 20) * upstream).sum().backward()
+    torch.testing.assert_close(ours.weight.grad, theirs.relative_attention_bias.weight.grad)
+    assert ours.weight.grad.abs().sum() > 0
+
+
+def test_one_direction_cannot_tell_keys_after_the_query_apart():
+    bias = T5Relative(2, bidirectional=False).dense(9, 9)
+    assert torch.equal(bias[:, 3, 4:], bias[:, 3, 3:4].expand(2, 5))
+    assert not torch.equal(bias[:, 3, :3], bias[:, 3, 3:4].expand(2, 3))
+
+
+def test_t5_saves_its_weight_alone():
+    module = T5Relative(4, buckets=16)
+    assert {name: value.shape for name, value in module.state_dict().items()} == {"weight": (16, 4)}
+    assert [name for name, _ in module.named_parameters()] == ["weight"]
+    assert list(module.buffers()) == []
+
+
+def test_t5_is_drawn_as_an_embedding_is():
+    torch.manual_seed(3)
+    expected = torch.nn.Embedding(32, 4).weight
+    torch.manual_seed(3)
+    assert torch.equal(T5Relative(4).weight, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_t5_takes_the_dtype_of_its_weight(dtype):
+    _, ours = t5()
+    expected = ours.dense(200, 200).to(dtype)
+    assert torch.equal(ours.to(dtype).dense(200, 200), expected)
+
+
+# Both.
+
+biases = pytest.mark.parametrize("bias", [ALiBi(6), T5Relative(6)], ids=["alibi", "t5"])
+
+
+@biases
+def test_the_bias_depends_on_the_distance_alone(bias):
+    query, key = torch.tensor([4, 300]), torch.arange(50)
+    assert torch.equal(bias(query, key), bias(query + 12_345, key + 12_345))
+
+
+@biases
+def test_one_slice_per_head_none_like_another(bias):
+    assert isinstance(bias, PositionBias)
+    dense = bias.dense(3, 5)
+    assert dense.shape == (bias.num_heads, 3, 5) == (6, 3, 5)
+    assert len({tuple(head.flatten().tolist()) for head in dense}) == 6
+
+
+@biases
+def test_with_fewer_queries_than_keys_they_are_the_last(bias):
+    assert torch.equal(bias.dense(3, 50), bias.dense(50, 50)[:, -3:])
+
+
+@biases
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (3, 0), (0, 0)])
+def test_no_positions(bias, queries, keys):
+    assert bias(torch.arange(queries), torch.arange(keys)).shape == (6, queries, keys)
+
+
+@biases
+def test_positions_of_32_bits(bias):
+    query, key = torch.arange(40, 300), torch.arange(300)
+    assert torch.equal(bias(query.int(), key.int()), bias(query, key))
+
+
+@biases
+def test_a_copy_after_a_call_without_gradients(bias):
+    query, key = torch.arange(9), torch.arange(9)
+    with torch.inference_mode():
+        expected = bias(query, key)
+    scores = torch.randn(6, 9, 9, requires_grad=True)
+    again = copy.deepcopy(bias)(query, key)
+    (scores * again).sum().backward()
+    assert torch.equal(again, expected)
+    assert torch.equal(scores.grad, expected)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@biases
+def test_compiles_as_one_graph(bias):
+    torch._dynamo.reset()
+    compiled = torch.compile(bias, fullgraph=True, backend="eager")
+    for queries, keys in ((3, 9), (9, 9), (200, 300)):
+        query, key = torch.arange(keys - queries, keys), torch.arange(keys)
+        assert torch.equal(compiled(query, key), bias(query, key))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@biases
+def test_exports_for_any_number_of_positions(bias):
+    shapes = ({0: torch.export.Dim("queries")}, {0: torch.export.Dim("keys")})
+    exported = torch.export.export(bias, (torch.arange(3), torch.arange(9)), dynamic_shapes=shapes).module()
+    for queries, keys in ((3, 9), (9, 9), (200, 300)):
+        query, key = torch.arange(keys - queries, keys), torch.arange(keys)
+        assert torch.equal(exported(query, key), bias(query, key))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@biases
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("query", torch.zeros(2, 3).long()), ("key", torch.tensor(1)), ("key", torch.zeros(3))]
+)
+def test_positions_that_are_not_one_row_of_whole_numbers(bias, name, wrong):
+    with pytest.raises(ValueError, match=rf"{name} positions must be one row of whole numbers; got shape \("):
+        bias(**{"query": torch.arange(3), "key": torch.arange(3), name: wrong})
+
+
+def test_says_what_it_is():
+    assert str(ALiBi(6)) == "ALiBi(6)"
+    assert str(T5Relative(6)) == "T5Relative(6, buckets=32, max_distance=128, bidirectional=True)"
+
+
+@pytest.mark.parametrize("kind", [ALiBi, T5Relative])
+@pytest.mark.parametrize("heads", [0, -4])
+def test_no_heads(kind, heads):
+    with pytest.raises(ValueError, match=f"num_heads={heads} must be at least 1"):
+        kind(heads)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buckets": 31}, "buckets=31 must be at least 2, and with bidirectional=True an even number from 4 up"),
+        ({"buckets": 2}, "buckets=2 must be"),
+        ({"buckets": 1, "bidirectional": False}, "buckets=1 must be"),
+        ({"max_distance": 8}, "max_distance=8 must be above 8: so many distances have a bucket each with buckets=32"),
+        ({"max_distance": 16, "bidirectional": False}, "max_distance=16 must be above 16"),
+    ],
+)
+def test_buckets_that_make_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        T5Relative(4, **options)
