@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from masks import IN_FULL, Case, build, cases
 from torch.nn.attention.flex_attention import create_mask
 
+from masks import IN_FULL, Case, build, cases
 from regard import mask
 from regard.attention.mask.algebra import Area, Grid
 
@@ -91,6 +91,8 @@ def test_documents(ids, queries, made):
 @pytest.mark.parametrize("n", [0, 2, [1, 0], [3, 2], []])
 def test_prefix(queries, keys, n):
     if max([n] if isinstance(n, int) else n, default=0) > keys:
+        with pytest.raises(ValueError, match=rf"prefix\(.*\) speaks of [23] keys, but there are {keys}"):
+            mask.prefix(n).dense(queries, keys)
         return
 
     def one(length):
@@ -195,7 +197,7 @@ def test_any_mask_as_a_predicate(case: Case):
     says, expected = build(case.fact).predicate(case.queries, case.keys), case.definition()
     assert torch.equal(create_mask(says, *sizes, "cpu"), expected)
     # Also asked for many pairs at once: along four axes, and for pairs in no order.
-    axes = torch.meshgrid(*map(torch.arange, sizes), indexing="ij", sparse=True)
+    axes = [torch.arange(n).reshape(-1, *[1] * (3 - axis)) for axis, n in enumerate(sizes)]
     assert torch.equal(says(*axes).expand(sizes), expected)
     pairs = [torch.randint(n, (9,)) for n in sizes]
     assert torch.equal(says(*pairs).expand(9), expected[tuple(pairs)])
@@ -374,6 +376,82 @@ def test_padding_wants_lengths(lengths, error, message):
         mask.padding(lengths)
 
 
+FAR = 2**70
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: mask.window(0), ValueError, r"window\(0, 0\): before counts the token itself"),
+        (lambda: mask.window(-1), ValueError, r"window\(-1, 0\): before counts the token itself"),
+        (lambda: mask.window(3, -1), ValueError, r"window\(3, -1\): after cannot be negative"),
+        (lambda: mask.window(True), TypeError, r"window\(before=True\) wants a whole number"),
+        (lambda: mask.window(2.0), TypeError, r"window\(before=2\.0\) wants a whole number"),
+        (lambda: mask.window(3, None), TypeError, r"window\(after=None\) wants a whole number"),
+        (lambda: mask.window(FAR), ValueError, rf"window\(before={FAR}\) is beyond any position"),
+        (lambda: mask.window(3, offset=-FAR), ValueError, rf"window\(offset=-{FAR}\) is beyond any position"),
+        (lambda: mask.causal(FAR), ValueError, rf"causal\(offset={FAR}\) is beyond any position"),
+        (lambda: mask.causal(np.True_), TypeError, r"causal\(offset=.*True.*\) wants a whole number"),
+        (lambda: mask.padding(3), ValueError, r"one length per batch row.*got shape \(\)"),
+        (lambda: mask.padding(None), TypeError, r"padding\(lengths\) wants a list or a tensor.*got None"),
+        (lambda: mask.padding("ab"), TypeError, r"padding\(lengths\) wants a list or a tensor.*got 'ab'"),
+        (lambda: mask.padding([FAR]), TypeError, rf"padding\(lengths\) wants a list or a tensor.*\[{FAR}\]"),
+        (lambda: mask.padding([[1], [1, 2]]), TypeError, r"rows equally long; got \[\[1\], \[1, 2\]\]"),
+        (lambda: mask.padding(np.array([1.0])), TypeError, r"float64.*mask\.allowed"),
+        (
+            lambda: mask.documents([0.5]),
+            TypeError,
+            r"documents\(ids\) wants whole numbers; got a torch\.float32 tensor",
+        ),
+        (lambda: mask.documents(1), ValueError, r"one id per token.*got shape \(\)"),
+        (lambda: mask.documents([[[1]]]), ValueError, r"one id per token.*got shape \(1, 1, 1\)"),
+        (lambda: mask.documents([[0, 1], [0]]), TypeError, r"rows equally long; got \[\[0, 1\], \[0\]\]"),
+        (lambda: mask.prefix(-1), ValueError, r"prefix\(-1\): a length cannot be negative"),
+        (lambda: mask.prefix([2, -1]), ValueError, r"prefix\(\[2, -1\]\): a length cannot be negative"),
+        (lambda: mask.prefix(True), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.bool"),
+        (lambda: mask.prefix(2.0), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.float32"),
+        (lambda: mask.prefix([[1]]), ValueError, r"one per batch row; got shape \(1, 1\)"),
+        (lambda: mask.prefix(torch.tensor(3)), ValueError, r"one per batch row; got shape \(\)"),
+        (lambda: mask.where(3), TypeError, r"where\(fn\) wants a function of query and key positions; got int"),
+        (lambda: mask.where(max, offset=1.5), TypeError, r"where\(offset=1\.5\) wants a whole number"),
+    ],
+)
+def test_an_argument_that_makes_no_mask_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_numpy_speaks_of_whole_numbers_too():
+    assert mask.causal(np.int32(2)) == mask.causal(2)
+    assert mask.window(np.int64(3), np.uint8(1)) == mask.window(3, 1)
+    assert mask.prefix(np.int64(2)) == mask.prefix(2)
+    assert mask.padding(np.array([1, 2], dtype=np.uint16)) == mask.padding([1, 2])
+    assert mask.padding([np.int64(1), 2]) == mask.padding([1, 2])
+    assert mask.documents(np.array([[0, 1], [1, 1]])) == mask.documents([[0, 1], [1, 1]])
+
+
+def test_narrow_integers_do_not_wrap_around():
+    lengths = torch.tensor([200, 255], dtype=torch.uint8)
+    assert torch.equal(mask.padding(lengths).dense(1, 300), mask.padding([200, 255]).dense(1, 300))
+    assert mask.window(2**59, 2**59).dense(3, 3).all()
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "message"),
+    [
+        (lambda i, j: i - j, TypeError, r"where\(<lambda>\) must return a boolean tensor.*it returned torch\.int64"),
+        (lambda i, j: True, TypeError, r"must return a boolean tensor.*it returned bool"),
+        (lambda i, j: (i - j)[:2] == 0, ValueError, r"returned the shape \(2, 3\) for 4 queries and 3 keys"),
+        (lambda i, j: (i == i).T, ValueError, r"returned the shape \(1, 4\) for 4 queries and 3 keys"),
+    ],
+)
+def test_where_must_return_a_mask(fn, error, message):
+    with pytest.raises(error, match=message):
+        mask.where(fn).dense(4, 3)
+
+
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("lengths", [[2.7], [True, True, False]])
 def test_padding_wants_lengths_in_a_list_too(lengths):
@@ -420,6 +498,12 @@ def test_and_with_something_else():
         mask.causal() & t
     with pytest.raises(TypeError, match=r"mask\.allowed.*mask\.blocked"):
         t & mask.causal()
+    with pytest.raises(TypeError, match=r"causal\(\) \| Tensor: both sides must be masks.*mask\.allowed"):
+        mask.causal() | t
+    with pytest.raises(TypeError, match=r"Tensor \| causal\(\): both sides must be masks.*mask\.allowed"):
+        t | mask.causal()
+    with pytest.raises(TypeError, match=r"int & causal\(\): both sides must be masks"):
+        1 & mask.causal()
 
 
 def test_and_of_masks_for_different_batches():
@@ -437,3 +521,114 @@ def test_two_numbers_of_batch_rows_do_not_combine():
         ValueError, match=r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left speaks of 2 batch rows, the right of 1"
     ):
         mask.padding([2, 4]) & mask.padding([3])
+
+
+def test_two_numbers_of_tokens_do_not_combine():
+    square = mask.allowed(torch.ones(3, 4).bool())
+    with pytest.raises(ValueError, match=r"documents\(\[0, 1\]\) \| allowed.*the left is for 2 keys, the right for 4"):
+        mask.documents([0, 1]) | square
+    with pytest.raises(ValueError, match=r"the left is for 3 queries, the right for 5"):
+        square & mask.blocked(torch.ones(5, 1).bool())
+    with pytest.raises(ValueError, match=r"the left is for 4 keys, the right for 2"):
+        (square & mask.causal()) | ~mask.documents([0, 1])
+
+
+def test_two_numbers_of_heads_do_not_combine():
+    two, three = (mask.allowed(torch.ones(heads, 4, 4).bool()) for heads in (2, 3))
+    with pytest.raises(ValueError, match=r"<bool \(2, 4, 4\)>.* \(2, 4, 4\) and \(3, 4, 4\) do not combine"):
+        (two & three).dense(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("m", "message"),
+    [
+        (mask.documents([0, 0, 1]), r"documents\(\[0, 0, 1\]\) speaks of 3 tokens, but there are 4 keys"),
+        (mask.prefix(5), r"prefix\(5\) speaks of 5 keys, but there are 4"),
+        (mask.prefix([1, 5]), r"prefix\(\[1, 5\]\) speaks of 5 keys, but there are 4"),
+        (mask.causal() & ~mask.padding([5]), r"padding\(\[5\]\) speaks of 5 keys, but there are 4"),
+        (mask.allowed(torch.ones(3, 3).bool()) | mask.causal(), r"<bool \(3, 3\)>.* does not fit 4 queries and 4 keys"),
+    ],
+)
+def test_a_mask_for_other_sizes_is_refused_at_the_call(m, message):
+    for call in (m.dense, m.broadcastable, m.show, m.batch_heads, m.to_sdpa):
+        with pytest.raises(ValueError, match=message):
+            call(4, 4)
+
+
+def test_a_negative_number_of_tokens():
+    with pytest.raises(ValueError, match=r"causal\(\): there cannot be -1 queries and 3 keys"):
+        mask.causal().dense(-1, 3)
+
+
+def test_a_mask_is_neither_true_nor_false():
+    for ask in (bool, lambda m: m and m, lambda m: m or m, lambda m: not m):
+        with pytest.raises(TypeError, match=r"causal\(\) is neither true nor false: combine masks with & \| ~"):
+            ask(mask.causal())
+
+
+def test_how_many_batch_rows_and_heads_a_mask_speaks_of():
+    assert mask.causal().batch_heads(3, 3) == (None, None)
+    assert mask.padding([1]).batch_heads(3, 3) == (1, None)
+    assert mask.padding([]).batch_heads(3, 3) == (0, None)
+    assert (mask.documents([[0, 1]] * 2) | mask.allowed(torch.ones(3, 1, 1).bool())).batch_heads(2, 2) == (2, 3)
+    assert mask.where(lambda i, j: (i < j).expand(4, 2, -1, -1)).batch_heads(0, 5) == (4, 2)
+    with pytest.raises(ValueError, match=r"has the axes \(2, 1, 1\) before its queries, not \(batch, heads\)"):
+        mask.allowed(torch.ones(2, 1, 1, 3, 3).bool()).batch_heads(3, 3)
+
+
+# Indexing.
+
+
+def test_indexing_by_query_and_key():
+    m = mask.causal()
+    assert m[3, 3]
+    assert not m[3, 4]
+    assert m[np.int64(4), 0]
+    assert m[:3, :2].tolist() == [[True, False], [True, True], [True, True]]
+    assert m[1:3, 2].tolist() == [False, True]
+    assert m[[0, 2], [1, 1]].tolist() == [False, True]
+    assert m[torch.tensor([[0], [2]]), torch.tensor([0, 1])].tolist() == [[True, False], [True, True]]
+    assert m[..., 0, 1].tolist() is False
+    assert m[:0, :0].shape == (0, 0)
+
+
+def test_indexing_at_the_size_a_mask_is_made_for():
+    ids = mask.documents([0, 0, 1])
+    assert ids[-1, -1]
+    assert ids[:, 0].tolist() == [True, True, False]
+    tall = mask.allowed(torch.tensor([[True], [False], [True]]))
+    assert tall[:, :].tolist() == [[True] * 3, [False] * 3, [True] * 3]
+    with pytest.raises(IndexError, match=r"documents\(\[\]\) of 0 queries and 0 keys, at \(0, 0\)"):
+        mask.documents([])[0, 0]
+
+
+def test_indexing_is_by_query_and_key_whatever_else_a_mask_has():
+    m = mask.padding([1, 3])
+    assert m[0, 0, 2, 2].tolist() is False
+    assert m[1, 0, 2, 2].tolist() is True
+    assert m[2, 2].tolist() == [[False], [True]]
+    assert (~(m & mask.causal()))[0, 1].tolist() == [[True], [True]]  # as many keys as the longest needs
+    assert mask.prefix(3)[0, 1]
+
+
+@pytest.mark.parametrize(
+    "index", [(-1, 0), (0, slice(None)), (slice(-2, 3), 0), (True, 0), (0, None), (..., 0), (1.5, 0)]
+)
+def test_indexing_from_an_end_that_is_not_there(index):
+    with pytest.raises(IndexError, match=r"causal\(\) is not made for a number of tokens: index it from the front"):
+        mask.causal()[index]
+
+
+@pytest.mark.parametrize("index", [0, slice(3), (1,), ...])
+def test_indexing_by_one_number(index):
+    with pytest.raises(IndexError, match=r"index a mask by query and key, m\[i, j\]"):
+        mask.causal()[index]
+
+
+def test_indexing_outside():
+    with pytest.raises(IndexError, match=r"documents\(\[0, 1\]\) of 2 queries and 2 keys, at \(2, 0\)"):
+        mask.documents([0, 1])[2, 0]
+    with pytest.raises(IndexError, match=r"padding\(\[1\]\) of 1 queries and 1 keys, at \(1, 0, 0, 0\)"):
+        mask.padding([1])[1, 0, 0, 0]
+    with pytest.raises(IndexError, match=r"causal\(\) is indexed by whole numbers and slices, not by 'a'"):
+        mask.causal()["a", 0]

@@ -69,12 +69,15 @@ def test_keys_after_the_query_count_like_keys_before_it():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_alibi_takes_the_dtype_of_its_module(dtype):
-    query, key = torch.tensor([3000]), torch.arange(2990, 3001)
-    bias = ALiBi(12).to(dtype)(query, key)
-    assert bias.dtype == dtype
-    exact = ALiBi(12).double()(query, key)
-    # Two roundings, of the slope and of the product: far positions do not lose their distance.
-    torch.testing.assert_close(bias.double(), exact, rtol=1.01 * torch.finfo(dtype).eps, atol=0)
+    alibi, query, key = ALiBi(12).to(dtype), torch.tensor([3001]), torch.arange(100)
+    bias = alibi(query, key)
+    assert bias.dtype == alibi.slopes.dtype == dtype
+    # Distances are not rounded before they are multiplied.
+    assert torch.equal(bias, (-alibi.slopes[:, None, None].double() * (query[:, None] - key)).to(dtype))
+
+
+def test_alibi_reaches_further_than_the_largest_float16():
+    assert ALiBi(8).half()(torch.tensor([1_000_000]), torch.tensor([0]))[-1].item() == pytest.approx(-3906, rel=1e-3)
 
 
 def test_slopes_are_exact_after_any_cast():

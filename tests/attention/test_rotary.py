@@ -174,7 +174,7 @@ def test_llama3_frequencies(width, base, factor, low, more, original):
     assert scaling.amplitude == amplitude
 
 
-@rope(deadline=None)
+@settings(deadline=None)
 @given(
     **numbers,
     original=st.integers(1, 8192),

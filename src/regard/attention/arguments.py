@@ -100,11 +100,11 @@ def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[
     small = mask.tile(area)
     while small.ndim > q.ndim and small.shape[0] == 1:
         small = small[0]  # padding([n]) speaks of a batch of one, which q may leave out
-    _broadcasts(repr(mask), small, q, k, area)
+    _broadcasts(mask, small, q, k, area)
     return small
 
 
-def _broadcasts(name: str, t: Tensor, q: Tensor, k: Tensor, area: Area | None = None) -> None:
+def _broadcasts(name: object, t: Tensor, q: Tensor, k: Tensor, area: Area | None = None) -> None:
     scores = (*q.shape[:-1], k.shape[-2])
     if area is not None:
         scores = (*q.shape[:-2], area.rows[1] - area.rows[0], area.columns[1] - area.columns[0])

@@ -28,11 +28,11 @@ def attend(
     v: Float[Tensor, "*batch_kv_heads keys d_value"],
     mask: Mask | None = None,
     *,
-    scale: float | None = None,
+    scale: float | int | None = None,
     bias: Float[Tensor, "..."] | PositionBias | None = None,
-    softcap: float | None = None,
+    softcap: float | int | None = None,
     sinks: Float[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
+    dropout: float | int = 0.0,
 ) -> Float[Tensor, "*batch_heads queries d_value"]:
     """The output of `regard.steps`, by the kernel that suits the mask; `regard.plan` says which, and why.
 
@@ -89,7 +89,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
     """
     try:
         shape, dtype = q.shape, q.dtype
-        if ( 
+        if (
             len(shape) != 4
             or k.shape != shape
             or v.shape != shape

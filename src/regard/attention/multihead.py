@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from regard._shapes import Float
 from regard.attention.attend import attend
+from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
+from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps
 
 __all__ = ["MultiHeadAttention"]
@@ -37,12 +39,14 @@ class MultiHeadAttention(nn.Module):
         bias: whether the projections have one. The paper's do not.
         out_proj: whether the joined heads are projected back to d_model (W^O). Without it the result is
             num_heads * d_value wide.
-        positions: positions inside attention (rotary and the like): not available yet, refused.
+        positions: positions inside attention: a `regard.positions.Rotary` of width d_key, which turns queries and keys,
+            or a bias such as `regard.positions.ALiBi` or `T5Relative`. They compare the tokens of one sequence, so such
+            a module takes no context.
         dropout: share of the attention weights dropped in training.
 
     Raises:
-        ValueError: numbers that do not divide or are not positive.
-        NotImplementedError: positions.
+        ValueError: numbers that do not divide or are not positive; positions of another width or number of heads.
+        TypeError: positions of another kind.
     """
 
     def __init__(
@@ -56,15 +60,10 @@ class MultiHeadAttention(nn.Module):
         d_context: int | None = None,
         bias: bool = False,
         out_proj: bool = True,
-        positions: object | None = None,
+        positions: Rotary | PositionBias | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if positions is not None:
-            raise NotImplementedError(
-                f"positions={positions!r}: no positions inside attention are available yet. Sinusoidal and learned "
-                "positions are added to x before the first layer: regard.positions"
-            )
         if min(d_model, num_heads) < 1:
             raise ValueError(f"d_model={d_model} and num_heads={num_heads} must be at least 1")
         if d_key is None and d_model % num_heads:
@@ -86,6 +85,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"num_heads={num_heads} cannot share num_kv_heads={self.num_kv_heads} evenly")
         if not 0.0 <= dropout <= 1.0:
             raise ValueError(f"dropout={dropout}: a share between 0 and 1")
+
+        if positions is not None:
+            _fit(positions, num_heads, self.d_key, d_context)
+        self.positions = positions
 
         q_width = num_heads * self.d_key
         kv_width = self.num_kv_heads * (self.d_key + self.d_value)
@@ -137,7 +140,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             raise NotImplementedError(f"cache={type(cache).__name__}: MultiHeadAttention has no cache yet")
         q, k, v = self._project(x, context)
-        output = attend(q, k, v, mask, dropout=self.dropout if self.training else 0.0)
+        output = attend(q, k, v, mask, bias=self._bias(), dropout=self.dropout if self.training else 0.0)
         projected: Tensor = self.out_proj(_join(output))
         return projected
 
@@ -155,11 +158,11 @@ class MultiHeadAttention(nn.Module):
             mask: as in a call of the module.
 
         Returns:
-            `Steps` with q, k and v ``(batch, heads, tokens, width)``, heads (the outputs joined) and projected
-            (what the module returns).
+            `Steps` with q, k and v ``(batch, heads, tokens, width)``, q and k after rotary positions; heads (the
+            outputs joined) and projected (what the module returns).
         """
         q, k, v = self._project(x, context)
-        by_head = steps(q, k, v, mask)
+        by_head = steps(q, k, v, mask, bias=self._bias())
         heads = _join(by_head.output)
         return replace(by_head, q=q, k=k, v=v, heads=heads, projected=self.out_proj(heads))
 
@@ -168,6 +171,9 @@ class MultiHeadAttention(nn.Module):
         return (
             f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, d_key={self.d_key}, d_value={self.d_value}"
         )
+
+    def _bias(self) -> PositionBias | None:
+        return self.positions if isinstance(self.positions, PositionBias) else None
 
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v by head, each (..., heads, tokens, width)."""
@@ -178,6 +184,11 @@ class MultiHeadAttention(nn.Module):
         if context is not None and not isinstance(context, Tensor):
             raise TypeError(
                 f"context must be a tensor; got {type(context).__name__}. A mask goes by its name: mask=..."
+            )
+        if context is not None and self.positions is not None:
+            raise ValueError(
+                f"positions={self.positions!r} compare tokens of one sequence; attention over a context needs an "
+                "attention without positions"
             )
         if context is not None:
             width = self.d_model if self.d_context is None else self.d_context
@@ -192,7 +203,10 @@ class MultiHeadAttention(nn.Module):
         else:
             q, packed = self._apart(x, context)
             k, v = torch.split(packed, widths[1:], dim=-1)
-        return _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+        q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+        if isinstance(self.positions, Rotary):
+            q, k = self.positions(q), self.positions(k)
+        return q, k, v
 
     def _apart(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Queries of x; keys and values of the context, packed."""
@@ -220,6 +234,20 @@ class MultiHeadAttention(nn.Module):
             weights = [self.q.weight, *torch.split(self.kv.weight, widths[1:])]
             biases = [None] * 3 if self.q.bias is None else [self.q.bias, *torch.split(self.kv.bias, widths[1:])]
         return list(zip(weights, biases, strict=True))
+
+
+def _fit(positions: object, num_heads: int, d_key: int, d_context: int | None) -> None:
+    if not isinstance(positions, (Rotary, PositionBias)):
+        raise TypeError(
+            f"positions={positions!r}: inside attention they are a Rotary, ALiBi or T5Relative of regard.positions. "
+            "Sinusoidal and Learned positions are added to x before the first layer"
+        )
+    if d_context is not None:
+        raise ValueError(f"positions={positions!r} compare tokens of one sequence; d_context={d_context} is of another")
+    if isinstance(positions, Rotary) and positions.width != d_key:
+        raise ValueError(f"positions={positions!r} turn heads of width {positions.width}; here d_key={d_key}")
+    if isinstance(positions, PositionBias) and positions.num_heads != num_heads:
+        raise ValueError(f"positions={positions!r} have {positions.num_heads} heads; here num_heads={num_heads}")
 
 
 def _split(packed: Tensor, heads: int) -> Tensor:

@@ -63,11 +63,11 @@ def plan(
     v: Float[Tensor, "*batch_kv_heads keys d_value"],
     mask: Mask | None = None,
     *,
-    scale: float | None = None,
+    scale: float | int | None = None,
     bias: Float[Tensor, "..."] | PositionBias | None = None,
-    softcap: float | None = None,
+    softcap: float | int | None = None,
     sinks: Float[Tensor, "..."] | None = None,
-    dropout: float = 0.0,
+    dropout: float | int = 0.0,
 ) -> Plan:
     """What `regard.attend` would do with these arguments, without doing it.
 

@@ -65,9 +65,9 @@ def steps(
     v: Float[Tensor, "*batch_kv_heads keys d_value"],
     mask: Mask | None = None,
     *,
-    scale: float | None = None,
+    scale: float | int | None = None,
     bias: Float[Tensor, "..."] | PositionBias | None = None,
-    softcap: float | None = None,
+    softcap: float | int | None = None,
     sinks: Float[Tensor, "..."] | None = None,
 ) -> Steps:
     """Attention(Q, K, V) = softmax(Q KT / sqrt(d_k)) V, with every step kept.
@@ -120,7 +120,7 @@ def define(
     *,
     scale: float,
     bias: Tensor | None = None,
-    softcap: float | None = None,
+    softcap: float | int | None = None,
     sinks: Tensor | None = None,
     dropped: Callable[[Tensor], Tensor] | None = None,
 ) -> Steps:

@@ -20,7 +20,7 @@ def run(call: Call, within: Reach, *, height: int = 128) -> Tensor:
     """
     nearest, farthest = within
     assert nearest is not None
-    blocks = (call.queries + height - 1) // height
+    blocks = call.queries // height + 1
     span = height + farthest - nearest
     # Keys from the first that block 0 reaches to the last that the last block reaches, zeros where there are none.
     missing = (-nearest, blocks * height + farthest - call.keys)
@@ -34,11 +34,11 @@ def run(call: Call, within: Reach, *, height: int = 128) -> Tensor:
     may = (column >= row) & (column <= row + farthest - nearest) & (key >= 0) & (key < call.keys)
     may = may[None].expand(len(call.q), *may.shape).flatten(0, 1)[:, None]
     output = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=may, scale=call.scale, enable_gqa=call.q.shape[1] != call.k.shape[1]
+        q, k, v, attn_mask=may, scale=call.scale, enable_gqa=call.grouped
     )
     heads, d_value = output.shape[1], output.shape[-1]
     by_block = output.view(len(call.q), blocks, heads, height, d_value).transpose(1, 2)
-    return by_block.flatten(2, 3)[:, :, : call.queries]
+    return by_block.flatten(2, 3).narrow(2, 0, call.queries)
 
 
 def _pieces(t: Tensor, size: int, step: int) -> Tensor:

@@ -63,7 +63,7 @@ class Block:
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_keys` takes."""
         sizes = [stop - start for start, stop in self.runs]
-        for run, piece in zip(self.runs, part.split(sizes, dim=-2), strict=True):
+        for run, piece in zip(self.runs, torch.split(part, sizes, dim=-2), strict=True):
             self._of_batch(total)[:, :, slice(*run)].add_(piece)
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
@@ -75,7 +75,7 @@ class Block:
             total.add_(part)
             return
         sizes = [stop - start for start, stop in self.runs]
-        for run, piece in zip(self.runs, part.split(sizes, dim=-1), strict=True):
+        for run, piece in zip(self.runs, torch.split(part, sizes, dim=-1), strict=True):
             total[..., slice(*run)].add_(piece)
 
     def _of_batch(self, t: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,11 +33,11 @@ class Call:
     """q and k with the axes they came with: what masks and biases broadcast against."""
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: object) -> Call:
+    def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> Call:
         """Tensors that fit one another, whatever their batch axes."""
         if mask is not None:
             fits(mask, q, k)
-        call = cls(*(_four_axes(t) for t in (q, k, v)), mask, given=(q, k), **options)  # type: ignore[arg-type]
+        call = cls(_four_axes(q), _four_axes(k), _four_axes(v), mask, given=(q, k), **options)
         return replace(call, bias=call._beside(call.bias)) if isinstance(call.bias, Tensor) else call
 
     @property
@@ -48,6 +49,14 @@ class Call:
     def keys(self) -> int:
         """Number of keys."""
         return self.k.shape[-2]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a key head serves several query heads."""
+        # In a graph a comparison of sizes is no bool, and PyTorch's kernels want one.
+        if self.q.shape[1] == self.k.shape[1]:  # noqa: SIM103
+            return False
+        return True
 
     @property
     def whole(self) -> Area:

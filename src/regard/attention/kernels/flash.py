@@ -27,7 +27,7 @@ backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 
 def run(call: Call, schedule: Schedule) -> tuple[Tensor, Tensor]:
     """The output and the lse of every row, (batch, heads, queries); the lse has no gradient."""
-    output, lse = _Flash.apply(call.q, call.k, call.v, call.sinks, call, schedule)
+    output, lse = _Flash.apply(call.q, call.k, call.v, call.sinks, call, schedule)  # type: ignore[no-untyped-call]
     return output, lse
 
 
@@ -54,7 +54,7 @@ def widen(t: Tensor, width: int) -> Tensor:
 
 class _Flash(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: Call, schedule: Schedule
     ) -> tuple[Tensor, Tensor]:
         # Rows that no block is about attend to nothing: zeros.
@@ -87,7 +87,9 @@ class _Flash(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, sinks, output, lse = ctx.saved_tensors
         call: Call = ctx.call
-        dq, dk, dv = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+        dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
+        # A row belongs to one block, a key to many: in half precision, each of them would round its gradient again.
+        dk, dv = (torch.zeros(t.shape, dtype=lse.dtype, device=t.device) for t in (k, v))
         added = _Added(call)
         width = max(q.shape[-1], v.shape[-1])
         for block in ctx.schedule(call):
@@ -108,7 +110,7 @@ class _Flash(torch.autograd.Function):
             # d output / d sink = -(the sink's own weight) * output.
             weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
             dsinks = -(weight * (gradient * output).sum(-1)).sum((0, 2)).to(sinks.dtype)
-        return dq, dk, dv, dsinks, None, None
+        return dq, dk.to(k.dtype), dv.to(v.dtype), dsinks, None, None
 
 
 class _Added:

@@ -36,7 +36,7 @@ def run(call: Call) -> Tensor:
         score_mod=_capped(call.softcap) if call.softcap is not None else None,
         block_mask=block_mask,
         scale=call.scale,
-        enable_gqa=call.q.shape[1] != call.k.shape[1],
+        enable_gqa=call.grouped,
         return_lse=call.sinks is not None,
     )
     if call.sinks is None:
@@ -71,9 +71,10 @@ def documents(call: Call) -> Tensor:
         longest,
         scale=call.scale,
         window_size=(-1 if nearest is None else -nearest, min(farthest, tokens)),
-        enable_gqa=heads != call.k.shape[1],
+        enable_gqa=call.grouped,
     )
-    return output.unflatten(0, (batch, tokens)).transpose(1, 2)  # type: ignore[union-attr]
+    assert isinstance(output, Tensor)
+    return output.view(batch, tokens, heads, -1).transpose(1, 2)
 
 
 @cache

@@ -37,6 +37,6 @@ def run_anywhere(call: Call, block: Block) -> Tensor:
         dropout_p=call.dropout,
         is_causal=causal,
         scale=call.scale,
-        enable_gqa=call.q.shape[1] != call.k.shape[1],
+        enable_gqa=call.grouped,
     )
     return output[..., :d_value]

@@ -33,13 +33,13 @@ def run(call: Call, schedule: Schedule) -> Tensor:
         learned = list(call.bias.parameters())
     elif call.bias is not None:
         table = call.bias
-    output: Tensor = _Rows.apply(call.q, call.k, call.v, call.sinks, table, call, schedule, seed, *learned)
-    return output
+    inputs = (call.q, call.k, call.v, call.sinks, table, call, schedule, seed, *learned)
+    return _Rows.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         q: Tensor,
         k: Tensor,
@@ -53,8 +53,9 @@ class _Rows(torch.autograd.Function):
     ) -> Tensor:
         output = v.new_zeros(*q.shape[:-1], v.shape[-1])
         for n, block in enumerate(_low(call, schedule)):
-            inputs = block.of_queries(q), block.of_keys(k), block.of_keys(v), call.added(block)
-            block.of_queries(output).copy_(_define(call, block, *inputs, sinks, seed + n))
+            added = call.added(block)
+            part = _define(call, block, block.of_queries(q), block.of_keys(k), block.of_keys(v), added, sinks, seed + n)
+            block.of_queries(output).copy_(part)
         ctx.save_for_backward(q, k, v, sinks, table, *learned)
         ctx.call, ctx.schedule, ctx.seed = call, schedule, seed
         return output
@@ -62,10 +63,11 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        saved: tuple[Tensor | None, ...] = ctx.saved_tensors
+        saved = ctx.saved_tensors
         needed = [*ctx.needs_input_grad[:5], *ctx.needs_input_grad[8:]]
+        # In half precision, each block would round what it adds to.
         sums = [
-            torch.zeros_like(t, memory_format=torch.contiguous_format) if t is not None and needs else None
+            torch.zeros(t.shape, dtype=_wide(t.dtype), device=t.device) if t is not None and needs else None
             for t, needs in zip(saved, needed, strict=True)
         ]
         q, k, v, sinks, table, *learned = saved
@@ -76,9 +78,9 @@ class _Rows(torch.autograd.Function):
                 added = ctx.call.added(block)
                 if table is not None:
                     added = _leaf(added)
-                output = _define(ctx.call, block, *leaves, added, sink, ctx.seed + n)
+                output = _define(ctx.call, block, leaves[0], leaves[1], leaves[2], added, sink, ctx.seed + n)
             # What takes part in the block, its sum over the blocks, and how the sum grows.
-            asked = [
+            asked: list[tuple[Any, Any, Callable[[Tensor, Tensor], object]]] = [
                 (leaves[0], sums[0], block.add_to_queries),
                 (leaves[1], sums[1], block.add_to_keys),
                 (leaves[2], sums[2], block.add_to_keys),
@@ -91,7 +93,13 @@ class _Rows(torch.autograd.Function):
             for part, (_, total, add) in zip(parts, asked, strict=True):
                 if part is not None:
                     add(total, part)
+        sums = [None if t is None else t.to(like.dtype) for t, like in zip(sums, saved, strict=True)]
         return (*sums[:5], None, None, None, *sums[5:])
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Half precision is for what is kept, not for what is computed on the way."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _leaf(t: Tensor) -> Tensor:
@@ -101,10 +109,11 @@ def _leaf(t: Tensor) -> Tensor:
 def _define(
     call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, sinks: Tensor | None, seed: int
 ) -> Tensor:
-    # Half precision is for what is kept, not for what is computed on the way.
-    wide = q.dtype if q.dtype in (torch.float32, torch.float64) else torch.float32
+    wide = _wide(q.dtype)
     return define(
-        *(t.to(wide) for t in (q, k, v)),
+        q.to(wide),
+        k.to(wide),
+        v.to(wide),
         block.may,
         scale=call.scale,
         bias=None if added is None else added.to(wide),

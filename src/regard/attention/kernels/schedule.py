@@ -112,7 +112,12 @@ def pieces(call: Call) -> Iterator[Block]:
     masks = terms(call.mask)
     (about,) = (mask for mask in masks if isinstance(mask, Documents))
     within = reach([mask for mask in masks if mask is not about], call.queries, call.keys)
-    for batch, ids in [(None, about.ids)] if about.ids.ndim == 1 else enumerate(about.ids):
+    if about.ids.ndim == 1:
+        found: list[tuple[int | None, Tensor]] = [(None, about.ids)]
+    else:
+        # The mask speaks of the last batch axis, whatever axes stand before it.
+        found = [(batch, about.ids[batch % len(about.ids)]) for batch in range(len(call.q))]
+    for batch, ids in found:
         for piece in segments(ids) or []:
             yield from _band(within, piece, piece, call.q.device, batch)
 

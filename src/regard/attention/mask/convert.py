@@ -168,14 +168,12 @@ class Flex(Mask):
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         full, partial = self.full.to(device or self.full.device), self.partial.to(device or self.full.device)
-        batches, heads = full.shape[:2]
+        return lambda b, h, i, j: self._may(full, partial, b, h, i, j)
 
-        def at(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            b, h = b if batches > 1 else b * 0, h if heads > 1 else h * 0
-            home = b, h, i // self.block[0], j // self.block[1]
-            return full[home] | (partial[home] & self.mask_mod(b, h, i, j))
-
-        return at
+    def _may(self, full: Tensor, partial: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        b, h = b if len(full) > 1 else b * 0, h if full.shape[1] > 1 else h * 0
+        block = b, h, i // self.block[0], j // self.block[1]
+        return full[block] | (partial[block] & self.mask_mod(b, h, i, j))
 
     def check(self, queries: int, keys: int) -> None:
         if (queries, keys) != self.lengths:

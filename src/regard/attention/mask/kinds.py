@@ -243,13 +243,12 @@ class Documents(Mask):
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         ids, first = self.ids.to(device or self.ids.device), keys - queries
+        return lambda b, h, i, j: self._same(ids, b, i + first, j)
 
-        def same(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            query = (i + first).clamp(min=0)
-            equal = ids[query] == ids[j] if ids.ndim == 1 else ids[b, query] == ids[b, j]
-            return equal & (i + first >= 0)
-
-        return same
+    def _same(self, ids: Tensor, b: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        known = query.clamp(min=0)  # a query before the first key belongs to no document, and has no id to look up
+        same = ids[known] == ids[key] if ids.ndim == 1 else ids[b, known] == ids[b, key]
+        return same & (query >= 0)
 
     def bounds(self, grid: Grid) -> Bounds:
         ids = self.ids.cpu()
@@ -338,15 +337,23 @@ class Where(Mask):
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         first = Area.whole(queries, keys).first(self.offset)
+        if self._answers_a_pair(first, device):
+            return lambda b, h, i, j: self.fn(i + first, j)
+        return lambda b, h, i, j: self._pairs(b, h, i + first, j)
 
-        def at(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            t = self._said(self.fn((i + first).reshape(-1, 1), j.reshape(1, -1)), (i.numel(), j.numel()))
-            row, column = (torch.arange(index.numel(), device=t.device).reshape(index.shape) for index in (i, j))
-            return _at(t, (b, h, row, column))
+    def _answers_a_pair(self, query: int, device: torch.device | str | None) -> bool:
+        """Whether the function can be asked for one pair without axes, as FlexAttention asks and compiles best."""
+        try:
+            t = self.fn(torch.tensor(query, device=device), torch.tensor(0, device=device))
+        except Exception:  # whatever it is that this function cannot do: it was promised two axes
+            return False
+        return isinstance(t, Tensor) and t.ndim == 0
 
-        # A function of the positions alone can be asked pair by pair as it is, which is what compiles best.
-        alone = self.batch_heads(queries, keys) == (None, None)
-        return (lambda b, h, i, j: self.fn(i + first, j)) if alone else at
+    def _pairs(self, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """The function asked for rows and columns, and the pairs picked out of what it returns."""
+        t = self._said(self.fn(query.reshape(-1, 1), key.reshape(1, -1)), (query.numel(), key.numel()))
+        row, column = (torch.arange(i.numel(), device=t.device).reshape(i.shape) for i in (query, key))
+        return _at(t, (b, h, row, column))
 
     def _said(self, t: object, shape: tuple[int, int]) -> Tensor:
         name = self._name()
@@ -486,8 +493,9 @@ def _boolean(name: str, t: Tensor) -> Tensor:
 def _extremes(ids: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """The smallest and the largest id of some spans of tokens."""
     spans = [ids[..., a : b + 1] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-    if not spans:
-        return ids[..., :0], ids[..., :0]
+    if not spans or not ids.shape[-1]:
+        nothing = ids.new_zeros(*ids.shape[:-1], len(spans))
+        return nothing, nothing
     return torch.stack([span.amin(-1) for span in spans], -1), torch.stack([span.amax(-1) for span in spans], -1)
 
 

@@ -64,29 +64,30 @@ def _pooled(
         if unknown.any():
             columns = unknown.nonzero()[:, 0]
             span = slice(int(columns[0]), int(columns[-1]) + 1)
-            some[row, span], every[row, span] = _looked(mask, grid, row, span, batch, head)
+            some[row, span], every[row, span] = _looked(mask, grid, row, span, unknown[span], batch, head)
     return some, every
 
 
 def _looked(
-    mask: Mask, grid: Grid, row: int, span: slice, batch: int, head: int
+    mask: Mask, grid: Grid, row: int, span: slice, unknown: Bool[Tensor, " tiles"], batch: int, head: int
 ) -> tuple[Bool[Tensor, " tiles"], Bool[Tensor, " tiles"]]:
-    """The same for some tiles that stand side by side, by evaluating the mask a few rows at a time."""
-    width = grid.tile_columns
+    """The same for tiles that stand side by side, by evaluating the mask a few rows at a time."""
+    tiles, width = len(unknown), grid.tile_columns
     left, right = span.start * width, min(span.stop * width, grid.keys)
     top, bottom = int(grid.top[row]), int(grid.bottom[row]) + 1
-    some = torch.zeros(span.stop - span.start, dtype=torch.bool)
-    every = torch.ones_like(some)
+    some, every = torch.zeros_like(unknown), torch.ones_like(unknown)
     rows = max(1, PAIRS // (right - left))
-    for first in range(top, bottom, rows):
+    starts = range(top, bottom, rows)
+    # The last rows come second: an edge that enters a tile below its first rows, as a window's does, shows there.
+    for first in (starts[0], *reversed(starts[1:])):
         area = Area(grid.queries, grid.keys, (first, min(first + rows, bottom)), (left, right))
         part = _chosen(mask.tile(area), batch, head).expand(-1, right - left).cpu()
         # The last tile may be narrower than the others: what fills it up must change neither answer.
-        fill = len(some) * width - (right - left)
-        some |= pad(part, (0, fill), value=False).reshape(-1, len(some), width).any(-1).any(0)
-        every &= pad(part, (0, fill), value=True).reshape(-1, len(some), width).all(-1).all(0)
-        if not (every | ~some).any():
-            break  # every tile has shown one of each
+        fill = tiles * width - (right - left)
+        some |= pad(part, (0, fill), value=False).reshape(-1, tiles, width).any(-1).any(0)
+        every &= pad(part, (0, fill), value=True).reshape(-1, tiles, width).all(-1).all(0)
+        if not (unknown & (every | ~some)).any():
+            break  # each has shown a pair that may and one that may not; of the others the bounds knew the answer
     return some, every
 
 

@@ -15,7 +15,7 @@ __all__ = ["Learned", "Sinusoidal", "sinusoidal"]
 
 
 def sinusoidal(
-    tokens: int, d_model: int, *, base: float = 10_000.0, dtype: torch.dtype | None = None
+    tokens: int, d_model: int, *, base: float | int = 10_000.0, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "tokens d_model"]:
     """The paper's sinusoidal positions, one row per position from 0.
 
@@ -47,7 +47,7 @@ def sinusoidal(
 class Sinusoidal(nn.Module):
     """Adds `sinusoidal` positions to token vectors of any number; nothing is learned."""
 
-    def __init__(self, d_model: int, *, base: float = 10_000.0) -> None:
+    def __init__(self, d_model: int, *, base: float | int = 10_000.0) -> None:
         super().__init__()
         self.d_model = d_model
         self.base = base

@@ -121,8 +121,8 @@ class T5Relative(PositionBias):
     def bucket(self, relative: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Which row of the weight belongs to each key position - query position."""
         distance = relative.abs() if self.bidirectional else -relative.clamp(max=0)
-        # In float32 and in this order, as the checkpoints' own code: distances at the edge of two buckets fall to one
-        # side by rounding alone.
+        # In float32 and in this order, as the checkpoints' own code: distances at the edge of two buckets are then
+        # rounded to the same side.
         far = torch.log(distance.clamp(min=self._one_each).float() / self._one_each)
         shared = self._one_side - self._one_each
         far = self._one_each + (far / math.log(self.max_distance / self._one_each) * shared).long()

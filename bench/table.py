@@ -1,0 +1,31 @@
+"""The table of BENCHMARKS.md."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "BENCHMARKS.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement, in words."""
+
+    case: str
+    against: str
+    speed: str
+    at_least: str = ""
+    over_the_floor: str = ""
+
+    def __str__(self) -> str:
+        return f"| {' | '.join(astuple(self))} |"
+
+
+def write(section: str, head: str, rows: list[Row]) -> None:
+    """Put a table between the section's two marks, and leave the rest of the page alone."""
+    begin, end = f"<!-- {section}: make bench writes from here -->\n", f"<!-- {section}: to here -->\n"
+    table = ["| case | against | speed | at least | time over the floor |", "|---|---|---|---|---|", *map(str, rows)]
+    before, rest = PAGE.read_text(encoding="utf-8").split(begin)
+    after = rest.split(end)[1]
+    PAGE.write_text("".join([before, begin, head, "\n\n", "\n".join(table), "\n", end, after]), encoding="utf-8")

@@ -1,0 +1,175 @@
+"""Masks as pictures: every cell against the dense mask, and what is never computed."""
+
+import time
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from masks import Case, build, cases
+from regard import mask
+
+
+def test_a_picture():
+    assert mask.causal().show(3, 5) == (
+        "causal()   3 queries (down) x 5 keys (across)\n"
+        "\n"
+        "   0 1 2 3 4\n"
+        "0  ██████· ·\n"
+        "1  ████████·\n"
+        "2  ██████████\n"
+        "\n"
+        "██ may attend   · may not"
+    )
+
+
+def test_a_picture_of_one_batch_row_and_head():
+    m = mask.padding([1, 2]) & mask.allowed(torch.tensor([[[True, True]], [[True, False]]]))
+    assert m.show(1, 2, batch=1, head=0) == (
+        "padding([1, 2]) & allowed(<bool (2, 1, 2)>)   1 query (down) x 2 keys (across), batch 1, head 0\n"
+        "\n"
+        "   0 1\n"
+        "0  ████\n"
+        "\n"
+        "██ may attend   · may not"
+    )
+    assert m.show(1, 2, batch=1, head=1).splitlines()[3] == "0  ██·"
+    assert m.show(1, 2).splitlines()[3] == "0  ██·"
+
+
+def test_a_picture_in_shades():
+    picture = mask.causal().show(128, 128).splitlines()
+    assert picture[0] == "causal()   128 queries (down) x 128 keys (across)"
+    assert picture[2].split() == ["0", "16", "32", "48", "64", "80", "96", "112"]
+    assert picture[3] == "  0  ▒▒" + "· " * 62 + "·"
+    assert picture[4] == "  2  ██▒▒" + "· " * 61 + "·"
+    assert picture[66] == "126  " + "██" * 63 + "▒▒"
+    assert picture[-1] == "██ all may attend   ▒▒ some may   · nobody may   one cell: 2 queries x 2 keys"
+
+
+@pytest.mark.parametrize("keys", [5, 12, 64, 65, 1000])
+def test_a_label_stands_above_its_column(keys):
+    _, _, ruler, row, *_ = mask.where(lambda i, j: j >= 0).show(1, keys).splitlines()
+    width = -(-keys // 64)
+    for label in ruler.split():
+        # Two characters a column, after the row's own label.
+        column = (len(ruler[: ruler.index(f" {label}") + 1]) - 3) // 2
+        assert row[3 + 2 * column :].startswith("██")
+        assert int(label) == column * width
+    assert len(ruler.split()) > 1
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (3, 0), (0, 0)])
+def test_nobody_and_nothing(queries, keys):
+    for m in (mask.causal(), mask.padding([0, 0]), mask.where(lambda i, j: i == j), mask.documents([0] * keys)):
+        title, _, *_rows, _, legend = m.show(queries, keys).splitlines()
+        assert title.startswith(f"{m!r}   {queries} queries (down) x {keys} keys (across)")
+        assert "█" not in "".join(_rows)
+        assert legend == "██ may attend   · may not"
+    assert len(mask.causal().show(3, 0).splitlines()) == 3 + 3 + 2
+
+
+def cells(picture):
+    """The cells of a picture as strings of two characters."""
+    rows = picture.splitlines()[3:-2]
+    margin = len(rows[0].split()[0]) + rows[0].index(rows[0].split()[0]) + 2 if rows else 0
+    widest = max((len(row) for row in rows), default=0)
+    return [[row.ljust(widest + 1)[at : at + 2] for at in range(margin, widest, 2)] for row in rows]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(least=1))
+def test_every_cell_of_any_mask(case: Case):
+    b, h = case.batch - 1, case.heads - 1
+    m = build(case.fact)
+    rows, heads = m.batch_heads(case.queries, case.keys)
+    picture = m.show(case.queries, case.keys, batch=0 if rows is None else b, head=0 if heads is None else h)
+    drawn = [[cell == "██" for cell in row] for row in cells(picture)]
+    assert drawn == case.definition()[b, h].tolist()
+
+
+IDS = torch.arange(300) // 70
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        mask.causal(),
+        mask.window(30, 7),
+        mask.padding([3, 170]),
+        mask.prefix([9, 77]),
+        mask.documents(IDS) & mask.causal(),
+        mask.documents(IDS.flip(0) * (torch.arange(300) % 2)),
+        mask.where(lambda i, j: (i - j) % 4 == 0),
+        mask.where(lambda i, j: i > 100),
+        mask.allowed(torch.rand(2, 1, 1, 300) < 0.9) | ~mask.window(100),
+        mask.blocked(torch.rand(200, 300) < 0.05),
+    ],
+    ids=repr,
+)
+def test_shades_are_nobody_some_and_all(m):
+    queries, keys, height, width = 200, 300, 4, 5
+    rows, _ = m.batch_heads(queries, keys)
+    last = 0 if rows is None else rows - 1
+    dense = m.dense(queries, keys).expand(last + 1, 1, queries, keys)[last, 0]
+    expected = [
+        ["██" if tile.all() else "▒▒" if tile.any() else "· " for tile in dense[top : top + height].split(width, dim=1)]
+        for top in range(0, queries, height)
+    ]
+    drawn = cells(m.show(queries, keys, batch=last))
+    assert [row + ["· "] * (len(expected[0]) - len(row)) for row in drawn] == expected
+
+
+def test_a_long_mask_is_looked_at_in_strips():
+    asked = []
+
+    def every_other(i, j):
+        asked.append(i.numel() * j.numel())
+        return (i - j) % 2 == 0
+
+    picture = mask.where(every_other).show(4096, 4096)
+    assert {cell for row in cells(picture) for cell in row} == {"▒▒"}
+    assert max(asked) <= 4096 * 4096 // 16
+    asked.clear()
+    # Where the bounds know the answer, nobody is asked.
+    (mask.where(every_other) & mask.causal(offset=-5000)).show(4096, 4096)
+    assert sum(asked) <= 1
+
+
+def test_a_million_tokens():
+    start = time.perf_counter()
+    picture = (mask.window(100_000) & mask.documents(torch.arange(10**6) // 250_000)).show(10**6, 10**6)
+    assert time.perf_counter() - start < 20  # a few seconds; the whole square would be a terabyte
+    rows = cells(picture)
+    assert len(rows) == 64
+    assert rows[15][7:16] == ["· ", "▒▒", "▒▒", "██", "██", "██", "██", "██", "▒▒"]
+    assert rows[16][8:17] == ["· "] * 8 + ["▒▒"]
+
+
+@pytest.mark.parametrize(
+    ("m", "which", "message"),
+    [
+        (
+            mask.padding([1, 2]),
+            {"batch": 2},
+            r"show\(batch=2\): padding\(\[1, 2\]\) speaks of 2 batch rows, counted from 0",
+        ),
+        (mask.padding([1]), {"batch": 1}, r"show\(batch=1\): padding\(\[1\]\) speaks of 1 batch rows"),
+        (mask.padding([]), {}, r"show\(batch=0\): padding\(\[\]\) speaks of 0 batch rows"),
+        (mask.allowed(torch.ones(2, 1, 1).bool()), {"head": 2}, r"show\(head=2\): .* speaks of 2 heads"),
+        (mask.causal(), {"head": -1}, r"show\(head=-1\): heads count from 0"),
+        (mask.causal(), {"batch": -1}, r"show\(batch=-1\): batch rows count from 0"),
+    ],
+)
+def test_a_row_or_head_that_is_not_there(m, which, message):
+    with pytest.raises(IndexError, match=message):
+        m.show(3, 3, **which)
+
+
+def test_a_mask_that_is_the_same_for_all_is_so_for_any():
+    assert mask.causal().show(3, 3, batch=7, head=3) == mask.causal().show(3, 3)
+
+
+def test_a_negative_number_of_tokens():
+    with pytest.raises(ValueError, match=r"causal\(\): there cannot be 3 queries and -1 keys"):
+        mask.causal().show(3, -1)
