@@ -91,7 +91,7 @@ def test_documents(ids, queries, made):
 @pytest.mark.parametrize("n", [0, 2, [1, 0], [3, 2], []])
 def test_prefix(queries, keys, n):
     if max([n] if isinstance(n, int) else n, default=0) > keys:
-        with pytest.raises(ValueError, match=rf"prefix\(.*\) speaks of [23] keys, but there are {keys}"):
+        with pytest.raises(ValueError, match=rf"prefix\(.*\) speaks of [123] keys, but there are {keys}"):
             mask.prefix(n).dense(queries, keys)
         return
 
@@ -450,6 +450,8 @@ def test_narrow_integers_do_not_wrap_around():
 def test_where_must_return_a_mask(fn, error, message):
     with pytest.raises(error, match=message):
         mask.where(fn).dense(4, 3)
+    with pytest.raises(error, match=message):
+        (~mask.where(fn)).predicate(4, 3)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -26,6 +26,11 @@ DENSE = 2**20
 """Up to this many pairs of a query and a key, a mask or bias of every pair may stand in memory."""
 
 
+SMALLEST = torch.finfo(torch.float32).tiny
+"""The smallest scale that the fused kernel takes. With its flag for causal, PyTorch 2.13's CPU kernel multiplies its own
+-inf by the scale, in float32: NaN for a scale that is 0 there, or below."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How `regard.attend` computes one attention; ``str(plan)`` is one line."""
@@ -158,8 +163,8 @@ def _beyond_the_kernel(call: Call) -> Iterator[str]:
         yield f"softcap={call.softcap:g}"
     if call.dropout and call.q.device.type == "cpu":
         yield f"dropout={call.dropout:g}"
-    if call.scale <= 0:
-        yield f"scale={call.scale:g}"  # with its flag, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale
+    if call.scale < SMALLEST:
+        yield f"scale={call.scale:g}"
     learned = [call.bias] if isinstance(call.bias, Tensor) else call.bias.parameters() if call.bias is not None else []
     if torch.is_grad_enabled() and any(t.requires_grad for t in learned):
         yield "gradient of a bias"
@@ -204,7 +209,7 @@ def _working(call: Call, block: Block, kernel: str) -> int:
     batch, heads = call.q.shape[:2] if block.batch is None else (1, call.q.shape[1])
     d_key, d_value = call.q.shape[-1], call.v.shape[-1]
     copied = 0
-    if len(block.runs) > 1 or d_key != d_value:
+    if isinstance(block.keys, Tensor) or d_key != d_value:
         copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
     if kernel == "rows":
         rows = min(block.rows[1] - block.rows[0], height_of(call, block))

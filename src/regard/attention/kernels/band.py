@@ -33,9 +33,7 @@ def run(call: Call, within: Reach, *, height: int = 128) -> Tensor:
     key = torch.arange(blocks, device=device)[:, None, None] * height + nearest + column
     may = (column >= row) & (column <= row + farthest - nearest) & (key >= 0) & (key < call.keys)
     may = may[None].expand(len(call.q), *may.shape).flatten(0, 1)[:, None]
-    output = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=may, scale=call.scale, enable_gqa=call.grouped
-    )
+    output = F.scaled_dot_product_attention(q, k, v, attn_mask=may, scale=call.scale, enable_gqa=call.grouped)
     heads, d_value = output.shape[1], output.shape[-1]
     by_block = output.view(len(call.q), blocks, heads, height, d_value).transpose(1, 2)
     return by_block.flatten(2, 3).narrow(2, 0, call.queries)

@@ -1,26 +1,26 @@
-"""One block of a schedule: some rows of the queries against some runs of the keys."""
+"""One block of a schedule: some rows of the queries against some of the keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-__all__ = ["Block", "side_by_side"]
+__all__ = ["Block"]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows against some runs of keys; what it takes of a tensor, and where it adds a gradient.
+    """Some rows against some keys; what it takes of a tensor, and where it adds a gradient.
 
     Every tensor here has four axes. One that is the same for the whole batch has one batch row.
     """
 
     rows: tuple[int, int]
-    runs: tuple[tuple[int, int], ...]
+    keys: tuple[int, int] | Tensor
+    """A run of keys as (start, stop), or the index of each key: a run is a view, an index is a copy."""
     may: Tensor | None = None
-    """The mask of these rows and runs; None where everybody may attend to everything."""
+    """The mask of these rows and keys; None where everybody may attend to everything."""
     causal: bool = False
     """Row n may attend to the first n + 1 of the keys: the kernel's own flag."""
     batch: int | None = None
@@ -28,8 +28,8 @@ class Block:
 
     @property
     def columns(self) -> int:
-        """How many keys there are in the runs."""
-        return sum(stop - start for start, stop in self.runs)
+        """How many keys there are."""
+        return len(self.keys) if isinstance(self.keys, Tensor) else self.keys[1] - self.keys[0]
 
     @property
     def pairs(self) -> int:
@@ -45,16 +45,14 @@ class Block:
         return self._of_batch(t)[:, :, slice(*self.rows)]
 
     def of_keys(self, t: Tensor) -> Tensor:
-        """The runs of a tensor (batch, heads, keys, width), side by side."""
-        t = self._of_batch(t)
-        return side_by_side([t[:, :, slice(*run)] for run in self.runs], -2)
+        """The keys of a tensor (batch, heads, keys, width)."""
+        return self._along_keys(self._of_batch(t), 2)
 
     def of_pairs(self, t: Tensor) -> Tensor:
-        """The rows and runs of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
+        """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
         t = self._of_batch(t)
-        if t.shape[-2] != 1:
-            t = t[..., slice(*self.rows), :]
-        return t if t.shape[-1] == 1 else side_by_side([t[..., slice(*run)] for run in self.runs], -1)
+        t = t if t.shape[2] == 1 else t[:, :, slice(*self.rows)]
+        return t if t.shape[3] == 1 else self._along_keys(t, 3)
 
     def add_to_queries(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_queries` takes."""
@@ -62,26 +60,27 @@ class Block:
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_keys` takes."""
-        sizes = [stop - start for start, stop in self.runs]
-        for run, piece in zip(self.runs, torch.split(part, sizes, dim=-2), strict=True):
-            self._of_batch(total)[:, :, slice(*run)].add_(piece)
+        self._add_along_keys(self._of_batch(total), part, 2)
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_pairs` takes."""
         total = self._of_batch(total)
-        if total.shape[-2] != 1:
-            total = total[..., slice(*self.rows), :]
-        if total.shape[-1] == 1:
+        total = total if total.shape[2] == 1 else total[:, :, slice(*self.rows)]
+        if total.shape[3] == 1:
             total.add_(part)
-            return
-        sizes = [stop - start for start, stop in self.runs]
-        for run, piece in zip(self.runs, torch.split(part, sizes, dim=-1), strict=True):
-            total[..., slice(*run)].add_(piece)
+        else:
+            self._add_along_keys(total, part, 3)
+
+    def _along_keys(self, t: Tensor, axis: int) -> Tensor:
+        if isinstance(self.keys, Tensor):
+            return t.index_select(axis, self.keys)
+        return t.narrow(axis, self.keys[0], self.columns)
+
+    def _add_along_keys(self, total: Tensor, part: Tensor, axis: int) -> None:
+        if isinstance(self.keys, Tensor):
+            total.index_add_(axis, self.keys, part.to(total.dtype))
+        else:
+            total.narrow(axis, self.keys[0], self.columns).add_(part)
 
     def _of_batch(self, t: Tensor) -> Tensor:
         return t if self.batch is None or len(t) == 1 else t[self.batch : self.batch + 1]
-
-
-def side_by_side(parts: list[Tensor], dim: int) -> Tensor:
-    """The parts as one tensor; a single part is not copied."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

@@ -73,10 +73,10 @@ class Call:
         return self._beside(allowed(self.mask, *(self.given or (self.q, self.k)), area))
 
     def added(self, block: Block) -> Tensor | None:
-        """The bias of a block's rows towards its runs; four axes."""
+        """The bias of a block's rows towards its keys; four axes."""
         if self.bias is None or isinstance(self.bias, Tensor):
             return None if self.bias is None else block.of_pairs(self.bias)
-        key = torch.cat([torch.arange(*run, device=self.q.device) for run in block.runs])
+        key = block.keys if isinstance(block.keys, Tensor) else torch.arange(*block.keys, device=self.q.device)
         query = torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries
         return self.bias(query, key)[None].to(self.q.dtype)  # type: ignore[no-any-return]
 

@@ -26,7 +26,7 @@ backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 
 
 def run(call: Call, schedule: Schedule) -> tuple[Tensor, Tensor]:
-    """The output and the lse of every row, (batch, heads, queries); the lse has no gradient."""
+    """The output and the lse of every row, (batch, heads, queries), without the sinks; the lse has no gradient."""
     output, lse = _Flash.apply(call.q, call.k, call.v, call.sinks, call, schedule)  # type: ignore[no-untyped-call]
     return output, lse
 
@@ -73,11 +73,11 @@ class _Flash(torch.autograd.Function):
             )
             block.of_queries(output).copy_(part)
             block.of_queries(lse).copy_(part_lse)
+        with_sink = lse
         if sinks is not None:
-            with_sink = torch.logaddexp(lse, sinks.to(wide)[:, None])
+            with_sink = _sum_of_two(lse, sinks.to(wide)[:, None])
             output.mul_((lse - with_sink).exp()[..., None].to(output.dtype))
-            lse = with_sink
-        ctx.save_for_backward(q, k, v, sinks, output, lse)
+        ctx.save_for_backward(q, k, v, sinks, output, with_sink)
         ctx.call, ctx.schedule = call, schedule
         ctx.mark_non_differentiable(lse)
         return output, lse
@@ -111,6 +111,14 @@ class _Flash(torch.autograd.Function):
             weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
             dsinks = -(weight * (gradient * output).sum(-1)).sum((0, 2)).to(sinks.dtype)
         return dq, dk.to(k.dtype), dv.to(v.dtype), dsinks, None, None
+
+
+def _sum_of_two(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)), whatever stands beside a number.
+
+    `torch.logaddexp` rounds the last numbers of a tensor differently, so that a batch row would depend on the others.
+    """
+    return torch.maximum(a, b) + (a - b).abs().neg().exp().log1p()
 
 
 class _Added:

@@ -20,7 +20,7 @@ def run(call: Call) -> Tensor:
 
     Compiled on a GPU. On the CPU it runs as it stands, without gradients: for tests.
     """
-    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
 
     block_mask = None
     if call.mask is not None:
@@ -37,12 +37,12 @@ def run(call: Call) -> Tensor:
         block_mask=block_mask,
         scale=call.scale,
         enable_gqa=call.grouped,
-        return_lse=call.sinks is not None,
+        return_aux=AuxRequest(lse=True) if call.sinks is not None else None,
     )
     if call.sinks is None:
         return answer  # type: ignore[no-any-return]
-    output, lse = answer
-    share = torch.sigmoid(lse - call.sinks.to(lse.dtype)[:, None])  # what the sink leaves of each row
+    output, aux = answer
+    share = torch.sigmoid(aux.lse - call.sinks.to(aux.lse.dtype)[:, None])  # what the sink leaves of each row
     return output * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
 
 

@@ -149,7 +149,7 @@ def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
                 mine = may
                 if may is not None and len(may) > 1 and batch is not None:
                     mine = may[batch : batch + 1]
-                yield Block(rows, block.runs, mine, batch=batch)
+                yield Block(rows, block.keys, mine, batch=batch)
 
 
 def height_of(call: Call, block: Block) -> int:
@@ -164,8 +164,7 @@ def _strip(block: Block, rows: tuple[int, int]) -> Tensor | None:
     if may is not None and may.shape[-2] != 1:
         may = may[..., top:bottom, :]
     if block.causal:
-        ((start, stop),) = block.runs
-        seen = torch.arange(stop - start) <= torch.arange(top, bottom)[:, None]
+        seen = torch.arange(block.columns) <= torch.arange(top, bottom)[:, None]
         seen = seen.to(may.device) if may is not None else seen[None, None]
         may = seen if may is None else may & seen
     return may

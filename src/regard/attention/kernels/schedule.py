@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.block import Block, side_by_side
+from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
 from regard.attention.mask.algebra import And, Bounds, Grid, Mask
 from regard.attention.mask.kinds import Band, Documents
 
 __all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "segments", "square", "terms", "tiles", "whole"]
 
-Runs = tuple[tuple[int, int], ...]
 Reach = tuple[int | None, int]
 """(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
 
@@ -34,7 +32,7 @@ def whole(call: Call, *, causal: bool = False, keys: Mask | None = None) -> Iter
 def square(call: Call, *, causal: bool = False, mask: Mask | None = None) -> Block:
     """The one block of everything."""
     may = None if mask is None else replace(call, mask=mask).may(call.whole)
-    return Block((0, call.queries), ((0, call.keys),), may, causal)
+    return Block((0, call.queries), (0, call.keys), may, causal)
 
 
 def terms(mask: Mask | None) -> list[Mask]:
@@ -69,10 +67,10 @@ def _band(
     if nearest is None or nearest <= columns[0] - rows[1] + 1:
         nearest = None
         if farthest >= columns[1] - 1 - rows[0]:
-            yield Block(rows, (columns,), batch=batch)
+            yield Block(rows, columns, batch=batch)
             return
         if farthest == columns[0] - rows[0]:
-            yield Block(rows, (columns,), causal=True, batch=batch)
+            yield Block(rows, columns, causal=True, batch=batch)
             return
     # Wide blocks compute more pairs than they need, narrow ones make many small calls. About half the window is best.
     height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 2))
@@ -86,7 +84,7 @@ def _band(
             shape = (bottom - top, left - top, right - top)
             if drawn is None or drawn[0] != shape:
                 drawn = shape, _diagonal(nearest, farthest, *shape, device)
-            yield Block((top, bottom), ((left, right),), drawn[1], batch=batch)
+            yield Block((top, bottom), (left, right), drawn[1], batch=batch)
 
 
 def _diagonal(
@@ -123,7 +121,11 @@ def pieces(call: Call) -> Iterator[Block]:
 
 
 def tiles(call: Call) -> Iterator[Block]:
-    """Any mask: each block of rows against the tiles of keys where somebody may attend."""
+    """Any mask: each block of rows against the keys that somebody in it may attend to.
+
+    Where that is known of a tile of keys without looking, the mask is not evaluated; where it is not, a look inside
+    leaves single keys out as well.
+    """
     # The bias of every head stands beside a block, so that a block with one is lower.
     height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
     grid = Grid(call.queries, call.keys, height, TILE_COLUMNS)
@@ -134,42 +136,37 @@ def tiles(call: Call) -> Iterator[Block]:
     for row, top in enumerate(range(0, call.queries, height)):
         rows = (top, min(top + height, call.queries))
         runs = _runs(some[row].tolist(), call.keys)
-        if not runs:
+        if len(runs) == 1 and bool(every[row][some[row]].all()):
+            yield Block(rows, runs[0])
+        elif runs:
+            yield from _seen(call, rows, runs)
+
+
+def _seen(call: Call, rows: tuple[int, int], runs: list[tuple[int, int]]) -> Iterator[Block]:
+    """The blocks of some rows, one for each batch row that the mask speaks of, after a look at the mask."""
+    parts = []
+    for run in runs:
+        part = call.may(call.area(rows, run))
+        parts.append(part.expand(*part.shape[:-1], run[1] - run[0]))
+    may = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    index = torch.cat([torch.arange(*run, device=may.device) for run in runs])
+    for batch in range(len(may)):
+        mine = may[batch : batch + 1]
+        used = mine.flatten(0, 2).any(0).nonzero()[:, 0]
+        if not len(used):
             continue
-        if every[row][some[row]].all():
-            yield Block(rows, runs)
-            continue
-        may = [call.may(call.area(rows, run)) for run in runs]
-        may = [t.expand(*t.shape[:-1], stop - start) for t, (start, stop) in zip(may, runs, strict=True)]
-        seen = side_by_side(may, -1)
-        for batch in range(len(seen)):
-            block = _seen(rows, runs, seen[batch : batch + 1], batch if len(seen) > 1 else None)
-            if block is not None:
-                yield block
+        first, last = int(used[0]), int(used[-1])
+        keys: tuple[int, int] | Tensor = index[used]
+        if int(keys[-1] - keys[0]) == last - first and 4 * len(used) > 3 * (last - first):
+            # Nearly a run: a view of it is cheaper than a copy of its parts.
+            keys = (int(keys[0]), int(keys[-1]) + 1)
+            mine = mine[..., first : last + 1]
+        else:
+            mine = mine.index_select(-1, used)
+        yield Block(rows, keys, None if bool(mine.all()) else mine, batch=batch if len(may) > 1 else None)
 
 
-def _seen(rows: tuple[int, int], runs: Runs, may: Tensor, batch: int | None) -> Block | None:
-    """A block without the tiles that turn out to be empty when one looks inside."""
-    if may.all():
-        return Block(rows, runs, batch=batch)
-    columns = may.flatten(0, 2).any(0)
-    kept: list[tuple[int, int]] = []
-    parts: list[Tensor] = []
-    at = 0
-    for start, stop in runs:
-        used = _tiled(columns[at : at + stop - start]).any(-1).tolist()
-        for a, b in _runs(used, stop - start):
-            kept.append((start + a, start + b))
-            parts.append(may[..., at + a : at + b])
-        at += stop - start
-    return Block(rows, tuple(kept), side_by_side(parts, -1), batch=batch) if kept else None
-
-
-def _tiled(columns: Tensor) -> Tensor:
-    return F.pad(columns, (0, -len(columns) % TILE_COLUMNS)).view(-1, TILE_COLUMNS)
-
-
-def _runs(used: list[bool], columns: int) -> Runs:
+def _runs(used: list[bool], columns: int) -> list[tuple[int, int]]:
     """Tiles that are used, neighbours joined, as (start, stop) columns."""
     runs: list[tuple[int, int]] = []
     for n, is_used in enumerate(used):
@@ -179,4 +176,4 @@ def _runs(used: list[bool], columns: int) -> Runs:
                 runs[-1] = (runs[-1][0], stop)
             else:
                 runs.append((start, stop))
-    return tuple(runs)
+    return runs

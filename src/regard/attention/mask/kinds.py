@@ -339,21 +339,18 @@ class Where(Mask):
         first = Area.whole(queries, keys).first(self.offset)
         if self._answers_a_pair(first, device):
             return lambda b, h, i, j: self.fn(i + first, j)
-        return lambda b, h, i, j: self._pairs(b, h, i + first, j)
+        # Asked for a pair, it returns more than one answer, and compiled FlexAttention would take a wrong one without a
+        # word. So its answers are written down, for every pair.
+        t = self.tile(Area.whole(queries, keys, device))
+        return lambda b, h, i, j: _at(t, (b, h, i, j))
 
     def _answers_a_pair(self, query: int, device: torch.device | str | None) -> bool:
-        """Whether the function can be asked for one pair without axes, as FlexAttention asks and compiles best."""
+        """Whether the function can be asked for one pair without axes, as FlexAttention asks."""
         try:
             t = self.fn(torch.tensor(query, device=device), torch.tensor(0, device=device))
         except Exception:  # whatever it is that this function cannot do: it was promised two axes
             return False
-        return isinstance(t, Tensor) and t.ndim == 0
-
-    def _pairs(self, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """The function asked for rows and columns, and the pairs picked out of what it returns."""
-        t = self._said(self.fn(query.reshape(-1, 1), key.reshape(1, -1)), (query.numel(), key.numel()))
-        row, column = (torch.arange(i.numel(), device=t.device).reshape(i.shape) for i in (query, key))
-        return _at(t, (b, h, row, column))
+        return isinstance(t, Tensor) and t.dtype == torch.bool and t.ndim == 0
 
     def _said(self, t: object, shape: tuple[int, int]) -> Tensor:
         name = self._name()
