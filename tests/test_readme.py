@@ -28,6 +28,11 @@ def test_the_course_gives_the_numbers_shown():
     assert f"attention(x)  # {shown}" in README
 
 
+def test_the_plan_is_the_one_shown():
+    x = torch.empty(1, 1, 1, 64).expand(1, 12, 16_384, 64)
+    assert f"# {regard.plan(x, x, x, regard.mask.window(256))}\n" in README
+
+
 def test_the_command_shows_what_the_readme_shows(tmp_path, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     with (tmp_path / "shown").open("w+", encoding="utf-8") as stream:

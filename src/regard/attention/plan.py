@@ -25,10 +25,9 @@ __all__ = ["DENSE", "Choice", "Plan", "choose", "covers", "plan"]
 DENSE = 2**20
 """Up to this many pairs of a query and a key, a mask or bias of every pair may stand in memory."""
 
-
 SMALLEST = torch.finfo(torch.float32).tiny
-"""The smallest scale that the fused kernel takes. With its flag for causal, PyTorch 2.13's CPU kernel multiplies its own
--inf by the scale, in float32: NaN for a scale that is 0 there, or below."""
+"""The smallest scale that the fused kernel takes. With its flag for causal, PyTorch 2.13's CPU kernel multiplies its
+own -inf by the scale, in float32: NaN for a scale that is 0 there, or below."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ class Plan:
     """An estimate of what the forward pass allocates at its peak, the output included."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.kernel}: {self.reason}; {_scaled(self.flops, 1000, 'FLOP')}, {_scaled(self.peak_bytes, 1024, 'B')}"
-        )
+        return f"{self.kernel}: {self.reason}; {_scaled(self.flops)}FLOP, {_scaled(self.peak_bytes)}B"
 
 
 @dataclass(frozen=True)
@@ -219,9 +216,9 @@ def _working(call: Call, block: Block, kernel: str) -> int:
     return copied + biased + (block.may.numel() * (1 + size) if block.may is not None else 0)
 
 
-def _scaled(number: float, base: int, unit: str) -> str:
-    prefixes = iter(("", "K", "M", "G", "T", "P"))
+def _scaled(number: float | int) -> str:
+    prefixes = iter(("", "K", "M", "G", "T", "P", "E"))
     prefix = next(prefixes)
-    while number >= base:
-        number, prefix = number / base, next(prefixes)
-    return f"{number:.3g} {prefix}{unit}"
+    while number >= 1000:
+        number, prefix = number / 1000, next(prefixes)
+    return f"{number:.3g} {prefix}"
