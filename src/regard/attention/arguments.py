@@ -10,7 +10,7 @@ from regard._shapes import Bool
 from regard.attention.bias import PositionBias
 from regard.attention.mask.algebra import TWO_WAYS, Area, Mask
 
-__all__ = ["allowed", "check", "fits"]
+__all__ = ["allowed", "check"]
 
 
 def check(
@@ -75,27 +75,24 @@ def check(
         raise ValueError(f"dropout={dropout}: a share between 0 and 1")
     if sinks is not None and sinks.shape != q.shape[-3:-2]:
         raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
+    if mask is not None:
+        _fits(mask, q, k)
 
 
-def fits(mask: Mask, q: Tensor, k: Tensor) -> None:
-    """Refuse a mask that is made for other queries, keys or batch rows than these.
-
-    Raises:
-        ValueError: it names the mask and both shapes.
-    """
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
+def _fits(mask: Mask, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask that is made for other queries, keys or batch rows than these."""
     try:
         mask.check(q.shape[-2], k.shape[-2])
     except ValueError as error:
-        raise ValueError(f"{error}; the mask is {mask!r}, for {shapes}") from error
+        raise ValueError(f"{error}; the mask is {mask!r}, for q {tuple(q.shape)}, k {tuple(k.shape)}") from error
     batch = q.shape[-4] if q.ndim > 3 else 1
     if mask.rows not in (None, batch):
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
         raise ValueError(f"{mask!r} speaks of {mask.rows} batch rows, but there are {batch}: {shapes}")
 
 
 def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[Tensor, "..."]:
     """The mask for these queries and keys, or an area of them, as a tensor that broadcasts to the scores."""
-    fits(mask, q, k)
     area = area or Area.whole(q.shape[-2], k.shape[-2], q.device)
     small = mask.tile(area)
     while small.ndim > q.ndim and small.shape[0] == 1:

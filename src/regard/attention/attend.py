@@ -103,9 +103,15 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
             return None
     except AttributeError:
         return None  # not a tensor: `check` names it
+    if shape[2] >= SIMD:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     output, lse = flash.forward(q, k, v, 0.0, causal)
-    # PyTorch 2.13's CPU kernel gives zeros, and 0 as lse, for a row of NaN.
     return output if bool(lse.all()) else None
+
+
+SIMD = 64
+"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers of
+float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse."""
 
 
 def _computed(call: Call) -> Tensor:

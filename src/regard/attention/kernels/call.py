@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.arguments import allowed, fits
+from regard.attention.arguments import allowed
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.mask.algebra import Area, Mask
@@ -35,8 +35,6 @@ class Call:
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> Call:
         """Tensors that fit one another, whatever their batch axes."""
-        if mask is not None:
-            fits(mask, q, k)
         call = cls(_four_axes(q), _four_axes(k), _four_axes(v), mask, given=(q, k), **options)
         return replace(call, bias=call._beside(call.bias)) if isinstance(call.bias, Tensor) else call
 
@@ -67,10 +65,11 @@ class Call:
         """Some rows against some columns."""
         return Area(self.queries, self.keys, rows, columns, self.q.device)
 
-    def may(self, area: Area) -> Tensor:
-        """The mask in an area, four axes, each of its own size or 1."""
-        assert self.mask is not None
-        return self._beside(allowed(self.mask, *(self.given or (self.q, self.k)), area))
+    def may(self, area: Area, mask: Mask | None = None) -> Tensor:
+        """The mask, or a part of it, in an area; four axes, each of its own size or 1."""
+        mask = self.mask if mask is None else mask
+        assert mask is not None
+        return self._beside(allowed(mask, *(self.given or (self.q, self.k)), area))
 
     def added(self, block: Block) -> Tensor | None:
         """The bias of a block's rows towards its keys; four axes."""

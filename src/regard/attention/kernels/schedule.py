@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ def whole(call: Call, *, causal: bool = False, keys: Mask | None = None) -> Iter
 
 def square(call: Call, *, causal: bool = False, mask: Mask | None = None) -> Block:
     """The one block of everything."""
-    may = None if mask is None else replace(call, mask=mask).may(call.whole)
+    may = None if mask is None else call.may(call.whole, mask)
     return Block((0, call.queries), (0, call.keys), may, causal)
 
 
