@@ -228,6 +228,15 @@ def test_what_bounds_know_is_worth_having(m, known):
     assert exact is known
 
 
+@pytest.mark.parametrize("ids", [[0] * 4, [[0] * 4, [1, 1, 2, 2]]])
+def test_bounds_of_queries_before_the_first_key(ids):
+    bounds = mask.documents(ids).bounds(Grid(8, 4, 2, 2))
+    first_half = bounds.every[..., :2, :]
+    assert first_half.shape[-2:] == (2, 2)
+    assert not first_half.any()
+    assert bounds.every[..., 2:, :].any()
+
+
 @pytest.mark.parametrize(
     "m",
     [
@@ -611,6 +620,8 @@ def test_indexing_is_by_query_and_key_whatever_else_a_mask_has():
     assert m[2, 2].tolist() == [[False], [True]]
     assert (~(m & mask.causal()))[0, 1].tolist() == [[True], [True]]  # as many keys as the longest needs
     assert mask.prefix(3)[0, 1]
+    for m in (mask.prefix(3) | mask.causal(), mask.causal() | mask.prefix(3), mask.prefix(2) | mask.prefix(3)):
+        assert m[0, 1]
 
 
 @pytest.mark.parametrize(

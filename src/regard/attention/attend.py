@@ -110,8 +110,8 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
 
 
 SIMD = 64
-"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers of
-float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse."""
+"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers
+of float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse."""
 
 
 def _computed(call: Call) -> Tensor:
