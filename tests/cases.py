@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import regard
 from masks import Fact, build
@@ -209,8 +212,15 @@ class Attention:
         output = moved @ values
         cotangent = cotangent.double().abs()
         each = cotangent @ values.detach().transpose(-2, -1)
-        of_each = moved * (each + (weights * each).sum(-1, keepdim=True)) + weights * (moved * each).sum(-1, keepdim=True)
-        leaves = {"q": q, "k": k, "v": v, **{name: t for name, t in exact.leaves.items() if name not in ("q", "k", "v")}}
+        of_each = moved * (each + (weights * each).sum(-1, keepdim=True)) + weights * (moved * each).sum(
+            -1, keepdim=True
+        )
+        leaves = {
+            "q": q,
+            "k": k,
+            "v": v,
+            **{name: t for name, t in exact.leaves.items() if name not in ("q", "k", "v")},
+        }
         grown = (scores * of_each).sum() + (added.nan_to_num(neginf=0.0) * of_each).sum() + (output * cotangent).sum()
         if sinks is not None:
             sink = 1 - weights.sum(-1, keepdim=True)
@@ -218,6 +228,65 @@ class Attention:
             grown = grown + (sinks[:, None, None] * of_sink).sum()
         parts = torch.autograd.grad(grown, list(leaves.values()), materialize_grads=True)
         return output.detach(), dict(zip(leaves, parts, strict=True))
+
+
+def assert_is_the_definition(attention: Attention) -> regard.Plan:
+    """The output and every gradient are the definition's in float64 but for rounding; the plan of what ran."""
+    plan = attention.plan()
+    output = attention.attend()
+    dtype = attention.q.dtype
+    cotangent = torch.arange(output.numel()).cos().reshape(output.shape).to(dtype)
+    gradients = attention.gradients(output, cotangent)
+
+    exact = attention.in_float64()
+    expected = exact.steps().output
+    expected_gradients = exact.gradients(expected, cotangent.double())
+    of_output, of_gradients = attention.rounding(cotangent)
+
+    for name, ours, definitions, rounding in [
+        ("output", output, expected, of_output),
+        *((name, gradients[name], expected_gradients[name], of_gradients[name]) for name in gradients),
+    ]:
+        assert ours.shape == definitions.shape, (plan, name)
+        assert ours.dtype == dtype, (plan, name)
+        # Twice: the result is rounded as well. Below the smallest normal number there are fewer digits.
+        within = 2 * rounding + torch.finfo(dtype).tiny
+        error = (ours.double() - definitions).abs()
+        times = (error / within).max() if error.numel() else 0.0
+        assert bool((error <= within).all()), f"{plan}: {name} is off by {times:.3g} times what rounding explains"
+    return plan
+
+
+class Seen(TorchDispatchMode):
+    """What ran: the names of PyTorch's operators, what the fused kernel was given, and the largest tensor made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: set[str] = set()
+        self.fused: list[dict[str, Any]] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = operator(*args, **kwargs)
+        name = operator.name().split(".")[0]
+        self.operators.add(name)
+        if name == "aten::_scaled_dot_product_flash_attention_for_cpu":
+            names = [argument.name for argument in operator._schema.arguments]
+            self.fused.append({**dict(zip(names, args, strict=False)), **kwargs})
+        for t in tree_leaves(result):
+            if isinstance(t, Tensor):
+                self.largest = max(self.largest, t.untyped_storage().nbytes())
+        return result
+
+
+def peak_bytes(compute: Callable[[], object]) -> int:
+    """How much more memory PyTorch holds at once while this runs."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        compute()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert events
+    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 # What hypothesis draws.

@@ -1,146 +1,46 @@
-"""The fused kernel against the definition in float64, and what it must never do."""
+"""Whatever kernel runs, the output and the gradients are the definition's; and what must never happen."""
 
-from dataclasses import dataclass
-from functools import reduce
-from operator import and_
-from typing import Any
+from collections import Counter
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings
 
 import regard
+from cases import HALF, KERNELS, LONG, SHORT, Attention, Case, Seen, assert_is_the_definition, cases
 from regard import mask
+from regard.attention.bias import PositionBias
 
-# Any attention that fits together: first as plain facts, which read well when one of them fails, then as tensors.
-
-
-@dataclass
-class Case:
-    lead: list[int]
-    heads: tuple[int, int] | None
-    """Query heads and key heads; None for (tokens, width)."""
-    queries: int
-    keys: int
-    d_key: int
-    d_value: int
-    layouts: list[str]
-    masks: list[tuple[str, Any]]
-    bias: list[int] | None
-    scale: float | None
-    dtype: torch.dtype
-    seed: int
+# Any attention that fits together.
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    tokens, width = st.integers(0, 9), st.integers(1, 9)
-    lead = draw(st.lists(st.integers(0, 3), max_size=3))
-    kv_heads = draw(st.integers(1, 3))
-    heads = (kv_heads * draw(st.integers(1, 3)), kv_heads) if lead or draw(st.booleans()) else None
-    queries, keys = draw(tokens), draw(tokens)
-    scores = [*lead, *([heads[0]] if heads else []), queries, keys]
+def prove(examples: int) -> None:
+    """So many attentions against the definition in float64; every kernel has its share of them."""
+    ran = Counter()
 
-    def broadcastable(least: int) -> st.SearchStrategy[list[int]]:
-        """Shapes that broadcast to the scores: axes left out at the front, and axes of size 1."""
-        return st.integers(0, len(scores) - least).flatmap(
-            lambda skipped: st.tuples(*[st.sampled_from([1, n]) for n in scores[skipped:]]).map(list)
-        )
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(cases())
+    def every(case: Case) -> None:
+        with case.sizes.apply():
+            ran[assert_is_the_definition(case.make()).kernel] += 1
 
-    kinds = {
-        "causal": st.none() | st.integers(-3, 9),
-        "allowed": broadcastable(2),
-        "blocked": broadcastable(2),
-    }
-    if lead:
-        kinds["padding"] = st.lists(st.integers(0, keys), min_size=lead[-1], max_size=lead[-1])
-    a_mask = st.sampled_from(sorted(kinds)).flatmap(lambda kind: st.tuples(st.just(kind), kinds[kind]))
-
-    return Case(
-        lead=lead,
-        heads=heads,
-        queries=queries,
-        keys=keys,
-        d_key=draw(width),
-        d_value=draw(width | st.just(0)),
-        layouts=draw(st.lists(st.sampled_from(["contiguous", "tokens first", "every other"]), min_size=3, max_size=3)),
-        masks=draw(st.lists(a_mask, max_size=3)),
-        bias=draw(st.none() | broadcastable(0)),
-        scale=draw(st.none() | st.floats(-1, 2)),
-        dtype=draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])),
-        seed=draw(st.integers(0, 2**32)),
-    )
+    every()
+    assert sum(ran.values()) >= examples
+    assert min(ran[kernel] for kernel in KERNELS) >= examples // 50, ran
 
 
-def check_case(case: Case) -> None:
-    """Make the tensors and the mask of this case, and check them."""
-    torch.manual_seed(case.seed)
-
-    def tensor(heads: list[int], tokens: int, width: int, layout: str) -> torch.Tensor:
-        if layout == "every other":
-            return torch.randn(*case.lead, *heads, tokens, 2 * width).to(case.dtype)[..., ::2]
-        if layout == "tokens first" and heads:
-            return torch.randn(*case.lead, tokens, *heads, width).to(case.dtype).transpose(-3, -2)
-        return torch.randn(*case.lead, *heads, tokens, width).to(case.dtype)
-
-    q_heads, kv_heads = ([], []) if case.heads is None else ([case.heads[0]], [case.heads[1]])
-    q = tensor(q_heads, case.queries, case.d_key, case.layouts[0])
-    k = tensor(kv_heads, case.keys, case.d_key, case.layouts[1])
-    v = tensor(kv_heads, case.keys, case.d_value, case.layouts[2])
-    make = {
-        "causal": mask.causal,
-        "padding": mask.padding,
-        "allowed": lambda shape: mask.allowed(torch.rand(shape) < 0.6),
-        "blocked": lambda shape: mask.blocked(torch.rand(shape) < 0.4),
-    }
-    masks = [make[kind](given) for kind, given in case.masks]
-    bias = None if case.bias is None else torch.randn(case.bias).to(case.dtype)
-    check(q, k, v, reduce(and_, masks) if masks else None, bias=bias, scale=case.scale)
-
-
-def check(q, k, v, who=None, *, bias=None, scale=None):
-    """The outputs, and the gradients of every input, are the definition's in float64."""
-
-    def run(compute, dtype):
-        # As leaves; the layout in memory stays as it is.
-        leaves = [t.to(dtype).detach().requires_grad_() for t in (q, k, v, bias) if t is not None]
-        output = compute(*leaves[:3], who, scale=scale, bias=None if bias is None else leaves[3])
-        output = output.output if compute is regard.steps else output
-        cotangent = torch.arange(output.numel()).cos().reshape(output.shape).to(dtype)
-        return output.detach(), torch.autograd.grad(output, leaves, cotangent, materialize_grads=True)
-
-    output, gradients = run(regard.attend, q.dtype)
-    expected, expected_gradients = run(regard.steps, torch.float64)
-    assert output.dtype == q.dtype
-
-    if q.dtype in (torch.float32, torch.float64):
-        # PyTorch's own tolerances for float32; for float64 rounding errors and nothing else.
-        within = {"rtol": 1.3e-6, "atol": 1e-5} if q.dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
-        torch.testing.assert_close(output.double(), expected, **within)
-        for ours, definitions in zip(gradients, expected_gradients, strict=True):
-            torch.testing.assert_close(ours.double(), definitions, **within)
-    else:
-        # An output is a mean of values. The weights and the result are each rounded to the dtype, which moves it by
-        # half an eps of the largest value, twice.
-        largest = v.abs().max().item() if v.numel() else 0.0
-        torch.testing.assert_close(output.double(), expected, rtol=0, atol=torch.finfo(q.dtype).eps * largest)
-        for gradient in gradients:
-            assert gradient.isfinite().all()
-
-
-@settings(max_examples=300, deadline=None)
-@given(cases())
-def test_attend_is_the_definition(case):
-    check_case(case)
+def test_attend_is_the_definition():
+    prove(500)
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
-@given(cases())
-def test_attend_is_the_definition_at_length(case):
-    check_case(case)
+def test_attend_is_the_definition_at_length():
+    prove(20_000)
+
+
+def qkv(*shape, dtype=torch.float32):
+    return [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in "qkv"]
 
 
 @pytest.mark.parametrize(
@@ -153,28 +53,76 @@ def test_attend_is_the_definition_at_length(case):
         mask.padding([700, 0]),
         mask.blocked((torch.arange(700) < 600)[None, :]),
         mask.allowed(torch.arange(900)[:, None] % 3 == 0) & mask.causal(),
+        mask.window(300, 20),
+        mask.prefix([650, 0]),
     ],
     ids=repr,
 )
 def test_more_tokens_than_the_kernel_takes_at_once(who):
     """The CPU kernel goes through the keys in blocks of up to 512; whole blocks may be out of bounds."""
-    q, k, v = torch.randn(2, 2, 900, 16), torch.randn(2, 1, 700, 16), torch.randn(2, 1, 700, 8)
-    check(q, k, v, who)
+    q, k, v = (torch.randn(2, *shape, requires_grad=True) for shape in ((2, 900, 16), (1, 700, 16), (1, 700, 8)))
+    assert_is_the_definition(Attention(q, k, v, who, {}))
 
 
 @pytest.mark.parametrize(
     "who", [None, mask.causal(), mask.padding([3, 0]), mask.causal() & mask.padding([3, 3])], ids=repr
 )
-@pytest.mark.parametrize("scale", [0.0, -0.5, 3.0])
-def test_scale_of_any_sign(scale, who):
-    """With is_causal=True, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale: NaN at 0 and below."""
-    check(*(torch.randn(2, 2, 3, 4) for _ in "qkv"), who, scale=scale)
+@pytest.mark.parametrize("scale", [0.0, -0.5, 3.0, 5.8e-242, 1e-40, 1e-37])
+def test_scale_of_any_sign_and_size(scale, who):
+    """With its flag for causal, PyTorch 2.13's CPU kernel multiplies its own -inf by the scale, in float32.
+
+    NaN where that is 0 or below.
+    """
+    assert_is_the_definition(Attention(*qkv(2, 2, 3, 4), who, {"scale": scale}))
 
 
-def test_gradients_in_float64():
-    q, k, v = (torch.randn(2, 2, n, 3).double().requires_grad_() for n in (2, 4, 4))
-    for who in (None, mask.causal(), mask.padding([4, 0]), mask.causal(offset=-1)):
-        assert torch.autograd.gradcheck(lambda *qkv, who=who: regard.attend(*qkv, who), (q, k, v))
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(9), mask.prefix(5)], ids=repr)
+def test_whole_numbers_are_numbers(who):
+    given = qkv(2, 2, 12, 4)
+    whole = regard.attend(*given, who, scale=1, softcap=2, dropout=0)
+    assert torch.equal(whole, regard.attend(*given, who, scale=1.0, softcap=2.0, dropout=0.0))
+
+
+class Nearness(PositionBias):
+    """A bias of one's own: each head has learned how far it looks, and keys after the query count less."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.slope = torch.nn.Parameter(torch.randn(num_heads))
+        self.after = torch.nn.Parameter(torch.randn(()))
+
+    def forward(self, query, key):
+        distance = key - query[:, None]
+        return self.slope[:, None, None] * distance.abs().sqrt() + self.after * (distance > 0)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(9, 4), mask.prefix([20, 3])], ids=repr)
+def test_a_bias_of_ones_own(who, learned):
+    bias = Nearness(4).requires_grad_(learned)
+    if not learned:  # its numbers as they are: calculated in float64 they would be others
+        bias.forward = lambda query, key: Nearness.forward(bias, query, key).float()
+    with SHORT.apply():
+        assert_is_the_definition(Attention(*qkv(2, 4, 40, 8), who, {"bias": bias}))
+
+
+def test_a_position_bias_knows_that_the_queries_are_the_last_positions():
+    bias = Nearness(2)
+    q, k, v = qkv(1, 2, 40, 4)
+    last = regard.attend(q[:, :, 30:], k, v, mask.causal(), bias=bias)
+    torch.testing.assert_close(last, regard.attend(q, k, v, mask.causal(), bias=bias)[:, :, 30:])
+
+
+def test_learned_numbers_in_float32_beside_half_precision():
+    """A module keeps its weights in float32 while autocast hands over half precision."""
+    bias = regard.positions.T5Relative(2)
+    given = qkv(1, 2, 9, 4, dtype=torch.bfloat16)
+    output = regard.attend(*given, bias=bias)
+    (gradient,) = torch.autograd.grad(output.float().sum(), bias.weight)
+    assert (output.dtype, gradient.dtype) == (torch.bfloat16, torch.float32)
+    table = bias.dense(9, 9).bfloat16().detach()
+    assert torch.equal(output, regard.attend(*given, bias=table.requires_grad_()))
 
 
 # The kernel that runs.
@@ -198,6 +146,14 @@ FITS_THE_KERNEL = {
     "causal, fewer queries": ((2, 4, 3, 8), (2, 4, 9, 8), (2, 4, 9, 8), mask.causal()),
     "padding": ((2, 4, 9, 8), (2, 4, 9, 8), (2, 4, 9, 8), mask.padding([9, 4])),
     "padding and causal": ((2, 4, 9, 8), (2, 4, 9, 8), (2, 4, 9, 8), mask.padding([9, 0]) & mask.causal()),
+    "window": ((2, 4, 40, 8), (2, 4, 40, 8), (2, 4, 40, 8), mask.window(5)),
+    "documents": (
+        (2, 4, 9, 8),
+        (2, 4, 9, 8),
+        (2, 4, 9, 8),
+        mask.documents([0, 0, 0, 1, 1, 2, 2, 2, 2]) & mask.causal(),
+    ),
+    "predicate": ((2, 4, 9, 8), (2, 4, 9, 8), (2, 4, 9, 8), mask.where(lambda i, j: (i - j) % 3 == 0)),
     "all at once": ((3, 2, 4, 5, 8), (3, 2, 2, 9, 8), (3, 2, 2, 9, 5), mask.padding([9, 4]) & mask.causal()),
 }
 
@@ -211,23 +167,21 @@ def test_the_fused_kernel_runs(q, k, v, who, training):
     assert "aten::_scaled_dot_product_attention_math" not in ran
 
 
-def test_a_causal_mask_is_a_flag_and_no_tensor():
+@pytest.mark.parametrize("options", [{}, {"sinks": torch.zeros(1)}, {"scale": 0.3}], ids=list)
+def test_a_causal_mask_is_a_flag_and_no_tensor(options):
     q = torch.randn(1, 1, 9, 4)
-    allocated = kernels(lambda: regard.attend(q, q, q, mask.causal()))
-    assert not {"aten::arange", "aten::ge"} & allocated
-    assert {"aten::arange", "aten::ge"} <= kernels(lambda: regard.attend(q, q, q, mask.causal(offset=1)))
+    with Seen() as seen:
+        regard.attend(q, q, q, mask.causal(), **options)
+    (call,) = seen.fused
+    assert call["is_causal"]
+    assert call.get("attn_mask") is None
+    assert not {"aten::arange", "aten::tril", "aten::where"} & seen.operators
+    with Seen() as seen:
+        regard.attend(q, q, q, mask.causal(offset=1), **options)
+    assert all(call["attn_mask"] is not None for call in seen.fused)
 
 
-# What the kernel cannot do is refused by name.
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("softcap", 30.0), ("softcap", 0.5), ("sinks", torch.zeros(2)), ("sinks", torch.ones(2))]
-)
-def test_options_without_a_kernel(name, value):
-    q = torch.randn(1, 2, 3, 4)
-    with pytest.raises(NotImplementedError, match=f"{name}=.*regard.steps"):
-        regard.attend(q, q, q, **{name: value})
+# Dropout.
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), float("inf")])
@@ -235,9 +189,6 @@ def test_dropout_is_a_share(dropout):
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(ValueError, match=r"dropout=.*between 0 and 1"):
         regard.attend(q, q, q, dropout=dropout)
-
-
-# Dropout.
 
 
 def test_dropped_weights_are_zero_and_the_others_make_good():
@@ -258,9 +209,75 @@ def test_the_mean_under_dropout_is_the_output_without():
     assert (error.abs() < 5 * dropped.std(dim=0) / 20_000**0.5).all()
 
 
-def test_dropout_of_everything():
-    q = torch.randn(1, 2, 3, 4)
-    assert (regard.attend(q, q, q, mask.causal(), dropout=1.0) == 0).all()
+@pytest.mark.parametrize(
+    "who",
+    [
+        None,
+        mask.causal(),
+        mask.padding([40, 17]),
+        mask.window(9, 4),
+        mask.documents([0] * 15 + [1] * 25) & mask.causal(),
+        mask.where(lambda i, j: (i - j) % 3 == 0),
+        mask.prefix([20, 3]) & ~mask.window(2),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"sinks": torch.tensor([0.5, -1.0])}], ids=list)
+def test_the_backward_pass_drops_the_weights_that_the_forward_pass_dropped(who, options):
+    """With v = 1 (the identity) the output is the dropped weights themselves, from which every gradient follows."""
+    q, k, _ = qkv(2, 2, 40, 8, dtype=torch.float64)
+    v = torch.eye(40, dtype=torch.float64).expand(2, 2, 40, 40).clone().requires_grad_()
+    options = {name: value if name == "softcap" else value.double() for name, value in options.items()}
+    with SHORT.apply():
+        dropped = regard.attend(q, k, v, who, dropout=0.4, **options)
+        cotangent = torch.randn_like(dropped)
+        gradients = torch.autograd.grad(dropped, (q, k, v), cotangent)
+
+    weights = regard.steps(q, k, v, who, **options).weights
+    kept = (dropped != 0).double()
+    share = kept.sum() / (weights != 0).sum()
+    assert 0.55 < share < 0.65
+    assert not torch.equal(kept[0, 0], kept[0, 1])
+    expected = weights * kept / 0.6
+    torch.testing.assert_close(dropped, expected)
+    torch.testing.assert_close(gradients[:2], torch.autograd.grad(expected, (q, k), cotangent))
+    torch.testing.assert_close(gradients[2], dropped.transpose(-2, -1) @ cotangent)
+
+
+def test_strips_of_rows_and_batch_rows_are_dropped_apart():
+    """A generator that began anew with every strip would drop the same columns in each."""
+    q = torch.zeros(3, 2, 64, 4)
+    v = torch.eye(64).expand(3, 2, 64, 64)
+    with SHORT.apply():
+        kept = regard.attend(q, q, v, dropout=0.5) != 0
+    rows = {tuple(row) for row in kept.flatten(0, 2).tolist()}
+    assert len(rows) == 3 * 2 * 64
+
+
+def test_a_seed_drops_the_same_weights_again():
+    q, k, v = qkv(2, 2, 40, 8)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(regard.attend(q, k, v, mask.causal(), dropout=0.5))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+
+
+def test_without_dropout_no_random_number_is_drawn():
+    given = qkv(1, 1, 3, 4)
+    before = torch.get_rng_state()
+    for options in ({}, {"softcap": 2.0}, {"dropout": 0.0}):
+        regard.attend(*given, mask.causal(), **options)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(2), mask.padding([3])], ids=repr)
+def test_dropout_of_everything(who):
+    given = qkv(1, 2, 3, 4)
+    output = regard.attend(*given, who, dropout=1.0)
+    assert (output == 0).all()
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), given))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -344,25 +361,161 @@ def test_padding_on_the_left_is_what_allowed_says():
     assert (padded[:, :, :2] == 0).all()
 
 
-# One row of the batch does not know of another.
+@pytest.mark.parametrize("sizes", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        mask.causal(),
+        mask.padding([40, 17]),
+        mask.window(9, 4),
+        mask.documents([0] * 15 + [1] * 25),
+        mask.prefix([20, 3]),
+        mask.where(lambda i, j: (i - j) % 3 == 0),
+        ~mask.window(3),
+    ],
+    ids=repr,
+)
+def test_no_option_drops_the_mask__transformers_39389__keras_23038(who, sizes):
+    """What a blocked key and its value hold changes nothing, whatever else was asked for."""
+    options = {
+        "scale": 0.7,
+        "bias": torch.randn(4, 40, 40),
+        "softcap": 3.0,
+        "sinks": torch.randn(4),
+    }
+    q, k, v = torch.randn(2, 4, 40, 8), torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 8)
+    may = who.dense(40, 40).expand(2, 1, 40, 40)
+    assert not may[..., [1, 18, 39]].all(-2).any(1).all(0).any()  # somebody may not attend to each of these keys
+    for chosen in (*([name] for name in options), list(options), ["softcap", "sinks"], ["bias", "sinks"]):
+        asked = {name: options[name] for name in chosen}
+        with sizes.apply():
+            before = regard.attend(q, k, v, who, **asked)
+            for j in (0, 18, 39):
+                changed_k, changed_v = k.clone(), v.clone()
+                changed_k[:, :, j], changed_v[:, :, j] = 50.0, -50.0
+                after = regard.attend(q, changed_k, changed_v, who, **asked)
+                blocked = ~may[..., j].expand(2, 4, 40)
+                assert blocked.any()
+                assert torch.equal(after[blocked], before[blocked])
+                assert not torch.equal(after, before)
 
 
-@pytest.mark.parametrize("who", [None, mask.causal(), mask.allowed(torch.rand(33, 33) < 0.7)], ids=repr)
-@pytest.mark.parametrize("d_value", [16, 7])
-def test_rows_of_a_batch_are_independent_bit_for_bit(who, d_value):
-    q, k, v = torch.randn(5, 4, 33, 16), torch.randn(5, 2, 33, 16), torch.randn(5, 2, 33, d_value)
-    together = regard.attend(q, k, v, who)
-    for rows in (slice(0, 1), slice(0, 3), slice(3, 5), slice(2, 3)):
-        assert torch.equal(regard.attend(q[rows], k[rows], v[rows], who), together[rows])
+def test_a_predicate_trains_on_the_cpu__pytorch_148752():
+    """FlexAttention has no backward pass on the CPU."""
+    nearby = mask.where(lambda i, j: (i - j).abs() % 4 < 2) & mask.causal()
+    given = qkv(2, 2, 40, 8)
+    for sizes in (SHORT, LONG):
+        with sizes.apply():
+            assert_is_the_definition(Attention(*given, nearby, {}))
 
 
-def test_rows_of_a_padded_batch_are_independent_bit_for_bit():
-    lengths = [33, 20, 0, 1, 5]
-    q, k, v = (torch.randn(5, 4, 33, 16) for _ in "qkv")
-    together = regard.attend(q, k, v, mask.padding(lengths))
-    for row, n in enumerate(lengths):
-        one = slice(row, row + 1)
-        assert torch.equal(regard.attend(q[one], k[one], v[one], mask.padding([n])), together[one])
+@pytest.mark.parametrize("sizes", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"sinks": torch.zeros(2)}], ids=list)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+def test_an_empty_row_leaks_no_nan__pytorch_160064__pytorch_101967(dtype, options, sizes):
+    options = {name: value if name == "softcap" else value.to(dtype) for name, value in options.items()}
+    some_rows = torch.arange(40)[:, None] % 3 != 0
+    for who in (
+        mask.allowed(some_rows),
+        mask.allowed(some_rows) & mask.causal(),
+        mask.causal(offset=-7),
+        mask.window(3, offset=-20),
+        mask.documents([0] * 15 + [1] * 25) & mask.window(2, offset=3),
+        mask.blocked(torch.ones(1, 1, dtype=torch.bool)),
+    ):
+        given = qkv(1, 2, 40, 4, dtype=dtype)
+        with sizes.apply():
+            output = regard.attend(*given, who, **options)
+            gradients = torch.autograd.grad(output.sum(), given)
+        empty = ~who.dense(40, 40).any(-1)
+        assert empty.any()
+        assert (output[:, :, empty] == 0).all()
+        assert (gradients[0][:, :, empty] == 0).all()
+        assert all(t.isfinite().all() for t in (output, *gradients))
+
+
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_weights_honour_causal_as_the_output_does__pytorch_99282__pytorch_100347(tokens):
+    q, k, v = qkv(1, 2, tokens, 4)
+    kept = regard.steps(q, k, v, mask.causal())
+    assert (kept.weights.triu(1) == 0).all()
+    torch.testing.assert_close(kept.weights @ v, regard.attend(q, k, v, mask.causal()))
+
+
+@pytest.mark.parametrize("sizes", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        None,
+        mask.causal(),
+        mask.padding([40, 17]) & mask.causal(),
+        mask.window(9),
+        mask.documents([0] * 15 + [1] * 25) & mask.causal(),
+        mask.prefix(5),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("options", [{}, {"sinks": torch.zeros(2)}, {"softcap": 2.0}], ids=list)
+def test_the_same_bits_with_and_without_gradients__pytorch_86120__pytorch_97111(options, who, sizes):
+    q, k, v = qkv(2, 2, 40, 8)
+    with sizes.apply():
+        training = regard.attend(q, k, v, who, **options)
+        with torch.no_grad():
+            assert torch.equal(regard.attend(q, k, v, who, **options), training)
+        with torch.inference_mode():
+            assert torch.equal(regard.attend(q, k, v, who, **options), training)
+        detached = regard.attend(q.detach(), k.detach(), v.detach(), who, **options)
+        assert torch.equal(detached, training)
+        assert not detached.requires_grad
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 30.0}, {"sinks": torch.full((1,), -30.0)}], ids=list)
+@pytest.mark.parametrize("sizes", [SHORT, LONG], ids=["short", "long"])
+def test_one_window_convention_in_every_kernel__transformers_39408__xformers_923__vllm_3385(options, sizes):
+    """window(n, m) sees itself, the n - 1 before it and the m after it, whatever computes it."""
+    q, v = torch.zeros(1, 1, 40, 8), torch.eye(40)[None, None]
+    for before, after in ((1, 0), (4, 0), (4, 3), (1, 5), (30, 0)):
+        window, same = mask.window(before, after), mask.documents([7] * 40)
+        for who in (window, window & same, window & mask.padding([40]), window & mask.where(lambda i, j: j >= 0)):
+            with sizes.apply():
+                seen = regard.attend(q, q, v, who, **options)[0, 0] > 0
+            for i, row in enumerate(seen.tolist()):
+                assert [j for j, sees in enumerate(row) if sees] == list(
+                    range(max(0, i - before + 1), min(40, i + after + 1))
+                )
+
+
+@pytest.mark.parametrize("sizes", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("queries", [1, 3, 17])
+@pytest.mark.parametrize(
+    "who",
+    [
+        mask.causal(),
+        mask.window(9),
+        mask.window(9, 2) | mask.window(1),
+        mask.prefix(11),
+        mask.documents([0] * 15 + [1] * 25) & mask.causal(),
+        mask.documents([0, 1] * 20) & mask.causal(),
+        mask.where(lambda i, j: (i - j) % 3 == 0) & mask.causal(),
+    ],
+    ids=repr,
+)
+def test_the_last_queries_alone_are_the_last_rows_of_all__litgpt_2182(who, queries, sizes):
+    """What a cache needs: fewer queries than keys are the last positions, for every mask and kernel."""
+    q, k, v = torch.randn(2, 4, 40, 8), torch.randn(2, 2, 40, 8), torch.randn(2, 2, 40, 8)
+    with sizes.apply():
+        whole = regard.attend(q, k, v, who)
+        last = regard.attend(q[:, :, -queries:], k, v, who)
+    torch.testing.assert_close(last, whole[:, :, -queries:])
+
+
+def test_every_batch_axis_has_its_documents():
+    """Of two batch axes, only the first rows of the flattened batch were computed; the others came out as zeros."""
+    given = qkv(3, 2, 2, 12, 4)
+    ids = [[0] * 5 + [1] * 7, [0] * 8 + [1] * 4]
+    with SHORT.apply():
+        plan = assert_is_the_definition(Attention(*given, mask.documents(ids) & mask.causal(), {}))
+    assert plan.kernel == "packed"
 
 
 def test_what_stands_in_the_padding_changes_nothing():

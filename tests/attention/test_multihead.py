@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import regard
-from regard import mask
+from regard import mask, positions
+from regard.attention.bias import PositionBias
 
 D_MODEL, HEADS = 12, 4
 
@@ -62,7 +63,11 @@ def by_hand(module, x, context=None, who=None):
                 (x, context, context), weights, biases, (head, shared, shared), strict=True
             )
         )
+        if isinstance(module.positions, positions.Rotary):
+            q, k = module.positions(q), module.positions(k)
         scores = q @ k.transpose(-2, -1) / module.d_key**0.5
+        if isinstance(module.positions, PositionBias):
+            scores = scores + module.positions(torch.arange(x.shape[-2]), torch.arange(x.shape[-2]))[head]
         if who is not None:
             scores = scores.masked_fill(~who.dense(x.shape[-2], context.shape[-2]), -torch.inf)
         outputs.append(scores.softmax(dim=-1) @ v)
@@ -79,6 +84,63 @@ def test_heads_by_hand(kind, batch, who):
     module = make(kind).double()
     x, context = (None if t is None else t.double() for t in inputs(kind, batch))
     torch.testing.assert_close(module(x, context, who), by_hand(module, x, context, who))
+
+
+INSIDE = {
+    "rotary": lambda: positions.Rotary(4),
+    "rotary, in part": lambda: positions.Rotary(4, rotated=2, interleaved=True, scaling=positions.Linear(2.0)),
+    "ALiBi": lambda: positions.ALiBi(HEADS),
+    "T5": lambda: positions.T5Relative(HEADS),
+}
+inside = pytest.mark.parametrize("inside", INSIDE.values(), ids=INSIDE)
+
+
+@inside
+@pytest.mark.parametrize("kind", [{}, {"num_kv_heads": 2}, {"d_value": 7}], ids=repr)
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(2)], ids=repr)
+def test_positions_inside_attention_by_hand(inside, kind, who):
+    module = make({"d_key": 4, **kind}, positions=inside()).double()
+    x = torch.randn(2, 5, D_MODEL).double()
+    torch.testing.assert_close(module(x, mask=who), by_hand(module, x, who=who))
+    torch.testing.assert_close(module.steps(x, mask=who).projected, module(x, mask=who))
+
+
+@inside
+def test_positions_tell_the_order_of_the_tokens(inside):
+    module, x = make({"d_key": 4}, positions=inside()), torch.randn(5, D_MODEL)
+    order = torch.randperm(5).roll(1)
+    assert not torch.allclose(module(x[order]), module(x)[order], atol=1e-4)
+
+
+def test_the_learned_bias_learns():
+    module = make({}, positions=positions.T5Relative(HEADS))
+    module(torch.randn(2, 5, D_MODEL)).sum().backward()
+    assert module.positions.weight.grad.abs().sum() > 0
+
+
+@inside
+def test_positions_compare_the_tokens_of_one_sequence(inside):
+    x = torch.randn(5, D_MODEL)
+    for call in both_ways({"d_key": 4, "positions": inside()}, x, x):
+        with pytest.raises(ValueError, match=r"positions=.* compare tokens of one sequence"):
+            call()
+    with pytest.raises(ValueError, match=r"compare tokens of one sequence; d_context=7"):
+        make({"d_key": 4, "d_context": 7}, positions=inside())
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ("rotary", TypeError, r"positions='rotary': inside attention they are a Rotary, ALiBi or T5Relative"),
+        (positions.Sinusoidal(D_MODEL), TypeError, r"Sinusoidal and Learned positions are added to x"),
+        (positions.Rotary(8), ValueError, r"turn heads of width 8; here d_key=3"),
+        (positions.ALiBi(3), ValueError, r"have 3 heads; here num_heads=4"),
+    ],
+)
+def test_positions_that_do_not_fit(given, error, message):
+    with pytest.raises(error, match=message):
+        make({}, positions=given)
 
 
 @every_self
@@ -429,9 +491,7 @@ def test_sizes_that_do_not_fit(wrong, message):
         regard.MultiHeadAttention(**{"d_model": D_MODEL, "num_heads": HEADS, **wrong})
 
 
-def test_positions_and_cache_are_not_there_yet():
-    with pytest.raises(NotImplementedError, match=r"positions='rotary'.*regard\.positions"):
-        make({}, positions="rotary")
+def test_a_cache_is_not_there_yet():
     with pytest.raises(NotImplementedError, match="cache=dict"):
         make({})(torch.randn(5, D_MODEL), cache={})
 

@@ -87,8 +87,10 @@ def _fits(mask: Mask, q: Tensor, k: Tensor) -> None:
         raise ValueError(f"{error}; the mask is {mask!r}, for q {tuple(q.shape)}, k {tuple(k.shape)}") from error
     batch = q.shape[-4] if q.ndim > 3 else 1
     if mask.rows not in (None, batch):
-        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}"
-        raise ValueError(f"{mask!r} speaks of {mask.rows} batch rows, but there are {batch}: {shapes}")
+        raise ValueError(
+            f"{mask!r} speaks of {mask.rows} batch rows, but q of shape {tuple(q.shape)} has {batch}, and so has k of "
+            f"shape {tuple(k.shape)}"
+        )
 
 
 def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[Tensor, "..."]:

@@ -132,6 +132,7 @@ class _Added:
         if block.may is None or self.call.bias is not None:
             return additive(self.call, block)
         if self.last is None or self.last[0] is not block.may:
+            self.last = None  # before the next one is made: they are what takes most memory here
             self.last = block.may, additive(self.call, block)
         return self.last[1]
 
