@@ -19,11 +19,11 @@ def check(
     v: Tensor,
     mask: Mask | None,
     *,
-    scale: float | None,
+    scale: float | int | None,
     bias: Tensor | PositionBias | None,
-    softcap: float | None,
+    softcap: float | int | None,
     sinks: Tensor | None,
-    dropout: float = 0.0,
+    dropout: float | int = 0.0,
 ) -> None:
     """Refuse what does not fit.
 

@@ -118,7 +118,7 @@ def define(
     v: Tensor,
     may: Bool[Tensor, "..."] | None,
     *,
-    scale: float,
+    scale: float | int,
     bias: Tensor | None = None,
     softcap: float | int | None = None,
     sinks: Tensor | None = None,

@@ -24,11 +24,11 @@ class Call:
     k: Tensor
     v: Tensor
     mask: Mask | None
-    scale: float
+    scale: float | int
     bias: Tensor | PositionBias | None = None
-    softcap: float | None = None
+    softcap: float | int | None = None
     sinks: Tensor | None = None
-    dropout: float = 0.0
+    dropout: float | int = 0.0
     given: tuple[Tensor, Tensor] | None = None
     """q and k with the axes they came with: what masks and biases broadcast against."""
 

@@ -32,7 +32,7 @@ def run(call: Call, schedule: Schedule) -> tuple[Tensor, Tensor]:
 
 
 def fused_kernel(
-    q: Tensor, k: Tensor, v: Tensor, *, added: Tensor | None = None, causal: bool = False, scale: float
+    q: Tensor, k: Tensor, v: Tensor, *, added: Tensor | None = None, causal: bool = False, scale: float | int
 ) -> tuple[Tensor, Tensor]:
     """One call of the kernel, at any width: output and lse.
 

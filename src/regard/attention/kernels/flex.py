@@ -85,7 +85,7 @@ def _flex(compiled: bool) -> Any:
 
 
 @cache
-def _capped(softcap: float) -> Any:
+def _capped(softcap: float | int) -> Any:
     # One function per soft-cap: a new function at every call would be compiled anew.
     def capped(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return softcap * torch.tanh(score / softcap)

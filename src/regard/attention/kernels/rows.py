@@ -123,7 +123,7 @@ def _define(
     ).output.to(q.dtype)
 
 
-def _dropped(share: float, seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+def _dropped(share: float | int, seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Dropout that falls on the same weights when the backward pass asks again."""
 
     def drop(weights: Tensor) -> Tensor:
