@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+import torch
 from torch import Tensor
 
 from regard._shapes import Bool
@@ -11,6 +10,8 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask.algebra import TWO_WAYS, Area, Mask
 
 __all__ = ["allowed", "check"]
+
+LARGEST = torch.finfo(torch.float32).max
 
 
 def check(
@@ -62,21 +63,40 @@ def check(
             raise ValueError(f"q and {name} must be on one device; got {q.device} and {t.device}")
     if table is not None:
         _broadcasts("bias", table, q, k)
-    if isinstance(bias, PositionBias) and bias.num_heads != (q.shape[-3] if q.ndim > 2 else 1):
-        raise ValueError(f"{bias!r} has {bias.num_heads} heads; q of shape {tuple(q.shape)} does not")
-    for name, number in (("scale", scale), ("softcap", softcap)):
+    if isinstance(bias, PositionBias):
+        _speaks(bias, q)
+    for name, number in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
         if number is not None and not isinstance(number, (int, float)):
             raise TypeError(f"{name} is a number; got {type(number).__name__}")
-    if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"scale={scale} must be finite")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ValueError(f"softcap={softcap} must be above 0, and finite")
-    if not 0.0 <= dropout <= 1.0:
+    if scale is not None and not -LARGEST <= scale <= LARGEST:
+        raise ValueError(f"scale={scale} must be finite, and within what float32 holds")
+    if softcap is not None and not 0 < softcap <= LARGEST:
+        raise ValueError(f"softcap={softcap} must be above 0, and within what float32 holds")
+    if dropout is None or not 0.0 <= dropout <= 1.0:
         raise ValueError(f"dropout={dropout}: a share between 0 and 1")
     if sinks is not None and sinks.shape != q.shape[-3:-2]:
         raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
     if mask is not None:
         _fits(mask, q, k)
+
+
+def _speaks(bias: PositionBias, q: Tensor) -> None:
+    """Ask a bias for one pair, and refuse an answer that attention could not use or would not learn from."""
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    if bias.num_heads != heads:
+        raise ValueError(f"{bias!r} has {bias.num_heads} heads; q of shape {tuple(q.shape)} does not")
+    here = torch.zeros(1, dtype=torch.long, device=q.device)
+    said = bias(here, here)
+    if said.shape != (heads, 1, 1) or not said.is_floating_point() or said.device != q.device:
+        raise ValueError(
+            f"{bias!r} must answer with floating-point numbers (heads={heads}, queries, keys) on {q.device}; for one "
+            f"query and one key it gave {said.dtype}, {tuple(said.shape)}, on {said.device}"
+        )
+    if said.requires_grad and not any(t.requires_grad for t in bias.parameters()):
+        raise ValueError(
+            f"{bias!r} computes with a tensor that needs a gradient and is no nn.Parameter of it, so none would reach "
+            "it: hand over bias.dense(queries, keys) as a tensor"
+        )
 
 
 def _fits(mask: Mask, q: Tensor, k: Tensor) -> None:

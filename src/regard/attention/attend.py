@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +17,15 @@ from regard.attention.kernels.call import Call
 from regard.attention.kernels.schedule import reach, square, terms, tiles
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Band
-from regard.attention.plan import choose, covers
+from regard.attention.plan import SMALLEST, choose, covers
 from regard.attention.steps import define
 
 __all__ = ["attend"]
+
+SIMD = 64
+"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers
+of float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse. In half
+precision it gives zeros for a row of infinity at any length."""
 
 
 def attend(
@@ -37,14 +43,15 @@ def attend(
     """The output of `regard.steps`, by the kernel that suits the mask; `regard.plan` says which, and why.
 
     Time and memory follow the mask: a window costs what the window holds, packed documents what each of them holds,
-    any mask the tiles of the queries x keys square in which somebody may attend. A tensor of the whole square is made
-    only where it is small (`regard.attention.plan.DENSE`).
+    any mask the keys that each 256 queries may attend to. A mask or bias of every pair of a query and a key stands in
+    memory only up to a million pairs (2**20), or where the caller hands one over.
 
     A query with nothing to attend to gets zeros. NaN or infinity in a query stays in its row, in a key in the rows
     that may attend to it; what stands in a blocked value must be finite, since 0 x NaN is NaN.
 
-    Under `torch.compile` and `torch.export`, where no number can be looked at, full, causal, per-key and window
-    masks keep their kernels, and every other mask stands in the graph as a tensor.
+    Under `torch.compile` and `torch.export` no number can be looked at. There, full, causal, per-key and window masks
+    keep their kernels, every other mask stands in the graph as a tensor, and NaN goes where PyTorch's kernel lets it.
+    `regard.plan` speaks of calls outside a graph.
 
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
@@ -62,12 +69,18 @@ def attend(
         TypeError: a bare tensor as mask; dtypes that differ.
         ValueError: shapes or a mask that do not fit; a number out of its range. The message names them.
     """
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        q, k, v, bias, sinks = (_autocast(t) for t in (q, k, v, bias, sinks))
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            return attend(
+                q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
+            )  # by one rule for every kernel, where PyTorch has one for some
     if (
         scale is None
         and bias is None
         and softcap is None
         and sinks is None
-        and not dropout
+        and dropout == 0
         and not torch.compiler.is_compiling()
         and (mask is None or (type(mask) is Band and mask.before is None and not mask.after and not mask.offset))
     ):
@@ -80,6 +93,14 @@ def attend(
     call = Call.of(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
     output = _traced(call) if torch.compiler.is_compiling() else _computed(call)
     return output.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _autocast(t: Any) -> Any:
+    """A tensor in the dtype that autocast wants."""
+    if not isinstance(t, Tensor) or t.dtype == torch.float64 or not t.is_floating_point():
+        return t
+    device = t.device.type
+    return t.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else t
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
@@ -103,15 +124,10 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
             return None
     except AttributeError:
         return None  # not a tensor: `check` names it
-    if shape[2] >= SIMD:
+    if shape[2] >= SIMD and dtype in (torch.float32, torch.float64):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     output, lse = flash.forward(q, k, v, 0.0, causal)
-    return output if bool(lse.all()) else None
-
-
-SIMD = 64
-"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers
-of float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse."""
+    return output if bool(_sound(lse)) else None
 
 
 def _computed(call: Call) -> Tensor:
@@ -129,17 +145,22 @@ def _computed(call: Call) -> Tensor:
         output, lse = fused.run(call, block)
     else:
         output, lse = flash.run(call, choice.schedule)
-    return rows.run(call, tiles) if _poisoned(call, lse) else output
+    if bool(_sound(lse)):
+        return output
+    # NaN or infinity, rows with nothing to attend to, or a sum of exactly 1. For the first, by the definition: the
+    # kernel gives zeros for a row of NaN or of infinity, and -inf added to a blocked NaN leaves NaN.
+    unsound = ~_sound(lse, each=True)
+    for t in (call.q, call.k):
+        unsound = unsound & ~t.flatten(1).isfinite().all(1) if bool(unsound.any()) else unsound
+    if not bool(unsound.any()):
+        return output
+    return torch.where(unsound[:, None, None, None], rows.run(call, tiles), output)
 
 
-def _poisoned(call: Call, lse: Tensor) -> bool:
-    """Whether NaN or infinity in q or k makes the fused kernel wrong.
-
-    It gives zeros, and 0 as lse, for a row of NaN, and adds -inf to a blocked score, which leaves NaN there.
-    """
-    if bool(lse.reciprocal().sum().isfinite()):
-        return False
-    return not all(bool(t.sum().isfinite()) or bool(t.isfinite().all()) for t in (call.q, call.k))
+def _sound(lse: Tensor, *, each: bool = False) -> Tensor:
+    """Whether nothing in the lse, of each batch row or at all, is 0, infinite or NaN."""
+    signs = lse.reciprocal() + lse * 0
+    return (signs.flatten(1).sum(1) if each else signs.sum()).isfinite()
 
 
 def _traced(call: Call) -> Tensor:
@@ -149,12 +170,13 @@ def _traced(call: Call) -> Tensor:
     if all(isinstance(mask, Band) for mask in masks):
         within = reach(masks, call.queries, call.keys)
         full, causal = covers(within, call.queries, call.keys)
-        if plain and (full or (causal and call.scale > 0)):
+        if plain and (full or (causal and call.scale >= SMALLEST)):
             return fused.run_anywhere(call, square(call, causal=not full))
         nearest, farthest = within
-        narrow = nearest is not None and 2 * (farthest - nearest + 1) <= call.keys
-        if plain and narrow and call.bias is None and not call.dropout:
-            return band.run(call, within)
+        if plain and nearest is not None and call.bias is None and not call.dropout:
+            somebody_sees = nearest < call.keys and -call.queries < farthest >= nearest
+            if somebody_sees and 2 * (farthest - nearest + 1) <= call.keys:
+                return band.run(call, within)
     block = square(call, mask=call.mask)
     if plain:
         return fused.run_anywhere(call, block)

@@ -177,6 +177,8 @@ class MultiHeadAttention(nn.Module):
 
     def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v by head, each (..., heads, tokens, width)."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a tensor (..., tokens, d_model={self.d_model}); got {type(x).__name__}")
         if x.ndim < 2 or x.shape[-1] != self.d_model:
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
         if context is None and self.d_context is not None:
@@ -192,7 +194,7 @@ class MultiHeadAttention(nn.Module):
             )
         if context is not None:
             width = self.d_model if self.d_context is None else self.d_context
-            if context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:
+            if context.ndim < 2 or context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:
                 raise ValueError(
                     f"context must be (..., tokens, {width}) with the batch of x {tuple(x.shape)}; "
                     f"got {tuple(context.shape)}"
@@ -205,7 +207,9 @@ class MultiHeadAttention(nn.Module):
             k, v = torch.split(packed, widths[1:], dim=-1)
         q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
         if isinstance(self.positions, Rotary):
-            q, k = self.positions(q), self.positions(k)
+            positions = torch.arange(x.shape[-2], device=x.device)
+            table = self.positions.table(positions, dtype=torch.promote_types(q.dtype, torch.float32))
+            q, k = self.positions.rotate(q, *table), self.positions.rotate(k, *table)
         return q, k, v
 
     def _apart(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
 from regard.attention.kernels.rows import height_of
 from regard.attention.kernels.schedule import Reach, Schedule, bands, pieces, reach, segments, terms, tiles, whole
-from regard.attention.mask.algebra import Combined, Mask, Not
+from regard.attention.mask.algebra import And, Combined, Mask, Not
 from regard.attention.mask.kinds import Allowed, Band, Documents, Padding
 
 __all__ = ["DENSE", "Choice", "Plan", "choose", "covers", "plan"]
@@ -113,12 +113,12 @@ def choose(call: Call) -> Choice:
     if 0 in (call.q.numel(), call.k.numel(), call.v.numel()):
         return Choice("rows", "there is nothing to compute", whole)
     by_mask = _by_mask(call)
+    if call.q.device.type != "cpu":
+        return _on_a_gpu(call, by_mask)
     asks = " and ".join(_beyond_the_kernel(call))
     if asks:
         return Choice("rows", f"the fused kernel has no {asks}; {by_mask.reason}", by_mask.schedule)
-    if call.q.device.type == "cpu":
-        return by_mask
-    return _on_a_gpu(call, by_mask)
+    return by_mask
 
 
 def _by_mask(call: Call) -> Choice:
@@ -136,9 +136,10 @@ def _by_mask(call: Call) -> Choice:
         says = [f"{call.mask!r} lets everybody attend to everything" if near and full else ""]
         says += [f"{keys!r} is one row for all queries" if others else "", "its flag for causal" if not full else ""]
         reason = " and ".join(part for part in says if part) or "everybody attends to everything"
-        if fits or not isinstance(call.bias, PositionBias):
+        # A bias that is no tensor would become one of every pair, and so would one beside a mask.
+        if fits or call.bias is None or (isinstance(call.bias, Tensor) and keys is None):
             return Choice("fused", reason, partial(whole, causal=not full, keys=keys))
-        return Choice("tiles", f"{reason}, but {type(call.bias).__name__} of every pair is too much to keep", tiles)
+        return Choice("tiles", f"{reason}, but a bias of every pair beside it is too much to keep", tiles)
     if not others:
         pairs = _pairs(within, call.queries, call.keys)
         if not fits or 2 * pairs <= square:
@@ -147,34 +148,56 @@ def _by_mask(call: Call) -> Choice:
         ids = others[0].ids
         found = [segments(row) for row in ([ids] if ids.ndim == 1 else ids)]
         lying = [pieces for pieces in found if pieces is not None]
-        if len(lying) == len(found):
-            return Choice("packed", f"{sum(map(len, lying)):,} documents, each in one piece", pieces)
+        # Where each batch row has ids of its own, its kernel does not hang on how those of another lie.
+        if len(lying) == len(found) or ids.ndim > 1:
+            rest = (
+                "" if len(lying) == len(found) else f"; {len(found) - len(lying)} batch rows are mixed, and go by tiles"
+            )
+            return Choice("packed", f"{sum(map(len, lying)):,} documents, each in one piece{rest}", pieces)
     if fits:
         return Choice("dense", f"a mask of {square:,} pairs is small", partial(whole, keys=call.mask))
     return Choice("tiles", f"{call.mask!r} says tile by tile where anybody may attend", tiles)
 
 
 def _beyond_the_kernel(call: Call) -> Iterator[str]:
-    """What was asked for that the fused kernel cannot do."""
+    """What was asked for that the fused kernel cannot do on the CPU."""
     if call.softcap is not None:
         yield f"softcap={call.softcap:g}"
-    if call.dropout and call.q.device.type == "cpu":
+    if call.dropout:
         yield f"dropout={call.dropout:g}"
     if call.scale < SMALLEST:
         yield f"scale={call.scale:g}"
-    learned = [call.bias] if isinstance(call.bias, Tensor) else call.bias.parameters() if call.bias is not None else []
-    if torch.is_grad_enabled() and any(t.requires_grad for t in learned):
+    if _learns(call.bias):
         yield "gradient of a bias"
 
 
+def _learns(bias: Tensor | PositionBias | None) -> bool:
+    learned = [bias] if isinstance(bias, Tensor) else bias.parameters() if bias is not None else []
+    return torch.is_grad_enabled() and any(t.requires_grad for t in learned)
+
+
 def _on_a_gpu(call: Call, by_mask: Choice) -> Choice:
-    if by_mask.kernel in ("fused", "dense") and call.sinks is None:
+    plain = call.softcap is None and call.sinks is None
+    square = call.queries * call.keys
+    # PyTorch's public function takes the flag for causal or a mask, not both: together they become a square.
+    flag_and_mask = isinstance(call.mask, And) and by_mask.kernel == "fused"
+    if plain and by_mask.kernel in ("fused", "dense") and not (flag_and_mask and square > DENSE):
         return by_mask
-    if call.bias is not None or call.dropout:
-        return Choice("rows", f"a bias or dropout beside this: {by_mask.reason}", by_mask.schedule)
-    if by_mask.kernel == "packed" and call.sinks is None and call.q.dtype in (torch.float16, torch.bfloat16):
+    if call.bias is not None or call.dropout or call.q.dtype == torch.float64:
+        return Choice("rows", f"no kernel for what stands beside this: {by_mask.reason}", by_mask.schedule)
+    half = call.q.dtype in (torch.float16, torch.bfloat16)
+    if plain and half and by_mask.kernel == "packed" and _varlen_takes(call):
         return Choice("varlen", by_mask.reason, by_mask.schedule)
     return Choice("flex", by_mask.reason, by_mask.schedule)
+
+
+def _varlen_takes(call: Call) -> bool:
+    """Whether documents lie in one piece each, and what a token sees in its own includes itself."""
+    (about,) = (mask for mask in terms(call.mask) if isinstance(mask, Documents))
+    near = [mask for mask in terms(call.mask) if mask is not about]
+    nearest, farthest = reach(near, call.queries, call.keys)
+    lying = all(segments(row) is not None for row in about.ids.view(-1, about.ids.shape[-1]))
+    return lying and (nearest is None or nearest <= 0) and farthest >= 0
 
 
 def covers(within: Reach, queries: int, keys: int) -> tuple[bool, bool]:
@@ -195,7 +218,7 @@ def _same_for_every_query(mask: Mask) -> bool:
 def _pairs(within: Reach, queries: int, keys: int) -> int:
     """How many pairs a reach leaves."""
     nearest, farthest = within
-    query = torch.arange(queries)
+    query = torch.arange(queries, device="cpu")
     first = torch.zeros_like(query) if nearest is None else (query + nearest).clamp(0, keys)
     return int(((query + farthest + 1).clamp(0, keys) - first).clamp(min=0).sum())
 
@@ -212,8 +235,14 @@ def _working(call: Call, block: Block, kernel: str) -> int:
         rows = min(block.rows[1] - block.rows[0], height_of(call, block))
         # Scores, scaled, masked, weights and what the softmax needs on the way.
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
-    biased = heads * (block.rows[1] - block.rows[0]) * block.columns * size if call.bias is not None else 0
-    return copied + biased + (block.may.numel() * (1 + size) if block.may is not None else 0)
+    rows = block.rows[1] - block.rows[0]
+    wide = isinstance(call.bias, PositionBias) or (call.bias is not None and block.may is not None)
+    biased = (batch if len(call.v) > 1 else 1) * heads * rows * block.columns * size if wide else 0
+    # A mask is a byte a pair, the numbers that are added as many as one holds, and positions beside them while a
+    # function is evaluated.
+    masked = block.may.numel() * (1 + size) if block.may is not None else 0
+    evaluated = rows * call.keys * 10 if kernel == "tiles" and block.may is not None else 0
+    return copied + biased + masked + evaluated
 
 
 def _scaled(number: float | int) -> str:

@@ -12,14 +12,15 @@ from regard.attention.kernels.schedule import Reach
 __all__ = ["run"]
 
 
-def run(call: Call, within: Reach, *, height: int = 128) -> Tensor:
-    """Attention of query i over keys i + nearest to i + farthest, the queries in blocks of this height.
+def run(call: Call, within: Reach) -> Tensor:
+    """Attention of query i over keys i + nearest to i + farthest.
 
     Each block becomes a batch row of its own, with the keys that it reaches: for a window of n keys,
     height + n - 1 keys for each of queries / height blocks (Beltagy et al. 2020, section 3.1 and appendix A).
     """
     nearest, farthest = within
     assert nearest is not None
+    height = max(128, (farthest - nearest + 1) // 2)
     blocks = call.queries // height + 1
     span = height + farthest - nearest
     # Keys from the first that block 0 reaches to the last that the last block reaches, zeros where there are none.

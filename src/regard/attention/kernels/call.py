@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.mask.algebra import Area, Mask
 
-__all__ = ["Call"]
+__all__ = ["Call", "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,20 @@ class Call:
     q: Tensor
     k: Tensor
     v: Tensor
+    given: tuple[Tensor, Tensor]
+    """q and k with the axes they came with: what masks and biases broadcast against."""
     mask: Mask | None
     scale: float | int
     bias: Tensor | PositionBias | None = None
     softcap: float | int | None = None
     sinks: Tensor | None = None
     dropout: float | int = 0.0
-    given: tuple[Tensor, Tensor] | None = None
-    """q and k with the axes they came with: what masks and biases broadcast against."""
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> Call:
         """Tensors that fit one another, whatever their batch axes."""
-        call = cls(_four_axes(q), _four_axes(k), _four_axes(v), mask, given=(q, k), **options)
-        return replace(call, bias=call._beside(call.bias)) if isinstance(call.bias, Tensor) else call
+        call = cls(_four_axes(q), _four_axes(k), _four_axes(v), (q, k), mask, **options)
+        return replace(call, bias=call.beside(call.bias)) if isinstance(call.bias, Tensor) else call
 
     @property
     def queries(self) -> int:
@@ -69,7 +70,7 @@ class Call:
         """The mask, or a part of it, in an area; four axes, each of its own size or 1."""
         mask = self.mask if mask is None else mask
         assert mask is not None
-        return self._beside(allowed(mask, *(self.given or (self.q, self.k)), area))
+        return self.beside(allowed(mask, *self.given, area))
 
     def added(self, block: Block) -> Tensor | None:
         """The bias of a block's rows towards its keys; four axes."""
@@ -79,13 +80,56 @@ class Call:
         query = torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries
         return self.bias(query, key)[None].to(self.q.dtype)  # type: ignore[no-any-return]
 
-    def _beside(self, t: Tensor) -> Tensor:
+    def without_tensors(self) -> Call:
+        """The same for what needs shapes alone, so that the backward pass keeps no q, k and v but those it saves."""
+        q, k = self.given
+        given = _shape_of(q), _shape_of(k)
+        return replace(self, q=_shape_of(self.q), k=_shape_of(self.k), v=_shape_of(self.v), given=given, sinks=None)
+
+    def held(self) -> list[tuple[Tensor, int]]:
+        """The tensors that mask and bias hold, each with how often it was changed in place so far."""
+        tensors = list(_tensors(self.mask))
+        if isinstance(self.bias, Tensor):
+            tensors.append(self.bias)
+        elif self.bias is not None:
+            tensors += [*self.bias.parameters(), *self.bias.buffers()]
+        return [(t, t._version) for t in tensors if not t.is_inference()]
+
+    def beside(self, t: Tensor) -> Tensor:
         """A mask or bias with the same four axes as q, broadcast over the batch where it was."""
-        lead = (self.given or (self.q, self.k))[0].shape[:-3]
+        lead = self.given[0].shape[:-3]
         t = t[(None,) * (max(len(lead) + 3, 4) - t.ndim)]
         if t.ndim == 4:
             return t
         return t.expand(*lead, *t.shape[-3:]).reshape(lead.numel(), *t.shape[-3:])
+
+
+def unchanged(held: list[tuple[Tensor, int]]) -> None:
+    """Refuse to go on where a tensor of `Call.held` was changed since.
+
+    Raises:
+        RuntimeError: as autograd does for the tensors that it saves.
+    """
+    for t, version in held:
+        if t._version != version:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(t.shape)} that the mask or the bias holds was changed in place between the "
+                "forward and the backward pass of attend, which needs it again: change a copy"
+            )
+
+
+def _tensors(mask: Mask | None) -> Iterator[Tensor]:
+    """Every tensor that a mask is made of."""
+    for value in vars(mask).values() if mask is not None else ():
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Mask):
+            yield from _tensors(value)
+
+
+def _shape_of(t: Tensor) -> Tensor:
+    """A tensor of the same shape, dtype and device that takes no memory."""
+    return torch.empty((), dtype=t.dtype, device=t.device).expand(t.shape)
 
 
 def _four_axes(t: Tensor) -> Tensor:

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.call import Call, unchanged
 from regard.attention.kernels.schedule import Schedule
 
-__all__ = ["additive", "backward", "forward", "fused_kernel", "run", "widen"]
+__all__ = ["additive", "backward", "first_derivative_only", "forward", "fused_kernel", "run", "widen"]
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -78,13 +77,13 @@ class _Flash(torch.autograd.Function):
             with_sink = _sum_of_two(lse, sinks.to(wide)[:, None])
             output.mul_((lse - with_sink).exp()[..., None].to(output.dtype))
         ctx.save_for_backward(q, k, v, sinks, output, with_sink)
-        ctx.call, ctx.schedule = call, schedule
+        ctx.call, ctx.schedule, ctx.held = call.without_tensors(), schedule, call.held()
         ctx.mark_non_differentiable(lse)
         return output, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        first_derivative_only(ctx.held)
         q, k, v, sinks, output, lse = ctx.saved_tensors
         call: Call = ctx.call
         dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
@@ -111,6 +110,21 @@ class _Flash(torch.autograd.Function):
             weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
             dsinks = -(weight * (gradient * output).sum(-1)).sum((0, 2)).to(sinks.dtype)
         return dq, dk.to(k.dtype), dv.to(v.dtype), dsinks, None, None
+
+
+def first_derivative_only(held: list[tuple[Tensor, int]]) -> None:
+    """What a backward pass must be sure of before it starts.
+
+    Raises:
+        NotImplementedError: the gradient is to be differentiated again (create_graph=True).
+        RuntimeError: the mask or the bias was changed meanwhile.
+    """
+    # Gradients are on inside a backward pass only if its own are asked for.
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "create_graph=True: this kernel of attend has no second derivative. regard.steps(...).output has every one"
+        )
+    unchanged(held)
 
 
 def _sum_of_two(a: Tensor, b: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels.call import Call
+from regard.attention.kernels.flash import widen
 from regard.attention.kernels.schedule import reach, terms
-from regard.attention.mask.kinds import Documents
+from regard.attention.mask.kinds import Allowed, Documents
 
 __all__ = ["documents", "run"]
 
@@ -24,15 +25,27 @@ def run(call: Call) -> Tensor:
 
     block_mask = None
     if call.mask is not None:
-        may = call.mask.tile(call.area((0, 1), (0, 1)))
-        lead = (1,) * (4 - may.ndim) + tuple(may.shape[:-2])
-        batch, heads = (None if size == 1 else size for size in lead)
-        predicate = call.mask.predicate(call.queries, call.keys, call.q.device)
-        block_mask = create_block_mask(predicate, batch, heads, call.queries, call.keys, device=call.q.device)
+        mask = call.mask
+        if len(call.given[0].shape) > 4:
+            mask = Allowed(call.may(call.whole))  # its batch rows are those of several axes
+        batch, heads = mask.batch_heads(call.queries, call.keys)
+        block_mask = create_block_mask(
+            mask.predicate(call.queries, call.keys, call.q.device),
+            batch,
+            heads,
+            call.queries,
+            call.keys,
+            device=call.q.device,
+            _compile=call.q.is_cuda,  # as it stands it would make the whole square first
+        )
+    d_value = call.v.shape[-1]
+    # A compiled kernel wants a width of 16 or more.
+    widths = (max(16, -(-t.shape[-1] // 16) * 16) for t in (call.q, call.k, call.v))
+    q, k, v = (widen(t, width) for t, width in zip((call.q, call.k, call.v), widths, strict=True))
     answer = _flex(call.q.is_cuda)(
-        call.q,
-        call.k,
-        call.v,
+        q,
+        k,
+        v,
         score_mod=_capped(call.softcap) if call.softcap is not None else None,
         block_mask=block_mask,
         scale=call.scale,
@@ -40,10 +53,10 @@ def run(call: Call) -> Tensor:
         return_aux=AuxRequest(lse=True) if call.sinks is not None else None,
     )
     if call.sinks is None:
-        return answer  # type: ignore[no-any-return]
+        return answer[..., :d_value]  # type: ignore[no-any-return]
     output, aux = answer
     share = torch.sigmoid(aux.lse - call.sinks.to(aux.lse.dtype)[:, None])  # what the sink leaves of each row
-    return output * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
+    return output[..., :d_value] * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
 
 
 def documents(call: Call) -> Tensor:
@@ -52,7 +65,8 @@ def documents(call: Call) -> Tensor:
 
     batch, heads, tokens, _ = call.q.shape
     (about,) = (mask for mask in terms(call.mask) if isinstance(mask, Documents))
-    ids = about.ids.expand(batch, tokens).to(call.q.device)
+    ids = about.ids.to(call.q.device)
+    ids = ids.expand(batch, tokens) if ids.ndim == 1 else ids.repeat(batch // len(ids), 1)
     nearest, farthest = reach([mask for mask in terms(call.mask) if mask is not about], tokens, tokens)
     # The batch rows become one row of tokens; a document starts where the id changes, and with every batch row.
     starts = torch.ones_like(ids, dtype=torch.bool)
@@ -60,7 +74,10 @@ def documents(call: Call) -> Tensor:
     ends = torch.full((1,), batch * tokens, device=ids.device)
     bounds = torch.cat([starts.flatten().nonzero()[:, 0], ends]).to(torch.int32)
     longest = int(bounds.diff().max())
-    q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (call.q, call.k, call.v))
+    # It wants one width, a multiple of 8.
+    d_value = call.v.shape[-1]
+    width = -(-max(call.q.shape[-1], d_value) // 8) * 8
+    q, k, v = (widen(t, width).transpose(1, 2).flatten(0, 1) for t in (call.q, call.k, call.v))
     output = varlen_attn(
         q,
         k,
@@ -74,7 +91,7 @@ def documents(call: Call) -> Tensor:
         enable_gqa=call.grouped,
     )
     assert isinstance(output, Tensor)
-    return output.view(batch, tokens, heads, -1).transpose(1, 2)
+    return output.view(batch, tokens, heads, width).transpose(1, 2)[..., :d_value]
 
 
 @cache

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
+from regard.attention.kernels.flash import first_derivative_only
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.steps import define
 
@@ -27,7 +27,7 @@ SCORES = 2**20
 
 def run(call: Call, schedule: Schedule) -> Tensor:
     """The output of every row."""
-    seed = int(torch.randint(2**62, ())) if call.dropout else 0
+    seed = int(torch.randint(2**62, (), device="cpu")) if call.dropout else 0
     table, learned = None, []
     if isinstance(call.bias, PositionBias):
         learned = list(call.bias.parameters())
@@ -57,12 +57,12 @@ class _Rows(torch.autograd.Function):
             part = _define(call, block, block.of_queries(q), block.of_keys(k), block.of_keys(v), added, sinks, seed + n)
             block.of_queries(output).copy_(part)
         ctx.save_for_backward(q, k, v, sinks, table, *learned)
-        ctx.call, ctx.schedule, ctx.seed = call, schedule, seed
+        ctx.call, ctx.schedule, ctx.seed, ctx.held = call.without_tensors(), schedule, seed, call.held()
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        first_derivative_only(ctx.held)
         saved = ctx.saved_tensors
         needed = [*ctx.needs_input_grad[:5], *ctx.needs_input_grad[8:]]
         # In half precision, each block would round what it adds to.
@@ -138,13 +138,14 @@ def _dropped(share: float | int, seed: int, device: torch.device) -> Callable[[T
 
 def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
     """The schedule's blocks in strips of few rows, each about one batch row where the square is large."""
-    large = call.queries * call.keys > SCORES // 16
+    # By sizes that do not hang on the batch, so that a row of it has the same bits alone.
+    large = call.q.shape[1] * call.queries * call.keys > SCORES // 16
     for block in schedule(call):
         height = height_of(call, block)
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
-            may = _strip(block, rows)
+            may = _strip(block, rows, call.q.device)
             for batch in batches:
                 mine = may
                 if may is not None and len(may) > 1 and batch is not None:
@@ -157,14 +158,13 @@ def height_of(call: Call, block: Block) -> int:
     return max(16, SCORES // (call.q.shape[1] * max(1, block.columns)))
 
 
-def _strip(block: Block, rows: tuple[int, int]) -> Tensor | None:
+def _strip(block: Block, rows: tuple[int, int], device: torch.device) -> Tensor | None:
     """The mask of some rows of a block, its flag for causal written out."""
     top, bottom = (row - block.rows[0] for row in rows)
     may = block.may
     if may is not None and may.shape[-2] != 1:
         may = may[..., top:bottom, :]
     if block.causal:
-        seen = torch.arange(block.columns) <= torch.arange(top, bottom)[:, None]
-        seen = seen.to(may.device) if may is not None else seen[None, None]
-        may = seen if may is None else may & seen
+        seen = torch.arange(block.columns, device=device) <= torch.arange(top, bottom, device=device)[:, None]
+        may = seen[None, None] if may is None else may & seen
     return may

@@ -115,54 +115,68 @@ def pieces(call: Call) -> Iterator[Block]:
         # The mask speaks of the last batch axis, whatever axes stand before it.
         found = [(batch, about.ids[batch % len(about.ids)]) for batch in range(len(call.q))]
     for batch, ids in found:
-        for piece in segments(ids) or []:
+        lying = segments(ids)
+        if lying is None:
+            yield from tiles(call, only=batch)
+        for piece in lying or []:
             yield from _band(within, piece, piece, call.q.device, batch)
 
 
-def tiles(call: Call) -> Iterator[Block]:
+def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:
     """Any mask: each block of rows against the keys that somebody in it may attend to.
 
-    Where that is known of a tile of keys without looking, the mask is not evaluated; where it is not, a look inside
-    leaves single keys out as well.
+    The mask is evaluated in the tiles of which its bounds do not say enough. What a batch row is computed against
+    hangs on its own mask alone, so that it has the same bits in any batch.
+
+    Args:
+        call: the attention.
+        only: the one batch row to make blocks for; all of them by default.
     """
     # The bias of every head stands beside a block, so that a block with one is lower.
     height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
     grid = Grid(call.queries, call.keys, height, TILE_COLUMNS)
     bounds = call.mask.bounds(grid) if call.mask is not None else Bounds.full()
     across = (len(grid.top), len(grid.left))
-    some = bounds.some.expand(*bounds.some.shape[:-2], *across).reshape(-1, *across).any(0)
-    every = bounds.every.expand(*bounds.every.shape[:-2], *across).reshape(-1, *across).all(0)
+    some, every = (
+        call.beside(known.expand(*known.shape[:-2], *across)).to(call.q.device) for known in (bounds.some, bounds.every)
+    )
     for row, top in enumerate(range(0, call.queries, height)):
         rows = (top, min(top + height, call.queries))
-        runs = _runs(some[row].tolist(), call.keys)
-        if len(runs) == 1 and bool(every[row][some[row]].all()):
-            yield Block(rows, runs[0])
-        elif runs:
-            yield from _seen(call, rows, runs)
+        may = _looked_at(call, rows, some[:, :, row], every[:, :, row])
+        for batch in range(len(may)) if only is None else [only]:
+            block = _used(rows, may[batch : batch + 1], batch if len(may) > 1 or only is not None else None)
+            if block is not None:
+                yield block
 
 
-def _seen(call: Call, rows: tuple[int, int], runs: list[tuple[int, int]]) -> Iterator[Block]:
-    """The blocks of some rows, one for each batch row that the mask speaks of, after a look at the mask."""
-    parts = []
-    for run in runs:
-        part = call.may(call.area(rows, run))
-        parts.append(part.expand(*part.shape[:-1], run[1] - run[0]))
-    may = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-    index = torch.cat([torch.arange(*run, device=may.device) for run in runs])
-    for batch in range(len(may)):
-        mine = may[batch : batch + 1]
-        used = mine.flatten(0, 2).any(0).nonzero()[:, 0]
-        if not len(used):
-            continue
-        first, last = int(used[0]), int(used[-1])
-        keys: tuple[int, int] | Tensor = index[used]
-        if int(keys[-1] - keys[0]) == last - first and 4 * len(used) > 3 * (last - first):
-            # Nearly a run: a view of it is cheaper than a copy of its parts.
-            keys = (int(keys[0]), int(keys[-1]) + 1)
-            mine = mine[..., first : last + 1]
-        else:
-            mine = mine.index_select(-1, used)
-        yield Block(rows, keys, None if bool(mine.all()) else mine, batch=batch if len(may) > 1 else None)
+def _looked_at(call: Call, rows: tuple[int, int], some: Tensor, every: Tensor) -> Tensor:
+    """The mask of some rows, evaluated where it is not known; bounds are (batch, heads, tiles)."""
+    may = every.repeat_interleave(TILE_COLUMNS, -1)[..., None, : call.keys]
+    runs = _runs((some & ~every).flatten(0, 1).any(0).tolist(), call.keys)
+    parts = [call.may(call.area(rows, run)) for run in runs]
+    if runs == [(0, call.keys)]:
+        return parts[0].expand(*parts[0].shape[:-1], call.keys)
+    if parts:
+        lead = torch.broadcast_shapes(may.shape[:2], *(part.shape[:2] for part in parts))  # type: ignore[no-untyped-call]
+        may = may.expand(*lead, rows[1] - rows[0], call.keys).clone()
+    for (start, stop), part in zip(runs, parts, strict=True):
+        may[..., start:stop] = part
+    return may
+
+
+def _used(rows: tuple[int, int], may: Tensor, batch: int | None) -> Block | None:
+    """The block of some rows of one mask, against the keys that are used."""
+    used = may.flatten(0, 2).any(0).nonzero()[:, 0]
+    if not len(used):
+        return None
+    first, last = int(used[0]), int(used[-1])
+    if 4 * len(used) > 3 * (last - first):
+        # Nearly a run: a view of it is cheaper than a copy of its parts.
+        keys: tuple[int, int] | Tensor = (first, last + 1)
+        may = may[..., first : last + 1]
+    else:
+        keys, may = used, may.index_select(-1, used)
+    return Block(rows, keys, None if bool(may.all()) else may, batch=batch)
 
 
 def _runs(used: list[bool], columns: int) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from regard._shapes import Bool, Int
 
-__all__ = ["TWO_WAYS", "And", "Area", "Bounds", "Combined", "Mask", "Not", "Or", "Predicate"]
+__all__ = ["TWO_WAYS", "And", "Area", "Bounds", "Combined", "Grid", "Mask", "Not", "Or", "Predicate"]
 
 TWO_WAYS = (
     "Say what True means: mask.allowed(t) where True = may attend (as F.scaled_dot_product_attention reads it), "
@@ -68,12 +68,12 @@ class Bounds:
     @classmethod
     def full(cls) -> Bounds:
         """Everybody may attend to everything."""
-        return cls(torch.ones(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
+        return cls(torch.ones(1, 1, dtype=torch.bool, device="cpu"), torch.ones(1, 1, dtype=torch.bool, device="cpu"))
 
     @classmethod
     def unknown(cls) -> Bounds:
         """Nothing but looking inside helps."""
-        return cls(torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1, dtype=torch.bool))
+        return cls(torch.ones(1, 1, dtype=torch.bool, device="cpu"), torch.zeros(1, 1, dtype=torch.bool, device="cpu"))
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Grid:
     @cached_property
     def top(self) -> Int[Tensor, "tiles 1"]:
         """First query of each tile."""
-        return torch.arange(0, self.queries, self.tile_rows)[:, None]
+        return torch.arange(0, self.queries, self.tile_rows, device="cpu")[:, None]
 
     @cached_property
     def bottom(self) -> Int[Tensor, "tiles 1"]:
@@ -98,7 +98,7 @@ class Grid:
     @cached_property
     def left(self) -> Int[Tensor, " tiles"]:
         """First key of each tile."""
-        return torch.arange(0, self.keys, self.tile_columns)
+        return torch.arange(0, self.keys, self.tile_columns, device="cpu")
 
     @cached_property
     def right(self) -> Int[Tensor, " tiles"]:

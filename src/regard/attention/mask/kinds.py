@@ -453,7 +453,9 @@ def _integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
             f"{name}({what}) wants whole numbers; got a {values.dtype} tensor of shape {tuple(values.shape)}"
             f"{f'. {real}' if name == 'padding' else ''}"
         )
-    return values.to(torch.int64)  # narrower integers wrap around, and PyTorch cannot compare all unsigned ones
+    # Narrower integers wrap around, and PyTorch cannot compare all unsigned ones. It is
+    # a copy, so that what is checked stays.
+    return values.to(torch.int64, copy=True)
 
 
 def _largest(name: str, lengths: Tensor) -> int:
