@@ -20,7 +20,8 @@ def masks(tokens=TOKENS, rows=slice(None), heads=4):
     coins = torch.Generator().manual_seed(0)
     lengths = torch.tensor([tokens, tokens // 2, 0])[rows]
     real = (torch.arange(tokens) >= torch.tensor([0, tokens // 3, tokens - 1])[:, None])[rows, None, None, :]
-    ids = (torch.rand(3, tokens, generator=coins) < 0.2).cumsum(-1)[rows]
+    every_id = (torch.rand(3, tokens, generator=coins) < 0.2).cumsum(-1)
+    ids = every_id[rows]
     steps = torch.tensor([2, 3, 4])[rows, None, None, None]
     by_head = (torch.rand(3, heads, tokens, tokens, generator=coins) < 0.4)[rows]
 
@@ -35,7 +36,7 @@ def masks(tokens=TOKENS, rows=slice(None), heads=4):
         "window": ("bands", mask.window(5)),
         "window on both sides": ("bands", mask.window(4, 2)),
         "causal, queries early": ("bands", mask.causal(offset=-tokens // 2)),
-        "documents": ("packed", mask.documents(ids[0])),
+        "documents": ("packed", mask.documents(every_id[0])),
         "documents by row, causal": ("packed", mask.documents(ids) & mask.causal()),
         "documents by row, window": ("packed", mask.documents(ids) & mask.window(3, 1)),
     }
@@ -56,6 +57,10 @@ def masks(tokens=TOKENS, rows=slice(None), heads=4):
 
 
 every_mask = pytest.mark.parametrize("name", masks())
+one_of_each_kernel = pytest.mark.parametrize(
+    "name",
+    ["full", "causal", "padding", "window", "documents by row, causal", "or: tiles", "or: dense", "not: tiles"],
+)
 
 OPTIONS = {
     "plain": lambda heads, tokens: {},
@@ -101,10 +106,7 @@ LEARNED = {
 
 
 @pytest.mark.parametrize("learned", LEARNED)
-@pytest.mark.parametrize(
-    "name",
-    ["full", "causal", "padding", "window", "documents by row, causal", "or: tiles", "or: dense", "not: tiles"],
-)
+@one_of_each_kernel
 def test_gradients_in_float64(name, learned):
     kernel, sizes, who = masks(9, slice(0, 2), heads=2)[name]
     sizes = replace(sizes, tile_rows=4, tile_columns=2, scores=2) if sizes is SHORT else sizes
@@ -119,7 +121,7 @@ def test_gradients_in_float64(name, learned):
 
     with sizes.apply():
         assert regard.plan(*given, who, **numbers, **wanted).kernel == (other or kernel)
-        assert torch.autograd.gradcheck(attend, (*given, *wanted.values()))
+        assert torch.autograd.gradcheck(attend, (*given, *wanted.values()), fast_mode=True)
 
 
 @pytest.mark.parametrize("name", ["full", "causal", "window", "or: tiles"])
@@ -134,7 +136,7 @@ def test_gradients_of_relative_positions_in_float64(name):
 
     with sizes.apply():
         assert regard.plan(*given, who, bias=bias).kernel == "rows"
-        assert torch.autograd.gradcheck(attend, (bias.weight, *given))
+        assert torch.autograd.gradcheck(attend, (bias.weight, *given), fast_mode=True)
 
 
 class Attends(torch.nn.Module):
@@ -147,7 +149,7 @@ class Attends(torch.nn.Module):
 
 
 @every_option
-@every_mask
+@one_of_each_kernel
 def test_only_what_is_asked_for_has_a_gradient(name, option):
     _, sizes, given = attention(name, option)
     with sizes.apply():
@@ -161,10 +163,9 @@ def test_only_what_is_asked_for_has_a_gradient(name, option):
 
 @pytest.mark.parametrize("option", ["plain", "sinks", "softcap"])
 @pytest.mark.parametrize("name", ["window", "documents by row, causal", "prefix by row: tiles"])
-@pytest.mark.parametrize("dtype", HALF)
-def test_gradients_in_half_precision_do_not_gather_rounding(dtype, name, option):
+def test_gradients_in_half_precision_do_not_gather_rounding(name, option):
     """A key has a part of its gradient in each block of rows: summed up in half precision, 16 of them lost two bits."""
-    _, _, given = attention(name, option, tokens=256, dtype=dtype)
+    _, _, given = attention(name, option, tokens=256, dtype=torch.bfloat16)
     with SHORT.apply():
         assert_is_the_definition(given)
 
@@ -174,14 +175,13 @@ def test_gradients_in_half_precision_do_not_gather_rounding(dtype, name, option)
 
 @every_option
 @every_mask
-@pytest.mark.parametrize("tokens", [TOKENS, 33])
-def test_batch_rows_are_independent_bit_for_bit(name, option, tokens):
-    _, sizes, together = attention(name, option, tokens=tokens)
+def test_batch_rows_are_independent_bit_for_bit(name, option):
+    _, sizes, together = attention(name, option, tokens=33)
     with sizes.apply():
         output = together.attend()
         gradients = together.gradients(output, torch.ones_like(output))
         for rows in (slice(0, 1), slice(1, 2), slice(2, 3), slice(0, 2), slice(1, 3)):
-            _, _, alone = attention(name, option, tokens=tokens, rows=rows)
+            _, _, alone = attention(name, option, tokens=33, rows=rows)
             part = alone.attend()
             assert torch.equal(part, output[rows])
             for n, gradient in alone.gradients(part, torch.ones_like(part)).items():
@@ -205,8 +205,8 @@ def test_outputs_of_batch_rows_are_independent_in_every_dtype(name, dtype):
 # Numbers at the edge.
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
-@every_option
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+@pytest.mark.parametrize("option", ["plain", "sinks", "softcap"])
 @every_mask
 def test_no_finite_number_becomes_nan(name, option, dtype):
     _, sizes, given = attention(name, option, dtype=dtype)
@@ -220,63 +220,57 @@ def test_no_finite_number_becomes_nan(name, option, dtype):
             assert not gradient.isnan().any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("learned", [True, False])
 @every_mask
 def test_minus_infinity_in_the_bias_blocks(name, learned, dtype):
-    """Some keys, all keys of some rows, and everything."""
+    """Some keys in the first head, all keys of some rows in the second, everything in the third."""
     _, sizes, given = attention(name, dtype=dtype)
-    for where in (
-        (slice(None), slice(3, 9)),
-        (slice(0, 20), slice(None)),
-        (slice(None), slice(None)),
-    ):
-        bias = torch.zeros(TOKENS, TOKENS, dtype=dtype)
-        bias[where] = -torch.inf
-        may = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
-        may[where] = False
-        blocked = replace(given, options={"bias": bias.requires_grad_(learned)})
-        who = mask.allowed(may) if given.mask is None else given.mask & mask.allowed(may)
-        with sizes.apply():
-            output = blocked.attend()
-            gradients = blocked.gradients(output, torch.ones_like(output))
-        expected = replace(given, mask=who, options={}).in_float64()
-        within = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps * given.v.abs().max().item()}
-        torch.testing.assert_close(output.double(), expected.steps().output, **within)
-        assert (output[~expected.steps().weights.any(-1)] == 0).all()
-        assert all(gradient.isfinite().all() for gradient in gradients.values())
+    may = torch.ones(4, TOKENS, TOKENS, dtype=torch.bool)
+    may[0, :, 3:9], may[1, :20], may[2] = False, False, False
+    bias = torch.zeros(4, TOKENS, TOKENS, dtype=dtype).masked_fill(~may, -torch.inf).requires_grad_(learned)
+    blocked = replace(given, options={"bias": bias})
+    with sizes.apply():
+        output = blocked.attend()
+        gradients = blocked.gradients(output, torch.ones_like(output))
+    who = mask.allowed(may) if given.mask is None else given.mask & mask.allowed(may)
+    expected = replace(given, mask=who).in_float64().steps()
+    within = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps * given.v.abs().max().item()}
+    torch.testing.assert_close(output.double(), expected.output, **within)
+    assert (output[~expected.weights.any(-1)] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("tokens", [3, 9, TOKENS])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("tokens", [3, TOKENS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("option", ["plain", "sinks"])
 @every_mask
-def test_what_is_not_finite_stays_in_its_rows(name, dtype, tokens, bad):
+def test_what_is_not_finite_stays_in_its_rows(name, option, dtype, tokens, bad):
     """In a query it spoils that row; in a key it spoils the rows that may attend to it.
 
     On few keys, PyTorch 2.13's CPU kernel gives zeros for a row of NaN; in half precision and from 16 keys on, for a
     row with an infinite score.
     """
-    for option in OPTIONS:
-        for n in "qk":
-            _, sizes, given = attention(name, option, tokens=tokens, dtype=dtype)
-            at = tokens // 2
-            with torch.no_grad():
-                getattr(given, n)[0, 0, at] = bad
+    at = tokens // 2
+    for n in "qk":
+        _, sizes, given = attention(name, option, tokens=tokens, dtype=dtype)
+        with torch.no_grad():
+            getattr(given, n)[0, 0, at] = bad
+        definition = given.in_float64().steps().output.isnan().any(-1)
+        if bad != bad:
             may = torch.ones(3, 4, tokens, tokens, dtype=torch.bool)
-            if given.mask is not None:
-                may &= given.mask.dense(tokens, tokens)
+            may = may if given.mask is None else may & given.mask.dense(tokens, tokens)
             spoiled = torch.zeros(3, 4, tokens, dtype=torch.bool)
             if n == "q":
                 spoiled[0, 0, at] = may[0, 0, at].any()
             else:
                 spoiled[0, :2] = may[0, :2, :, at]  # two query heads share it
-            definition = given.in_float64().steps().output.isnan().any(-1)
-            if bad != bad:
-                assert torch.equal(definition, spoiled)
-            with sizes.apply():
-                for output in (given.attend(), replace(given, q=given.q.detach(), v=given.v.detach()).attend()):
-                    assert torch.equal(output.isnan().any(-1), definition), (option, n)
+            assert torch.equal(definition, spoiled)
+        with sizes.apply():
+            assert torch.equal(given.attend().isnan().any(-1), definition), n
+            with torch.no_grad():
+                assert torch.equal(given.attend().isnan().any(-1), definition), n
 
 
 # Memory.

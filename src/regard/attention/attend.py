@@ -149,9 +149,8 @@ def _computed(call: Call) -> Tensor:
         return output
     # NaN or infinity, rows with nothing to attend to, or a sum of exactly 1. For the first, by the definition: the
     # kernel gives zeros for a row of NaN or of infinity, and -inf added to a blocked NaN leaves NaN.
-    unsound = ~_sound(lse, each=True)
-    for t in (call.q, call.k):
-        unsound = unsound & ~t.flatten(1).isfinite().all(1) if bool(unsound.any()) else unsound
+    finite = [t.flatten(1).isfinite().all(1) for t in (call.q, call.k)]
+    unsound = ~_sound(lse, each=True) & ~(finite[0] & finite[1])
     if not bool(unsound.any()):
         return output
     return torch.where(unsound[:, None, None, None], rows.run(call, tiles), output)
