@@ -79,7 +79,11 @@ def attention(name, option="plain", *, tokens=TOKENS, dtype=torch.float32, rows=
     )
     kernel, sizes, who = masks(tokens, rows)[name]
     options = {n: t.to(dtype) if isinstance(t, torch.Tensor) else t for n, t in OPTIONS[option](4, tokens).items()}
-    return "rows" if option == "softcap" else kernel, sizes, Attention(q, k, v, who, options)
+    if option == "softcap":
+        kernel = "rows"
+    elif option == "bias" and name.startswith("padding"):
+        kernel = "tiles"  # together they are one number for every pair
+    return kernel, sizes, Attention(q, k, v, who, options)
 
 
 @every_option
@@ -111,6 +115,8 @@ def test_gradients_in_float64(name, learned):
     kernel, sizes, who = masks(9, slice(0, 2), heads=2)[name]
     sizes = replace(sizes, tile_rows=4, tile_columns=2, scores=2) if sizes is SHORT else sizes
     other, options = LEARNED[learned]
+    if (name, learned) == ("padding", "fixed bias"):
+        other = "tiles"  # together they are one number for every pair
     numbers = {n: option for n, option in options.items() if not isinstance(option, torch.Tensor)}
     tensors = {n: option.detach().double() for n, option in options.items() if isinstance(option, torch.Tensor)}
     wanted = {n: t.requires_grad_(learned != "fixed bias") for n, t in tensors.items()}

@@ -145,7 +145,7 @@ def _computed(call: Call) -> Tensor:
         output, lse = fused.run(call, block)
     else:
         output, lse = flash.run(call, choice.schedule)
-    if bool(_sound(lse)):
+    if bool(_sound(lse)) or bool((call.q.sum() + call.k.sum()).isfinite()):
         return output
     # NaN or infinity, rows with nothing to attend to, or a sum of exactly 1. For the first, by the definition: the
     # kernel gives zeros for a row of NaN or of infinity, and -inf added to a blocked NaN leaves NaN.
