@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -25,6 +26,9 @@ class Block:
     """Row n may attend to the first n + 1 of the keys: the kernel's own flag."""
     batch: int | None = None
     """The batch row it is about; None for all of them."""
+    stack: int = 1
+    """So many blocks alike, each as many rows and keys further on as the first has rows. They are about one batch row,
+    and stand on the batch axis of what is taken. Only a run of keys is stacked, and only without a bias."""
 
     @property
     def columns(self) -> int:
@@ -32,21 +36,35 @@ class Block:
         return len(self.keys) if isinstance(self.keys, Tensor) else self.keys[1] - self.keys[0]
 
     @property
+    def height(self) -> int:
+        """How many rows there are, in a stack those of one block."""
+        return self.rows[1] - self.rows[0]
+
+    @property
     def pairs(self) -> int:
         """How many pairs of a query and a key are multiplied."""
-        rows = self.rows[1] - self.rows[0]
+        rows = self.height
         if not self.causal:
-            return rows * self.columns
+            return self.stack * rows * self.columns
         square = min(rows, self.columns)
         return square * (square + 1) // 2 + (rows - square) * self.columns
 
     def of_queries(self, t: Tensor) -> Tensor:
         """The rows of a tensor (batch, heads, queries, ...), as a view."""
-        return self._of_batch(t)[:, :, slice(*self.rows)]
+        t = self._of_batch(t)
+        if self.stack == 1:
+            return t[:, :, slice(*self.rows)]
+        rows = t[0].narrow(1, self.rows[0], self.stack * self.height)
+        return rows.unflatten(1, (self.stack, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
 
     def of_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
-        return self._along_keys(self._of_batch(t), 2)
+        t = self._of_batch(t)
+        if self.stack == 1 or isinstance(self.keys, Tensor):
+            return self._along_keys(t, 2)
+        # Neighbours share keys: a view in which these stand more than once.
+        run = t[0].narrow(1, self.keys[0], self.columns + (self.stack - 1) * self.height)
+        return run.unfold(1, self.columns, self.height).permute(1, 0, 3, 2)
 
     def of_pairs(self, t: Tensor) -> Tensor:
         """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
@@ -60,7 +78,11 @@ class Block:
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_keys` takes."""
-        self._add_along_keys(self._of_batch(total), part, 2)
+        total = self._of_batch(total)
+        if self.stack == 1:
+            self._add_along_keys(total, part, 2)
+        for block, piece in zip(self.each(), part, strict=True) if self.stack > 1 else ():
+            block._add_along_keys(total, piece[None], 2)
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_pairs` takes."""
@@ -70,6 +92,15 @@ class Block:
             total.add_(part)
         else:
             self._add_along_keys(total, part, 3)
+
+    def each(self) -> Iterator[Block]:
+        """The blocks of a stack, one by one."""
+        if self.stack == 1 or isinstance(self.keys, Tensor):
+            yield self
+            return
+        for n in range(0, self.stack * self.height, self.height):
+            rows, keys = (self.rows[0] + n, self.rows[1] + n), (self.keys[0] + n, self.keys[1] + n)
+            yield Block(rows, keys, self.may, self.causal, self.batch)
 
     def _along_keys(self, t: Tensor, axis: int) -> Tensor:
         if isinstance(self.keys, Tensor):

@@ -56,10 +56,10 @@ class _Flash(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: Call, schedule: Schedule
     ) -> tuple[Tensor, Tensor]:
-        # Rows that no block is about attend to nothing: zeros.
-        output = v.new_zeros(*q.shape[:-1], v.shape[-1])
+        output = v.new_empty(*q.shape[:-1], v.shape[-1])
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-        lse = torch.zeros(q.shape[:-1], dtype=wide, device=q.device)
+        lse = torch.empty(q.shape[:-1], dtype=wide, device=q.device)
+        missing = torch.ones(len(q), 1, call.queries, dtype=torch.bool)
         added = _Added(call)
         for block in schedule(call):
             part, part_lse = fused_kernel(
@@ -72,6 +72,11 @@ class _Flash(torch.autograd.Function):
             )
             block.of_queries(output).copy_(part)
             block.of_queries(lse).copy_(part_lse)
+            block.of_queries(missing).fill_(False)
+        # Rows that no block is about attend to nothing: zeros.
+        if bool(missing.any()):
+            output.masked_fill_(missing[..., None], 0.0)
+            lse.masked_fill_(missing, 0.0)
         with_sink = lse
         if sinks is not None:
             with_sink = _sum_of_two(lse, sinks.to(wide)[:, None])

@@ -140,7 +140,7 @@ def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
     """The schedule's blocks in strips of few rows, each about one batch row where the square is large."""
     # By sizes that do not hang on the batch, so that a row of it has the same bits alone.
     large = call.q.shape[1] * call.queries * call.keys > SCORES // 16
-    for block in schedule(call):
+    for block in (one for stack in schedule(call) for one in stack.each()):
         height = height_of(call, block)
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
         for top in range(*block.rows, height):

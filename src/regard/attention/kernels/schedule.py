@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,6 +19,10 @@ Reach = tuple[int | None, int]
 """(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
 
 TILE_ROWS, TILE_COLUMNS = 256, 64
+STACK = 32
+"""So many blocks of a band are computed together, at most."""
+LOOK = 2048
+"""So many keys of a block are asked for at once, so that what a function computes on the way stays in the caches."""
 
 
 Schedule = Callable[[Call], Iterator[Block]]
@@ -56,34 +61,60 @@ def reach(masks: Sequence[Mask], queries: int, keys: int) -> Reach:
 
 def bands(call: Call) -> Iterator[Block]:
     """A window: each block of rows against the one run of keys that it reaches."""
-    yield from _band(reach(terms(call.mask), call.queries, call.keys), (0, call.queries), (0, call.keys), call.q.device)
+    within = reach(terms(call.mask), call.queries, call.keys)
+    yield from _band(within, (0, call.queries), (0, call.keys), call)
 
 
 def _band(
-    within: Reach, rows: tuple[int, int], columns: tuple[int, int], device: torch.device, batch: int | None = None
+    within: Reach, rows: tuple[int, int], columns: tuple[int, int], call: Call, batch: int | None = None
 ) -> Iterator[Block]:
     nearest, farthest = within
     if nearest is None or nearest <= columns[0] - rows[1] + 1:
-        nearest = None
+        nearest, within = None, (None, farthest)
         if farthest >= columns[1] - 1 - rows[0]:
             yield Block(rows, columns, batch=batch)
             return
         if farthest == columns[0] - rows[0]:
             yield Block(rows, columns, causal=True, batch=batch)
             return
-    # Wide blocks compute more pairs than they need, narrow ones make many small calls. About half the window is best.
-    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 2))
-    drawn: tuple[tuple[int, int, int], Tensor | None] | None = None
+    # High blocks compute more pairs than they need, low ones make small products: a quarter of the window.
+    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 4))
+    # A stack stands on the batch axis, so each batch row has its own.
+    most = STACK if call.bias is None else 1
+    for each in range(len(call.q)) if batch is None and most > 1 else [batch]:
+        yield from _stacked(within, rows, columns, height, most, call.q.device, each)
+
+
+def _stacked(
+    within: Reach,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    height: int,
+    most: int,
+    device: torch.device,
+    batch: int | None,
+) -> Iterator[Block]:
+    """The blocks of a band, those that are alike together."""
+    nearest, farthest = within
+    last: Block | None = None
     for top in range(rows[0], rows[1], height):
         bottom = min(top + height, rows[1])
         left = columns[0] if nearest is None else max(columns[0], top + nearest)
         right = min(columns[1], bottom + farthest)
-        if left < right:
-            # Every block inside the band has the same shape and so the same mask.
-            shape = (bottom - top, left - top, right - top)
-            if drawn is None or drawn[0] != shape:
-                drawn = shape, _diagonal(nearest, farthest, *shape, device)
-            yield Block((top, bottom), (left, right), drawn[1], batch=batch)
+        if left >= right:
+            continue
+        if last is not None:
+            # Blocks inside the band are alike: their mask is drawn once, and they are computed together.
+            shift = last.stack * height
+            alike = (last.rows[0] + shift, last.rows[1] + shift, last.keys[0] + shift, last.keys[1] + shift)
+            if alike == (top, bottom, left, right) and last.stack < most:
+                last = replace(last, stack=last.stack + 1)
+                continue
+            yield last
+        may = _diagonal(nearest, farthest, bottom - top, left - top, right - top, device)
+        last = Block((top, bottom), (left, right), may, batch=batch)
+    if last is not None:
+        yield last
 
 
 def _diagonal(
@@ -119,7 +150,7 @@ def pieces(call: Call) -> Iterator[Block]:
         if lying is None:
             yield from tiles(call, only=batch)
         for piece in lying or []:
-            yield from _band(within, piece, piece, call.q.device, batch)
+            yield from _band(within, piece, piece, call, batch)
 
 
 def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:
@@ -153,9 +184,8 @@ def _looked_at(call: Call, rows: tuple[int, int], some: Tensor, every: Tensor) -
     """The mask of some rows, evaluated where it is not known; bounds are (batch, heads, tiles)."""
     may = every.repeat_interleave(TILE_COLUMNS, -1)[..., None, : call.keys]
     runs = _runs((some & ~every).flatten(0, 1).any(0).tolist(), call.keys)
+    runs = [(at, min(at + LOOK, stop)) for start, stop in runs for at in range(start, stop, LOOK)]
     parts = [call.may(call.area(rows, run)) for run in runs]
-    if runs == [(0, call.keys)]:
-        return parts[0].expand(*parts[0].shape[:-1], call.keys)
     if parts:
         lead = torch.broadcast_shapes(may.shape[:2], *(part.shape[:2] for part in parts))  # type: ignore[no-untyped-call]
         may = may.expand(*lead, rows[1] - rows[0], call.keys).clone()
