@@ -60,8 +60,9 @@ def multihead() -> Iterator[Row]:
     from x_transformers.x_transformers import Attention
 
     d_model = HEADS * WIDTH
-    ours = regard.MultiHeadAttention(d_model, HEADS).eval()
-    pytorchs = nn.MultiheadAttention(d_model, HEADS, bias=False, batch_first=True).eval()
+    # With its biases, which are its default and open its fast path.
+    ours = regard.MultiHeadAttention(d_model, HEADS, bias=True).eval()
+    pytorchs = nn.MultiheadAttention(d_model, HEADS, batch_first=True).eval()
     xs = Attention(dim=d_model, heads=HEADS, dim_head=WIDTH, flash=True).eval()
     for tokens in (16, 64, 256, 1024, 2048, 4096):
         x = torch.randn(1, tokens, d_model)
@@ -152,17 +153,21 @@ regard.attend(q, k, v, regard.mask.window(256))
         yield Row("", "", f"{mb / memory[0] * lengths[0] / n:.2f}x its memory", "about 1x", "")
 
 
-@torch.inference_mode()
 def packing() -> Iterator[Row]:
     """64 documents end to end, against the same documents padded to one length."""
-    lengths = torch.linspace(16, 512, 64).long()
-    lengths = lengths[torch.randperm(64, generator=torch.Generator().manual_seed(0))]
+    even = torch.linspace(0, 1, 64)[torch.randperm(64, generator=torch.Generator().manual_seed(0))]
+    yield _packed("evenly spread", (16 + 496 * even).round().long())
+    yield _packed("short ones the commonest, log-even", (16 * 32**even).round().long())
+
+
+@torch.inference_mode()
+def _packed(spread: str, lengths: Tensor) -> Row:
     q, k, v = _qkv(int(lengths.sum()))
     who = mask.documents(torch.arange(64).repeat_interleave(lengths))
     padded = torch.randn(3, 64, HEADS, 512, WIDTH)
     real = (torch.arange(512) < lengths[:, None])[:, None, None, :]
-    yield _row(
-        "64 packed documents of 16 to 512 tokens",
+    return _row(
+        f"64 packed documents of 16 to 512 tokens, {spread}",
         lambda: regard.attend(q, k, v, who),
         "padded batch, fused kernel",
         lambda: F.scaled_dot_product_attention(*padded, attn_mask=real),

@@ -124,10 +124,11 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
             return None
     except AttributeError:
         return None  # not a tensor: `check` names it
-    if shape[2] >= SIMD and dtype in (torch.float32, torch.float64):
+    wide = dtype in (torch.float32, torch.float64)
+    if wide and shape[2] >= SIMD:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     output, lse = flash.forward(q, k, v, 0.0, causal)
-    return output if bool(_sound(lse)) else None
+    return output if bool(lse.all() if wide else _sound(lse)) else None
 
 
 def _computed(call: Call) -> Tensor:
