@@ -1,0 +1,132 @@
+"""Which kernel computes an attention, and why: what `plan` says is what `attend` does."""
+
+import itertools
+
+import pytest
+import torch
+
+import regard
+from regard import mask, positions
+
+LONG = 4096
+IDS = torch.arange(LONG) // 300
+
+
+def square(tokens=LONG, heads=2):
+    """Queries, keys and values that take no memory."""
+    return [torch.empty(1, 1, 1, 8).expand(1, heads, tokens, 8)] * 3
+
+
+@pytest.mark.parametrize(
+    ("who", "kernel", "reason"),
+    [
+        (None, "fused", "everybody attends to everything"),
+        (mask.causal(), "fused", "its flag for causal"),
+        (mask.causal(offset=0), "fused", "its flag for causal"),
+        (mask.window(LONG, LONG), "fused", "lets everybody attend to everything"),
+        (mask.window(LONG), "fused", "its flag for causal"),
+        (mask.padding([9]), "fused", r"padding\(\[9\]\) is one row for all queries"),
+        (mask.padding([9]) & mask.causal(), "fused", "one row for all queries and its flag for causal"),
+        (mask.allowed(torch.ones(1, 1, 1, LONG).bool()), "fused", "one row for all queries"),
+        (~mask.padding([9]) | mask.padding([3]), "fused", "one row for all queries"),
+        (mask.window(64), "bands", r"window\(64\) leaves 260,128 of 16,777,216 pairs"),
+        (mask.window(64) & mask.causal(offset=-9), "bands", "leaves"),
+        (mask.causal(offset=5), "bands", "leaves"),
+        (mask.documents(IDS), "packed", "14 documents, each in one piece"),
+        (mask.documents(IDS) & mask.causal(), "packed", "14 documents"),
+        (mask.documents(IDS) & mask.window(5, 2) & mask.causal(), "packed", "14 documents"),
+        (mask.documents(IDS % 2), "tiles", "tile by tile"),
+        (mask.documents(IDS) & mask.padding([LONG]), "tiles", "tile by tile"),
+        (mask.prefix(5), "tiles", r"prefix\(5\) says tile by tile"),
+        (mask.where(lambda i, j: i >= j), "tiles", "tile by tile"),
+        (mask.window(5) | mask.prefix(9), "tiles", "tile by tile"),
+        (~mask.window(5), "tiles", "tile by tile"),
+    ],
+    ids=repr,
+)
+def test_the_mask_picks_the_kernel__pytorch_99878(who, kernel, reason):
+    plan = regard.plan(*square(), who)
+    assert plan.kernel == kernel
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(plan.reason)
+    assert str(plan).startswith(f"{kernel}: {plan.reason}; ")
+    assert "\n" not in str(plan)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"softcap": 30},
+        {"dropout": 0.1},
+        {"scale": -1.0},
+        {"scale": 0},
+        {"bias": torch.zeros(1, LONG, requires_grad=True)},
+        {"bias": positions.T5Relative(2)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("who", [None, mask.window(9), mask.prefix(5)], ids=repr)
+def test_what_the_fused_kernel_cannot_do_goes_by_rows(options, who):
+    plan = regard.plan(*square(), who, **options)
+    assert plan.kernel == "rows"
+    assert plan.reason.startswith("the fused kernel has no ")
+
+
+def test_a_bias_that_learns_nothing_now_needs_no_gradient():
+    with torch.no_grad():
+        assert regard.plan(*square(), bias=positions.T5Relative(2)).kernel == "tiles"
+        assert regard.plan(*square(), mask.window(9), bias=positions.ALiBi(2)).kernel == "bands"
+
+
+def test_a_small_square_is_a_mask_of_each_pair_and_a_large_one_is_not():
+    assert regard.plan(*square(1024), mask.prefix(5)).kernel == "dense"
+    assert regard.plan(*square(1025), mask.prefix(5)).kernel == "tiles"
+
+
+def test_the_choice_does_not_hang_on_the_batch():
+    for batch in (1, 64):
+        q = torch.empty(1, 1, 1, 8).expand(batch, 2, 1024, 8)
+        assert regard.plan(q, q, q, mask.prefix(5)).kernel == "dense"
+
+
+@pytest.mark.parametrize("tokens", [1000, LONG])
+def test_operations_are_two_products_of_every_pair(tokens):
+    q, k, v = square(tokens)
+    assert regard.plan(q, k, v).flops == 4 * 2 * tokens * tokens * 8
+    assert regard.plan(q, k, v, mask.causal()).flops == 4 * 2 * tokens * (tokens + 1) // 2 * 8
+
+
+def test_a_window_costs_what_it_holds():
+    plans = [regard.plan(*square(n), mask.window(64)) for n in (LONG, 2 * LONG, 4 * LONG)]
+    for a, b in itertools.pairwise(plans):
+        assert b.flops / a.flops == pytest.approx(2, rel=0.02)
+        assert b.peak_bytes / a.peak_bytes == pytest.approx(2, rel=0.1)
+    exact = 4 * 2 * 8 * int(mask.window(64).dense(LONG, LONG).sum())
+    assert exact <= plans[0].flops <= 3 * exact
+
+
+def test_keys_that_nobody_may_attend_to_cost_nothing():
+    """Every 64th key: 64 times fewer pairs."""
+    columns = mask.where(lambda i, j: (j % 64 == 0) & (i >= 0))
+    assert regard.plan(*square(), columns).flops == regard.plan(*square()).flops // 64
+
+
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(64), mask.documents(IDS), mask.prefix(5)], ids=repr)
+def test_it_is_what_runs(who):
+    q = torch.randn(1, 2, LONG, 8)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        regard.attend(q, q, q, who)
+    ran = {event.key: event.count for event in seen.key_averages()}
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in ran
+    assert "aten::_scaled_dot_product_attention_math" not in ran
+    once = regard.plan(q, q, q, who).kernel == "fused"
+    assert (ran["aten::_scaled_dot_product_flash_attention_for_cpu"] == 1) is once
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_it_refuses_what_attend_refuses():
+    q = torch.randn(1, 2, 3, 8)
+    with pytest.raises(TypeError, match=r"mask\.allowed"):
+        regard.plan(q, q, q, torch.ones(3, 3))
+    with pytest.raises(ValueError, match=r"padding\(\[4\]\) speaks of 4 keys.*q \(1, 2, 3, 8\), k \(1, 2, 3, 8\)"):
+        regard.plan(q, q, q, mask.padding([4]))
