@@ -5,6 +5,11 @@ from collections.abc import Iterator
 import jaxtyping
 import pytest
 import torch
+from hypothesis import settings
+
+# What decides whether work lands draws the same examples every time; the slow runs draw anew.
+settings.register_profile("the same every time", derandomize=True, database=None)
+settings.load_profile("the same every time")
 
 
 @pytest.fixture(autouse=True)
