@@ -143,10 +143,12 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("options", MODULES.values(), ids=MODULES)
-def test_the_module_compiles_and_exports(options, name):
-    attention, x, who = regard.MultiHeadAttention(32, 4, **options), torch.randn(2, TOKENS, 32), MASKS[name]
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in MODULES for name in KERNELS if kind == "plain" or name == "window"]
+)
+def test_the_module_compiles_and_exports(kind, name):
+    attention = regard.MultiHeadAttention(32, 4, **MODULES[kind])
+    x, who = torch.randn(2, TOKENS, 32), MASKS[name]
     eager = attention(x, mask=who)
     torch.testing.assert_close(compiled(attention)(x, mask=who), eager)
 
