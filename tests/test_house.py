@@ -25,7 +25,19 @@ FLOORS = {
     "cli": 6,
     "__main__": 7,
 }
-ATTENTION = ["mask", "bias", "arguments", "steps", "kernels", "plan", "attend", "positions", "multihead", "course"]
+ATTENTION = [
+    "mask",
+    "bias",
+    "cache",
+    "arguments",
+    "steps",
+    "kernels",
+    "plan",
+    "attend",
+    "positions",
+    "multihead",
+    "course",
+]
 OPTIONAL = ["jaxtyping", "beartype", "transformers", "sentence_transformers", "hypothesis", "pytest", "matplotlib"]
 
 

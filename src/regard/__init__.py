@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard.attention import MultiHeadAttention, Plan, Steps, attend, course, mask, plan, positions, steps
+    from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
     from regard.errors import InputError
     from regard.lens import Explanation, explain
     from regard.pretrained import Pretrained, load
@@ -23,6 +23,7 @@ __all__ = [
     "Pretrained",
     "Steps",
     "attend",
+    "cache",
     "course",
     "explain",
     "load",
@@ -40,6 +41,7 @@ _ROOMS = {
     "Pretrained": "regard.pretrained",
     "Steps": "regard.attention",
     "attend": "regard.attention",
+    "cache": "regard.attention",
     "course": "regard.attention",
     "explain": "regard.lens",
     "load": "regard.pretrained",

@@ -112,23 +112,31 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
         shape, dtype = q.shape, q.dtype
         if (
             len(shape) != 4
-            or k.shape != shape
-            or v.shape != shape
+            or k.shape != v.shape
+            or (k.shape != shape and not _fits(shape, k.shape, causal))
             or not dtype.is_floating_point
             or k.dtype != dtype
             or v.dtype != dtype
             or not (q.is_cpu and k.is_cpu and v.is_cpu)
             or 0 in shape
+            or 0 in k.shape
             or not (q.stride(3) == k.stride(3) == v.stride(3) == 1)
         ):
             return None
     except AttributeError:
         return None  # not a tensor: `check` names it
     wide = dtype in (torch.float32, torch.float64)
-    if wide and shape[2] >= SIMD:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    causal = causal and shape[2] > 1  # the last position sees every key
+    if wide and k.shape[2] >= SIMD:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=k.shape[1] != shape[1])
     output, lse = flash.forward(q, k, v, 0.0, causal)
     return output if bool(lse.all() if wide else _sound(lse)) else None
+
+
+def _fits(q: torch.Size, k: torch.Size, causal: bool) -> bool:
+    """Whether queries and keys of different shapes go together, with nothing for a mask to say."""
+    batch, heads, queries, width = q
+    return batch == k[0] and not (k[1] == 0 or heads % k[1]) and width == k[3] and (queries in (1, k[2]) or not causal)
 
 
 def _computed(call: Call) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
+from regard.attention.cache import Cache, Source
 from regard.attention.mask import Mask
 from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps
@@ -43,6 +44,12 @@ class MultiHeadAttention(nn.Module):
             or a bias such as `regard.positions.ALiBi` or `T5Relative`. They compare the tokens of one sequence, so such
             a module takes no context.
         dropout: share of the attention weights dropped in training.
+        out_bias: whether the output projection has a bias, where it is not as the others (Qwen2: they have, it has not).
+        scale: what the scores are multiplied by, where it is not 1 / sqrt(d_key) (T5: 1).
+        softcap: scaled scores become softcap * tanh(scaled / softcap) (Gemma 2).
+        sinks: whether each head learns one more score, which takes part in the softmax and carries no value (gpt-oss).
+        qk_norm: if given, each head's query and key are RMS-normed before positions turn them, with this epsilon and a
+            learned weight (Qwen3).
 
     Raises:
         ValueError: numbers that do not divide or are not positive; positions of another width or number of heads.
@@ -61,7 +68,12 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,
         out_proj: bool = True,
         positions: Rotary | PositionBias | None = None,
-        dropout: float = 0.0,
+        dropout: float | int = 0.0,
+        out_bias: bool | None = None,
+        scale: float | int | None = None,
+        softcap: float | int | None = None,
+        sinks: bool = False,
+        qk_norm: float | None = None,
     ) -> None:
         super().__init__()
         if min(d_model, num_heads) < 1:
@@ -77,6 +89,8 @@ class MultiHeadAttention(nn.Module):
         self.d_value = self.d_key if d_value is None else d_value
         self.d_context = d_context
         self.dropout = dropout
+        self.scale = scale
+        self.softcap = softcap
         for name in ("num_kv_heads", "d_key", "d_value", "d_context"):
             size = getattr(self, name)
             if size is not None and size < 1:
@@ -98,7 +112,11 @@ class MultiHeadAttention(nn.Module):
         else:
             self.q = _undrawn(d_model, q_width, bias=bias)
             self.kv = _undrawn(d_context, kv_width, bias=bias)
-        self.out_proj = _undrawn(num_heads * self.d_value, d_model, bias=bias) if out_proj else nn.Identity()
+        out_bias = bias if out_bias is None else out_bias
+        self.out_proj = _undrawn(num_heads * self.d_value, d_model, bias=out_bias) if out_proj else nn.Identity()
+        self.sinks = nn.Parameter(torch.empty(num_heads)) if sinks else None
+        self.q_norm = None if qk_norm is None else nn.RMSNorm(self.d_key, eps=qk_norm)
+        self.k_norm = None if qk_norm is None else nn.RMSNorm(self.d_key, eps=qk_norm)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -113,13 +131,21 @@ class MultiHeadAttention(nn.Module):
                 _draw(v_weight, v_bias, head // queries_per_key, self.d_value)
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                norm.reset_parameters()
 
     def forward(
         self,
         x: Float[Tensor, "*batch tokens d_model"],
         context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
         mask: Mask | None = None,
-        cache: object | None = None,
+        cache: Cache | Source | None = None,
+        *,
+        table: tuple[Tensor, Tensor] | None = None,
+        bias: Float[Tensor, "..."] | PositionBias | None = None,
     ) -> Float[Tensor, "*batch tokens width"]:
         """Attention of every token of x over x itself, or over the context.
 
@@ -127,20 +153,40 @@ class MultiHeadAttention(nn.Module):
             x: ``(batch, tokens, d_model)`` or ``(tokens, d_model)``; queries come from it.
             context: ``(batch, context_tokens, d_context)``; keys and values come from it. x by default.
             mask: who may attend, from `regard.mask`.
-            cache: keys and values of earlier calls: not available yet, refused.
+            cache: from `regard.cache`. In self-attention, keys and values of the tokens before x; those of x join
+                them, and the mask speaks of all keys that the cache returns. In cross-attention a `Source`: it is
+                filled from the context in the first call, and read in those that follow, where the context may be
+                left out.
+            table: cos and sin of x's positions, from `Rotary.table`, where they are not those that follow the cache's;
+                a stack of layers computes them once for all of them.
+            bias: added to the scaled scores, where it is not this module's own positions; a stack of layers may share
+                one.
 
         Returns:
             ``(batch, tokens, d_model)``, or num_heads * d_value wide without an output projection.
 
         Raises:
-            NotImplementedError: a cache.
-            TypeError: a bare tensor as mask.
+            TypeError: a bare tensor as mask; a cache of another kind.
             ValueError: shapes that do not fit.
         """
-        if cache is not None:
-            raise NotImplementedError(f"cache={type(cache).__name__}: MultiHeadAttention has no cache yet")
-        q, k, v = self._project(x, context)
-        output = attend(q, k, v, mask, bias=self._bias(), dropout=self.dropout if self.training else 0.0)
+        q, k, v = self._project(x, context, cache, table)
+        rows, sources = len(q), len(k)
+        shared = isinstance(cache, Source) and q.ndim == 4 and rows != sources
+        if shared:
+            q = _beside(q, sources)
+        output = attend(
+            q,
+            k,
+            v,
+            mask,
+            scale=self.scale,
+            bias=self._bias() if bias is None else bias,
+            softcap=self.softcap,
+            sinks=self.sinks,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        if shared:
+            output = _apart(output, rows)
         projected: Tensor = self.out_proj(_join(output))
         return projected
 
@@ -149,6 +195,9 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "*batch tokens d_model"],
         context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
         mask: Mask | None = None,
+        *,
+        table: tuple[Tensor, Tensor] | None = None,
+        bias: Float[Tensor, "..."] | PositionBias | None = None,
     ) -> Steps:
         """The same calculation by the definition, every intermediate kept by head; no dropout.
 
@@ -156,13 +205,16 @@ class MultiHeadAttention(nn.Module):
             x: as in a call of the module.
             context: as in a call of the module.
             mask: as in a call of the module.
+            table: as in a call of the module.
+            bias: as in a call of the module.
 
         Returns:
             `Steps` with q, k and v ``(batch, heads, tokens, width)``, q and k after rotary positions; heads (the
             outputs joined) and projected (what the module returns).
         """
-        q, k, v = self._project(x, context)
-        by_head = steps(q, k, v, mask, bias=self._bias())
+        q, k, v = self._project(x, context, None, table)
+        bias = self._bias() if bias is None else bias
+        by_head = steps(q, k, v, mask, scale=self.scale, bias=bias, softcap=self.softcap, sinks=self.sinks)
         heads = _join(by_head.output)
         return replace(by_head, q=q, k=k, v=v, heads=heads, projected=self.out_proj(heads))
 
@@ -175,51 +227,101 @@ class MultiHeadAttention(nn.Module):
     def _bias(self) -> PositionBias | None:
         return self.positions if isinstance(self.positions, PositionBias) else None
 
-    def _project(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v by head, each (..., heads, tokens, width)."""
+    def _project(
+        self,
+        x: Tensor,
+        context: Tensor | None,
+        cache: Cache | Source | None,
+        table: tuple[Tensor, Tensor] | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v by head, each (..., heads, tokens, width), with what the cache holds."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor (..., tokens, d_model={self.d_model}); got {type(x).__name__}")
         if x.ndim < 2 or x.shape[-1] != self.d_model:
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
-        if context is None and self.d_context is not None:
+        if cache is not None:
+            self._fits(cache, context)
+        if context is None and not isinstance(cache, Source):
+            return self._of_itself(x, cache, table)
+        q, k, v = self._of_context(x, context, cache)
+        if self.q_norm is not None and self.k_norm is not None:
+            q = self.q_norm(q)
+        return q, k, v
+
+    def _of_itself(
+        self, x: Tensor, cache: Cache | None, table: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if self.d_context is not None:
             raise ValueError(f"this attention reads a context of width d_context={self.d_context}; none was given")
-        if context is not None and not isinstance(context, Tensor):
+        q, k, v = torch.split(self.qkv(x), self._widths(), dim=-1)
+        q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if isinstance(self.positions, Rotary):
+            if table is None:
+                first = 0 if cache is None else cache.seen
+                positions = torch.arange(first, first + x.shape[-2], device=x.device)
+                table = self.positions.table(positions, dtype=torch.promote_types(q.dtype, torch.float32))
+            q, k = self.positions.rotate(q, *table), self.positions.rotate(k, *table)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        return q, k, v
+
+    def _of_context(
+        self, x: Tensor, context: Tensor | None, source: Cache | Source | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rows = self.num_heads * self.d_key
+        if self.d_context is not None:
+            q = self.q(x)
+        else:
+            weight, bias = self.qkv.weight, self.qkv.bias
+            q = nn.functional.linear(x, weight[:rows], None if bias is None else bias[:rows])
+        q = _split(q, self.num_heads)
+        if isinstance(source, Source) and source.k is not None and source.v is not None:
+            if source.k.ndim != q.ndim or (q.ndim == 4 and len(q) % len(source.k)):
+                raise ValueError(f"x {tuple(x.shape)} does not share {source!r} evenly")
+            return q, source.k, source.v
+        k, v = self._of_keys(x, context, rows)
+        if isinstance(source, Source):
+            source.k, source.v = k, v
+        return q, k, v
+
+    def _of_keys(self, x: Tensor, context: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the context, by head."""
+        if context is None:
+            raise ValueError("cache=Source() is empty: its first call needs the context")
+        if not isinstance(context, Tensor):
             raise TypeError(
                 f"context must be a tensor; got {type(context).__name__}. A mask goes by its name: mask=..."
             )
-        if context is not None and self.positions is not None:
+        if self.positions is not None:
             raise ValueError(
                 f"positions={self.positions!r} compare tokens of one sequence; attention over a context needs an "
                 "attention without positions"
             )
-        if context is not None:
-            width = self.d_model if self.d_context is None else self.d_context
-            if context.ndim < 2 or context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:
-                raise ValueError(
-                    f"context must be (..., tokens, {width}) with the batch of x {tuple(x.shape)}; "
-                    f"got {tuple(context.shape)}"
-                )
-        widths = self._widths()
-        if context is None:
-            q, k, v = torch.split(self.qkv(x), widths, dim=-1)
-        else:
-            q, packed = self._apart(x, context)
-            k, v = torch.split(packed, widths[1:], dim=-1)
-        q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
-        if isinstance(self.positions, Rotary):
-            positions = torch.arange(x.shape[-2], device=x.device)
-            table = self.positions.table(positions, dtype=torch.promote_types(q.dtype, torch.float32))
-            q, k = self.positions.rotate(q, *table), self.positions.rotate(k, *table)
-        return q, k, v
-
-    def _apart(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries of x; keys and values of the context, packed."""
+        width = self.d_model if self.d_context is None else self.d_context
+        if context.ndim < 2 or context.shape[-1] != width or context.shape[:-2] != x.shape[:-2]:
+            raise ValueError(
+                f"context must be (..., tokens, {width}) with the batch of x {tuple(x.shape)}; "
+                f"got {tuple(context.shape)}"
+            )
         if self.d_context is not None:
-            return self.q(x), self.kv(context)
-        rows = self.num_heads * self.d_key
-        weight, bias = self.qkv.weight, self.qkv.bias
-        q_bias, kv_bias = (None, None) if bias is None else (bias[:rows], bias[rows:])
-        return nn.functional.linear(x, weight[:rows], q_bias), nn.functional.linear(context, weight[rows:], kv_bias)
+            packed = self.kv(context)
+        else:
+            weight, bias = self.qkv.weight, self.qkv.bias
+            packed = nn.functional.linear(context, weight[rows:], None if bias is None else bias[rows:])
+        k, v = torch.split(packed, self._widths()[1:], dim=-1)
+        k, v = _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+        return k if self.k_norm is None else self.k_norm(k), v
+
+    def _fits(self, cache: object, context: Tensor | None) -> None:
+        if not isinstance(cache, (Cache, Source)):
+            raise TypeError(
+                f"cache={type(cache).__name__}: it must be a Dynamic, Static or Sliding of regard.cache, or for "
+                "attention over a context a Source"
+            )
+        if isinstance(cache, Cache) and context is not None:
+            raise ValueError(f"cache={cache!r} holds tokens of x; keys of a context are kept in a regard.cache.Source")
 
     def _widths(self) -> list[int]:
         return [
@@ -258,6 +360,19 @@ def _split(packed: Tensor, heads: int) -> Tensor:
     """(..., tokens, heads * width) as (..., heads, tokens, width)."""
     *batch_tokens, width = packed.shape
     return packed.view(*batch_tokens, heads, width // heads).transpose(-3, -2)
+
+
+def _beside(q: Tensor, sources: int) -> Tensor:
+    """The queries of rows that share a source side by side: (rows, heads, n, width) as (sources, heads, ..., width)."""
+    rows, heads, tokens, width = q.shape
+    return q.view(sources, rows // sources, heads, tokens, width).transpose(1, 2).flatten(2, 3)
+
+
+def _apart(output: Tensor, rows: int) -> Tensor:
+    """The opposite of `_beside`."""
+    sources, heads, together, width = output.shape
+    tokens = together * sources // rows
+    return output.view(sources, heads, rows // sources, tokens, width).transpose(1, 2).flatten(0, 1)
 
 
 def _join(by_head: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
 """Whole transformers, built from the parts in `regard.attention`."""
 
-from regard.transformer.config import Config
+from regard.transformer.caches import Caches
+from regard.transformer.config import Config, Special
+from regard.transformer.decoder import Decoder
 from regard.transformer.encoder import Encoder
+from regard.transformer.encoder_decoder import EncoderDecoder
 
-__all__ = ["Config", "Encoder"]
+__all__ = ["Caches", "Config", "Decoder", "Encoder", "EncoderDecoder", "Special"]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard._shapes import Float, Int
 from regard.attention.mask import Mask
-from regard.transformer.block import Block
 from regard.transformer.config import Config
-from regard.transformer.embeddings import Embeddings
+from regard.transformer.feed_forward import ACTIVATIONS
+from regard.transformer.stack import Stack
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "MaskedHead"]
 
 
-class Encoder(nn.Module):
+class Encoder(Stack):
     """A stack of blocks in which every token may attend to every other (paper, section 3.1; BERT).
 
     Token vectors go in without context and come out with it. In a padded batch, say which tokens are real:
@@ -23,16 +23,16 @@ class Encoder(nn.Module):
     """
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        super().__init__(config, causal=False)
+        self.head = MaskedHead(config) if config.masked_head else None
 
     def forward(
         self,
         ids: Int[Tensor, "*batch tokens"],
         segments: Int[Tensor, "*batch tokens"] | None = None,
         mask: Mask | None = None,
+        *,
+        pads: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "*batch tokens d_model"]:
         """The token vectors after the last block.
 
@@ -40,24 +40,42 @@ class Encoder(nn.Module):
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
             segments: the segment of each token, 0 by default.
             mask: who may attend; None lets every token attend to every token.
+            pads: how many tokens at the left of each row are padding.
 
         Raises:
             ValueError: more tokens than the model has positions.
             IndexError: an id outside the vocabulary.
         """
-        for x in self.states(ids, segments, mask):
+        for x in self.states(ids, segments, mask, pads=pads):
             last = x
         return last
 
-    def states(
-        self,
-        ids: Int[Tensor, "*batch tokens"],
-        segments: Int[Tensor, "*batch tokens"] | None = None,
-        mask: Mask | None = None,
-    ) -> Iterator[Float[Tensor, "*batch tokens d_model"]]:
-        """The token vectors before the first block, then after each block: num_layers + 1 tensors, one at a time."""
-        x: Tensor = self.embeddings(ids, segments)
-        yield x
-        for block in self.blocks:
-            x = block(x, mask)
-            yield x
+    def logits(self, states: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens vocab_size"]:
+        """What each token might be: the head that guesses masked tokens.
+
+        Raises:
+            ValueError: an encoder without this head.
+        """
+        if self.head is None:
+            raise ValueError("this encoder has no head that guesses masked tokens (masked_head=False)")
+        logits: Tensor = self.head(states, self.embeddings.token.weight)
+        return logits
+
+
+class MaskedHead(nn.Module):
+    """Logits = LayerNorm(activation(x W + b)) E^T + c, E the token vectors (BERT; Devlin et al. 2019, section 3.1)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.transform = nn.Linear(config.d_model, config.d_model)
+        self.activation = config.activation
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.weight = None if config.tied else nn.Parameter(torch.empty(config.vocab_size, config.d_model).normal_())
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(
+        self, x: Float[Tensor, "*batch tokens d_model"], token: Float[Tensor, "vocab_size d_model"]
+    ) -> Float[Tensor, "*batch tokens vocab_size"]:
+        """Logits of every token."""
+        x = self.norm(ACTIVATIONS[self.activation](self.transform(x)))
+        return F.linear(x, token if self.weight is None else self.weight, self.bias)

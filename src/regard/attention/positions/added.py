@@ -9,14 +9,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard._shapes import Float
+from regard._shapes import Float, Int
 
 __all__ = ["Learned", "Sinusoidal", "sinusoidal"]
 
 
 def sinusoidal(
-    tokens: int, d_model: int, *, base: float | int = 10_000.0, dtype: torch.dtype | None = None
-) -> Float[Tensor, "tokens d_model"]:
+    tokens: int | Int[Tensor, "*batch tokens"],
+    d_model: int,
+    *,
+    base: float | int = 10_000.0,
+    halves: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Float[Tensor, "*batch tokens d_model"]:
     """The paper's sinusoidal positions, one row per position from 0.
 
     PE(k, 2i) = sin(k / base^(2i / d_model)), PE(k, 2i + 1) = cos(k / base^(2i / d_model)):
@@ -25,23 +30,26 @@ def sinusoidal(
     its wavelengths are longer than any text (erratum E-16).
 
     Args:
-        tokens: number of positions.
+        tokens: number of positions; or a tensor of them.
         d_model: width of the vectors.
         base: the longest wavelength is 2 pi times this many positions.
+        halves: all the sines first, then all the cosines, instead of one beside the other (Marian).
         dtype: of the result; PyTorch's default dtype by default.
 
     Returns:
-        ``(tokens, d_model)``, computed in float64 and rounded once; every entry between -1 and 1.
+        ``(tokens, d_model)``, or the tensor's shape and d_model; computed in float64 and rounded once; every entry between -1 and 1.
 
     Raises:
         ValueError: a negative number of tokens, a width below 1, a base not above 0.
     """
-    if tokens < 0 or d_model < 1 or base <= 0:
+    positions = torch.arange(max(tokens, 0)) if isinstance(tokens, int) else tokens
+    if (isinstance(tokens, int) and tokens < 0) or d_model < 1 or base <= 0:
         raise ValueError(f"sinusoidal({tokens}, {d_model}, base={base}): tokens >= 0, d_model >= 1, base > 0")
-    dimension = torch.arange(d_model, dtype=torch.float64)
+    dimension = torch.arange(d_model, dtype=torch.float64, device=positions.device)
     pair = dimension - dimension % 2
-    angle = torch.arange(tokens, dtype=torch.float64)[:, None] / base ** (pair / d_model)
-    return torch.where(dimension % 2 == 0, angle.sin(), angle.cos()).to(dtype or torch.get_default_dtype())
+    angle = positions.double()[..., None] / base ** (pair / d_model)
+    rows = torch.where(dimension % 2 == 0, angle.sin(), angle.cos()).to(dtype or torch.get_default_dtype())
+    return torch.cat([rows[..., 0::2], rows[..., 1::2]], dim=-1) if halves else rows
 
 
 class Sinusoidal(nn.Module):
@@ -85,6 +93,19 @@ class Learned(nn.Module):
         if tokens > len(self.weight):
             raise ValueError(f"{tokens} tokens, but only {len(self.weight)} learned positions")
         return self.weight[:tokens]
+
+    def at(self, positions: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens d_model"]:
+        """The vectors of any positions.
+
+        Raises:
+            ValueError: a position that has none.
+        """
+        try:
+            return nn.functional.embedding(positions, self.weight)
+        except IndexError:
+            raise ValueError(
+                f"positions {int(positions.min())} to {int(positions.max())}, but only {len(self.weight)} learned ones"
+            ) from None
 
     def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
         """X + the vector of each position."""

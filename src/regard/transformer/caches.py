@@ -1,0 +1,56 @@
+"""The caches of a whole decoder: what it keeps of the tokens that it has read."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard._shapes import Int
+from regard.attention.cache import Cache, Dynamic, Sliding, Source, Static
+from regard.transformer.config import Config
+
+__all__ = ["Caches"]
+
+
+class Caches:
+    """One cache for the self-attention of each layer, and one for its cross-attention where there is one.
+
+    Args:
+        config: of the decoder. A layer with a window gets a `Sliding` cache.
+        length: if given, how many tokens there will be at most: layers without a window get a `Static` cache, whose
+            buffer never moves, instead of a `Dynamic` one.
+    """
+
+    def __init__(self, config: Config, *, length: int | None = None) -> None:
+        windows = [config.window(layer) for layer in range(config.num_layers)]
+        self.layers: list[Cache] = [
+            Sliding(window) if window is not None else Dynamic() if length is None else Static(length)
+            for window in windows
+        ]
+        self.sources = [Source() for _ in windows]
+        self.pads: Int[Tensor, " batch"] | None = None
+        """How many tokens at the left of each row are padding, as the first call said."""
+
+    @property
+    def seen(self) -> int:
+        """How many tokens were read so far, padding included."""
+        return self.layers[0].seen
+
+    def reorder(self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None) -> None:
+        """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
+
+        Args:
+            rows: for each row that follows, the row it continues.
+            sources: the same for the sources of cross-attention, where they change too. Beams of one sentence share
+                its source, which then stays where it is.
+        """
+        for layer in self.layers:
+            layer.reorder(rows)
+        if self.pads is not None:
+            self.pads = self.pads[rows]
+        if sources is not None:
+            for source in self.sources:
+                source.reorder(sources)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(type(layer).__name__ for layer in self.layers))
+        return f"Caches({len(self.layers)} layers, {kinds}, seen={self.seen})"

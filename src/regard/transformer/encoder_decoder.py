@@ -1,0 +1,65 @@
+"""The encoder-decoder transformer: the paper's own."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from regard._shapes import Float, Int
+from regard.attention.mask import Mask
+from regard.transformer.caches import Caches
+from regard.transformer.config import Config
+from regard.transformer.decoder import Decoder
+from regard.transformer.encoder import Encoder
+
+__all__ = ["EncoderDecoder"]
+
+
+class EncoderDecoder(nn.Module):
+    """ "Attention Is All You Need", figure 1: an encoder reads the source, a decoder writes the target.
+
+    Every block of the decoder attends to the decoder's own tokens so far, and then to the encoder's output (section
+    3.2.3, "encoder-decoder attention"). ``Config`` with its defaults is the paper's architecture:
+
+        base = Config(vocab_size=37_000, d_model=512, num_layers=6, num_heads=8, d_ff=2048)  # table 3, "base"
+        model = EncoderDecoder(base)
+        logits = model(source, target, source_mask=regard.mask.padding(lengths))
+
+    Args:
+        config: of both stacks; of the encoder alone where ``config.decoder`` is another.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        decoder = config.decoder or config
+        self.encoder = Encoder(config)
+        shared = self.encoder.embeddings.token if config.shared_embedding else None
+        if shared is not None and (decoder.vocab_size, decoder.d_model) != (config.vocab_size, config.d_model):
+            raise ValueError(
+                f"shared_embedding: the encoder has {config.vocab_size} tokens of width {config.d_model}, the decoder "
+                f"{decoder.vocab_size} of {decoder.d_model}"
+            )
+        self.decoder = Decoder(decoder, d_context=config.d_model, token=shared)
+
+    def forward(
+        self,
+        source: Int[Tensor, "*batch source_tokens"],
+        target: Int[Tensor, "*batch target_tokens"],
+        source_mask: Mask | None = None,
+        target_mask: Mask | None = None,
+    ) -> Float[Tensor, "*batch target_tokens vocab_size"]:
+        """For each token of the target, the logits of the one that follows it.
+
+        Args:
+            source: token ids of the texts to read.
+            target: token ids of the texts to write, the start token first.
+            source_mask: which tokens of the source are real, ``regard.mask.padding(lengths)``.
+            target_mask: the same for the target.
+        """
+        context = self.encoder(source, mask=source_mask)
+        logits: Tensor = self.decoder(target, target_mask, context=context, context_mask=source_mask)
+        return logits
+
+    def caches(self, *, length: int | None = None) -> Caches:
+        """Empty caches of the decoder; its first call needs the context, which they then hold."""
+        return self.decoder.caches(length=length)
