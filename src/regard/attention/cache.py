@@ -34,6 +34,8 @@ class Cache(ABC):
         self._v: Tensor | None = None
         self._start = 0
         self._stop = 0
+        self._ours = False
+        """Whether it is a buffer made here, which may be written to, and not a tensor of the caller's or of a graph."""
 
     @property
     def held(self) -> int:
@@ -52,13 +54,18 @@ class Cache(ABC):
         Raises:
             ValueError: another batch, other heads or widths than those held; more tokens than a `Static` has room for.
         """
+        if k.ndim < 3 or k.shape[:-1] != v.shape[:-1]:
+            raise ValueError(
+                "keys and values are (..., kv_heads, tokens, width), a value for each key; "
+                f"got k {tuple(k.shape)} and v {tuple(v.shape)}"
+            )
         if self._k is not None and self._v is not None:
             for new, old in ((k, self._k), (v, self._v)):
                 if new.shape[:-2] != old.shape[:-2] or new.shape[-1] != old.shape[-1] or new.dtype != old.dtype:
                     raise ValueError(
                         f"{type(self).__name__} holds {tuple(old.shape[:-2])} heads of width {old.shape[-1]} in "
-                        f"{old.dtype}; got {tuple(k.shape)}, {new.dtype}. A cache is for one batch of sequences: make "
-                        "a new one, or reorder it"
+                        f"{old.dtype}; got {tuple(new.shape)}, {new.dtype}. A cache is for one batch of sequences: "
+                        "make a new one, or reorder it"
                     )
         self._check(k.shape[-2])
         self.seen += k.shape[-2]
@@ -67,20 +74,28 @@ class Cache(ABC):
         return self._written(k, v)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped."""
+        """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
+
+        Raises:
+            ValueError: a cache of one sequence without a batch axis.
+            IndexError: a row that there is not.
+        """
         if self._k is None or self._v is None:
             return
-        self._k, self._v = (self._taken(t, rows) for t in (self._k, self._v))
+        if self._k.ndim < 4:
+            raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
+        self._k, self._v = [self._taken(t, rows) for t in (self._k, self._v)]
+        self._ours = not torch.is_grad_enabled()
 
     def _taken(self, t: Tensor, rows: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return t.index_select(0, rows)
         live = t[..., self._start : self._stop, :]
-        if len(rows) == len(t) and not _read_only(t):
+        if len(rows) == len(t) and self._writable(t):
             # Most beams stay where they are.
             moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]
             if len(moved):
-                live[moved] = live[rows[moved]]
+                live[moved] = live.index_select(0, rows[moved])
             return t
         taken = live.new_empty(len(rows), *t.shape[1:])
         taken[..., self._start : self._stop, :] = live.index_select(0, rows)
@@ -102,15 +117,17 @@ class Cache(ABC):
         if self._k is not None and self._v is not None:
             k = torch.cat([self._k[..., self._start : self._stop, :], k], dim=-2)
             v = torch.cat([self._v[..., self._start : self._stop, :], v], dim=-2)
-        self._k, self._v, self._stop = k, v, k.shape[-2]
+        self._k, self._v, self._ours = k, v, False
+        self._start, self._stop = 0, k.shape[-2]
         self._start = self._first_kept()
         return k, v
 
     def _written(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         new = k.shape[-2]
-        if self._k is None or self._v is None or self._stop + new > self._k.shape[-2] or _read_only(self._k):
+        if self._k is None or self._v is None or self._stop + new > self._k.shape[-2] or not self._writable(self._k):
             self._move(k, v)
-        assert self._k is not None and self._v is not None
+        assert self._k is not None
+        assert self._v is not None
         start, end = self._start, self._stop + new
         self._k[..., self._stop : end, :] = k
         self._v[..., self._stop : end, :] = v
@@ -125,14 +142,18 @@ class Cache(ABC):
         moved = []
         for old, like in ((self._k, k), (self._v, v)):
             # The buffer is taken again where it is large enough: only what is held moves.
-            fits = old is not None and room <= old.shape[-2] and not _read_only(old)
+            fits = old is not None and room <= old.shape[-2] and self._writable(old)
             live = None if old is None else old[..., self._start : self._stop, :]
             buffer = old if fits and old is not None else like.new_empty(*like.shape[:-2], room, like.shape[-1])
             if live is not None:
                 buffer[..., :held, :] = live.clone() if fits else live
             moved.append(buffer)
         self._k, self._v = moved
-        self._start, self._stop = 0, held
+        self._start, self._stop, self._ours = 0, held, True
+
+    def _writable(self, t: Tensor) -> bool:
+        """A buffer that was made under inference_mode cannot be written to outside of it."""
+        return self._ours and (torch.is_inference_mode_enabled() or not t.is_inference())
 
     def _first_kept(self) -> int:
         kept = self._kept()
@@ -149,7 +170,7 @@ class Dynamic(Cache):
         pass
 
     def _room(self, tokens: int) -> int:
-        return max(2 * tokens, tokens + ROOM) if self.seen > tokens else tokens + ROOM
+        return tokens + ROOM if self._k is None else max(2 * tokens, tokens + ROOM)
 
 
 class Static(Cache):
@@ -220,7 +241,7 @@ class Sliding(Cache):
         for into, t in zip(ring, (k, v), strict=True):
             into[..., :kept, :] = t[..., t.shape[-2] - kept :, :]
         self._k, self._v = ring
-        self._start, self._stop = 0, kept
+        self._start, self._stop, self._ours = 0, kept, True
         return k, v
 
 
@@ -242,8 +263,3 @@ class Source:
 
     def __repr__(self) -> str:
         return f"Source({'empty' if self.k is None else tuple(self.k.shape)})"
-
-
-def _read_only(t: Tensor) -> bool:
-    """A buffer that was made under inference_mode cannot be written to outside of it."""
-    return t.is_inference() and not torch.is_inference_mode_enabled()

@@ -44,7 +44,7 @@ class MultiHeadAttention(nn.Module):
             or a bias such as `regard.positions.ALiBi` or `T5Relative`. They compare the tokens of one sequence, so such
             a module takes no context.
         dropout: share of the attention weights dropped in training.
-        out_bias: whether the output projection has a bias, where it is not as the others (Qwen2: they have, it has not).
+        out_bias: whether the output projection has a bias, where it is not as the others (Qwen2: only they do).
         scale: what the scores are multiplied by, where it is not 1 / sqrt(d_key) (T5: 1).
         softcap: scaled scores become softcap * tanh(scaled / softcap) (Gemma 2).
         sinks: whether each head learns one more score, which takes part in the softmax and carries no value (gpt-oss).
@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             TypeError: a bare tensor as mask; a cache of another kind.
-            ValueError: shapes that do not fit.
+            ValueError: shapes that do not fit; a table without rotary positions.
         """
         q, k, v = self._project(x, context, cache, table)
         rows, sources = len(q), len(k)
@@ -241,6 +241,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
         if cache is not None:
             self._fits(cache, context)
+        if table is not None and (context is not None or not isinstance(self.positions, Rotary)):
+            raise ValueError(f"a table turns queries and keys of rotary positions; here positions={self.positions!r}")
         if context is None and not isinstance(cache, Source):
             return self._of_itself(x, cache, table)
         q, k, v = self._of_context(x, context, cache)

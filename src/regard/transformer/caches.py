@@ -21,6 +21,7 @@ class Caches:
     """
 
     def __init__(self, config: Config, *, length: int | None = None) -> None:
+        self.config = config
         windows = [config.window(layer) for layer in range(config.num_layers)]
         self.layers: list[Cache] = [
             Sliding(window) if window is not None else Dynamic() if length is None else Static(length)
@@ -29,11 +30,24 @@ class Caches:
         self.sources = [Source() for _ in windows]
         self.pads: Int[Tensor, " batch"] | None = None
         """How many tokens at the left of each row are padding, as the first call said."""
+        self.seen = 0
+        """How many tokens were read so far, padding included."""
 
     @property
-    def seen(self) -> int:
-        """How many tokens were read so far, padding included."""
-        return self.layers[0].seen
+    def filled(self) -> bool:
+        """Whether the sources of cross-attention are known."""
+        return all(source.k is not None for source in self.sources)
+
+    def check(self, config: Config) -> None:
+        """Refuse caches that a decoder of this config cannot go on with.
+
+        Raises:
+            ValueError: caches of another config; caches that a call left half filled because it failed.
+        """
+        if self.config is not config and self.config != config:
+            raise ValueError(f"{self!r} belong to a decoder of another config; make them with this one's caches()")
+        if any(layer.seen != self.seen for layer in self.layers):
+            raise ValueError(f"{self!r}: a call failed halfway, and some layers have its tokens; make new caches")
 
     def reorder(self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.

@@ -152,6 +152,10 @@ class Config:
             share = getattr(self, name)
             if type(share) not in (int, float) or not 0 <= share <= 1:
                 raise ValueError(f"{name}={share!r} must be a number from 0 to 1")
+        for name in ("softcap", "logit_softcap"):
+            bound = getattr(self, name)
+            if bound is not None and (type(bound) not in (int, float) or not bound > 0):
+                raise ValueError(f"{name}={bound!r} must be a number above 0")
         for name, known in (("positions", Positions), ("norm", Norm), ("norm_place", Place)):
             if getattr(self, name) not in get_args(known):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(get_args(known))}")
@@ -167,8 +171,10 @@ class Config:
             raise ValueError(f"norm_plus_one is for norm='rms'; got norm={self.norm!r}")
         if self.windows is not None and len(self.windows) != self.num_layers:
             raise ValueError(f"windows={self.windows} must say one for each of num_layers={self.num_layers}")
-        if any(window is not None and window < 1 for window in self.windows or ()):
-            raise ValueError(f"windows={self.windows}: a window counts the token itself, so it is at least 1")
+        if any(window is not None and (type(window) is not int or window < 1) for window in self.windows or ()):
+            raise ValueError(
+                f"windows={self.windows}: a window counts the token itself, so it is a whole number, at least 1"
+            )
 
     @property
     def width(self) -> int:

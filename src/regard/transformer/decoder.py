@@ -67,6 +67,10 @@ class Decoder(Stack):
         """
         if (context is not None or context_mask is not None) and self.d_context is None:
             raise ValueError("a context was given, but this decoder has no cross-attention (d_context=None)")
+        if self.d_context is not None and context is None and (caches is None or not caches.filled):
+            raise ValueError(f"this decoder attends to a context of width d_context={self.d_context}; none was given")
+        if last is not None and last < 1:
+            raise ValueError(f"last={last}: logits of at least 1 token")
         states = self.states(ids, None, mask, pads=pads, caches=caches, context=context, context_mask=context_mask)
         for x in states:
             final = x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -20,8 +21,9 @@ class PlusOneRMSNorm(nn.RMSNorm):
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         """Each vector normed on its own, in float32 where it is of half precision."""
-        weight = 1.0 + self.weight.float()
-        return F.rms_norm(x.float(), self.normalized_shape, weight, self.eps).to(x.dtype)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        weight = 1.0 + self.weight.to(dtype)
+        return F.rms_norm(x.to(dtype), self.normalized_shape, weight, self.eps).to(x.dtype)
 
 
 def norm_of(config: Config) -> nn.Module:

@@ -86,11 +86,13 @@ class Stack(nn.Module):
             context_mask: which of its tokens may be attended to.
 
         Raises:
-            ValueError: more tokens than positions; pads or a mask that do not fit.
+            ValueError: more tokens than positions; pads, a mask or caches that do not fit.
             IndexError: an id outside the vocabulary.
         """
         if ids.ndim < 1 or ids.shape[-1] == 0:
             raise ValueError(f"ids of shape {tuple(ids.shape)} hold no token; a transformer reads at least one")
+        if caches is not None:
+            caches.check(self.config)
         seen = 0 if caches is None else caches.seen
         tokens = ids.shape[-1]
         pads = _checked(pads, caches, ids)
@@ -112,6 +114,8 @@ class Stack(nn.Module):
             own, bias = known[kind]
             source = None if caches is None else caches.sources[layer]
             x = block(x, Reads(own, table, bias, cache, context, context_mask, source))
+        if caches is not None:
+            caches.seen = seen + tokens
         yield x if self.norm is None else self.norm(x)
 
     def _positions(self, seen: int, ids: Tensor, pads: Tensor | None) -> Tensor:
@@ -152,16 +156,20 @@ class Stack(nn.Module):
 
 
 def _checked(pads: Tensor | None, caches: Caches | None, ids: Tensor) -> Tensor | None:
-    """How much padding there is on the left; a cache remembers it."""
-    if pads is None:
-        return None if caches is None else caches.pads
-    if pads.ndim != 1 or ids.ndim != 2 or len(pads) != len(ids):
-        raise ValueError(f"pads wants one number per row of ids {tuple(ids.shape)}; got shape {tuple(pads.shape)}")
-    if caches is not None:
-        if caches.seen:
+    """How much padding there is on the left, None for none; a cache remembers it."""
+    if caches is not None and caches.seen:
+        if pads is not None:
             raise ValueError("pads belong to the first call of a cache, which remembers them")
-        if int(pads.min()) < 0 or int(pads.max()) > ids.shape[-1]:
-            raise ValueError(f"pads={pads.tolist()} must be 0 to {ids.shape[-1]}, the number of tokens")
-        caches.pads = pads if bool(pads.any()) else None
-        return caches.pads
+        pads = caches.pads
+    if pads is not None:
+        if pads.ndim != 1 or ids.ndim != 2 or len(pads) != len(ids):
+            raise ValueError(f"pads wants one number per row of ids {tuple(ids.shape)}; got shape {tuple(pads.shape)}")
+        if pads.is_floating_point() or pads.dtype == torch.bool:
+            raise ValueError(f"pads says how many tokens, in whole numbers; got {pads.dtype}")
+        if caches is None or not caches.seen:
+            if bool(((pads < 0) | (pads > ids.shape[-1])).any()):
+                raise ValueError(f"pads={pads.tolist()} must be 0 to {ids.shape[-1]}, the number of tokens")
+            pads = pads if bool(pads.any()) else None
+    if caches is not None:
+        caches.pads = pads
     return pads
