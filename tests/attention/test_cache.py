@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -70,6 +70,7 @@ def lives(draw):
     return batch, draw(st.integers(1, 9)), draw(st.sampled_from([1, 3, 64])), steps
 
 
+@settings(deadline=None)
 @given(lives(), st.sampled_from(["Dynamic", "Static", "Sliding"]))
 def test_every_append_returns_what_a_list_would_hold(life, kind):
     batch, window, room, steps = life
@@ -265,6 +266,7 @@ def cached(module, x, cuts, cache, who):
     return torch.cat([module(part, mask=who, cache=cache) for part in x.split(cuts, dim=-2)], dim=-2)
 
 
+@settings(deadline=None)
 @given(attentions())
 def test_cached_equals_the_definition(case):
     module, who = built(case), mask.causal() if case.window is None else mask.window(case.window)

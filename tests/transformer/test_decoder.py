@@ -1,0 +1,548 @@
+"""The decoder: cached equals uncached, causality, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard import cache as caches_room
+from regard import mask, positions
+from regard.transformer import Caches, Config, Decoder
+
+MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+SMALL = {"vocab_size": 11, "d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10}
+SCALINGS = {
+    "linear": positions.Linear(3.0),
+    "llama3": positions.Llama3(factor=8.0, low=1.0, high=4.0, original=16),
+    "yarn": positions.YaRN(factor=4.0, original=16),
+}
+
+
+def decoder(d_context=None, **changes):
+    """A small random decoder in which no parameter stands at a number that hides it."""
+    torch.manual_seed(0)
+    model = Decoder(Config(**{**SMALL, **changes}), d_context=d_context).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model
+
+
+# Cached equals uncached.
+
+
+@st.composite
+def configs(draw):
+    """Any decoder, as the plain facts that make its config."""
+    layers, heads = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
+    norm = draw(st.sampled_from(["layer", "rms"]))
+    kind = draw(st.sampled_from(["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]))
+    flags = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
+    facts = {
+        **SMALL,
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0])),
+        "d_key": draw(st.sampled_from([None, 4, 6] if heads < 4 else [4, 6])),
+        "positions": kind,
+        "max_positions": 60 if kind == "learned" else None,
+        "norm": norm,
+        "norm_plus_one": norm == "rms" and draw(st.booleans()),
+        "norm_place": draw(st.sampled_from(["post", "pre", "both"])),
+        "softcap": draw(st.sampled_from([None, 4.0])),
+        "logit_softcap": draw(st.sampled_from([None, 9.0])),
+        "logit_scale": draw(st.sampled_from([None, 0.4])),
+        "attention_scale": draw(st.sampled_from([None, 1])),
+        "embedding_norm": draw(st.booleans()),
+        "scale_embedding": draw(st.booleans()),
+        "activation": draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
+        **{flag: draw(st.booleans()) for flag in flags},
+    }
+    if kind == "rotary":
+        facts["rotary_scaling"] = draw(st.sampled_from([None, *SCALINGS]))
+    if kind == "learned":
+        facts["first_position"] = draw(st.sampled_from([0, 2]))
+    if kind == "sinusoidal":
+        facts["sinusoidal_halves"] = draw(st.booleans())
+    if draw(st.booleans()):
+        facts["windows"] = tuple(draw(st.sampled_from([None, 1, 2, 3, 5])) for _ in range(layers))
+    return facts
+
+
+@dataclass
+class Step:
+    """Some tokens, and then perhaps a new order of the rows."""
+
+    tokens: int
+    rows: list[int] | None
+    mode: str
+
+
+@dataclass
+class Reading:
+    """A text read in steps."""
+
+    pads: list[int] | None
+    steps: list[Step]
+    room: int
+    length: int | None
+    batch: int
+
+
+@st.composite
+def readings(draw):
+    rows = batch = draw(st.integers(1, 3))
+    one_mode = draw(st.sampled_from([*MODES, None]))
+    steps = []
+    for _ in range(draw(st.integers(1, 6))):
+        order = None
+        if draw(st.integers(0, 2)) == 0:
+            size = rows if draw(st.booleans()) else draw(st.integers(1, 4))
+            order = draw(st.lists(st.integers(0, rows - 1), min_size=size, max_size=size))
+            rows = size
+        steps.append(Step(draw(st.sampled_from([1, 1, 2, 4, 9])), order, one_mode or draw(st.sampled_from([*MODES]))))
+    most = steps[0].tokens
+    pads = draw(st.none() | st.lists(st.integers(0, most), min_size=batch, max_size=batch))
+    total = sum(step.tokens for step in steps)
+    return Reading(pads, steps, draw(st.sampled_from([1, 3, 64])), draw(st.sampled_from([None, total, 60])), batch)
+
+
+def of(facts):
+    scaling = facts.get("rotary_scaling")
+    return decoder(**{**facts, "rotary_scaling": SCALINGS[scaling] if scaling else None})
+
+
+def read(model, reading):
+    """The logits of every step: with caches, and without, from the whole text so far."""
+    ids = torch.empty(reading.batch, 0, dtype=torch.long)
+    pads = None if reading.pads is None else torch.tensor(reading.pads)
+    caches = model.caches(length=reading.length)
+    cached, truth = [], []
+    for i, step in enumerate(reading.steps):
+        new = torch.randint(model.config.vocab_size, (len(ids), step.tokens))
+        ids = torch.cat([ids, new], dim=1)
+        with MODES[step.mode]():
+            cached.append(model(new, caches=caches, pads=pads if i == 0 else None))
+        truth.append(model(ids, pads=pads)[:, -step.tokens :])
+        if step.rows is not None:
+            rows = torch.tensor(step.rows)
+            with MODES[step.mode]():
+                caches.reorder(rows)
+            ids, pads = ids[rows], None if pads is None else pads[rows]
+    assert caches.seen == ids.shape[1]
+    return cached, truth
+
+
+@settings(deadline=None, max_examples=150)
+@given(configs(), readings())
+def test_cached_equals_uncached(facts, reading):
+    model = of(facts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(caches_room, "ROOM", reading.room)  # buffers end, and rings turn, after a few tokens
+        cached, truth = read(model, reading)
+    for ours, whole in zip(cached, truth, strict=True):
+        torch.testing.assert_close(ours, whole, rtol=1e-9, atol=1e-9)
+    if all(step.mode == "gradients" for step in reading.steps):
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        weights = [torch.randn_like(t) for t in truth]
+        found, expected = (
+            torch.autograd.grad(sum((t * w).sum() for t, w in zip(logits, weights, strict=True)), parameters)
+            for logits in (cached, truth)
+        )
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+@settings(deadline=None, max_examples=50)
+@given(configs(), readings())
+def test_cached_equals_uncached_in_float32(facts, reading):
+    model = of(facts)
+    torch.manual_seed(1)
+    _, truth = read(model, reading)
+    torch.manual_seed(1)
+    cached, _ = read(model.float(), reading)
+    for ours, whole in zip(cached, truth, strict=True):
+        torch.testing.assert_close(ours.double(), whole, rtol=1e-3, atol=1e-3)
+
+
+@settings(deadline=None)
+@given(configs(), st.integers(2, 12))
+def test_no_token_sees_one_that_follows(facts, tokens):
+    model, ids = of(facts), torch.randint(11, (1, tokens))
+    at = int(torch.randint(1, tokens, ()))
+    changed = ids.clone()
+    changed[0, at] = (ids[0, at] + 1) % 11
+    before, after = model(ids), model(changed)
+    torch.testing.assert_close(before[:, :at], after[:, :at], rtol=0, atol=1e-12)
+    assert not torch.equal(before[:, at], after[:, at])
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "rotary", "alibi", "t5"])
+def test_a_long_text_is_read_without_tensors_of_the_whole_square(kind):
+    """More than 2**20 pairs: the bias by position is no tensor then, and masks go by their kernels."""
+    model, ids = decoder(positions=kind, windows=(None, 40)), torch.randint(11, (1, 1100))
+    caches = model.caches()
+    with torch.no_grad():
+        model(ids[:, :1070], caches=caches)
+        ours = model(ids[:, 1070:], caches=caches)
+        torch.testing.assert_close(ours, model(ids)[:, 1070:], rtol=1e-9, atol=1e-9)
+
+
+def test_packed_texts_in_a_cache():
+    model, ids = decoder(positions="rotary"), torch.randint(11, (1, 9))
+    documents, caches = mask.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 1])), model.caches()
+    truth = model(ids, documents)
+    ours = [model(ids[:, :5], mask.documents(torch.tensor([0, 0, 0, 1, 1])), caches=caches)]
+    ours.append(model(ids[:, 5:], documents, caches=caches))
+    torch.testing.assert_close(torch.cat(ours, dim=1), truth, rtol=1e-9, atol=1e-9)
+
+
+# Bugs that shipped elsewhere.
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary", "alibi", "t5"])
+@pytest.mark.parametrize("windows", [None, (3, None)])
+def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
+    """A text alone, and in a batch with a longer one: the same logits, also of tokens written later."""
+    model = decoder(positions=kind, max_positions=12, windows=windows)
+    long, short = torch.randint(11, (9,)), torch.randint(11, (4,))
+    batch = torch.stack([long, torch.cat([torch.zeros(5, dtype=torch.long), short])])
+    caches, pads = model.caches(), torch.tensor([0, 5])
+    logits = model(batch, pads=pads, caches=caches)
+    torch.testing.assert_close(logits, model(batch, pads=pads))
+    torch.testing.assert_close(logits[0], model(long))
+    torch.testing.assert_close(logits[1, 5:], model(short))
+    new = torch.randint(11, (2, 3))
+    for i in range(3):
+        logits = model(new[:, i : i + 1], caches=caches)[:, 0]
+        for row, text in enumerate((long, short)):
+            torch.testing.assert_close(logits[row], model(torch.cat([text, new[row, : i + 1]]))[-1])
+
+
+def test_what_stands_under_the_padding_does_not_matter():
+    model, pads = decoder(), torch.tensor([0, 3])
+    ids = torch.randint(11, (2, 6))
+    other = ids.clone()
+    other[1, :3] = (other[1, :3] + 1) % 11
+    torch.testing.assert_close(model(ids, pads=pads)[1, 3:], model(other, pads=pads)[1, 3:], rtol=0, atol=0)
+
+
+def test_a_row_that_is_all_padding_is_no_reason_for_nan():
+    model = decoder()
+    caches = model.caches()
+    assert model(torch.randint(11, (2, 4)), pads=torch.tensor([0, 4]), caches=caches).isfinite().all()
+    new = torch.randint(11, (2, 2))
+    torch.testing.assert_close(model(new, caches=caches)[1], model(new[1]))
+
+
+def test_a_padding_of_nothing_is_none():
+    model, ids = decoder(), torch.randint(11, (2, 4))
+    caches = model.caches()
+    assert torch.equal(model(ids, pads=torch.tensor([0, 0]), caches=caches), model(ids))
+    assert caches.pads is None
+
+
+def test_beams_that_fork_step_by_step__transformers_46612():
+    """Every kind of cache in one model is reordered, the padding with it."""
+    model = decoder(num_layers=3, windows=(3, None, 1), positions="learned", max_positions=30)
+    for length in (None, 20):
+        ids, pads, caches = torch.randint(11, (3, 5)), torch.tensor([2, 0, 4]), model.caches(length=length)
+        with torch.no_grad():
+            model(ids, pads=pads, caches=caches)
+            for _ in range(9):
+                rows = torch.randint(3, (3,))
+                caches.reorder(rows)
+                ids, pads = ids[rows], pads[rows]
+                new = torch.randint(11, (3, 1))
+                ids = torch.cat([ids, new], dim=1)
+                torch.testing.assert_close(model(new, caches=caches)[:, -1], model(ids, pads=pads)[:, -1])
+
+
+def test_rotary_with_a_context_token_by_token__x_transformers_311():
+    model = decoder(d_context=8, positions="rotary", num_layers=4)
+    ids, context, caches = torch.randint(11, (3, 10)), torch.randn(3, 10, 8).double(), model.caches()
+    for i in range(10):
+        ours = model(ids[:, i : i + 1], context=context, caches=caches)
+        torch.testing.assert_close(ours[:, 0], model(ids[:, : i + 1], context=context)[:, -1])
+
+
+# The whole model.
+
+
+@pytest.mark.parametrize("place", ["post", "pre", "both"])
+@pytest.mark.parametrize("windows", [None, (2, 3)])
+def test_what_depends_on_what(place, windows):
+    """The Jacobian's pattern: zero above the diagonal, and beyond what windows reach, layer on layer."""
+    model, tokens = decoder(norm_place=place, windows=windows, activation="gelu"), 7
+    ids, reach = torch.randint(11, (tokens,)), tokens if windows is None else sum(w - 1 for w in windows)
+    one_hot = nn.functional.one_hot(ids, 11).double()
+
+    def logits(chosen):
+        # The whole model, its look-up as the product that it is.
+        model.embeddings.token.forward = lambda _: chosen @ model.embeddings.token.weight
+        return model(ids)
+
+    jacobian = torch.autograd.functional.jacobian(logits, one_hot)
+    depends = jacobian.abs().amax(dim=(1, 3)) > 0
+    distance = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    assert torch.equal(depends, (distance >= 0) & (distance <= reach))
+
+
+def test_states_end_in_what_the_logits_are_of():
+    model, ids = decoder(), torch.randint(11, (2, 5))
+    states = list(model.states(ids))
+    assert [tuple(state.shape) for state in states] == [(2, 5, 8)] * 3
+    assert torch.equal(states[0], model.embeddings(ids))
+    assert torch.equal(model.logits(states[-1]), model(ids))
+
+
+@pytest.mark.parametrize("last", [1, 3, 5, 9])
+def test_logits_of_the_last_tokens_only(last):
+    model, ids = decoder(), torch.randint(11, (2, 5))
+    torch.testing.assert_close(model(ids, last=last), model(ids)[:, -last:])
+
+
+def test_logits_by_the_papers_section_3_4():
+    model, ids = decoder(), torch.randint(11, (5,))
+    *_, state = model.states(ids)
+    assert model.head is None
+    torch.testing.assert_close(model(ids), state @ model.embeddings.token.weight.T)
+    first = next(model.states(ids))
+    vectors = model.embeddings.token.weight[ids] * 8**0.5
+    torch.testing.assert_close(first, vectors + positions.sinusoidal(5, 8, dtype=torch.float64))
+
+
+def test_what_happens_to_the_logits_by_hand():
+    model = decoder(tied=False, logit_bias=True, logit_scale=0.3, logit_softcap=2.0)
+    ids = torch.randint(11, (5,))
+    *_, state = model.states(ids)
+    raw = (state * 0.3) @ model.head.weight.T + model.logit_bias
+    torch.testing.assert_close(model(ids), 2.0 * torch.tanh(raw / 2.0))
+
+
+def test_a_norm_after_the_last_block_where_norms_stand_before():
+    post, pre = decoder(), decoder(norm_place="pre")
+    assert post.norm is None
+    assert "norm.weight" in pre.state_dict()
+    *_, state = pre.states(torch.randint(11, (5,)))
+    expected = pre.norm(state)
+    assert not torch.allclose(state, expected)  # normed once, with a weight that is not 1
+    torch.testing.assert_close(nn.functional.layer_norm(state, (8,)).mean(-1), torch.zeros(5).double())
+
+
+def test_both_norms_by_hand():
+    model = decoder(norm_place="both", norm="rms", norm_plus_one=True, num_layers=1, positions="none")
+    (block,), x = model.blocks, torch.randn(4, 8).double()
+
+    def normed(norm, y):
+        return y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 + norm.weight)
+
+    y = x + normed(block.attention_post_norm, block.attention(normed(block.attention_norm, x)))
+    y = y + normed(block.feed_forward_post_norm, block.feed_forward(normed(block.feed_forward_norm, y)))
+    torch.testing.assert_close(block(x), y)
+
+
+@settings(deadline=None)
+@given(configs())
+def test_a_gradient_reaches_every_parameter(facts):
+    model = of(facts)
+    # A softmax over one key alone does not depend on its score; a key's bias shifts a whole row.
+    alone = facts.get("windows") is not None and set(facts["windows"]) <= {1}
+    logits = model(torch.randint(11, (3, 7)))
+    (logits * torch.randn_like(logits)).sum().backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        if not (alone and any(part in name for part in ("q_norm", "k_norm", "bias.weight"))):
+            assert p.grad.abs().sum() > 0, name
+
+
+def test_a_tied_head_is_the_embedding():
+    tied, untied = decoder(), decoder(tied=False)
+    assert "head.weight" not in tied.state_dict()
+    assert untied.head.weight is not untied.embeddings.token.weight
+    ids = torch.randint(11, (5,))
+    before = tied(ids)
+    with torch.no_grad():
+        tied.embeddings.token.weight[10] += 1.0
+    changed = (tied(ids) != before).any(dim=0)
+    assert changed[10]
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary", "alibi", "t5", "none"])
+def test_nothing_is_saved_twice(kind):
+    """What is not learned (rotary angles, slopes) is not saved, what is shared (T5's bias) is saved once."""
+    model = decoder(positions=kind, max_positions=9, num_layers=3)
+    state = model.state_dict()
+    assert set(state) == {name for name, _ in model.named_parameters()}
+    assert len({t.data_ptr() for t in state.values()}) == len(state)
+    extra = {"learned": {"embeddings.position.weight"}, "t5": {"bias.weight"}}.get(kind, set())
+    assert {name for name in state if not name.startswith("blocks.")} == {"embeddings.token.weight"} | extra
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned", "rotary", "alibi", "t5"])
+def test_copies_and_dtypes(kind):
+    model, ids = decoder(positions=kind, max_positions=9, windows=(None, 3), norm="rms"), torch.randint(11, (2, 6))
+    expected = model(ids)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(ids), expected)
+        with torch.no_grad():
+            other.embeddings.token.weight.zero_()
+        assert torch.equal(model(ids), expected)
+    half = copy.deepcopy(model).bfloat16()
+    logits = half(ids)
+    assert logits.dtype == torch.bfloat16
+    torch.testing.assert_close(logits.double(), expected, rtol=0.1, atol=0.3)
+    caches = half.caches()
+    again = torch.cat([half(part, caches=caches) for part in ids.split(2, dim=1)], dim=1)
+    torch.testing.assert_close(again, logits, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("norm_plus_one", [False, True])
+def test_a_norm_in_float64_is_float64(norm_plus_one):
+    model = decoder(norm="rms", norm_plus_one=norm_plus_one)
+    norm, x = model.blocks[0].attention_norm, torch.randn(5, 8).double()
+    weight = norm.weight + 1 if norm_plus_one else norm.weight
+    expected = x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    torch.testing.assert_close(norm(x), expected, rtol=1e-14, atol=1e-14)
+
+
+def test_dropout_in_training_only():
+    model, ids = decoder(dropout=0.5, attention_dropout=0.5), torch.randint(11, (2, 5))
+    assert torch.equal(model(ids), model(ids))
+    model.train()
+    assert not torch.equal(model(ids), model(ids))
+
+
+def test_windows_make_sliding_caches():
+    assert repr(decoder(windows=(3, None)).caches()) == "Caches(2 layers, Sliding, Dynamic, seen=0)"
+    assert repr(decoder(windows=(3, None)).caches(length=5)) == "Caches(2 layers, Sliding, Static, seen=0)"
+    assert repr(decoder().caches(length=5)) == "Caches(2 layers, Static, seen=0)"
+
+
+# What is refused.
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("changes", "ids", "more", "error", "message"),
+    [
+        ({}, torch.zeros(0).long(), {}, ValueError, r"ids of shape \(0,\) hold no token"),
+        ({}, torch.zeros(2, 0).long(), {}, ValueError, r"ids of shape \(2, 0\) hold no token"),
+        ({}, torch.tensor(3), {}, ValueError, r"ids of shape \(\) hold no token"),
+        ({}, torch.tensor([3, 11]), {}, IndexError, "every token id must be 0 to 10; got 3 to 11"),
+        ({}, torch.tensor([-1]), {}, IndexError, "every token id must be 0 to 10; got -1 to -1"),
+        ({"max_positions": 4}, torch.zeros(5).long(), {}, ValueError, "5 tokens, but this model has positions for 4"),
+        ({}, torch.zeros(2, 5).long(), {"pads": torch.tensor([1])}, ValueError, r"row of ids \(2, 5\).* shape \(1,\)"),
+        ({}, torch.zeros(2, 5).long(), {"pads": torch.tensor(1)}, ValueError, r"row of ids \(2, 5\).* shape \(\)"),
+        ({}, torch.zeros(5).long(), {"pads": torch.tensor([1])}, ValueError, r"row of ids \(5,\); got shape \(1,\)"),
+        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([-1])}, ValueError, r"pads=\[-1\] must be 0 to 5"),
+        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([6])}, ValueError, r"pads=\[6\] must be 0 to 5"),
+        (
+            {},
+            torch.zeros(1, 5).long(),
+            {"pads": torch.tensor([1.0])},
+            ValueError,
+            "in whole numbers; got torch.float32",
+        ),
+        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([True])}, ValueError, "in whole numbers; got torch.bool"),
+        ({}, torch.zeros(5).long(), {"context": torch.zeros(3, 8).double()}, ValueError, "has no cross-attention"),
+        ({}, torch.zeros(5).long(), {"context_mask": mask.padding([3])}, ValueError, "has no cross-attention"),
+        ({}, torch.zeros(5).long(), {"last": 0}, ValueError, "last=0: logits of at least 1 token"),
+        ({}, torch.zeros(5).long(), {"last": -2}, ValueError, "last=-2: logits of at least 1 token"),
+    ],
+)
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_it_cannot_read_is_named(changes, ids, more, error, message, cached):
+    model = decoder(**changes)
+    with pytest.raises(error, match=message):
+        model(ids, caches=model.caches() if cached else None, **more)
+
+
+@pytest.mark.parametrize("d_context", [8, 5])
+def test_a_decoder_that_reads_a_context_needs_one(d_context):
+    """With d_context = d_model, an attention without a context would be a self-attention that sees what follows."""
+    model, ids = decoder(d_context=d_context), torch.randint(11, (2, 3))
+    for caches in (None, model.caches()):
+        with pytest.raises(ValueError, match=f"attends to a context of width d_context={d_context}; none was given"):
+            model(ids, caches=caches)
+
+
+def test_positions_run_out_token_by_token_too():
+    model = decoder(max_positions=4, positions="learned")
+    caches = model.caches()
+    for _ in range(4):
+        model(torch.tensor([[1]]), caches=caches)
+    with pytest.raises(ValueError, match="5 tokens, but this model has positions for 4"):
+        model(torch.tensor([[1]]), caches=caches)
+    assert caches.seen == 4
+
+
+def test_padding_takes_no_position_of_those_there_are():
+    model = decoder(max_positions=4, positions="learned")
+    ids, pads = torch.randint(11, (2, 6)), torch.tensor([2, 3])
+    torch.testing.assert_close(model(ids, pads=pads)[0, 2:], model(ids[0, 2:]))
+    with pytest.raises(ValueError, match="5 tokens, but this model has positions for 4"):
+        model(ids, pads=torch.tensor([2, 1]))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("kind", ["sinusoidal", "rotary"])
+def test_caches_that_cannot_go_on_are_named(kind):
+    model, ids = decoder(positions=kind), torch.randint(11, (2, 4))
+    caches = model.caches()
+    model(ids, pads=torch.tensor([0, 1]), caches=caches)
+    with pytest.raises(ValueError, match="pads belong to the first call of a cache, which remembers them"):
+        model(ids, pads=torch.tensor([0, 1]), caches=caches)
+    for rows in (torch.randint(11, (3, 1)), torch.randint(11, (1, 1)), torch.randint(11, (2,))):
+        with pytest.raises(ValueError, match=r"pads wants one number per row of ids \("):
+            model(rows, caches=caches)
+    caches = model.caches()
+    model(ids, caches=caches)
+    for rows in (torch.randint(11, (3, 1)), torch.randint(11, (2,))):
+        with pytest.raises(ValueError, match=r"Dynamic holds \(2, 2\) heads of width 4 .* one batch of sequences"):
+            model(rows, caches=caches)
+    for other in (decoder(windows=(3, 3)), decoder(num_layers=3)):
+        with pytest.raises(ValueError, match=r"Caches\(2 layers, Dynamic, seen=4\) belong to .* another config"):
+            other(ids, caches=caches)
+    assert model(ids, caches=caches).shape == (2, 4, 11)  # still the same ones
+
+
+def test_more_tokens_than_the_length_that_was_said():
+    model = decoder()
+    caches = model.caches(length=4)
+    model(torch.randint(11, (1, 3)), caches=caches)
+    with pytest.raises(ValueError, match=r"Static\(length=4\) has room for 1 tokens more; got 2"):
+        model(torch.randint(11, (1, 2)), caches=caches)
+    assert model(torch.randint(11, (1, 1)), caches=caches).shape == (1, 1, 11)
+
+
+def test_a_mask_that_speaks_of_tokens_that_were_dropped():
+    model = decoder(windows=(None, 3))
+    caches, ids = model.caches(), torch.randint(11, (1, 5))
+    model(ids, mask.padding([5]), caches=caches)
+    with pytest.raises(ValueError, match=r"mask=.*sliding cache has dropped 3 of them"):
+        model(ids, mask.padding([10]), caches=caches)
+    # The layer before has these tokens now: going on would read them twice.
+    with pytest.raises(ValueError, match=r"a call failed halfway, and some layers have its tokens; make new caches"):
+        model(ids, caches=caches)
+
+
+def test_a_call_that_failed_leaves_no_padding_behind():
+    model, caches = decoder(), None
+    caches = model.caches()
+    with pytest.raises(IndexError, match="every token id"):
+        model(torch.tensor([[11, 1]]), pads=torch.tensor([1]), caches=caches)
+    ids = torch.randint(11, (1, 2))
+    torch.testing.assert_close(model(ids, caches=caches), model(ids))
+
+
+def test_caches_are_made_for_a_config():
+    assert len(Caches(decoder(num_layers=3).config).layers) == 3
