@@ -15,7 +15,7 @@ __all__ = ["EncoderDecoder"]
 
 
 class EncoderDecoder(nn.Module):
-    """ "Attention Is All You Need", figure 1: an encoder reads the source, a decoder writes the target.
+    """The paper's figure 1 (Vaswani et al. 2017): an encoder reads the source, a decoder writes the target.
 
     Every block of the decoder attends to the decoder's own tokens so far, and then to the encoder's output (section
     3.2.3, "encoder-decoder attention"). ``Config`` with its defaults is the paper's architecture:

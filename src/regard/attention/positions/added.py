@@ -37,7 +37,8 @@ def sinusoidal(
         dtype: of the result; PyTorch's default dtype by default.
 
     Returns:
-        ``(tokens, d_model)``, or the tensor's shape and d_model; computed in float64 and rounded once; every entry between -1 and 1.
+        ``(tokens, d_model)``, or the tensor's shape and d_model; computed in float64 and rounded once; every entry
+        between -1 and 1.
 
     Raises:
         ValueError: a negative number of tokens, a width below 1, a base not above 0.
