@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import regard
-from regard import mask, positions
+from regard import cache, mask, positions
 from regard.attention.bias import PositionBias
 
 D_MODEL, HEADS = 12, 4
@@ -175,6 +175,85 @@ def test_width_per_head_is_the_papers__E_10_E_20():
     kept = module.steps(x)
     assert kept.heads.shape == kept.projected.shape == (3, 512)
     torch.testing.assert_close(kept.scaled, kept.scores / 8)
+
+
+# What newer models add to the paper's attention.
+
+
+@pytest.mark.parametrize("kind", [{}, {"num_kv_heads": 2, "bias": True}, {"d_context": 7}], ids=str)
+def test_scale_cap_sinks_and_norms_by_hand(kind):
+    more = {"scale": 0.7, "softcap": 2.0, "sinks": True, "qk_norm": 1e-3}
+    module, who = make(kind, **more).double(), mask.causal(offset=0)
+    for p in module.parameters():
+        nn.init.normal_(p)
+    x, context = (None if t is None else t.double() for t in inputs(kind))
+    kept = module.steps(x, context, who)
+    source = x if context is None else context
+    q_weight, k_weight, v_weight = (weight for weight, _ in module._parts())
+    q_bias, k_bias, v_bias = (0 if bias is None else bias for _, bias in module._parts())
+
+    def normed(t, norm):
+        t = t.unflatten(-1, (-1, module.d_key)).transpose(1, 2)
+        return t / (t.square().mean(-1, keepdim=True) + 1e-3).sqrt() * norm.weight
+
+    q, k = normed(x @ q_weight.T + q_bias, module.q_norm), normed(source @ k_weight.T + k_bias, module.k_norm)
+    v = (source @ v_weight.T + v_bias).unflatten(-1, (-1, module.d_value)).transpose(1, 2)
+    torch.testing.assert_close((kept.q, kept.k, kept.v), (q, k, v))
+    k, v = (t.repeat_interleave(HEADS // module.num_kv_heads, dim=1) for t in (k, v))
+    scores = 2.0 * torch.tanh(q @ k.mT * 0.7 / 2.0)
+    numbers = scores.exp() * who.dense(5, source.shape[1])
+    weights = numbers / (numbers.sum(-1, keepdim=True) + module.sinks.exp()[:, None, None])
+    torch.testing.assert_close(kept.weights, weights)
+    torch.testing.assert_close(kept.heads, (weights @ v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(module(x, context, who), kept.projected)
+
+
+def test_a_table_of_other_positions():
+    """Left padding: each row of a batch stands elsewhere."""
+    module, x = make({"d_key": 4}, positions=positions.Rotary(4)).double(), torch.randn(2, 5, D_MODEL).double()
+    at = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])
+    table = module.positions.table(at, dtype=torch.float64)
+    ours = module(x, mask=mask.padding([5, 5]), table=table)
+    torch.testing.assert_close(module.steps(x, table=table).projected, ours)
+    torch.testing.assert_close(ours[0], module(x[0]))
+    torch.testing.assert_close(ours[1], module(x[1], table=tuple(t[1] for t in table)))
+    assert not torch.allclose(ours[1], module(x[1]))
+    # Further along, and all alike: what is relative does not change.
+    torch.testing.assert_close(
+        module(x, table=module.positions.table(torch.arange(5) + 9, dtype=torch.float64)), module(x)
+    )
+
+
+@pytest.mark.parametrize("own", [None, positions.ALiBi(HEADS)], ids=["none of its own", "instead of its own"])
+def test_a_bias_that_layers_share(own):
+    module, x = make({}, positions=own).double(), torch.randn(2, 5, D_MODEL).double()
+    shared, plain = positions.T5Relative(HEADS).double(), make({}).double()
+    plain.load_state_dict(module.state_dict())
+    dense = shared.dense(5, 5)
+    for bias in (shared, dense):
+        ours = module(x, bias=bias)
+        torch.testing.assert_close(module.steps(x, bias=bias).projected, ours)
+        q, k, v = (getattr(plain.steps(x), name) for name in "qkv")
+        heads = ((q @ k.mT / module.d_key**0.5 + dense).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(ours, module.out_proj(heads))
+
+
+@pytest.mark.parametrize(("bias", "out_bias"), [(True, False), (False, True), (True, None), (False, None)])
+def test_which_projections_have_a_bias(bias, out_bias):
+    module = make({}, bias=bias, out_bias=out_bias)
+    assert (module.qkv.bias is not None) is bias
+    assert (module.out_proj.bias is not None) is (bias if out_bias is None else out_bias)
+
+
+def test_what_newer_models_add_begins_as_if_it_were_not_there():
+    torch.manual_seed(5)
+    plain = make({})
+    torch.manual_seed(5)
+    module = make({}, qk_norm=1e-6, sinks=True)
+    assert torch.equal(module.qkv.weight, plain.qkv.weight)
+    assert torch.equal(module.sinks, torch.zeros(HEADS))
+    assert torch.equal(module.q_norm.weight, torch.ones(3))
+    assert set(module.state_dict()) - set(plain.state_dict()) == {"sinks", "q_norm.weight", "k_norm.weight"}
 
 
 # Steps.
@@ -491,9 +570,34 @@ def test_sizes_that_do_not_fit(wrong, message):
         regard.MultiHeadAttention(**{"d_model": D_MODEL, "num_heads": HEADS, **wrong})
 
 
-def test_a_cache_is_not_there_yet():
-    with pytest.raises(NotImplementedError, match="cache=dict"):
-        make({})(torch.randn(5, D_MODEL), cache={})
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_a_cache_that_does_not_fit_is_named():
+    x = torch.randn(2, 5, D_MODEL)
+    with pytest.raises(
+        TypeError, match=r"cache=dict: it must be a Dynamic, Static or Sliding of regard.cache, .* a Source"
+    ):
+        make({})(x, cache={})
+    with pytest.raises(ValueError, match=r"cache=Dynamic\(seen=0, held=0\) holds tokens of x; .* regard.cache.Source"):
+        make({})(x, x, cache=cache.Dynamic())
+    with pytest.raises(ValueError, match=r"reads a context of width d_context=7; none was given"):
+        make({"d_context": 7})(x, cache=cache.Dynamic())
+    with pytest.raises(ValueError, match=r"cache=Source\(\) is empty: its first call needs the context"):
+        make({})(x, cache=cache.Source())
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_a_table_needs_rotary_positions():
+    x, rotary = torch.randn(2, 5, D_MODEL), positions.Rotary(4)
+    table = rotary.table(torch.arange(5))
+    for module, context in (
+        (make({}), None),
+        (make({"d_key": 4}, positions=positions.ALiBi(HEADS)), None),
+        (make({}), x),
+    ):
+        with pytest.raises(ValueError, match="a table turns queries and keys of rotary positions; here positions="):
+            module(x, context, table=table)
+    with pytest.raises(ValueError, match=r"positions of shape \(5,\) do not fit x of shape \(2, 4, 3, 4\)"):
+        make({"d_key": 4}, positions=rotary)(x[:, :3], table=table)
 
 
 def both_ways(kind, *given):

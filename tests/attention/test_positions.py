@@ -67,6 +67,40 @@ def test_sizes_that_make_no_sense(tokens, d_model, base):
         positions.sinusoidal(tokens, d_model, base=base)
 
 
+@pytest.mark.usefixtures("float64_by_default")
+def test_of_any_positions():
+    """Left padding: each row of a batch stands elsewhere."""
+    at = torch.tensor([[0, 1, 2, 3], [7, 0, 0, 599]])
+    rows = torch.tensor(by_loops(600, 5, 100.0))
+    found = positions.sinusoidal(at, 5, base=100.0)
+    torch.testing.assert_close(found, rows[at], rtol=0, atol=1e-12)
+    assert torch.equal(positions.sinusoidal(torch.arange(7), 5), positions.sinusoidal(7, 5))
+    assert positions.sinusoidal(torch.zeros(2, 0, dtype=torch.long), 5).shape == (2, 0, 5)
+
+
+@pytest.mark.usefixtures("float64_by_default")
+@pytest.mark.parametrize("d_model", [1, 2, 5, 8])
+def test_all_sines_before_all_cosines(d_model):
+    beside, halves = positions.sinusoidal(9, d_model), positions.sinusoidal(9, d_model, halves=True)
+    sines = (d_model + 1) // 2
+    for i in range(d_model):
+        assert torch.equal(halves[:, i // 2 + (sines if i % 2 else 0)], beside[:, i])
+
+
+def test_halves_as_transformers_has_them_for_marian():
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    theirs = MarianSinusoidalPositionalEmbedding(40, 12)
+    weight = theirs.create_weight() if hasattr(theirs, "create_weight") else theirs.weight
+    torch.testing.assert_close(positions.sinusoidal(40, 12, halves=True), weight.detach().float())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_in_another_dtype(dtype):
+    assert positions.sinusoidal(torch.arange(3), 4, dtype=dtype).dtype == dtype
+    assert positions.sinusoidal(3, 4, halves=True, dtype=dtype).dtype == dtype
+
+
 # The modules.
 
 
@@ -114,6 +148,16 @@ def test_learned_has_no_position_beyond_the_last():
     assert module(torch.zeros(7, 4)).shape == (7, 4)
     with pytest.raises(ValueError, match="8 tokens, but only 7 learned positions"):
         module(torch.zeros(8, 4))
+
+
+def test_learned_at_any_positions():
+    module, at = positions.Learned(7, 4), torch.tensor([[0, 1, 6], [3, 3, 0]])
+    assert torch.equal(module.at(at), module.weight[at])
+    module.at(at).sum().backward()
+    assert torch.equal(module.weight.grad[:, 0], torch.tensor([2.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0]))
+    for wrong in ([0, 7], [-1, 3]):
+        with pytest.raises(ValueError, match=f"positions {wrong[0]} to {wrong[1]}, but only 7 learned ones"):
+            module.at(torch.tensor(wrong))
 
 
 @pytest.mark.parametrize("module", [positions.Sinusoidal(4), positions.Learned(7, 4)], ids=["sinusoidal", "learned"])

@@ -1,17 +1,36 @@
+"""The encoder: BERT's setting of the config, and what every setting shares."""
+
+from __future__ import annotations
+
+import copy
+
 import pytest
 import torch
+from torch import nn
 
-from regard import mask
+from regard import mask, positions
 from regard.transformer import Config, Encoder
 
-SMALL = {
-    "vocab_size": 30,
-    "d_model": 12,
-    "num_layers": 3,
-    "num_heads": 4,
-    "d_ff": 20,
+SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff": 20}
+BERT = {
     "max_positions": 9,
+    "positions": "learned",
+    "num_segments": 2,
+    "scale_embedding": False,
+    "embedding_norm": True,
+    "norm_eps": 1e-12,
+    "attention_bias": True,
+    "out_bias": True,
+    "activation": "gelu",
 }
+KINDS = {
+    "the paper's": {},
+    "BERT": BERT,
+    "rotary": {"positions": "rotary", "d_key": 4, "norm": "rms", "norm_place": "pre", "gated": True},
+    "T5": {"positions": "t5", "attention_scale": 1, "norm": "rms", "norm_place": "pre"},
+    "ALiBi": {"positions": "alibi"},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def encoder(**changes: object) -> Encoder:
@@ -19,16 +38,27 @@ def encoder(**changes: object) -> Encoder:
     return Encoder(Config(**{**SMALL, **changes})).eval()
 
 
-def test_every_output_depends_on_every_token():
-    model, ids = encoder(), torch.tensor([4, 5, 6, 7])
-    vectors = model.embeddings(ids).detach().requires_grad_()
-    x = vectors
-    for block in model.blocks:
-        x = block(x)
-    for row in x:
-        # Not the plain sum: a layer norm fixes it.
-        (gradient,) = torch.autograd.grad((row**3).sum(), vectors, retain_graph=True)
-        assert (gradient.abs().sum(-1) > 0).all()
+@every_kind
+def test_every_output_depends_on_every_token(kind):
+    model, ids = encoder(**kind).double(), torch.tensor([4, 5, 6, 7])
+    vectors = model.embeddings.token.weight[ids].detach()
+
+    def output(chosen):
+        model.embeddings.token.forward = lambda _: chosen
+        return model(ids)
+
+    jacobian = torch.autograd.functional.jacobian(output, vectors)
+    assert (jacobian.abs().amax(dim=(1, 3)) > 0).all()
+
+
+def test_windows_reach_to_both_sides():
+    near, far = encoder(windows=(2, 2, 1)).double(), encoder(windows=(2, None, 1)).double()
+    ids = torch.randint(30, (7,))
+    changed = ids.clone()
+    changed[3] = (ids[3] + 1) % 30
+    differs = (near(ids) != near(changed)).any(dim=-1)
+    assert differs.tolist() == [False, True, True, True, True, True, False]  # one further with each window of 2
+    assert (far(ids) != far(changed)).any(dim=-1).all()
 
 
 def test_states_are_the_input_and_each_layer():
@@ -39,25 +69,53 @@ def test_states_are_the_input_and_each_layer():
     assert torch.equal(states[-1], model(ids))
 
 
-def test_a_batch_of_one_needs_no_batch_axis():
-    model, ids = encoder(), torch.randint(30, (5,))
+@every_kind
+def test_a_batch_of_one_needs_no_batch_axis(kind):
+    model, ids = encoder(**kind), torch.randint(30, (5,))
     torch.testing.assert_close(model(ids), model(ids[None])[0])
 
 
 def test_the_embedding_is_normed_sum_of_three_parts():
-    model, ids, segments = encoder(), torch.randint(30, (2, 5)), torch.randint(2, (2, 5))
+    model, ids, segments = encoder(**BERT), torch.randint(30, (2, 5)), torch.randint(2, (2, 5))
     token, position, segment = model.embeddings.parts(ids, segments)
     assert (token.shape, position.shape, segment.shape) == ((2, 5, 12), (5, 12), (2, 5, 12))
     torch.testing.assert_close(model.embeddings(ids, segments), model.embeddings.norm(token + position + segment))
     assert not torch.equal(model(ids, segments), model(ids, 1 - segments))
+    assert torch.equal(model(ids), model(ids, torch.zeros_like(ids)))
 
 
-def test_padding_changes_nothing_for_the_real_tokens():
-    model, ids = encoder(), torch.randint(30, (3, 7))
+def test_the_papers_embedding():
+    model, ids = encoder(), torch.randint(30, (2, 5))
+    token, position, segment = model.embeddings.parts(ids)
+    torch.testing.assert_close(token, model.embeddings.token.weight[ids] * 12**0.5)
+    torch.testing.assert_close(position, positions.sinusoidal(5, 12))
+    assert segment is None
+
+
+def test_positions_may_begin_later():
+    """RoBERTa and BART leave the first rows to other uses."""
+    model, ids = encoder(**BERT, first_position=2), torch.randint(30, (2, 9))
+    assert model.embeddings.position.weight.shape == (11, 12)
+    _, position, _ = model.embeddings.parts(ids)
+    assert torch.equal(position, model.embeddings.position.weight[2:])
+
+
+def test_sines_before_cosines():
+    _, position, _ = encoder(sinusoidal_halves=True).embeddings.parts(torch.randint(30, (5,)))
+    assert torch.equal(position, positions.sinusoidal(5, 12, halves=True))
+
+
+@every_kind
+def test_padding_changes_nothing_for_the_real_tokens(kind):
+    model, ids = encoder(**kind), torch.randint(30, (3, 7))
     lengths = [7, 4, 1]
     padded = model(ids, mask=mask.padding(lengths))
+    left = torch.stack([row.roll(7 - length) for row, length in zip(ids, lengths, strict=True)])
+    on_the_left = model(left, pads=torch.tensor([0, 3, 6]))
     for row, length in enumerate(lengths):
-        torch.testing.assert_close(padded[row, :length], model(ids[row, :length]))
+        alone = model(ids[row, :length])
+        torch.testing.assert_close(padded[row, :length], alone)
+        torch.testing.assert_close(on_the_left[row, 7 - length :], alone)
 
 
 def test_dropout_acts_in_training_only():
@@ -68,16 +126,49 @@ def test_dropout_acts_in_training_only():
 
 
 def test_a_post_norm_block_ends_in_a_norm():
-    model, ids = encoder(), torch.randint(30, (5,))
+    model, ids = encoder(**BERT), torch.randint(30, (5,))
     states = torch.stack(list(model.states(ids)))
     torch.testing.assert_close(states.mean(-1), torch.zeros(4, 5), atol=1e-6, rtol=0)
     torch.testing.assert_close(states.var(-1, unbiased=False), torch.ones(4, 5), atol=1e-4, rtol=0)
 
 
+@every_kind
+def test_a_gradient_reaches_every_parameter(kind):
+    model = encoder(**kind, masked_head=True)
+    logits = model.logits(
+        model(torch.randint(30, (3, 7)), torch.randint(2, (3, 7)) if "num_segments" in kind else None)
+    )
+    (logits * torch.randn_like(logits)).sum().backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_that_guesses_masked_tokens_by_hand(tied):
+    model = encoder(**BERT, masked_head=True, tied=tied)
+    x, head = model(torch.randint(30, (2, 5))), model.head
+    nn.init.normal_(head.bias)
+    expected = head.norm(nn.functional.gelu(head.transform(x)))
+    weight = model.embeddings.token.weight if tied else head.weight
+    torch.testing.assert_close(model.logits(x), expected @ weight.T + head.bias)
+    names = {name for name in model.state_dict() if name.startswith("head")}
+    assert ("head.weight" in names) is not tied
+
+
+@every_kind
+def test_half_precision_stays_near(kind):
+    model, ids = encoder(**kind), torch.randint(30, (2, 5))
+    half = copy.deepcopy(model).bfloat16()(ids)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), model(ids), rtol=0, atol=0.15)
+
+
 @pytest.mark.parametrize(
     ("ids", "segments", "error", "message"),
     [
-        (torch.zeros(10, dtype=torch.long), None, ValueError, "10 tokens, but only 9 learned positions"),
+        (torch.zeros(10, dtype=torch.long), None, ValueError, "10 tokens, but this model has positions for 9"),
+        (torch.zeros(0, dtype=torch.long), None, ValueError, r"ids of shape \(0,\) hold no token"),
         (torch.tensor([3, 30]), None, IndexError, "every token id must be 0 to 29; got 3 to 30"),
         (torch.tensor([-1, 3]), None, IndexError, "every token id must be 0 to 29; got -1 to 3"),
         (torch.tensor([1, 3]), torch.tensor([0, 2]), IndexError, "every segment must be 0 to 1; got 0 to 2"),
@@ -85,21 +176,12 @@ def test_a_post_norm_block_ends_in_a_norm():
 )
 def test_what_it_cannot_read_is_named(ids, segments, error, message):
     with pytest.raises(error, match=message):
-        encoder()(ids, segments)
+        encoder(**BERT)(ids, segments)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1 and below"),
-        ({"d_model": 12.0}, r"d_model=12\.0 must be a whole number"),
-        ({"d_model": 13}, "d_model=13 does not divide into num_heads=4"),
-        ({"norm_eps": None}, "norm_eps=None must be a number from 0 to 1"),
-        ({"dropout": 1.5}, r"dropout=1\.5 must be a number from 0 to 1"),
-        ({"activation": "swish"}, "activation='swish' is not one of gelu, gelu_tanh, relu"),
-    ],
-)
-@pytest.mark.usefixtures("as_a_user_runs_it")
-def test_a_config_that_makes_no_model_is_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Config(**{**SMALL, **changes})
+def test_what_it_does_not_have_is_named():
+    model, ids = encoder(), torch.randint(30, (5,))
+    with pytest.raises(ValueError, match=r"segments were given, but this model has none \(num_segments=0\)"):
+        model(ids, torch.zeros_like(ids))
+    with pytest.raises(ValueError, match=r"no head that guesses masked tokens \(masked_head=False\)"):
+        model.logits(model(ids))

@@ -1,0 +1,93 @@
+"""The config: defaults, and settings that make no model."""
+
+import dataclasses
+
+import pytest
+
+from regard import positions
+from regard.transformer import Config, Decoder, Encoder
+
+SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff": 20}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1 and below"),
+        ({"vocab_size": -1}, "vocab_size=-1 must be a whole number"),
+        ({"d_model": 12.0}, r"d_model=12\.0 must be a whole number"),
+        ({"d_ff": True}, "d_ff=True must be a whole number"),
+        ({"max_positions": 0}, "max_positions=0 must be a whole number"),
+        ({"num_kv_heads": 0}, "num_kv_heads=0 must be a whole number"),
+        ({"d_key": 0}, "d_key=0 must be a whole number"),
+        ({"num_segments": -1}, "num_segments=-1 must be a whole number, at least 0"),
+        ({"first_position": 0.5}, r"first_position=0\.5 must be a whole number, at least 0"),
+        ({"d_model": 13}, "d_model=13 does not divide into num_heads=4"),
+        ({"num_kv_heads": 3}, "num_heads=4 cannot share num_kv_heads=3 evenly"),
+        ({"norm_eps": None}, "norm_eps=None must be a number from 0 to 1"),
+        ({"dropout": 1.5}, r"dropout=1\.5 must be a number from 0 to 1"),
+        ({"attention_dropout": float("nan")}, "attention_dropout=nan must be a number from 0 to 1"),
+        ({"activation": "swish"}, "activation='swish' is not one of gelu, gelu_tanh, relu, silu"),
+        ({"positions": "absolute"}, "positions='absolute' is not one of sinusoidal, learned, rotary, alibi, t5, none"),
+        ({"norm": "batch"}, "norm='batch' is not one of layer, rms"),
+        ({"norm_place": "sandwich"}, "norm_place='sandwich' is not one of post, pre, both"),
+        ({"positions": "learned"}, "positions='learned' needs max_positions"),
+        ({"norm_plus_one": True}, "norm_plus_one is for norm='rms'; got norm='layer'"),
+        ({"windows": (3, None)}, r"windows=\(3, None\) must say one for each of num_layers=3"),
+        ({"windows": (3, None, 0)}, r"windows=\(3, None, 0\): a window counts the token itself"),
+        ({"windows": (3, None, 2.5)}, r"windows=\(3, None, 2\.5\): .* a whole number"),
+        ({"softcap": 0}, "softcap=0 must be a number above 0"),
+        ({"logit_softcap": -1.0}, r"logit_softcap=-1\.0 must be a number above 0"),
+        ({"logit_softcap": float("nan")}, "logit_softcap=nan must be a number above 0"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_a_config_that_makes_no_model_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**{**SMALL, **changes})
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"positions": "rotary"}, "width=3 is odd and dimensions turn in pairs"),
+        ({"positions": "rotary", "d_key": 4, "rotary_base": 1}, "base=1 must be a number above 1"),
+        ({"positions": "t5", "t5_buckets": 1}, "buckets=1 must be at least 2"),
+        ({"positions": "t5", "t5_max_distance": 4}, "max_distance=4 must be above"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+def test_a_model_that_cannot_be_made_is_named(kind, changes, message):
+    with pytest.raises(ValueError, match=message):
+        kind(Config(**{**SMALL, **changes}))
+
+
+def test_what_has_a_default_is_the_papers():
+    config = Config(**SMALL)
+    assert (config.positions, config.norm, config.norm_place, config.activation) == (
+        "sinusoidal",
+        "layer",
+        "post",
+        "relu",
+    )
+    assert (config.tied, config.shared_embedding, config.scale_embedding) == (True, True, True)
+    assert (config.attention_bias, config.out_bias, config.feed_forward_bias) == (False, False, True)
+    assert config.dropout == 0.1
+
+
+def test_width_of_a_head():
+    assert Config(**SMALL).width == 3
+    assert Config(**SMALL, d_key=5).width == 5
+
+
+def test_windows_by_layer():
+    assert [Config(**SMALL).window(layer) for layer in range(3)] == [None] * 3
+    assert [Config(**SMALL, windows=(3, None, 1)).window(layer) for layer in range(3)] == [3, None, 1]
+
+
+def test_two_that_say_the_same_are_equal():
+    scaled = {**SMALL, "positions": "rotary", "rotary_scaling": positions.Linear(2.0)}
+    assert Config(**scaled) == Config(**scaled)
+    assert hash(Config(**scaled)) == hash(Config(**scaled))
+    assert Config(**scaled) != dataclasses.replace(Config(**scaled), rotary_scaling=positions.Linear(3.0))
