@@ -84,10 +84,20 @@ def test_an_unused_package_says_how_to_install_it(tmp_path, monkeypatch):
         regard.load()
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
     refused(folder, f"{file} is missing")
+
+
+def test_without_a_tokenizer_the_model_works_with_ids(folder):
+    expected = regard.load(folder).model(torch.arange(9))
+    (folder / "tokenizer.json").unlink()
+    pretrained = regard.load(folder)
+    assert torch.equal(pretrained.model(torch.arange(9)), expected)
+    for use in (lambda: pretrained.encode("the river"), lambda: pretrained.decode([4, 5]), lambda: pretrained.embed("a")):
+        with pytest.raises(InputError, match=r"works with ids only: .*tokenizer\.json is missing"):
+            use()
 
 
 @pytest.mark.parametrize("name", ["bert.gamma", "rope_theta"])
@@ -102,11 +112,13 @@ def test_an_unknown_setting_is_named(folder, name):
         ({"hidden_size": ...}, "lacks the setting 'hidden_size'"),
         ({"hidden_size": "24"}, "d_model='24' must be a whole number"),
         ({"num_attention_heads": 5}, "d_model=24 does not divide into num_heads=5"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish'; supported are gelu, gelu_new"),
+        ({"hidden_act": "mish"}, "hidden_act is 'mish'; supported are gelu, gelu_new"),
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; .* 'absolute'"),
         ({"is_decoder": True}, "is_decoder is True"),
-        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"model_type": "xlnet"}, "model_type is 'xlnet'; regard supports bert, roberta, gpt2"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]"),
+        ({"model_type": "gpt2"}, "does not know the setting 'attention_probs_dropout_prob'"),
         ({"layer_norm_eps": None}, "norm_eps=None"),
         ({"num_hidden_layers": 3}, "lacks encoder.layer.2.output.dense.weight"),
         ({"num_hidden_layers": 1}, "no place for: encoder.layer.1"),
@@ -254,12 +266,6 @@ def test_pickled_weights_under_another_name_are_refused(folder, legacy):
     tensors = weights_of(folder)
     torch.save(tensors, folder / "model.safetensors", _use_new_zipfile_serialization=not legacy)
     refused(folder, "is a pickled")
-
-
-def test_shards_are_refused(folder):
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
-    (folder / "model.safetensors.index.json").write_text("{}")
-    refused(folder, "in shards")
 
 
 def test_a_broken_tokenizer_is_refused(folder):

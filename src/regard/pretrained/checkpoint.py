@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.locate import PICKLE_REFUSAL, PICKLED
+from regard.pretrained.locate import INDEX, PICKLE_REFUSAL, PICKLED, WEIGHTS, MissingError, Source
+from regard.pretrained.renames import listed
 
-__all__ = ["Rename", "fill", "read_array", "read_object", "read_tokenizer", "read_weights"]
+__all__ = ["Weights", "read_array", "read_object", "read_tokenizer", "read_weights"]
 
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
-Rename = tuple[str, tuple[str, ...]]
-"""Our parameter's name, and the checkpoint's names whose tensors make it, stacked in this order. ``{n}`` stands for
-each layer's number."""
+@dataclass(frozen=True)
+class Weights:
+    """Every tensor of a checkpoint."""
+
+    tensors: dict[str, Tensor]
+    """By their names there."""
+    path: Path
+    """The file that holds them, or the index that says which file holds which."""
+    shards: dict[str, str]
+    """For each name its file, where there are several."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -82,12 +88,50 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file, by its name there.
+def read_weights(source: Source) -> Weights:
+    """The weights of a model, in one safetensors file or in several with an index.
 
     Raises:
-        InputError: the file is truncated, pickled or cannot be read.
+        InputError: a file is missing, truncated, pickled or cannot be read; an index that does not say what is so.
     """
+    try:
+        path = source.need(WEIGHTS)
+    except MissingError:
+        index = source.may_have(INDEX)
+        if index is None:
+            raise
+        return _read_shards(source, index)
+    return Weights(_read_file(path), path, {})
+
+
+def _read_shards(source: Source, index: Path) -> Weights:
+    told = read_object(index).get("weight_map")
+    if not isinstance(told, dict) or not told or not all(isinstance(file, str) for file in told.values()):
+        raise InputError(f"{index} must have a weight_map, which names a file for each weight")
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(set(told.values())):
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise InputError(f"{index} names {file!r}; a shard is a .safetensors file beside it")
+        try:
+            shard = _read_file(source.need(file))
+        except MissingError as error:
+            raise InputError(f"{error}; {index} says that it holds {_held(told, file)}") from error
+        lacking = sorted(name for name, where in told.items() if where == file and name not in shard)
+        if lacking:
+            raise InputError(f"{index} says that {file} holds {listed(lacking)}, which it does not")
+        for name in shard:
+            if told.get(name) != file:
+                where = f"is in {told[name]}" if name in told else "is nowhere"
+                raise InputError(f"{file} holds {name}, which by {index} {where}")
+        tensors |= shard
+    return Weights(tensors, index, told)
+
+
+def _held(told: dict[str, str], file: str) -> str:
+    return listed(sorted(name for name, where in told.items() if where == file))
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as opened:
             start = opened.read(2)
@@ -98,61 +142,3 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path} is truncated or not safetensors ({error}). Fetch it anew") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def fill(
-    model: nn.Module, tensors: Mapping[str, Tensor], renames: Sequence[Rename], *, layers: int, source: Path
-) -> None:
-    """Put a checkpoint's tensors into a model, in float32, each exactly once.
-
-    Args:
-        model: on any device, the meta device included; its parameters are replaced.
-        tensors: by their names in the checkpoint.
-        renames: an ordered table that makes every parameter of the model.
-        layers: how many layers ``{n}`` runs over.
-        source: named in errors.
-
-    Raises:
-        InputError: a tensor is missing, left over, of another shape than the model's, or not of finite numbers.
-    """
-    left = dict(tensors)
-    state: dict[str, Tensor] = {}
-    missing: list[str] = []
-    for ours, theirs in _every_layer(renames, layers):
-        parts = [left.pop(name, None) for name in theirs]
-        missing += [name for name, part in zip(theirs, parts, strict=True) if part is None]
-        found = [part for part in parts if part is not None]
-        if len(found) == len(parts):
-            state[ours] = _stack(found, theirs, model.get_parameter(ours).shape, source)
-    if missing:
-        raise InputError(f"{source} lacks {_some(missing)}")
-    if left:
-        raise InputError(f"{source} holds weights that this model has no place for: {_some(sorted(left))}")
-    model.load_state_dict(state, assign=True)
-
-
-def _every_layer(renames: Sequence[Rename], layers: int) -> list[Rename]:
-    every: list[Rename] = []
-    for ours, theirs in renames:
-        numbers = range(layers) if "{n}" in ours else range(1)
-        every += [(ours.format(n=n), tuple(name.format(n=n) for name in theirs)) for n in numbers]
-    return every
-
-
-def _stack(parts: list[Tensor], names: tuple[str, ...], shape: torch.Size, source: Path) -> Tensor:
-    expected = (shape[0] // len(parts), *shape[1:])
-    for part, name in zip(parts, names, strict=True):
-        if part.dtype not in FLOATS:
-            raise InputError(f"{source}: {name} is {part.dtype}; regard reads {_some([str(d) for d in FLOATS])}")
-        if tuple(part.shape) != expected:
-            raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
-    # Always a copy: what was read is mapped from the file, and would change, or crash the process, when the file does.
-    stacked = torch.cat([part.to(torch.float32) for part in parts])
-    if stacked.numel() and not torch.stack(stacked.aminmax()).isfinite().all():
-        raise InputError(f"{source} is damaged: {_some(names)} holds numbers that are not finite. Fetch it anew")
-    return stacked
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

