@@ -372,6 +372,19 @@ def test_beams_share_a_source(cross):
         torch.testing.assert_close(cross(x, None, who, source), truth)
 
 
+def test_what_beams_that_share_a_source_may_see_of_it(cross):
+    """Their queries stand side by side: a mask that tells queries apart would tell the wrong ones apart."""
+    context, source, x = context_for(cross), Source(), torch.randn(6, 1, 8).double()
+    cross(x[:2], context, None, source)
+    may = torch.rand(2, 1, 1, 6) < 0.7
+    for who in (mask.allowed(may), ~mask.padding([2, 3]) & mask.allowed(may)):
+        truth = cross(x, context.repeat_interleave(3, 0), mask.allowed(who.dense(1, 6).repeat_interleave(3, 0)))
+        torch.testing.assert_close(cross(x, None, who, source), truth)
+    for who in (mask.causal(), mask.window(2), mask.padding([2, 3]) & mask.causal()):
+        with pytest.raises(ValueError, match=r"mask=.* tells the queries apart, and 6 rows of them share 2 sources"):
+            cross(x, None, who, source)
+
+
 def test_a_source_that_is_reordered(cross):
     context, source = context_for(cross, rows=3), Source()
     x = torch.randn(3, 2, 8).double()

@@ -105,6 +105,18 @@ def test_positions_inside_attention_by_hand(inside, kind, who):
     torch.testing.assert_close(module.steps(x, mask=who).projected, module(x, mask=who))
 
 
+@pytest.mark.parametrize("d_value", [2, 3, 6])
+@pytest.mark.parametrize("tokens", [2, 5])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary_heads_narrower_than_their_values(d_value, tokens, interleaved):
+    """Rotation leaves the numbers of a head apart in memory, and the kernel wants q, k and v of one width."""
+    rotary = positions.Rotary(2, interleaved=interleaved)
+    module = make({"num_kv_heads": 1, "d_key": 2, "d_value": d_value}, positions=rotary).double()
+    x = torch.randn(2, tokens, D_MODEL).double()
+    for who in (None, mask.causal()):
+        torch.testing.assert_close(module(x, mask=who), module.steps(x, mask=who).projected)
+
+
 @inside
 def test_positions_tell_the_order_of_the_tokens(inside):
     module, x = make({"d_key": 4}, positions=inside()), torch.randn(5, D_MODEL)

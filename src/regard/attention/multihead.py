@@ -13,6 +13,8 @@ from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
 from regard.attention.cache import Cache, Source
 from regard.attention.mask import Mask
+from regard.attention.mask.algebra import Area
+from regard.attention.mask.kinds import Padding
 from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps
 
@@ -156,7 +158,7 @@ class MultiHeadAttention(nn.Module):
             cache: from `regard.cache`. In self-attention, keys and values of the tokens before x; those of x join
                 them, and the mask speaks of all keys that the cache returns. In cross-attention a `Source`: it is
                 filled from the context in the first call, and read in those that follow, where the context may be
-                left out.
+                left out. Several rows of x may share a source; the mask then speaks of sources, not of rows.
             table: cos and sin of x's positions, from `Rotary.table`, where they are not those that follow the cache's;
                 a stack of layers computes them once for all of them.
             bias: added to the scaled scores, where it is not this module's own positions; a stack of layers may share
@@ -174,6 +176,11 @@ class MultiHeadAttention(nn.Module):
         shared = isinstance(cache, Source) and q.ndim == 4 and rows != sources
         if shared:
             q = _beside(q, sources)
+            if mask is not None and not _same_for_every_query(mask, q.shape[-2], k.shape[-2]):
+                raise ValueError(
+                    f"mask={mask!r} tells the queries apart, and {rows} rows of them share {sources} sources: there it "
+                    "may speak of the source's tokens only, as regard.mask.padding does"
+                )
         output = attend(
             q,
             k,
@@ -362,6 +369,10 @@ def _split(packed: Tensor, heads: int) -> Tensor:
     """(..., tokens, heads * width) as (..., heads, tokens, width)."""
     *batch_tokens, width = packed.shape
     return packed.view(*batch_tokens, heads, width // heads).transpose(-3, -2)
+
+
+def _same_for_every_query(mask: Mask, queries: int, keys: int) -> bool:
+    return isinstance(mask, Padding) or mask.tile(Area.whole(queries, keys)).shape[-2] == 1
 
 
 def _beside(q: Tensor, sources: int) -> Tensor:

@@ -47,7 +47,7 @@ def fused_kernel(
 def widen(t: Tensor, width: int) -> Tensor:
     """Zeros up to a width; the numbers of a width side by side."""
     if t.shape[-1] < width:
-        return F.pad(t, (0, width - t.shape[-1]))
+        t = F.pad(t, (0, width - t.shape[-1]))  # in the order of memory that t had
     return t if t.stride(-1) == 1 else t.contiguous()
 
 

@@ -1,0 +1,413 @@
+"""The encoder-decoder: the paper's own sizes, PyTorch's layers as the oracle, and caches."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import nullcontext
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from regard import mask
+from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
+
+MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+SMALL = {"vocab_size": 13, "d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10}
+
+
+def moved(model):
+    """Every parameter away from the zeros and ones that would hide it."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model.double().eval()
+
+
+def both(decoder=None, **changes):
+    torch.manual_seed(0)
+    other = None if decoder is None else Config(**{**SMALL, **decoder})
+    return moved(EncoderDecoder(Config(**{**SMALL, **changes}, decoder=other)))
+
+
+def texts(model, rows=2, source=6, target=5):
+    vocab = (model.config.decoder or model.config).vocab_size
+    return torch.randint(model.config.vocab_size, (rows, source)), torch.randint(vocab, (rows, target))
+
+
+# The paper.
+
+
+def test_the_base_model_of_table_3_has_the_parameters_of_its_sizes():
+    """Table 3, "base": N = 6, d_model = 512, d_ff = 2048, h = 8; a shared vocabulary of 37,000 (section 5.1).
+
+    An attention has four matrices of d_model x d_model and no bias (section 3.2.2). A feed-forward network has two
+    matrices and two biases (equation 2). Every sub-layer ends in a LayerNorm with a gain and a bias. One embedding
+    serves encoder, decoder and output (section 3.4). Table 3 says 65 million.
+    """
+    d, d_ff, layers, vocab = 512, 2048, 6, 37_000
+    attention, feed_forward, norm = 4 * d * d, 2 * d * d_ff + d_ff + d, 2 * d
+    encoder = layers * (attention + feed_forward + 2 * norm)
+    decoder = layers * (2 * attention + feed_forward + 3 * norm)
+    with torch.device("meta"):
+        model = EncoderDecoder(Config(vocab_size=vocab, d_model=d, num_layers=layers, num_heads=8, d_ff=d_ff))
+    count = sum(p.numel() for p in model.parameters())
+    assert count == encoder + decoder + vocab * d == 63_045_632
+
+
+def test_the_defaults_are_the_papers():
+    model = both()
+    assert model.encoder.embeddings.token is model.decoder.embeddings.token
+    assert model.decoder.head is None
+    assert model.encoder.norm is None
+    assert model.config.dropout == 0.1
+    assert {type(m) for m in model.modules() if "Norm" in type(m).__name__} == {nn.LayerNorm}
+    names = {name for name, _ in model.named_parameters() if name.endswith("bias")}
+    assert {name.split(".")[-2] for name in names} == {
+        "up",
+        "down",
+        "attention_norm",
+        "cross_norm",
+        "feed_forward_norm",
+    }
+
+
+def torchs(layer, ours, *, cross):
+    """Our block's weights, in PyTorch's layer."""
+
+    def filled(theirs, attention):
+        theirs.in_proj_weight.copy_(attention.qkv.weight)
+        theirs.in_proj_bias.copy_(attention.qkv.bias)
+        theirs.out_proj.load_state_dict(attention.out_proj.state_dict())
+
+    with torch.no_grad():
+        filled(layer.self_attn, ours.attention)
+        if cross:
+            filled(layer.multihead_attn, ours.cross_attention)
+        pairs = [(layer.linear1, ours.feed_forward.up), (layer.linear2, ours.feed_forward.down)]
+        norms = [ours.attention_norm, *([ours.cross_norm] if cross else []), ours.feed_forward_norm]
+        pairs += zip([getattr(layer, f"norm{i + 1}") for i in range(len(norms))], norms, strict=True)
+        for theirs, our in pairs:
+            theirs.load_state_dict(our.state_dict())
+    return layer
+
+
+@pytest.mark.parametrize("place", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_same_numbers_as_pytorchs_layers(place, activation):
+    ours = both(norm_place=place, activation=activation, attention_bias=True, out_bias=True, num_layers=3)
+    options = {"activation": activation, "batch_first": True, "norm_first": place == "pre", "dtype": torch.float64}
+    source, target = texts(ours)
+    lengths = torch.tensor([6, 3])
+    padded = torch.arange(6) >= lengths[:, None]
+
+    x = ours.encoder.embeddings(source)
+    for block in ours.encoder.blocks:
+        layer = torchs(nn.TransformerEncoderLayer(8, 2, 10, **options), block, cross=False).train()
+        layer.dropout.p = layer.dropout1.p = layer.dropout2.p = layer.self_attn.dropout = 0.0
+        x = layer(x, src_key_padding_mask=padded)
+    context = x if ours.encoder.norm is None else ours.encoder.norm(x)
+    real = ~padded
+    torch.testing.assert_close(ours.encoder(source, mask=mask.padding(lengths))[real], context[real])
+
+    y = ours.decoder.embeddings(target)
+    later = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    for block in ours.decoder.blocks:
+        layer = torchs(nn.TransformerDecoderLayer(8, 2, 10, **options), block, cross=True).eval()
+        y = layer(y, context, tgt_mask=later, memory_key_padding_mask=padded)
+    y = y if ours.decoder.norm is None else ours.decoder.norm(y)
+    expected = y @ ours.encoder.embeddings.token.weight.T
+    torch.testing.assert_close(ours(source, target, source_mask=mask.padding(lengths)), expected)
+
+
+# What depends on what.
+
+
+@pytest.mark.parametrize("place", ["post", "pre", "both"])
+def test_every_target_token_depends_on_every_source_token_and_on_no_later_target(place):
+    model = both(norm_place=place, activation="gelu", shared_embedding=False)
+    source, target = texts(model, rows=1)
+
+    def depends(stack, ids):
+        vectors = stack.embeddings.token.weight[ids].detach()
+
+        def logits(chosen):
+            stack.embeddings.token.forward = lambda _: chosen
+            return model(source, target)
+
+        jacobian = torch.autograd.functional.jacobian(logits, vectors)
+        del stack.embeddings.token.forward
+        return jacobian.abs().amax(dim=(0, 2, 3, 5)) > 0
+
+    assert depends(model.encoder, source).all()
+    assert torch.equal(depends(model.decoder, target), torch.ones(5, 5).tril().bool())
+
+
+def test_padding_of_the_source_changes_nothing():
+    model = both()
+    source, target = texts(model, rows=3)
+    lengths = [6, 4, 1]
+    padded = model(source, target, source_mask=mask.padding(lengths))
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(padded[row], model(source[row, :length], target[row]))
+
+
+def test_padding_of_the_target_changes_nothing():
+    model = both()
+    source, target = texts(model)
+    padded = model(source, target, target_mask=mask.padding([5, 2]))
+    torch.testing.assert_close(padded[1, :2], model(source[1], target[1, :2]))
+
+
+# Caches.
+
+
+CHANGES = {
+    "the paper's": {},
+    "grouped heads, T5": {"num_kv_heads": 1, "positions": "t5", "norm": "rms", "norm_place": "pre", "qk_norm": True},
+    "rotary, windows": {"positions": "rotary", "windows": (2, None), "sinks": True, "softcap": 5.0},
+    "another decoder": {
+        "shared_embedding": False,
+        "decoder": {"d_model": 12, "num_layers": 3, "vocab_size": 7, "positions": "learned", "max_positions": 40},
+    },
+}
+every_change = pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+
+
+@every_change
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    st.sampled_from([*MODES]),
+    st.none() | st.integers(1, 3),
+    st.sampled_from([None, 40]),
+)
+def test_cached_equals_uncached(changes, cuts, mode, beams, length):
+    """Steps of any size, with beams that fork: their sources stay where they are."""
+    model, lengths = both(**changes), torch.tensor([6, 3])
+    source, target = texts(model, target=sum(cuts))
+    steps = target.split(cuts, dim=1)
+    ids, caches = steps[0], model.caches(length=length)
+    padding = mask.padding(lengths)
+    with MODES[mode]():
+        context = model.encoder(source, mask=padding)
+        ours = model.decoder(steps[0], context=context, context_mask=padding, caches=caches)
+        torch.testing.assert_close(ours, model(source, ids, source_mask=padding), rtol=1e-9, atol=1e-9)
+        if beams is not None:
+            rows = torch.arange(2).repeat_interleave(beams)
+            caches.reorder(rows)
+            ids, source, lengths = ids[rows], source[rows], lengths[rows]
+        for step in steps[1:]:
+            new = step if beams is None else torch.randint(int(target.max()) + 1, (2 * beams, step.shape[1]))
+            ids = torch.cat([ids, new], dim=1)
+            ours = model.decoder(new, context_mask=padding, caches=caches)
+            truth = model(source, ids, source_mask=mask.padding(lengths))[:, -new.shape[1] :]
+            torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
+            if beams is not None:  # a beam continues another of the same source
+                rows = torch.cat([torch.randint(beams, (beams,)) + beams * i for i in range(2)])
+                caches.reorder(rows)
+                ids = ids[rows]
+
+
+def test_gradients_through_a_source_that_is_read_often():
+    model = both()
+    source, target = texts(model)
+    parameters = list(model.parameters())
+    expected = torch.autograd.grad(model(source, target).square().sum(), parameters)
+    caches, context = model.caches(), model.encoder(source)
+    logits = [model.decoder(step, context=context, caches=caches) for step in target.split(1, dim=1)]
+    found = torch.autograd.grad(torch.cat(logits, dim=1).square().sum(), parameters)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_the_context_is_read_once():
+    model = both()
+    source, target = texts(model)
+    truth, caches = model(source, target), model.caches()
+    context = model.encoder(source).detach()
+    assert not caches.filled
+    with torch.no_grad():
+        model.decoder(target[:, :1], context=context, caches=caches)
+        assert caches.filled
+        context.fill_(torch.nan)
+        torch.testing.assert_close(model.decoder(target[:, 1:3], caches=caches), truth[:, 1:3])
+        torch.testing.assert_close(model.decoder(target[:, 3:], context=context, caches=caches), truth[:, 3:])
+
+
+def test_cross_keys_are_not_moved_when_beams_are__fairseq2_258():
+    model = both()
+    source, target = texts(model, target=1)
+    caches = model.caches()
+    with torch.no_grad():
+        model.decoder(target, context=model.encoder(source), caches=caches)
+        places = [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.sources]
+        caches.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+        for _ in range(4):
+            model.decoder(torch.randint(13, (6, 1)), caches=caches)
+            caches.reorder(torch.tensor([2, 0, 1, 3, 5, 5]))
+            assert [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.sources] == places
+            assert all(len(s.k) == 2 for s in caches.sources)
+
+
+def test_a_sentence_that_is_done_leaves_with_its_source__fairseq2_307():
+    """As many rows as before, but of other sources: nothing may be concluded from the number of rows."""
+    model = both()
+    source, target = texts(model, rows=3, target=3)
+    caches = model.caches()
+    model.decoder(target, context=model.encoder(source), caches=caches)
+    rows = torch.tensor([0, 2, 2])
+    caches.reorder(rows, sources=rows)
+    new = torch.randint(13, (3, 1))
+    truth = model(source[rows], torch.cat([target[rows], new], dim=1))[:, -1:]
+    torch.testing.assert_close(model.decoder(new, caches=caches), truth)
+
+
+def test_targets_padded_on_the_left():
+    model, pads = both(positions="learned", max_positions=9), torch.tensor([0, 2])
+    source, target = texts(model)
+    caches, context = model.caches(), model.encoder(source)
+    first = model.decoder(target[:, :3], pads=pads, context=context, caches=caches)
+    second = model.decoder(target[:, 3:], caches=caches)
+    ours = torch.cat([first, second], dim=1)
+    torch.testing.assert_close(ours[0], model(source[0], target[0]))
+    torch.testing.assert_close(ours[1, 2:], model(source[1], target[1, 2:]))
+
+
+# One model.
+
+
+def test_token_vectors_are_one_tensor_after_copies_too():
+    model = both()
+    for other in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(model).bfloat16()):
+        weight = other.encoder.embeddings.token.weight
+        assert weight is other.decoder.embeddings.token.weight
+        assert len([p for p in other.parameters() if p.shape == (13, 8)]) == 1
+    with torch.device("meta"):
+        meta = EncoderDecoder(model.config)
+    meta.to_empty(device="cpu")
+    assert meta.encoder.embeddings.token.weight is meta.decoder.embeddings.token.weight
+
+
+def test_two_vocabularies_share_nothing():
+    model = both(**CHANGES["another decoder"])
+    assert model.encoder.embeddings.token is not model.decoder.embeddings.token
+    source, target = texts(model)
+    assert model(source, target).shape == (2, 5, 7)
+
+
+def test_what_is_saved():
+    """What both stacks share is saved under both names: the one tensor, so loading either gives the same."""
+    model, other = both(), both()
+    state = model.state_dict()
+    names = {name for name, _ in model.named_parameters()}
+    assert set(state) - names == {"decoder.embeddings.token.weight"}
+    shared = [state[f"{stack}.embeddings.token.weight"].data_ptr() for stack in ("encoder", "decoder")]
+    assert shared[0] == shared[1]
+    for p in other.parameters():
+        nn.init.normal_(p)
+    other.load_state_dict(state)
+    source, target = texts(model)
+    assert torch.equal(other(source, target), model(source, target))
+
+
+@every_change
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_other_dtypes(changes, dtype):
+    model = both(**changes)
+    source, target = texts(model)
+    expected = model(source, target).detach()
+    logits = model.to(dtype)(source, target)
+    assert logits.dtype == dtype
+    tolerance = 1e-4 if dtype == torch.float32 else 0.5
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=tolerance * float(expected.abs().max().clamp(1)))
+
+
+@every_change
+def test_a_gradient_reaches_every_parameter(changes):
+    model = both(**changes)
+    source, target = texts(model)
+    logits = model(source, target)
+    (logits * torch.randn_like(logits)).sum().backward()
+    for name, p in model.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.abs().sum() > 0, name
+
+
+def test_a_new_model_begins_with_logits_of_about_one():
+    torch.manual_seed(0)
+    config = Config(vocab_size=500, d_model=64, num_layers=2, num_heads=4, d_ff=128)
+    model = EncoderDecoder(config).eval()
+    source, target = texts(model, rows=4, source=20, target=20)
+    assert 0.5 < model(source, target).std() < 2
+    assert 0.5 < next(model.encoder.states(source)).std() < 2
+
+
+def test_it_learns_to_copy_a_text():
+    torch.manual_seed(0)
+    model = EncoderDecoder(Config(vocab_size=13, d_model=32, num_layers=1, num_heads=2, d_ff=64, dropout=0.0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(250):
+        source = torch.randint(1, 13, (32, 6))
+        target = nn.functional.pad(source, (1, 0))[:, :-1]
+        loss = nn.functional.cross_entropy(model(source, target).flatten(0, 1), source.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.1
+
+
+# What is refused.
+
+
+def test_texts_that_do_not_fit():
+    model = both(max_positions=6, positions="learned")
+    source, target = texts(model)
+    with pytest.raises(ValueError, match="7 tokens, but this model has positions for 6"):
+        model(torch.zeros(2, 7).long(), target)
+    with pytest.raises(ValueError, match="7 tokens, but this model has positions for 6"):
+        model(source, torch.zeros(2, 7).long())
+    with pytest.raises(ValueError, match=r"ids of shape \(2, 0\) hold no token"):
+        model(source[:, :0], target)
+    with pytest.raises(ValueError, match=r"ids of shape \(2, 0\) hold no token"):
+        model(source, target[:, :0])
+    with pytest.raises(IndexError, match="every token id must be 0 to 12; got 13 to 13"):
+        model(torch.full((2, 3), 13), target)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_a_source_of_another_batch():
+    model = both()
+    source, target = texts(model)
+    with pytest.raises(ValueError, match=r"context must be \(\.\.\., tokens, 8\) with the batch of x \(3, 5, 8\)"):
+        model(source, target[[0, 1, 1]])
+    with pytest.raises(ValueError, match=r"context must be \(\.\.\., tokens, 8\).*got \(2, 6, 5\)"):
+        model.decoder(target, context=torch.zeros(2, 6, 5).double())
+
+
+def test_rows_that_do_not_share_the_sources_evenly():
+    model = both()
+    source, target = texts(model)
+    caches = model.caches()
+    model.decoder(target, context=model.encoder(source), caches=caches)
+    caches.reorder(torch.tensor([0, 0, 1]))
+    with pytest.raises(ValueError, match=r"x \(3, 1, 8\) does not share Source\(\(2, 2, 6, 4\)\) evenly"):
+        model.decoder(torch.zeros(3, 1).long(), caches=caches)
+
+
+@pytest.mark.parametrize("changes", [{"vocab_size": 14}, {"d_model": 12}])
+def test_token_vectors_that_cannot_be_shared(changes):
+    with pytest.raises(ValueError, match=r"shared_embedding: the encoder has 13 tokens of width 8, the decoder"):
+        both(decoder=changes)
+
+
+def test_the_parts_work_alone():
+    model = both()
+    source, target = texts(model)
+    assert isinstance(model.encoder, Encoder)
+    assert isinstance(model.decoder, Decoder)
+    context = model.encoder(source)
+    torch.testing.assert_close(model.decoder(target, context=context), model(source, target))
