@@ -88,9 +88,14 @@ def _regard(
     help="Show what attention does with a word of a sentence, on real trained weights.\n\n"
     "The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context "
     "changes the word (with --compare); and the proof: the row by the definition in float64, held against what the "
-    "model itself computed.",
+    "model itself computed.\n\n"
+    "In an encoder a word looks at all words of the text, in a decoder at itself and those before it. With an "
+    "encoder-decoder TEXT is the source, and the word is one that is written for it, the last by default: shown is "
+    "which words of the source it came from (cross-attention).",
     epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
-    '--compare "Write a poem about a man applying for a loan in a bank."',
+    '--compare "Write a poem about a man applying for a loan in a bank."\n\n'
+    'Which word of a sentence a translated word came from: regard explain "Das Haus ist alt." --token house '
+    "--model Helsinki-NLP/opus-mt-de-en",
 )
 def explain(
     text: Annotated[str, typer.Argument(help="A sentence, in quotes.", show_default=False)],
@@ -121,12 +126,30 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What an encoder-decoder writes for TEXT. By default what it writes by itself, the likeliest token "
+            "each time.",
+            show_default=False,
+        ),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Of an encoder-decoder: cross (the default: a word of the target looks at the source), decoder (it "
+            "looks at itself and those before it) or encoder (a word of the source looks at the source).",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             help="A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. "
-            "Families: BERT.",
+            "Families: BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5.",
         ),
     ] = "sentence-transformers/all-MiniLM-L6-v2",
     json_path: Annotated[
@@ -140,7 +163,9 @@ def explain(
     from rich.console import Console
 
     with Console(stderr=True).status("reading the model"):
-        explanation = regard.explain(text, token, model, compare, layer=layer, head=head)
+        explanation = regard.explain(
+            text, token, model, compare, layer=layer, head=head, target=target, attention=attention
+        )
     if json_path == Path("-"):
         print(json.dumps(explanation.to_dict(), allow_nan=False))
         return

@@ -1,4 +1,8 @@
+from dataclasses import replace
+from functools import cache
+
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from regard import InputError
 from regard.lens.words import Words
@@ -86,3 +90,82 @@ def test_what_is_written_is_the_texts_own():
     cafe = words("Ein Café!")
     assert cafe.written([2]) == "Café"
     assert cafe.written([0]) == "[CLS]"
+
+
+@cache
+def trained(kind):
+    """A tokenizer of another family's kind, trained here: it cuts this text into whole words, and others into bytes."""
+    corpus = ["the man sits on the river bank in the sun .", "a loan from a bank , do n't you know", "tokens"] * 20
+    tokenizer = Tokenizer(models.BPE(unk_token=None if kind.startswith("bytes") else "<unk>"))
+    alphabet = []
+    if kind.startswith("bytes"):  # GPT-2, RoBERTa, Llama 3
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=kind == "bytes, trimmed")
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=kind == "bytes, trimmed")
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    elif kind == "metaspace":  # T5
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    else:  # Llama 2, Gemma: the whole text is one word
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        corpus = [word for text in corpus for word in text.split()]
+    trainer = trainers.BpeTrainer(vocab_size=360, initial_alphabet=alphabet, special_tokens=["<unk>"])
+    tokenizer.train_from_iterator(corpus, trainer)
+    return replace(minilm(), tokenizer=tokenizer)
+
+
+KINDS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the river bank.", ["the", "river", "bank", "."]),
+        ("the  river\n bank", ["the", "river", "bank"]),
+        ("a bank, a loan!", ["a", "bank", ",", "a", "loan", "!"]),
+        ("xyz (bank)", ["xyz", "(", "bank", ")"]),
+        (" bank ", ["bank"]),
+    ],
+)
+def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
+    found = Words.of(text, trained(kind))
+    assert found.all() == expected
+    for word in dict.fromkeys(expected):
+        places = found.find(word)
+        assert len(places) == expected.count(word)
+        for place in places:
+            assert found.written(place) == word
+            assert place == list(range(place[0], place[-1] + 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_letters_with_digits_are_found_however_they_are_cut(kind):
+    found = Words.of("a tokens2know", trained(kind))
+    (place,) = found.find("tokens2know")
+    assert found.written(place) == "tokens2know"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("word", ["ban", "iver", "thé", "k."])
+def test_a_part_of_a_word_is_no_word_to_any_of_them(kind, word):
+    with pytest.raises(InputError, match=r"Its words are: the, river, bank, \.$"):
+        Words.of("the river bank.", trained(kind)).find(word)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytes, trimmed"])
+def test_the_bytes_of_a_character_are_one_word(kind):
+    found = Words.of("a 🙂 é bank", trained(kind))
+    assert found.all() == ["a", "🙂", "é", "bank"]
+    (emoji,) = found.find("🙂")
+    assert len(emoji) >= 4
+    assert len(found.find("é")) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_decoder_reads_first_is_no_word(kind):
+    found = Words.of("the river bank.", trained(kind)).after("<s>", 7)
+    assert (found.tokens[0], found.ids[0], found.ordinary(0)) == ("<s>", 7, False)
+    assert found.all() == ["the", "river", "bank", "."]
+    assert found.find("<s>") == [[0]]
+    plain = Words.of("the river bank.", trained(kind))
+    assert found.find("river") == [[i + 1 for i in plain.find("river")[0]]]
+    assert found.first(2).tokens == found.tokens[:2]

@@ -1,12 +1,17 @@
 import io
 import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
+import torch
 
 import regard
+from regard.transformer import Config, Decoder
 from regard.views.terminal import console_for, draw
-from weights import LOAN, RIVER, minilm
+from weights import LOAN, RIVER, minilm, random_checkpoint
 
 
 class Stream(io.TextIOWrapper):
@@ -117,3 +122,143 @@ def test_a_proof_that_fails_says_so(river, monkeypatch):
 @pytest.mark.parametrize("columns", ["0", "-1", "x", ""])
 def test_a_width_that_is_none_is_not_taken(river, monkeypatch, columns):
     assert drawn(river, monkeypatch, columns=columns) == drawn(river, monkeypatch)
+
+
+TEXT = "the man is in the bank, and the river ran by."
+
+
+@cache
+def small(family):
+    folder = Path(mkdtemp())
+    random_checkpoint(folder, family)
+    return regard.load(folder)
+
+
+@cache
+def explained(family, word="bank", **options):
+    return regard.explain(TEXT, word, small(family), **options)
+
+
+def flat(text):
+    """A text on one line: where it was wrapped does not matter."""
+    return " ".join(text.split())
+
+
+def test_a_decoder_says_what_a_token_sees(monkeypatch):
+    e = explained("gpt2", compare="a bank")
+    text = drawn(e, monkeypatch)
+    assert "A token of a decoder sees itself and those before it; those after it are masked." in text
+    (place,) = e.token_index
+    hidden = len(e.tokens) - place - 1
+    assert len(re.findall(r"^\S+ +masked +after it *$", text, re.MULTILINE)) == hidden > 0
+    assert len(re.findall(r"^\S+ +-?\d+\.\d{4} +-?\d+\.\d{4} +masked ", text, re.MULTILINE)) == hidden
+    assert "over all keys that are not masked." in flat(text)
+    assert "For each token two vectors are added. The first" in flat(text)
+    assert re.search(r"^\+ position ", text, re.MULTILINE)
+    assert not re.search(r"segment|normed +-?\d", text)
+    assert "Ġ stands for a space." in text
+    assert "each layer mixes in those before it." in flat(text)
+    assert "gives to each other token of the text that it can see, over all" in flat(text)
+
+
+def test_the_first_word_of_a_decoder_sees_no_other(monkeypatch):
+    text = drawn(regard.explain("bank of the river", "bank", small("gpt2")), monkeypatch)
+    assert "'bank'" in text
+    assert "The text has no other token of its own that it could see." in text
+
+
+def test_a_window_says_how_far_a_token_sees(monkeypatch):
+    e = explained("mistral", "by", layer=1)
+    text = drawn(e, monkeypatch)
+    assert "This layer has a window: a token sees itself and the 3 before it." in text
+    assert len(re.findall(r"masked +out of the window *$", text, re.MULTILINE)) == e.token_index[0] - 3
+    assert "q and k are then turned by their positions" in flat(text)
+    assert "Positions come in later: in each layer they turn queries and keys." in flat(text)
+    assert "For each token there is one vector." in flat(text)
+    assert f"Heads share k and v, those of head {e.head} are number {e.head // 3}." in flat(text)
+
+
+def test_every_step_of_the_arithmetic_has_its_column(monkeypatch):
+    e = explained("gemma2")
+    text = drawn(e, monkeypatch)
+    assert "3. The arithmetic of that row: softmax(50 * tanh(q . k * 0.378 / 50)) @ v" in text
+    assert re.search(r"^key +q \. k +scaled +capped +weight", text, re.MULTILINE)
+    assert "Scaled is q . k times 0.3780; capped is 50 * tanh(scaled / 50); a weight is e^capped" in flat(text)
+    assert "in its own forward pass, some rows at a time" in flat(text)
+
+    e = explained("t5", attention="encoder")
+    text = drawn(e, monkeypatch)
+    assert "3. The arithmetic of that row: softmax(q . k + bias) @ v" in text
+    assert re.search(r"^key +q \. k +scaled +biased +weight", text, re.MULTILINE)
+    assert "Scaled is q . k times 1.0000; biased is scaled + T5's number for the distance of the two tokens" in flat(
+        text
+    )
+    assert f"go into layer {e.layer}, normed, times the weights of head {e.head}." in flat(text)
+
+    assert "q and k are then normed. q and k are then turned" in flat(drawn(explained("qwen3"), monkeypatch))
+
+
+def test_a_sink_is_shown_with_the_share_it_takes(monkeypatch):
+    config = Config(vocab_size=61, d_model=24, num_layers=2, num_heads=4, d_ff=30, sinks=True)
+    model = Decoder(config).eval()
+    with torch.no_grad():
+        model.blocks[1].attention.sinks.fill_(1.25)
+    e = regard.explain(TEXT, "bank", replace(small("gpt2"), model=model, config=config), layer=1)
+    text = drawn(e, monkeypatch)
+    total = e.weights.sum().item()
+    assert f"The weights sum to {total:.4f}: the head's sink takes the rest, and carries no value." in text
+    assert re.search(rf"^sink +1\.2500 +{1 - total:.4f} *$", text, re.MULTILINE)
+    assert "over all keys that are not masked and the head's sink, e^1.2500." in flat(text)
+
+
+@pytest.mark.parametrize("family", ["marian", "bart", "t5"])
+def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, monkeypatch):
+    e = explained(family, target="the river is a bank")
+    text = drawn(e, monkeypatch)
+    assert text.splitlines()[1:3] == [TEXT, "-> the river is a bank"]
+    assert "The source, which the encoder reads:" in text
+    (place,) = e.token_index
+    assert re.search(rf"^ +{place} +Ġa +Ġbank +\d+ +<- explained *$", text, re.MULTILINE)
+    assert f"2. Where 'bank' came from: layer {e.layer}, head {e.head}" in text
+    assert "the row of the position that writes 'bank'." in flat(text)
+    first = e.partners[0]
+    assert re.search(
+        rf"^word +position +mean +largest +layer +head *$\n.*\n{re.escape(first.token)} +{first.index} ",
+        text,
+        re.MULTILINE,
+    )
+    assert f"q of position {place}, which reads 'Ġa' and writes 'Ġbank'" in text
+    assert "k and v are the encoder's result times theirs." in flat(text)
+    assert f"{e.reads[0]} is what the decoder reads first." in text
+    assert f"The decoder has {e.num_layers} layers of {e.num_heads} heads" in text
+    assert "masked" not in text
+    assert text.count("The proof holds") == 1
+
+
+def test_the_decoders_own_attention_begins_with_its_start_token(monkeypatch):
+    e = explained("bart", target="the river is a bank", attention="decoder")
+    text = drawn(e, monkeypatch)
+    assert f"{e.tokens[0]} is what the decoder reads first." in text
+    assert f"{e.tokens[1]} is put around the text by the tokenizer." in text
+    assert "The decoder has 2 layers" in text
+    assert "The encoder has 3 layers" in drawn(explained("bart", attention="encoder"), monkeypatch)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 110])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gemma2", ()),
+        ("t5", (("target", "the river"), ("attention", "decoder"), ("word", "river"))),
+        ("bart", (("target", "a bank"),)),
+    ],
+)
+def test_no_line_of_any_family_is_wider_than_the_terminal(family, options, columns, monkeypatch):
+    text = drawn(explained(family, **dict(options)), monkeypatch, columns=columns)
+    assert max(len(line) for line in text.splitlines()) <= columns
+
+
+def test_at_80_columns_each_key_has_one_line(monkeypatch):
+    for e in (explained("gemma2"), explained("t5", attention="encoder"), regard.explain(RIVER, "bank", minilm())):
+        table = drawn(e, monkeypatch, columns=80).split("\nkey ")[1].split("\n4. ")[0].splitlines()
+        assert len([line for line in table if line.strip()]) == len(e.keys) * len(e.token_index) + 3

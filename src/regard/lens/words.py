@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
-
-from tokenizers import Encoding
+from dataclasses import dataclass, replace
 
 from regard.errors import InputError, quoted
 from regard.pretrained import Pretrained
@@ -30,8 +28,13 @@ class Words:
     """For each token where it stands in the text."""
 
     @classmethod
-    def of(cls, text: str, pretrained: Pretrained) -> Words:
+    def of(cls, text: str, pretrained: Pretrained, *, target: bool = False) -> Words:
         """The words of a text.
+
+        Args:
+            text: with at least one word.
+            pretrained: a model and its tokenizer.
+            target: whether it is what an encoder-decoder writes; some have another tokenizer for that.
 
         Raises:
             InputError: the text is empty, too long, not valid, or nothing is left of it as tokens.
@@ -40,20 +43,42 @@ class Words:
             raise TypeError(f"a text must be a string; got {type(text).__name__}")
         if not text.strip():
             raise InputError("the text is empty; write a sentence")
-        encoding: Encoding = pretrained.encode(text)
-        if all(word is None for word in encoding.word_ids):
+        encoding = pretrained.encode(text, target=target)
+        words = cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.type_ids, encoding.offsets)
+        if not words.groups():
             raise InputError(
                 f"nothing is left of {quoted(text)} as tokens: the tokenizer drops control characters and spaces"
             )
-        return cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.type_ids, encoding.offsets)
+        return words
+
+    def after(self, token: str, id_: int) -> Words:
+        """The same words behind a token that is not in the text: what a decoder reads first."""
+        return replace(
+            self,
+            tokens=[token, *self.tokens],
+            ids=[id_, *self.ids],
+            word_of=[None, *self.word_of],
+            segments=[0, *self.segments],
+            spans=[(0, 0), *self.spans],
+        )
+
+    def first(self, count: int) -> Words:
+        """The same words without the tokens behind the first ``count``."""
+        fields = ("tokens", "ids", "word_of", "segments", "spans")
+        return replace(self, **{name: getattr(self, name)[:count] for name in fields})
+
+    def groups(self) -> list[list[int]]:
+        """The tokens of each word and mark of the text, in order; tokens that are only space belong to none."""
+        groups: list[list[int]] = []
+        for token in filter(self.ordinary, range(len(self.tokens))):
+            if self._begins(token):
+                groups.append([])
+            groups[-1].append(token)
+        return [tokens for tokens in groups if self.written(tokens)]
 
     def all(self) -> list[str]:
         """The words and marks of the text in order, as they are written there."""
-        pieces: dict[int, list[int]] = {}
-        for token, number in enumerate(self.word_of):
-            if number is not None:
-                pieces.setdefault(number, []).append(token)
-        return [self.written(tokens) for tokens in pieces.values()]
+        return [self.written(tokens) for tokens in self.groups()]
 
     def listed(self) -> str:
         """The text's words, each once, for a message: the first of them, where there are many."""
@@ -115,7 +140,7 @@ class Words:
 
     def _place(self, first: int, wanted: str) -> list[int]:
         """The tokens from ``first`` on that are together the wanted word, if a word begins and ends there."""
-        if not self._begins(first) or not self.ordinary(first):
+        if not self._begins(first) or not self.ordinary(first) or (self._blank(first) and self._begins(first + 1)):
             return []
         for last in range(first, len(self.tokens)):
             if not self.ordinary(last):
@@ -128,10 +153,29 @@ class Words:
         return []
 
     def _begins(self, token: int) -> bool:
-        """Whether a token is the first of its word; what is put around the text, and its end, begin something new."""
+        """Whether a token is the first of its word; what is put around the text, and its end, begin something new.
+
+        Not every tokenizer cuts a text into words first: to Llama 2's all of it is one, T5's leaves a full stop in the
+        word before. So a space in the text begins a word too, and so does a mark after a letter.
+        """
         if token in (0, len(self.tokens)):
             return True
-        return self.word_of[token] is None or self.word_of[token] != self.word_of[token - 1]
+        if self.word_of[token] is None or self.word_of[token] != self.word_of[token - 1]:
+            return True
+        (_, before), (start, end) = self.spans[token - 1], self.spans[token]
+        if start < before or self._blank(token - 1):
+            return False  # one more byte of a character; or the space before this token was a token of its own
+        return self.text[before:end][:1].isspace() or _is_word(self.text[:start][-1:]) != _is_word(self.text[start:end])
+
+    def _blank(self, token: int) -> bool:
+        """Whether nothing but space stands in the text where a token stands."""
+        start, end = self.spans[token]
+        return self.ordinary(token) and not self.text[start:end].strip()
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text begins with what words are made of: letters, digits, and the signs that join or accent them."""
+    return text[:1].isalnum() or unicodedata.category(text[:1] or " ") in ("Mn", "Mc", "Me", "Cf")
 
 
 def _plain(word: str) -> str:

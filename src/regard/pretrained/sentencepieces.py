@@ -72,8 +72,8 @@ class SentencePieces:
         """An id's token, if there is such an id."""
         return self.pieces.get(number)
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> Pieces:
-        """The tokens of a text, ``</s>`` last if special tokens are added."""
+    def encode(self, text: str, *, target: bool = False, add_special_tokens: bool = True) -> Pieces:
+        """The tokens of a text in the source language or in the target's, ``</s>`` last if special tokens are added."""
         start = text.find("<<") + 2 if text.startswith(">>") and "<<" in text else 0
         tokens, offsets = ([text[:start]], [(0, start)]) if start else ([], [])
         words: list[int | None] = [0] if start else []
