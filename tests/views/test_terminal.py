@@ -175,7 +175,7 @@ def test_a_window_says_how_far_a_token_sees(monkeypatch):
     assert "q and k are then turned by their positions" in flat(text)
     assert "Positions come in later: in each layer they turn queries and keys." in flat(text)
     assert "For each token there is one vector." in flat(text)
-    assert f"Heads share k and v, those of head {e.head} are number {e.head // 3}." in flat(text)
+    assert f"Several heads share their k and v: head {e.head} has number {e.head // 3}." in flat(text)
 
 
 def test_every_step_of_the_arithmetic_has_its_column(monkeypatch):

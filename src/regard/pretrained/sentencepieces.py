@@ -79,11 +79,12 @@ class SentencePieces:
         words: list[int | None] = [0] if start else []
         word = 0 if start else -1
         processor = self.target if target else self.source
-        for piece in processor.encode(text[start:], out_type="immutable_proto").pieces:
-            if piece.piece.startswith(SPACE) or word < 0:
+        cut = processor.encode(text[start:], return_type="offset_mapping")
+        for piece, (begin, end) in zip(cut["pieces"], cut["offsets"], strict=True):
+            if piece.startswith(SPACE) or word < 0:
                 word += 1
-            tokens.append(piece.piece)
-            offsets.append((start + piece.begin, start + piece.end))
+            tokens.append(piece)
+            offsets.append((start + begin, start + end))
             words.append(word)
         if add_special_tokens:
             tokens, offsets, words = [*tokens, END], [*offsets, (0, 0)], [*words, None]

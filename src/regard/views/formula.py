@@ -34,7 +34,7 @@ def in_words(e: Explanation) -> str:
     else:
         said = f"q, k and v are the vectors that go into layer {e.layer}{projected}."
     if how.kv_head is not None:
-        said += f" Heads share k and v, those of head {e.head} are number {how.kv_head}."
+        said += f" Several heads share their k and v: head {e.head} has number {how.kv_head}."
     if how.qk_norm:
         said += " q and k are then normed."
     if how.rotary:
