@@ -533,9 +533,18 @@ def test_a_mask_that_speaks_of_tokens_that_were_dropped():
     model(ids, mask.padding([5]), caches=caches)
     with pytest.raises(ValueError, match=r"mask=.*sliding cache has dropped 3 of them"):
         model(ids, mask.padding([10]), caches=caches)
-    # The layer before has these tokens now: going on would read them twice.
-    with pytest.raises(ValueError, match=r"a call failed halfway, and some layers have its tokens; make new caches"):
+    truth = model(torch.cat([ids, ids], dim=1))[:, 5:]
+    torch.testing.assert_close(model(ids, caches=caches), truth)  # nothing was kept of what was refused
+
+
+def test_caches_that_a_call_left_half_filled():
+    """The first layer has no limit and the second does: going on would read the refused tokens twice."""
+    model = decoder(windows=(3, None))
+    caches, ids = model.caches(length=4), torch.randint(11, (1, 5))
+    with pytest.raises(ValueError, match=r"Static\(length=4\) has room for 4 tokens more; got 5"):
         model(ids, caches=caches)
+    with pytest.raises(ValueError, match=r"a call failed halfway, and some layers have its tokens; make new caches"):
+        model(ids[:, :2], caches=caches)
 
 
 def test_a_call_that_failed_leaves_no_padding_behind():
