@@ -456,6 +456,17 @@ def test_a_row_that_there_is_not(make, mode, rows):
             cache.reorder(torch.tensor(rows))
 
 
+@every_kind
+@every_mode
+def test_as_many_rows_as_before_a_reorder_that_made_more(make, mode):
+    """One row would be broadcast over the two in silence."""
+    with mode():
+        cache = appended(make(), 1, 1, 3)
+        cache.reorder(torch.tensor([0, 0]))
+        with pytest.raises(ValueError, match=r"holds \(2, 1\) heads of width 3 .*got \(1, 1, 1, 3\)"):
+            appended(cache, 1, 1, 1)
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, nullcontext])
 def test_a_call_that_is_refused_leaves_the_cache_as_it_was(mode):
     with mode():
