@@ -231,12 +231,16 @@ def random_checkpoint(
     kind = getattr(transformers, model or name)
     generator = torch.Generator().manual_seed(seed)
     theirs = kind(kind.config_class(**{**settings, **changes})).eval()
+    if family == "t5" and changes.get("tie_word_embeddings") is False:  # transformers 5 ties by the file, not by this
+        theirs.lm_head.weight = torch.nn.Parameter(theirs.lm_head.weight.detach().clone())
     with torch.no_grad():
         for where, parameter in theirs.named_parameters():
             if parameter.requires_grad:  # Marian's sinusoidal positions are parameters too
                 drawn = torch.randn(parameter.shape, generator=generator)
                 if any(name in where for name in ("embed", "shared", "wte", "wpe")):
                     drawn *= 0.4  # or a model with tied weights would say every token after itself
+                if where.endswith(("SelfAttention.q.weight", "EncDecAttention.q.weight")):
+                    drawn *= theirs.config.d_kv**-0.5  # T5 does not scale its scores, its queries are small instead
                 is_gain = parameter.ndim == 1 and where.endswith("weight") and family != "gemma2"
                 parameter.copy_(1 + 0.3 * drawn if is_gain else 0.3 * drawn)
         for where, buffer in theirs.named_buffers():

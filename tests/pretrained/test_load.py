@@ -95,7 +95,11 @@ def test_without_a_tokenizer_the_model_works_with_ids(folder):
     (folder / "tokenizer.json").unlink()
     pretrained = regard.load(folder)
     assert torch.equal(pretrained.model(torch.arange(9)), expected)
-    for use in (lambda: pretrained.encode("the river"), lambda: pretrained.decode([4, 5]), lambda: pretrained.embed("a")):
+    for use in (
+        lambda: pretrained.encode("the river"),
+        lambda: pretrained.decode([4, 5]),
+        lambda: pretrained.embed("a"),
+    ):
         with pytest.raises(InputError, match=r"works with ids only: .*tokenizer\.json is missing"):
             use()
 

@@ -1,0 +1,526 @@
+"""What a checkpoint may say, in what spelling, and what is refused by name."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import regard
+from regard import InputError
+from regard.attention.positions import Dynamic, Linear, Llama3, YaRN
+from regard.transformer import Special
+from weights import FAMILIES, random_checkpoint
+
+
+def settings_of(folder, file="config.json"):
+    return json.loads((folder / file).read_text())
+
+
+def change(folder, file="config.json", **changes):
+    settings = settings_of(folder, file)
+    settings = {name: value for name, value in (settings | changes).items() if value is not ...}
+    (folder / file).write_text(json.dumps(settings))
+
+
+def weights_of(folder, file="model.safetensors"):
+    return {name: tensor.clone() for name, tensor in load_file(folder / file).items()}
+
+
+def refused(folder, message):
+    with pytest.raises(InputError, match=message):
+        regard.load(folder)
+
+
+def same(one, other):
+    ours, theirs = one.model.state_dict(), other.model.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+class TestEveryFamily:
+    @pytest.fixture(params=FAMILIES)
+    def folder(self, request, tmp_path):
+        random_checkpoint(tmp_path, request.param)
+        return tmp_path
+
+    def test_damage_is_named(self, folder):
+        good = weights_of(folder)
+        name = next(name for name in sorted(good) if "layer" in name or ".h." in name or "block" in name)
+        path = folder / "model.safetensors"
+        save_file({other: tensor for other, tensor in good.items() if other != name}, path)
+        refused(folder, r"model\.safetensors lacks ")
+        save_file({**good, "encoder.extra.weight": torch.zeros(2)}, path)
+        refused(folder, r"no place for: encoder\.extra\.weight")
+        save_file({**good, name: torch.zeros(3, 3, 3)}, path)
+        refused(folder, r"has shape \(3, 3, 3\), the config wants")
+        save_file({**good, name: torch.full_like(good[name], torch.nan)}, path)
+        refused(folder, "holds numbers that are not finite")
+        path.unlink()
+        refused(folder, r"model\.safetensors is missing")
+
+    @pytest.mark.parametrize("setting", ["attention_windows", "moe_layers"])
+    def test_an_unknown_setting_is_named(self, folder, setting):
+        change(folder, **{setting: 3})
+        refused(folder, f"does not know the setting '{setting}'")
+
+    @pytest.mark.parametrize(
+        ("setting", "value"),
+        [("is_decoder", True), ("pruned_heads", {"1": [0]}), ("quantization_config", {"bits": 4})],
+    )
+    def test_a_value_that_cannot_be_honoured_is_named(self, folder, setting, value):
+        change(folder, **{setting: value})
+        refused(folder, f"{setting} is .*; for .*, regard supports")
+
+    def test_shards_are_read_and_written_back(self, folder, tmp_path):
+        whole = regard.load(folder)
+        family = whole.checkpoint.settings["model_type"]
+        shards, back = tmp_path / "shards", tmp_path / "back"
+        model = getattr(transformers, FAMILIES[family][0]).from_pretrained(folder)
+        model.save_pretrained(shards, max_shard_size="40KB")
+        assert len(list(shards.glob("model-*.safetensors"))) > 1
+        sharded = regard.load(shards)
+        assert same(sharded, whole)
+        sharded.save(back)
+        names = {path.name for path in shards.iterdir()}
+        assert {path.name for path in back.iterdir()} == names
+        for file in names:
+            if file.endswith(".safetensors"):
+                before, after = weights_of(shards, file), weights_of(back, file)
+                assert before.keys() == after.keys()
+                assert all(torch.equal(before[name], after[name]) for name in before)
+        again = type(model).from_pretrained(back).state_dict()
+        assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
+
+    def test_texts_go_in_and_come_out(self, folder):
+        pretrained = regard.load(folder)
+        ids = pretrained.encode("the river bank, é!").ids
+        assert pretrained.decode(ids) == pretrained.decode(torch.tensor(ids)) == "the river bank, é!"
+        with pytest.raises(InputError, match="a row of whole numbers"):
+            pretrained.decode(torch.tensor([[1, 2]]))
+
+    def test_only_encoders_embed(self, folder):
+        pretrained = regard.load(folder)
+        assert pretrained.kind == {"Encoder": "encoder", "Decoder": "decoder"}.get(
+            type(pretrained.model).__name__, "encoder-decoder"
+        )
+        if pretrained.kind == "encoder":
+            assert pretrained.embed(["the river", "a bank"]).shape == (2, 36)
+        else:
+            with pytest.raises(InputError, match=f"is of the kind {pretrained.kind}; one vector of a text is what an"):
+                pretrained.embed("the river")
+
+
+class TestShards:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        random_checkpoint(tmp_path / "whole", "gpt2").save_pretrained(tmp_path / "shards", max_shard_size="60KB")
+        return tmp_path / "shards"
+
+    def index(self, folder, do):
+        path = folder / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        do(index["weight_map"])
+        path.write_text(json.dumps(index))
+
+    def test_a_missing_shard_is_named(self, folder):
+        missing = sorted(folder.glob("model-*"))[1]
+        missing.unlink()
+        refused(folder, f"{missing.name} is missing or not a file; .*index.json says that it holds ")
+
+    def test_a_weight_in_no_shard(self, folder):
+        self.index(folder, lambda map: map.update(other=next(iter(map.values()))))
+        refused(folder, "says that model-00001-.* holds other, which it does not")
+        self.index(folder, lambda map: [map.pop("other"), map.pop("transformer.wpe.weight")])
+        refused(folder, r"holds transformer\.wpe\.weight, which by .*index.json is nowhere")
+
+    def test_a_weight_in_two_shards(self, folder):
+        first, second, *_ = sorted(folder.glob("model-*"))
+        name, tensor = next(iter(weights_of(folder, second.name).items()))
+        save_file({**weights_of(folder, first.name), name: tensor}, first)
+        refused(folder, f"{first.name} holds {name}, which by .* is in {second.name}")
+
+    @pytest.mark.parametrize("file", ["../whole/model.safetensors", "/etc/passwd", "weights.bin"])
+    def test_a_shard_elsewhere_is_refused(self, folder, file):
+        self.index(folder, lambda map: map.update(other=file))
+        refused(folder, "a shard is a .safetensors file beside it")
+
+    @pytest.mark.parametrize(
+        "content", ["{}", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"weight_map": {"a": 1}}']
+    )
+    def test_an_index_that_is_none(self, folder, content):
+        (folder / "model.safetensors.index.json").write_text(content)
+        refused(folder, "must have a weight_map")
+
+
+TIED = [
+    ("bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+    ("bert", "cls.predictions.bias", "cls.predictions.decoder.bias"),
+    ("roberta", "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
+    ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+    ("qwen2", "model.embed_tokens.weight", "lm_head.weight"),
+    ("gemma2", "model.embed_tokens.weight", "lm_head.weight"),
+    ("marian", "model.shared.weight", "model.decoder.embed_tokens.weight"),
+    ("bart", "model.shared.weight", "lm_head.weight"),
+    ("t5", "shared.weight", "encoder.embed_tokens.weight"),
+]
+
+
+class TestTies:
+    @pytest.mark.parametrize(("family", "name", "twin"), TIED)
+    def test_a_weight_under_two_names_must_be_one(self, tmp_path, family, name, twin):
+        random_checkpoint(tmp_path, family)
+        expected, tensors = regard.load(tmp_path), weights_of(tmp_path)
+        both = {**tensors, twin: tensors[name].clone()}
+        save_file(both, tmp_path / "model.safetensors")
+        pretrained = regard.load(tmp_path)
+        assert same(pretrained, expected)
+        pretrained.save(tmp_path / "back")
+        assert weights_of(tmp_path / "back").keys() == both.keys()
+        save_file({key: tensor for key, tensor in both.items() if key != name}, tmp_path / "model.safetensors")
+        assert same(regard.load(tmp_path), expected), "under its other name alone"
+        both[twin][0] += 1
+        save_file(both, tmp_path / "model.safetensors")
+        refused(tmp_path, f"{name} and {twin} differ, but by the config they are one")
+
+    def test_t5s_file_says_whether_the_output_has_weights_of_its_own(self, tmp_path):
+        random_checkpoint(tmp_path, "t5")
+        tensors = weights_of(tmp_path)
+        save_file({**tensors, "lm_head.weight": tensors["shared.weight"] + 1}, tmp_path / "model.safetensors")
+        assert not regard.load(tmp_path).config.decoder.tied
+
+
+class TestHeads:
+    @pytest.mark.parametrize(("family", "model"), [("bert", "BertModel"), ("roberta", "RobertaModel")])
+    def test_a_bare_encoder_has_none(self, tmp_path, family, model):
+        random_checkpoint(tmp_path, family, model=model)
+        pretrained = regard.load(tmp_path)
+        assert pretrained.unused == ["pooler.dense.bias", "pooler.dense.weight"]
+        with pytest.raises(ValueError, match="no head that guesses masked tokens"):
+            pretrained.model.logits(pretrained.model(torch.arange(5)))
+        pretrained.save(tmp_path / "back")
+        before, after = weights_of(tmp_path), weights_of(tmp_path / "back")
+        assert all(torch.equal(before.pop(name), tensor) for name, tensor in after.items())
+        assert not before
+
+    @pytest.mark.parametrize(
+        ("family", "model", "unused"),
+        [
+            ("bert", "BertForPreTraining", ["cls.seq_relationship", "pooler"]),
+            ("roberta", "RobertaForSequenceClassification", ["classifier"]),
+            ("gpt2", "GPT2ForSequenceClassification", ["score"]),
+            ("qwen2", "Qwen2ForSequenceClassification", ["score"]),
+            ("bart", "BartForSequenceClassification", ["classification_head"]),
+        ],
+    )
+    def test_what_stands_on_top_is_kept(self, tmp_path, family, model, unused):
+        theirs = random_checkpoint(tmp_path, family, model=model)
+        pretrained = regard.load(tmp_path)
+        assert pretrained.unused
+        assert all(name.startswith(tuple(unused)) for name in pretrained.unused)
+        pretrained.save(tmp_path / "back")
+        again = type(theirs).from_pretrained(tmp_path / "back").state_dict()
+        assert all(torch.equal(again[name], tensor) for name, tensor in theirs.state_dict().items())
+
+    def test_robertas_head_is_always_gelu(self, tmp_path):
+        random_checkpoint(tmp_path, "roberta", hidden_act="relu")
+        refused(tmp_path, "hidden_act is 'relu', and RoBERTa's head is always gelu")
+
+    @pytest.mark.parametrize(
+        ("family", "model"), [("gpt2", "GPT2Model"), ("bart", "BartModel"), ("marian", "MarianModel")]
+    )
+    def test_without_a_wrapper_names_have_no_prefix(self, tmp_path, family, model):
+        theirs = random_checkpoint(tmp_path, family, model=model)
+        pretrained = regard.load(tmp_path)
+        ids = torch.arange(4, 11)[None]
+        with torch.inference_mode():
+            if family == "gpt2":
+                ours = list(pretrained.model.states(ids))[-1]
+            else:
+                context = pretrained.model.encoder(ids)
+                ours = list(pretrained.model.decoder.states(ids, context=context))[-1]
+            told = {} if family == "gpt2" else {"decoder_input_ids": ids}
+            torch.testing.assert_close(ours, theirs(ids, **told).last_hidden_state, atol=1e-5, rtol=0)
+
+
+class TestConstants:
+    """Tensors that older files store and nobody learns."""
+
+    @pytest.mark.parametrize(
+        ("family", "name", "right", "wrong"),
+        [
+            ("gpt2", "transformer.h.0.attn.bias", torch.ones(1, 1, 64, 64).tril().bool(), torch.ones(1, 1, 64, 64)),
+            ("gpt2", "transformer.h.1.attn.masked_bias", torch.tensor(-1e4), torch.tensor(0.0)),
+            (
+                "llama",
+                "model.layers.2.self_attn.rotary_emb.inv_freq",
+                1e4 ** (-torch.arange(0, 6, 2) / 6),
+                torch.ones(3),
+            ),
+            ("roberta", "roberta.embeddings.position_ids", torch.arange(66)[None], torch.arange(66)[None] + 2),
+        ],
+    )
+    def test_they_are_checked_and_kept(self, tmp_path, family, name, right, wrong):
+        random_checkpoint(tmp_path, family)
+        expected, tensors = regard.load(tmp_path), weights_of(tmp_path)
+        save_file({**tensors, name: right}, tmp_path / "model.safetensors")
+        pretrained = regard.load(tmp_path)
+        assert same(pretrained, expected)
+        pretrained.save(tmp_path / "back")
+        assert torch.equal(weights_of(tmp_path / "back")[name], right)
+        save_file({**tensors, name: wrong}, tmp_path / "model.safetensors")
+        refused(tmp_path, f"{name.split('.', 1)[1]} is not ")
+
+    def test_marians_table_of_positions(self, tmp_path):
+        theirs = random_checkpoint(tmp_path, "marian")
+        table = theirs.model.encoder.embed_positions.weight.detach().clone()
+        tensors = weights_of(tmp_path)
+        save_file({**tensors, "model.encoder.embed_positions.weight": table}, tmp_path / "model.safetensors")
+        regard.load(tmp_path)
+        save_file({**tensors, "model.encoder.embed_positions.weight": table.flip(1)}, tmp_path / "model.safetensors")
+        refused(tmp_path, "embed_positions.weight is not the sines and cosines")
+
+
+class TestSpellings:
+    """transformers 4 and 5 write the same settings in different words."""
+
+    @pytest.mark.parametrize(
+        ("scaling", "expected", "positions"),
+        [
+            (None, None, 64),
+            ({"type": "linear", "factor": 2.0}, Linear(2.0), 128),
+            ({"type": "dynamic", "factor": 2.0}, Dynamic(2.0, 64), 128),
+            (
+                {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 32,
+                },
+                Llama3(8.0, 1.0, 4.0, 32),
+                64,
+            ),
+            ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, YaRN(4.0, 32), 128),
+        ],
+    )
+    def test_rotary_positions_of_version_4(self, tmp_path, scaling, expected, positions):
+        random_checkpoint(tmp_path, "llama")
+        change(tmp_path, rope_parameters=..., rope_theta=500.0, rope_scaling=scaling, torch_dtype="float32", dtype=...)
+        config = regard.load(tmp_path).config
+        assert (config.rotary_base, config.rotary_scaling, config.max_positions) == (500.0, expected, positions)
+        theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+        ids = torch.arange(4, 40)[None]
+        with torch.inference_mode():
+            torch.testing.assert_close(regard.load(tmp_path).model(ids), theirs(ids).logits, atol=1e-4, rtol=0)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"rope_parameters": {"rope_type": "longrope"}}, "of these scalings regard has default, linear, dynamic"),
+            ({"rope_parameters": {"rope_type": "linear"}}, "'factor' is missing"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor=0.5 must be a number from 1 up"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": "2"}}, "rope_parameters: "),
+            ({"rope_parameters": {"rope_type": "default", "mrope_section": [1]}}, "does not know its 'mrope_section'"),
+            ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "spin": 1}}, "does not know its 'spin'"),
+            ({"rope_parameters": [1]}, "it must be an object or null"),
+            ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling is .* rope_parameters say something"),
+            ({"partial_rotary_factor": 0.5}, "regard turns whole heads only"),
+            ({"rope_parameters": {"rope_theta": 1}}, "rope_theta is 1; it must be a number above 1"),
+            ({"max_position_embeddings": "64"}, "must be a whole number"),
+            ({"num_key_value_heads": 4}, "num_heads=6 cannot share num_kv_heads=4"),
+            ({"attention_bias": "yes"}, "attention_bias is 'yes'; it must be true or false"),
+            ({"num_hidden_layers": 10**9}, "lacks layers.999999999.mlp.down_proj.weight"),
+        ],
+    )
+    def test_what_llama_cannot_say(self, tmp_path, changes, message):
+        random_checkpoint(tmp_path, "llama")
+        change(tmp_path, **changes)
+        refused(tmp_path, message)
+
+    @pytest.mark.parametrize(
+        ("family", "changes", "message"),
+        [
+            ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "for GPT-2, regard supports False"),
+            ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn is True"),
+            ("gpt2", {"activation_function": "gelu_fast"}, "activation_function is 'gelu_fast'; supported are"),
+            ("gpt2", {"n_embd": ...}, "lacks the setting 'n_embd'"),
+            ("mistral", {"sliding_window": 0}, "sliding_window is 0; it must be a whole number from 1"),
+            ("mistral", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; it must be"),
+            ("qwen2", {"layer_types": ["full_attention"]}, "layer_types is .*; there are 3 layers"),
+            ("qwen2", {"layer_types": ["chunked_attention"] * 3}, "regard has sliding_attention and full_attention"),
+            ("qwen2", {"use_sliding_window": False}, "use_sliding_window says that no layer has a window"),
+            ("qwen2", {"use_mrope": True}, "use_mrope is True"),
+            ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+            ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
+            ("roberta", {"pad_token_id": None}, "RoBERTa's positions are counted from it"),
+            ("roberta", {"pad_token_id": 60, "max_position_embeddings": 61}, "the first 61 are not used"),
+            ("bart", {"normalize_before": True}, "normalize_before is True; for BART, regard supports False"),
+            ("bart", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+            ("marian", {"static_position_embeddings": False}, "static_position_embeddings is False"),
+            ("marian", {"decoder_layers": 3}, "lacks decoder.layers.2.fc2.weight"),
+            ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj is 'gated-mish'; supported are"),
+            ("t5", {"feed_forward_proj": "fast-relu"}, "feed_forward_proj is 'fast-relu'"),
+            ("t5", {"dense_act_fn": "silu"}, "dense_act_fn is 'silu'; feed_forward_proj says 'relu'"),
+            ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
+        ],
+    )
+    def test_what_the_others_cannot_say(self, tmp_path, family, changes, message):
+        random_checkpoint(tmp_path, family)
+        change(tmp_path, **changes)
+        refused(tmp_path, message)
+
+    def test_qwens_and_gemmas_windows_of_version_4(self, tmp_path):
+        for family in ("qwen2", "gemma2"):
+            random_checkpoint(tmp_path / family, family)
+            expected = regard.load(tmp_path / family).config
+            change(tmp_path / family, layer_types=...)
+            assert regard.load(tmp_path / family).config == expected
+            assert expected.windows is not None
+
+
+class TestSpecial:
+    def test_both_files_are_read_and_the_second_wins(self, tmp_path):
+        random_checkpoint(tmp_path, "bart")
+        change(tmp_path, forced_bos_token_id=0, bad_words_ids=[[5]], num_beams=4)
+        expected = Special(start=2, stop=(2,), pad=1, first=0, last=2)
+        assert regard.load(tmp_path).config.special == expected
+        change(tmp_path, "generation_config.json", eos_token_id=[2, 7], forced_bos_token_id=5, suppress_tokens=[3])
+        config = regard.load(tmp_path).config
+        assert config.special == config.decoder.special == replace(expected, stop=(2, 7), first=5)
+
+    @pytest.mark.parametrize(
+        ("file", "changes", "message"),
+        [
+            ("config.json", {"pad_token_id": 61}, "config.json: pad_token_id is 61; the model's tokens are 0 to 60"),
+            (
+                "generation_config.json",
+                {"eos_token_id": [1, "2"]},
+                r"generation_config.json: eos_token_id is \[1, '2'\]",
+            ),
+            ("generation_config.json", {"forced_eos_token_id": [1, 2]}, "regard supports one token there"),
+        ],
+    )
+    def test_what_is_no_token_is_named(self, tmp_path, file, changes, message):
+        random_checkpoint(tmp_path, "gpt2")
+        change(tmp_path, file, **changes)
+        refused(tmp_path, message)
+
+    def test_minus_one_is_none(self, tmp_path):
+        random_checkpoint(tmp_path, "llama")
+        change(tmp_path, pad_token_id=-1)
+        change(tmp_path, "generation_config.json", pad_token_id=...)
+        assert regard.load(tmp_path).config.special == Special(stop=(1,))
+
+
+def test_a_dtype_that_is_none(tmp_path):
+    random_checkpoint(tmp_path, "gpt2")
+    with pytest.raises(ValueError, match=r"dtype=torch\.int8: weights are one of torch\.float32"):
+        regard.load(tmp_path, dtype=torch.int8)
+    tensors = weights_of(tmp_path)
+    tensors["transformer.ln_f.weight"] *= 1e6
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(
+        InputError, match=r"ln_f\.weight holds numbers beyond torch\.float16; load it in torch\.float32"
+    ):
+        regard.load(tmp_path, dtype=torch.float16)
+
+
+SAVE = """
+import resource, signal, sys
+import torch
+import regard
+regard.load(sys.argv[1])  # everything is imported
+pretrained = regard.load(sys.argv[1])
+with torch.no_grad():
+    for parameter in pretrained.model.parameters():
+        parameter += 1
+"""
+
+
+def run(code, *arguments):
+    return subprocess.run([sys.executable, "-c", SAVE + code, *map(str, arguments)], capture_output=True, text=True)
+
+
+class TestSaving:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        random_checkpoint(tmp_path / "model", "gpt2")
+        return tmp_path / "model"
+
+    def files(self, folder):
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    @pytest.mark.parametrize("limit", [0, 300, 1500, 100_000])
+    def test_a_full_disk_leaves_the_old_files(self, folder, limit):
+        before = self.files(folder)
+        ended = run(
+            """
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+try:
+    pretrained.save(sys.argv[1])
+except regard.InputError as error:
+    print(error)
+""",
+            folder,
+            limit,
+        )
+        assert "cannot be written" in ended.stdout, ended.stderr
+        assert "The files that were there are as before" in ended.stdout
+        assert self.files(folder) == before
+        assert {path.name for path in folder.iterdir()} == set(before)
+
+    def test_an_interrupt_leaves_the_old_files_or_the_new(self, folder, tmp_path):
+        before = self.files(folder)
+        ended = run("pretrained.save(sys.argv[2])", folder, tmp_path / "new")
+        assert ended.returncode == 0, ended.stderr
+        after = self.files(tmp_path / "new")
+        interrupted = 0
+        for microseconds in (50, 200, 500, 1000, 2000, 4000):
+            ended = run(
+                """
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, int(sys.argv[2]) / 1e6)
+pretrained.save(sys.argv[1])
+""",
+                folder,
+                microseconds,
+            )
+            interrupted += "KeyboardInterrupt" in ended.stderr
+            found = self.files(folder)
+            assert found in (before, after)
+            for path in list(folder.iterdir()):
+                path.unlink()
+            for name, content in before.items():
+                (folder / name).write_bytes(content)
+        assert interrupted
+
+    def test_a_folder_of_another_model_is_refused(self, folder, tmp_path):
+        random_checkpoint(tmp_path / "other", "t5")
+        (tmp_path / "other/spiece.model").write_text("")
+        before = self.files(tmp_path / "other")
+        with pytest.raises(InputError, match=r"other holds spiece\.model, which this model has not"):
+            regard.load(folder).save(tmp_path / "other")
+        assert self.files(tmp_path / "other") == before
+
+    def test_shards_take_the_place_of_one_file_and_the_other_way_round(self, folder, tmp_path):
+        whole = regard.load(folder)
+        transformers.GPT2LMHeadModel.from_pretrained(folder).save_pretrained(tmp_path / "s", max_shard_size="60KB")
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            (tmp_path / "s" / file).write_bytes((folder / file).read_bytes())
+        regard.load(tmp_path / "s").save(folder)
+        assert not (folder / "model.safetensors").exists()
+        assert same(regard.load(folder), whole)
+        whole.save(folder)
+        assert not list(folder.glob("model-*"))
+        assert not (folder / "model.safetensors.index.json").exists()
+        assert same(regard.load(folder), whole)
+
+    def test_a_file_is_no_folder(self, folder, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(InputError, match="file cannot be written"):
+            regard.load(folder).save(Path(tmp_path / "file"))

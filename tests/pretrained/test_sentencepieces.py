@@ -1,0 +1,153 @@
+"""Marian's tokenizer against transformers', on models that sentencepiece trains here."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+import sentencepiece
+
+import regard
+from regard import InputError
+from regard.pretrained.locate import Folder
+from regard.pretrained.sentencepieces import FILES, SentencePieces
+from weights import random_checkpoint, sentences
+
+TEXTS = [
+    "The river bank.",
+    "  two  spaces, and a tab\there",
+    "",
+    " ",
+    ">>de<< The river bank",
+    ">>de<<no space",
+    ">> no code",
+    "x << y",
+    "unknown: 雪 ☃ é",
+    "ﬁne ＷＩＤＥ half½",
+    "a\u200bb \u00a0 c",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A Marian checkpoint as the Hub has them: two models of different texts, and one vocabulary for both."""
+    folder = tmp_path_factory.mktemp("marian")
+    pieces = {"</s>": 0, "<unk>": 1}
+    for name, texts in (("source", sentences(300)[:150]), ("target", [t.upper() for t in sentences(300)[150:]])):
+        model = folder / name
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_prefix=str(model),
+            vocab_size=120,
+            minloglevel=2,
+            hard_vocab_limit=False,
+        )
+        model.with_suffix(".model").rename(model.with_suffix(".spm"))
+        model.with_suffix(".vocab").unlink()
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model.with_suffix(".spm")))
+        for i in range(processor.get_piece_size()):
+            if not processor.is_control(i) and i % 17:  # the vocabulary lacks a few pieces, as real ones do
+                pieces.setdefault(processor.id_to_piece(i), len(pieces))
+    pieces[">>de<<"] = len(pieces)
+    pieces["<pad>"] = len(pieces)
+    size = len(pieces)
+    random_checkpoint(folder, "marian", vocab_size=size, pad_token_id=size - 1, decoder_start_token_id=size - 1)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).unlink()
+    (folder / "vocab.json").write_text(json.dumps(pieces))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    from transformers import MarianTokenizer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it would like sacremoses, and does not use it
+        return MarianTokenizer(*(str(folder / file) for file in FILES))
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *sentences(300)[::50]])
+def test_texts_to_ids_and_back(folder, theirs, text):
+    pretrained = regard.load(folder)
+    assert isinstance(pretrained.tokenizer, SentencePieces)
+    encoded = pretrained.encode(text)
+    assert encoded.ids == theirs(text).input_ids
+    assert encoded.tokens == theirs.tokenize(text) + ["</s>"]
+    bare = pretrained.tokenizer.encode(text, add_special_tokens=False)
+    assert (bare.ids, bare.tokens) == (encoded.ids[:-1], encoded.tokens[:-1])
+    assert pretrained.decode(encoded.ids) == theirs.decode(encoded.ids, skip_special_tokens=True)
+    raw = pretrained.tokenizer.decode(encoded.ids, skip_special_tokens=False)
+    assert raw.replace(" ", "") == theirs.decode(encoded.ids).replace(" ", "")
+
+
+def test_where_pieces_stand(folder):
+    text = ">>de<< The river, a bank"
+    encoded = regard.load(folder).encode(text)
+    assert len(encoded.ids) == len(encoded.tokens) == len(encoded.offsets) == len(encoded.word_ids)
+    assert encoded.type_ids == [0] * len(encoded.ids)
+    for token, (start, end) in zip(encoded.tokens[:-1], encoded.offsets[:-1], strict=True):
+        assert text[start:end].replace(" ", "") == token.replace("▁", "")
+    words = {}
+    for token, word in zip(encoded.tokens, encoded.word_ids, strict=True):
+        words.setdefault(word, []).append(token)
+    assert ["".join(words[word]).strip("▁") for word in words] == [">>de<<", "The", "river,", "a", "bank", "</s>"]
+
+
+def test_every_id_of_the_target_comes_back_as_text(folder, theirs):
+    ids = list(range(len(json.loads((folder / "vocab.json").read_text()))))
+    pretrained = regard.load(folder)
+    assert pretrained.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_it_is_saved_with_the_model(folder, tmp_path):
+    regard.load(folder).save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in folder.iterdir()}
+    assert regard.load(tmp_path).encode("The river").ids == regard.load(folder).encode("The river").ids
+
+
+class TestDamage:
+    @pytest.fixture
+    def files(self, folder, tmp_path):
+        for file in FILES:
+            (tmp_path / file).write_bytes((folder / file).read_bytes())
+        return tmp_path
+
+    @pytest.mark.parametrize("file", FILES)
+    def test_a_missing_file(self, files, file):
+        (files / file).unlink()
+        with pytest.raises(InputError, match=f"{file} is missing"):
+            SentencePieces(Folder(files))
+
+    def test_a_broken_model(self, files):
+        (files / "target.spm").write_bytes(b"not a model")
+        with pytest.raises(InputError, match=r"target\.spm cannot be read as a SentencePiece model"):
+            SentencePieces(Folder(files))
+
+    @pytest.mark.parametrize(
+        ("vocabulary", "message"),
+        [
+            ({"<unk>": 0}, "lacks '</s>'"),
+            ({"</s>": 0}, "lacks '<unk>'"),
+            ({"</s>": 0, "<unk>": "1"}, "'<unk>' has the id '1'"),
+        ],
+    )
+    def test_a_vocabulary_that_is_none(self, files, vocabulary, message):
+        (files / "vocab.json").write_text(json.dumps(vocabulary))
+        with pytest.raises(InputError, match=message):
+            SentencePieces(Folder(files))
+
+    def test_a_folder_without_any_works_with_ids(self, folder, tmp_path):
+        for path in folder.iterdir():
+            if path.name not in FILES:
+                (tmp_path / path.name).write_bytes(path.read_bytes())
+        pretrained = regard.load(tmp_path)
+        assert pretrained.tokenizer is None
+        with pytest.raises(InputError, match=r"tokenizer\.json is missing .*vocab\.json is missing"):
+            pretrained.encode("The river")
+
+    def test_without_the_library_the_way_out_is_named(self, folder):
+        code = f"import sys; sys.modules['sentencepiece'] = None; import regard; regard.load({str(folder)!r})"
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert "is not installed: pip install 'regard[marian]'" in ended.stderr
