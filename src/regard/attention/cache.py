@@ -30,6 +30,7 @@ class Cache(ABC):
     def __init__(self) -> None:
         self.seen = 0
         """How many tokens were appended so far."""
+        self._kind: object = None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
         self._start = 0
@@ -54,6 +55,19 @@ class Cache(ABC):
         Raises:
             ValueError: another batch, other heads or widths than those held; more tokens than a `Static` has room for.
         """
+        kind = k.shape[:-2], k.shape[-1], v.shape[:-2], v.shape[-1], k.dtype, v.dtype
+        if kind != self._kind or k.shape[-2] != v.shape[-2]:
+            self._refuse_others(k, v)
+            self._kind = kind
+        new = k.shape[-2]
+        self._check(new)
+        self.seen += new
+        if torch.is_grad_enabled():
+            return self._joined(k, v)
+        return self._written(k, v)
+
+    def _refuse_others(self, k: Tensor, v: Tensor) -> None:
+        """Refuse keys and values that do not fit one another, or those that are held."""
         if k.ndim < 3 or k.shape[:-1] != v.shape[:-1]:
             raise ValueError(
                 "keys and values are (..., kv_heads, tokens, width), a value for each key; "
@@ -67,11 +81,6 @@ class Cache(ABC):
                         f"{old.dtype}; got {tuple(new.shape)}, {new.dtype}. A cache is for one batch of sequences: "
                         "make a new one, or reorder it"
                     )
-        self._check(k.shape[-2])
-        self.seen += k.shape[-2]
-        if torch.is_grad_enabled():
-            return self._joined(k, v)
-        return self._written(k, v)
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
@@ -86,6 +95,7 @@ class Cache(ABC):
             raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
         self._k, self._v = [self._taken(t, rows) for t in (self._k, self._v)]
         self._ours = not torch.is_grad_enabled()
+        self._kind = None  # there may be another number of rows now
 
     def _taken(self, t: Tensor, rows: Tensor) -> Tensor:
         if torch.is_grad_enabled():
@@ -128,12 +138,13 @@ class Cache(ABC):
             self._move(k, v)
         assert self._k is not None
         assert self._v is not None
-        start, end = self._start, self._stop + new
-        self._k[..., self._stop : end, :] = k
-        self._v[..., self._stop : end, :] = v
-        self._stop = end
+        start, held = self._start, self._stop - self._start + new
+        # narrow is a slice at half its price, which counts where one token is written at a time.
+        self._k.narrow(-2, self._stop, new).copy_(k)
+        self._v.narrow(-2, self._stop, new).copy_(v)
+        self._stop += new
         self._start = self._first_kept()
-        return self._k[..., start:end, :], self._v[..., start:end, :]
+        return self._k.narrow(-2, start, held), self._v.narrow(-2, start, held)
 
     def _move(self, k: Tensor, v: Tensor) -> None:
         """What is held, to the front of a buffer that has room for the new tokens too."""

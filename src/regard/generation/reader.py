@@ -13,6 +13,7 @@ from regard._shapes import Float, Int
 from regard.attention import mask
 from regard.attention.mask import Mask
 from regard.transformer import Decoder, EncoderDecoder
+from regard.transformer.step import Step
 
 __all__ = ["Reader"]
 
@@ -36,6 +37,7 @@ class Reader:
         self._rows = [torch.tensor(prompt, device=self.device) for prompt in prompts]
         self._start = start
         self._context_mask: Mask | None = None
+        self._step = Step(self.decoder) if Step.speaks_for(self.decoder) else None
 
     @torch.inference_mode()
     def begin(self) -> Float[Tensor, "rows vocab_size"]:
@@ -55,8 +57,11 @@ class Reader:
     @torch.inference_mode()
     def step(self, ids: Sequence[int]) -> Float[Tensor, "rows vocab_size"]:
         """Read one token more of each row; logits of the one after it."""
+        new = torch.tensor(ids, device=self.device)[:, None]
+        if self._step is not None:
+            return self._step(new, self.caches, self._context_mask).float()
         with _evaluating(self.model):
-            return self._logits(torch.tensor(ids, device=self.device)[:, None])
+            return self._logits(new)
 
     @torch.inference_mode()
     def reorder(self, rows: Sequence[int], prompts: Sequence[int] | None = None) -> None:

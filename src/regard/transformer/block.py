@@ -103,14 +103,13 @@ class Block(nn.Module):
         self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module, after: nn.Module | None
     ) -> Tensor:
         """A sub-layer with its residual connection and its norms."""
-        if self.place == "post":
-            result: Tensor = norm(x + self.dropout(sublayer(x)))
-            return result
-        change = sublayer(norm(x))
+        change = sublayer(x if self.place == "post" else norm(x))
         if after is not None:
             change = after(change)
-        result = x + self.dropout(change)
-        return result
+        if self.training:
+            change = self.dropout(change)
+        result: Tensor = x + change
+        return norm(result) if self.place == "post" else result
 
 
 def _attention(config: Config, *, rotary: Rotary | None = None, d_context: int | None = None) -> MultiHeadAttention:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -78,11 +80,15 @@ class Decoder(Stack):
 
     def logits(self, states: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens vocab_size"]:
         """What follows each token, as scores for every token of the vocabulary (paper, section 3.4)."""
-        config = self.config
-        if config.logit_scale is not None:
-            states = states * config.logit_scale
         weight = self.embeddings.token.weight if self.head is None else self.head.weight
-        logits = F.linear(states, weight, self.logit_bias)
+        return self.logits_by(lambda x: F.linear(x, weight, self.logit_bias), states)
+
+    def logits_by(
+        self, product: Callable[[Tensor], Tensor], states: Float[Tensor, "*batch d_model"]
+    ) -> Float[Tensor, "*batch vocab_size"]:
+        """`logits`, where the caller multiplies by the output's weights in a way of its own."""
+        config = self.config
+        logits = product(states if config.logit_scale is None else states * config.logit_scale)
         if config.logit_softcap is not None:
             logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
         return logits

@@ -51,8 +51,9 @@ class Embeddings(nn.Module):
         for part in (position, segment):
             if part is not None:
                 total = total + part
-        result: Tensor = self.dropout(total if self.norm is None else self.norm(total))
-        return result
+        if self.norm is not None:
+            total = self.norm(total)
+        return self.dropout(total) if self.training else total
 
     def parts(
         self,

@@ -89,6 +89,28 @@ class Stack(nn.Module):
             ValueError: more tokens than positions; pads, a mask or caches that do not fit.
             IndexError: an id outside the vocabulary.
         """
+        x, every = self.prepare(
+            ids, segments, mask, pads=pads, caches=caches, context=context, context_mask=context_mask
+        )
+        for block, reads in zip(self.blocks, every, strict=True):
+            yield x
+            x = block(x, reads)
+        if caches is not None:
+            caches.seen += ids.shape[-1]
+        yield x if self.norm is None else self.norm(x)
+
+    def prepare(
+        self,
+        ids: Int[Tensor, "*batch tokens"],
+        segments: Int[Tensor, "*batch tokens"] | None = None,
+        mask: Mask | None = None,
+        *,
+        pads: Int[Tensor, " batch"] | None = None,
+        caches: Caches | None = None,
+        context: Float[Tensor, "*sources context_tokens d_context"] | None = None,
+        context_mask: Mask | None = None,
+    ) -> tuple[Float[Tensor, "*batch tokens d_model"], list[Reads]]:
+        """The vectors that the first block reads, and what each block reads beside them; arguments as in `states`."""
         if ids.ndim < 1 or ids.shape[-1] == 0:
             raise ValueError(f"ids of shape {tuple(ids.shape)} hold no token; a transformer reads at least one")
         if caches is not None:
@@ -102,21 +124,20 @@ class Stack(nn.Module):
         if self.rotary is not None:
             dtype = torch.promote_types(x.dtype, torch.float32)
             table = self.rotary.table(positions, length=seen + tokens, dtype=dtype)
+        # Layers of one kind share their mask and bias.
         known: dict[tuple[int, int | None], tuple[Mask | None, Tensor | PositionBias | None]] = {}
-        for layer, block in enumerate(self.blocks):
-            yield x
+        every = []
+        for layer in range(self.config.num_layers):
             cache = None if caches is None else caches.layers[layer]
-            keys = tokens if cache is None else cache.returns(tokens)
-            kind = keys, self.config.window(layer)
-            if kind not in known:
-                own = self._mask(tokens, keys, kind[1], mask, pads, seen + tokens - keys)
-                known[kind] = own, self._bias(tokens, keys, x)
-            own, bias = known[kind]
             source = None if caches is None else caches.sources[layer]
-            x = block(x, Reads(own, table, bias, cache, context, context_mask, source))
-        if caches is not None:
-            caches.seen = seen + tokens
-        yield x if self.norm is None else self.norm(x)
+            keys = tokens if cache is None else cache.returns(tokens)
+            window = self.config.window(layer)
+            if (keys, window) not in known:
+                own = self._mask(tokens, keys, window, mask, pads, seen + tokens - keys)
+                known[keys, window] = own, self._bias(tokens, keys, x)
+            own, bias = known[keys, window]
+            every.append(Reads(own, table, bias, cache, context, context_mask, source))
+        return x, every
 
     def _positions(self, seen: int, ids: Tensor, pads: Tensor | None) -> Tensor:
         tokens, limit = ids.shape[-1], self.config.max_positions
