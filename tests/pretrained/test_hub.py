@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from weights import random_bert
+from weights import random_bert, random_checkpoint
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -149,6 +149,29 @@ def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):
     (folder / "modules.json").write_text(json.dumps(modules))
     code = "import regard; p = regard.load('owner/good'); print(p.pooling); p.embed('the river')"
     assert python(tmp_path, code, address(hub)).stdout == "Pooling(kind='cls', normalize=False)\n"
+
+
+def test_shards_and_the_tokens_to_stop_at_come_from_the_hub(hub, tmp_path):
+    folder = tmp_path / "served/sharded"
+    random_checkpoint(folder, "gpt2").save_pretrained(folder, max_shard_size="60KB")
+    (folder / "model.safetensors").unlink()
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 7]}')
+    hub.models["owner/sharded"] = folder
+    code = """import regard
+p = regard.load("owner/sharded")
+print(p.config.special.stop, sum(x.numel() for x in p.model.parameters()))
+p.save("SAVED")
+print(all((x == y).all() for x, y in zip(p.model.parameters(), regard.load("SAVED").model.parameters())))
+""".replace("SAVED", str(tmp_path / "saved"))
+    first = python(tmp_path, code, address(hub))
+    assert first.stdout == "(1, 7) 52632\nTrue\n", first.stderr
+    assert {revision for method, file, revision in hub.requests if file.startswith("model-")} == {COMMIT}
+    assert python(tmp_path, code, "http://127.0.0.1:9").stdout == first.stdout, "all of it stays in the cache"
+
+    next(folder.glob("model-00002-*")).unlink()
+    again = python(tmp_path / "elsewhere", code, address(hub))
+    assert "'owner/sharded' has no model-00002-of-" in again.stderr
+    assert "says that it holds transformer." in again.stderr
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -52,7 +52,14 @@ def folder(tmp_path_factory):
     pieces[">>de<<"] = len(pieces)
     pieces["<pad>"] = len(pieces)
     size = len(pieces)
-    random_checkpoint(folder, "marian", vocab_size=size, pad_token_id=size - 1, decoder_start_token_id=size - 1)
+    random_checkpoint(
+        folder,
+        "marian",
+        vocab_size=size,
+        pad_token_id=size - 1,
+        decoder_start_token_id=size - 1,
+        max_position_embeddings=256,
+    )
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).unlink()
     (folder / "vocab.json").write_text(json.dumps(pieces))
@@ -74,7 +81,7 @@ def test_texts_to_ids_and_back(folder, theirs, text):
     assert isinstance(pretrained.tokenizer, SentencePieces)
     encoded = pretrained.encode(text)
     assert encoded.ids == theirs(text).input_ids
-    assert encoded.tokens == theirs.tokenize(text) + ["</s>"]
+    assert encoded.tokens == [*theirs.tokenize(text), "</s>"]
     bare = pretrained.tokenizer.encode(text, add_special_tokens=False)
     assert (bare.ids, bare.tokens) == (encoded.ids[:-1], encoded.tokens[:-1])
     assert pretrained.decode(encoded.ids) == theirs.decode(encoded.ids, skip_special_tokens=True)

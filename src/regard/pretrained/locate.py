@@ -119,6 +119,8 @@ class Hub:
                 f"{self.name!r} is not a folder here, and the Hub has no such model (a private one needs HF_TOKEN)"
             ) from error
         except errors.LocalEntryNotFoundError as error:
+            if self._known_absent(file):
+                raise MissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
             raise InputError(
                 f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
                 f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'no network, or no answer'}. "
@@ -148,6 +150,13 @@ class Hub:
                 f"{self.name!r}: whether it has {file} cannot be told, for the Hub could not be asked: "
                 f"{_first_line(error)}"
             ) from error
+
+    def _known_absent(self, file: str) -> bool:
+        """Whether the Hub said, when it was last asked, that there is no such file: its cache remembers."""
+        from huggingface_hub import try_to_load_from_cache
+
+        known = try_to_load_from_cache(self.name, file, revision=self.revision)
+        return known is not None and not isinstance(known, str)
 
     def _has_pickled(self) -> bool:
         """Whether there are pickled weights; asked for, never fetched."""
