@@ -20,10 +20,11 @@ FLOORS = {
     "attention": 1,
     "transformer": 2,
     "pretrained": 3,
-    "lens": 4,
-    "views": 5,
-    "cli": 6,
-    "__main__": 7,
+    "generation": 4,
+    "lens": 5,
+    "views": 6,
+    "cli": 7,
+    "__main__": 8,
 }
 ATTENTION = [
     "mask",

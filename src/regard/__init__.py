@@ -12,43 +12,56 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
     from regard.errors import InputError
+    from regard.generation import Beam, Greedy, Sample, generate, stream, translate
     from regard.lens import Explanation, explain
     from regard.pretrained import Pretrained, load
 
 __all__ = [
+    "Beam",
     "Explanation",
+    "Greedy",
     "InputError",
     "MultiHeadAttention",
     "Plan",
     "Pretrained",
+    "Sample",
     "Steps",
     "attend",
     "cache",
     "course",
     "explain",
+    "generate",
     "load",
     "mask",
     "plan",
     "positions",
     "steps",
+    "stream",
+    "translate",
 ]
 
 _ROOMS = {
+    "Beam": "regard.generation",
     "Explanation": "regard.lens",
+    "Greedy": "regard.generation",
     "InputError": "regard.errors",
     "MultiHeadAttention": "regard.attention",
     "Plan": "regard.attention",
     "Pretrained": "regard.pretrained",
+    "Sample": "regard.generation",
     "Steps": "regard.attention",
     "attend": "regard.attention",
     "cache": "regard.attention",
     "course": "regard.attention",
     "explain": "regard.lens",
+    "generate": "regard.generation",
     "load": "regard.pretrained",
     "mask": "regard.attention",
     "plan": "regard.attention",
     "positions": "regard.attention",
     "steps": "regard.attention",
+    "stream": "regard.generation",
+    "translate": "regard.generation",
 }
 
 

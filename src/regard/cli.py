@@ -59,7 +59,8 @@ def _run() -> tuple[int, str]:
         return 2, f"regard: {visible(str(error))}\n"
     except USAGE_ERROR as error:
         said = visible(error.format_message()).rstrip(".?")  # nothing where the help was shown instead
-        return 2, f"regard: {said}. See regard explain --help\n" if said else ""
+        command = error.ctx.command_path if error.ctx is not None else "regard"
+        return 2, f"regard: {said}. See {command} --help\n" if said else ""
     except (typer.Abort, KeyboardInterrupt):
         return 130, ""
     except (BrokenPipeError, SystemExit):  # rich turns the one into the other
@@ -82,6 +83,36 @@ def _regard(
     ] = False,
 ) -> None:
     """Attention for transformers that you can run, see and check."""
+
+
+MODEL_HELP = (
+    "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
+)
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", "-n", metavar="N", min=1, help="The most tokens that are written.")
+]
+BeamWidth = Annotated[
+    int | None,
+    typer.Option("--beam", metavar="WIDTH", help="Follow so many texts at once and keep the best.", show_default=False),
+]
+LengthPenalty = Annotated[
+    float,
+    typer.Option(
+        metavar="P", help="With a beam: scores are divided by length ** P; above 0 favours long texts, below 0 short."
+    ),
+]
+Must = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WORD", help="With a beam: a word that has to appear. May be given several times.", show_default=False
+    ),
+]
+Never = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WORD", help="With a beam: a word that may not appear. May be given several times.", show_default=False
+    ),
+]
 
 
 @app.command(
@@ -148,8 +179,7 @@ def explain(
         str,
         typer.Option(
             metavar="NAME",
-            help="A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. "
-            "Families: BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5.",
+            help=MODEL_HELP + "BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5.",
         ),
     ] = "sentence-transformers/all-MiniLM-L6-v2",
     json_path: Annotated[
@@ -160,9 +190,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""
-    from rich.console import Console
-
-    with Console(stderr=True).status("reading the model"):
+    with _status("reading the model"):
         explanation = regard.explain(
             text, token, model, compare, layer=layer, head=head, target=target, attention=attention
         )
@@ -175,3 +203,177 @@ def explain(
     from regard.views.terminal import console_for, draw
 
     draw(explanation, console_for(sys.stdout))
+
+
+@app.command(
+    help="Write on from a prompt, and show the text while it is written.\n\n"
+    "By default the likeliest token each time. With --temperature, --top-k, --top-p, --min-p, --repetition-penalty or "
+    "--seed tokens are drawn; with --beam the best of several texts is found, and shown at the end. What is printed is "
+    "what is new.",
+    epilog='Example: regard generate "Once upon a time" --model openai-community/gpt2 --temperature 0.8 --top-p 0.95 '
+    "--seed 1",
+)
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The text to go on from, in quotes; - reads it from standard input.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help=MODEL_HELP + "GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
+        ),
+    ],
+    max_new_tokens: MaxNewTokens = 128,
+    temperature: Annotated[
+        float | None,
+        typer.Option(metavar="T", help="Draw: below 1 the likely become likelier.", show_default=False),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(metavar="K", help="Draw among the K likeliest.", show_default=False)
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", help="Draw among the likeliest that together have probability P.", show_default=False
+        ),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", help="Draw among those at least P times as likely as the likeliest.", show_default=False
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R", help="Draw: above 1, tokens that the text has become less likely.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw the same again next time.", show_default=False)
+    ] = None,
+    beam: BeamWidth = None,
+    length_penalty: LengthPenalty = 1.0,
+    n_best: Annotated[
+        int, typer.Option(metavar="N", min=1, help="With a beam: print the N best texts, the best first.")
+    ] = 1,
+    must: Must = None,
+    never: Never = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End before this text. May be given several times.", show_default=False),
+    ] = None,
+) -> None:
+    """Write on from a prompt, and show the text while it is written."""
+    drawn = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
+    draws = {name: value for name, value in drawn.items() if value is not None}
+    strategy = _strategy(draws, beam, length_penalty, n_best, must, never)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
+    pretrained = _loaded(model)
+    if isinstance(strategy, regard.Beam):
+        with _status("searching"):
+            found = regard.generate(pretrained, text, strategy=strategy, **options)
+        for written in [found] if n_best == 1 else found:
+            print(_shown(str(written)))
+        return
+    for piece in regard.stream(pretrained, text, strategy=strategy, **options):
+        print(_shown(str(piece)), end="", flush=True)
+    print()
+
+
+@app.command(
+    help="Translate texts, or whatever else an encoder-decoder was trained to make of them: one line for each.",
+    epilog='Example: regard translate --model Helsinki-NLP/opus-mt-en-de "The house is old." "It rains."\n\n'
+    "A file, line by line: regard translate --model NAME - < in.txt > out.txt",
+)
+def translate(
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT...", help="Texts, each in quotes; - reads lines from standard input.")
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + "Marian, BART, T5.")],
+    beam: Annotated[
+        int, typer.Option("--beam", metavar="WIDTH", min=1, help="Follow so many texts at once and keep the best.")
+    ] = 4,
+    length_penalty: LengthPenalty = 1.0,
+    must: Must = None,
+    never: Never = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            "-n",
+            metavar="N",
+            min=1,
+            help="The most tokens of one text; by default 512, or as many as the model has positions.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Texts that go through the model together.")] = 16,
+) -> None:
+    """Translate texts, one line for each."""
+    from rich.progress import track
+
+    strategy = _strategy({}, beam, length_penalty, 1, must, never)
+    lines = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
+    translated = regard.translate(
+        _loaded(model), lines, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
+    )
+    # Where lines appear one after the other on a terminal, they are progress enough.
+    hidden = sys.stdout.isatty() or not sys.stderr.isatty() or len(lines) <= batch_size
+    bar = track(translated, "translating", len(lines), console=_on_stderr(), transient=True, disable=hidden)
+    for written in bar:
+        print(visible(written), flush=True)
+
+
+def _strategy(
+    draws: dict[str, Any],
+    beam: int | None,
+    length_penalty: float,
+    n_best: int,
+    must: list[str] | None,
+    never: list[str] | None,
+) -> Any:
+    """The strategy that the options ask for."""
+    try:
+        if beam is not None:
+            if draws:
+                raise InputError(f"--beam searches and --{_option(draws)} draws: give one of them")
+            return regard.Beam(
+                width=beam, length_penalty=length_penalty, n_best=n_best, must=must or (), never=never or ()
+            )
+        if must or never or n_best != 1:
+            name = "must" if must else "never" if never else "n-best"
+            raise InputError(f"--{name} needs a search: give --beam WIDTH too")
+        return regard.Sample(**draws) if draws else regard.Greedy()
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _option(draws: dict[str, Any]) -> str:
+    return next(iter(draws)).replace("_", "-")
+
+
+def _loaded(model: str) -> Any:
+    with _status("reading the model"):
+        return regard.load(model)
+
+
+def _status(doing: str) -> Any:
+    return _on_stderr().status(doing)
+
+
+def _on_stderr() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _shown(text: str) -> str:
+    """A text as it is, but for what could steer the terminal."""
+    return "".join(c if c in "\n\t" else visible(c) for c in text)

@@ -82,8 +82,12 @@ class Cache(ABC):
                         "make a new one, or reorder it"
                     )
 
-    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+    def reorder(self, rows: Int[Tensor, " rows"], *, since: int = 0) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
+
+        Args:
+            rows: for each row that follows, the row it continues.
+            since: the first so many tokens seen are the same in row i and row ``rows[i]``, and need not move.
 
         Raises:
             ValueError: a cache of one sequence without a batch axis.
@@ -93,19 +97,20 @@ class Cache(ABC):
             return
         if self._k.ndim < 4:
             raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
-        self._k, self._v = [self._taken(t, rows) for t in (self._k, self._v)]
+        self._k, self._v = [self._taken(t, rows, since) for t in (self._k, self._v)]
         self._ours = not torch.is_grad_enabled()
         self._kind = None  # there may be another number of rows now
 
-    def _taken(self, t: Tensor, rows: Tensor) -> Tensor:
+    def _taken(self, t: Tensor, rows: Tensor, since: int) -> Tensor:
         if torch.is_grad_enabled():
             return t.index_select(0, rows)
         live = t[..., self._start : self._stop, :]
         if len(rows) == len(t) and self._writable(t):
-            # Most beams stay where they are.
-            moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]
-            if len(moved):
-                live[moved] = live.index_select(0, rows[moved])
+            # Most beams stay where they are, and those that fork have most of their text in common.
+            other = t[..., max(self._start, self._stop - (self.seen - since)) : self._stop, :]
+            moved = [(row, of) for row, of in enumerate(rows.tolist()) if row != of]
+            for (row, _), taken in zip(moved, [other[of].clone() for _, of in moved], strict=True):
+                other[row].copy_(taken)
             return t
         taken = live.new_empty(len(rows), *t.shape[1:])
         taken[..., self._start : self._stop, :] = live.index_select(0, rows)

@@ -3,5 +3,6 @@
 from regard.generation.beam import Hypothesis
 from regard.generation.generate import generate, hypotheses, stream
 from regard.generation.strategy import Beam, Greedy, Sample
+from regard.generation.translate import translate
 
-__all__ = ["Beam", "Greedy", "Hypothesis", "Sample", "generate", "hypotheses", "stream"]
+__all__ = ["Beam", "Greedy", "Hypothesis", "Sample", "generate", "hypotheses", "stream", "translate"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -14,9 +15,13 @@ from regard._shapes import Float
 from regard.generation.constraints import Constraints
 from regard.generation.reader import Reader
 from regard.generation.strategy import Beam
+from regard.generation.text import Unwanted
 from regard.transformer import Special
 
-__all__ = ["Hypothesis", "search"]
+__all__ = ["Hypothesis", "Rules", "search"]
+
+SPARE = 16
+"""So many tokens more are looked at where some will be refused for what they spell."""
 
 
 class Hypothesis(NamedTuple):
@@ -59,8 +64,11 @@ class Rules:
     strategy: Beam
     limit: int
     special: Special
+    """Stop tokens, and tokens that stand first or last by force."""
     constraints: Constraints
     ended: Callable[[list[int]], bool]
+    """Whether a text is finished for another reason than a stop token, such as a stop string."""
+    unwanted: Unwanted
 
     @property
     def size(self) -> int:
@@ -74,8 +82,8 @@ class Rules:
 
     @property
     def looked_at(self) -> int:
-        """Tokens of one beam that may be candidates: those that other groups took fall behind."""
-        return self.most + (self.strategy.width if self.strategy.groups > 1 else 0)
+        """Tokens of one beam that may be candidates: some fall behind, that others took or that are unwanted."""
+        return self.most + (self.strategy.width if self.strategy.groups > 1 else 0) + (SPARE if self.unwanted else 0)
 
     def can_end_well(self, text: list[int], length: int) -> bool:
         """Whether what must appear still can, in what is left of the limit."""
@@ -85,27 +93,15 @@ class Rules:
         return self.constraints.missing(text) <= left - (self.special.last is not None and left > 0)
 
 
-def search(
-    reader: Reader,
-    prompts: int,
-    strategy: Beam,
-    limit: int,
-    special: Special,
-    constraints: Constraints,
-    ended: Callable[[list[int]], bool],
-) -> list[list[Hypothesis]]:
+def search(reader: Reader, prompts: int, rules: Rules) -> list[list[Hypothesis]]:
     """The best texts of each prompt, at most ``width`` of each, the best first.
 
     Args:
         reader: at the beginning.
         prompts: how many there are.
-        strategy: width, penalties, groups.
-        limit: the most new tokens.
-        special: stop tokens, and tokens that stand first or last by force.
-        constraints: what must and may not appear.
-        ended: whether a text is finished for another reason than a stop token, such as a stop string.
+        rules: what holds for every step.
     """
-    width, groups = strategy.width, strategy.groups
+    width, groups, limit = rules.strategy.width, rules.strategy.groups, rules.limit
     rows = every = [
         Row([[] for _ in range(width)], [0.0] * width, [[] for _ in range(groups)], [False] * groups)
         for _ in range(prompts)
@@ -114,9 +110,9 @@ def search(
     # The prompt was read once; from here each beam is a row.
     reader.reorder([n for n in range(prompts) for _ in range(width)])
     logits = logits.repeat_interleave(width, dim=0)
-    rules = Rules(strategy, limit, special, constraints, ended)
     for length in range(1, limit + 1):
         going_on = _likeliest(logits, rows, rules, length)
+        before = [text for row in rows for text in row.texts]
         follow: list[int] = []
         same: list[int] = []
         for n, row in enumerate(rows):
@@ -130,9 +126,15 @@ def search(
             reader.reorder(follow, same)
             rows = [rows[n] for n in same]
         else:
-            reader.reorder(follow)
+            reader.reorder(follow, alike=_alike(before, follow))
         logits = reader.step([text[-1] for row in rows for text in row.texts])
     return [sorted((h for group in row.found for h in group), key=lambda h: -h.score)[:width] for row in every]
+
+
+def _alike(texts: list[list[int]], follow: list[int]) -> int:
+    """How many first tokens each text has in common with the one that takes its place."""
+    pairs = [zip(texts[row], texts[of], strict=True) for row, of in enumerate(follow) if row != of]
+    return min((sum(1 for _ in takewhile(lambda tokens: tokens[0] == tokens[1], pair)) for pair in pairs), default=0)
 
 
 def _likeliest(
@@ -143,21 +145,18 @@ def _likeliest(
     forced = special.first if length == 1 else special.last if length == rules.limit else None
     if forced is not None:
         return [{forced: 0.0} for _ in logits]
-    total = logits.logsumexp(dim=-1, keepdim=True)
+    log_probs = logits.log_softmax(dim=-1)
     texts = [text for row in rows for text in row.texts]
     wanted: list[list[int]] = [[] for _ in texts]
     if constraints:
         blocked = [constraints.blocked(text) for text in texts]
-        logits = logits.clone()
-        for beam, tokens in zip(logits, blocked, strict=True):
-            beam[tokens] = -torch.inf
+        for beam, never in zip(log_probs, blocked, strict=True):
+            beam[never] = -torch.inf
         wanted = [constraints.wanted(text) for text in texts]
-    top, tokens = logits.topk(min(rules.looked_at, logits.shape[-1]), dim=-1)
-    found = [
-        dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), (top - total).tolist(), strict=True)
-    ]
+    top, tokens = log_probs.topk(min(rules.looked_at, log_probs.shape[-1]), dim=-1)
+    found = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
     for n, more in enumerate(wanted):
-        found[n] |= {token: float(logits[n, token] - total[n, 0]) for token in more}
+        found[n] |= {token: float(log_probs[n, token]) for token in more}
     return found
 
 
@@ -205,6 +204,8 @@ def _candidates(
         for token, log_prob in likeliest[beam].items():
             score = row.scores[beam] + log_prob
             if score == -torch.inf:
+                continue
+            if rules.unwanted and rules.unwanted([*row.texts[beam], token]):
                 continue
             if rules.constraints.must and not rules.can_end_well([*row.texts[beam], token], length):
                 continue

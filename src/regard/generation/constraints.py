@@ -43,9 +43,7 @@ class Constraints:
     def blocked(self, text: Sequence[int]) -> list[int]:
         """The tokens that would end a phrase that may not stand in the text."""
         return [
-            phrase[-1]
-            for phrase in self.never
-            if len(phrase) == 1 or tuple(text[1 - len(phrase) :]) == phrase[:-1]
+            phrase[-1] for phrase in self.never if len(phrase) == 1 or tuple(text[1 - len(phrase) :]) == phrase[:-1]
         ]
 
     def missing(self, text: Sequence[int]) -> int:

@@ -41,9 +41,7 @@ def tokens(
         for row, token in zip(rows, chosen, strict=True):
             new[row].append(token)
         yield dict(zip(rows, chosen, strict=True))
-        going_on = [
-            at for at, row in enumerate(rows) if new[row][-1] not in special.stop and not ended(new[row])
-        ]
+        going_on = [at for at, row in enumerate(rows) if new[row][-1] not in special.stop and not ended(new[row])]
         if not going_on or length == limit:
             return
         if len(going_on) < len(rows):

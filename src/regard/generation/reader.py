@@ -25,9 +25,19 @@ class Reader:
         model: a decoder reads prompts; an encoder-decoder reads sources, and its decoder begins at the start token.
         prompts: token ids, of any lengths.
         start: the start token of an encoder-decoder.
+        rows: how many rows there will be: those of the prompts, times the beams of each.
+        steps: how many steps there will be at the most.
     """
 
-    def __init__(self, model: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], start: int | None) -> None:
+    def __init__(
+        self,
+        model: Decoder | EncoderDecoder,
+        prompts: Sequence[Sequence[int]],
+        start: int | None,
+        *,
+        rows: int,
+        steps: int,
+    ) -> None:
         self.model = model
         self.decoder = model.decoder if isinstance(model, EncoderDecoder) else model
         self.device = self.decoder.embeddings.token.weight.device
@@ -36,14 +46,20 @@ class Reader:
         self._ragged = len({len(prompt) for prompt in prompts}) > 1
         self._rows = [torch.tensor(prompt, device=self.device) for prompt in prompts]
         self._start = start
+        self._read = 0
         self._context_mask: Mask | None = None
-        self._step = Step(self.decoder) if Step.speaks_for(self.decoder) else None
+        self._step: Step | None = None
+        self._size = rows, steps
 
     @torch.inference_mode()
     def begin(self) -> Float[Tensor, "rows vocab_size"]:
         """Read the prompts; logits of the first new token of each."""
         with _evaluating(self.model):
+            if Step.speaks_for(self.decoder):
+                rows, steps = self._size
+                self._step = Step(self.decoder, rows=rows, steps=steps)
             if isinstance(self.model, EncoderDecoder):
+                self._read = 1
                 ids = pad_sequence(self._rows, batch_first=True)
                 self._context_mask = mask.padding(self._lengths) if self._ragged else None
                 context = self.model.encoder(ids, mask=self._context_mask)
@@ -52,6 +68,7 @@ class Reader:
             # On the left, so that the texts end, and go on, at the same place.
             ids = pad_sequence(self._rows, batch_first=True, padding_side="left")
             pads = ids.shape[1] - self._lengths if self._ragged else None
+            self._read = ids.shape[1]
             return self._logits(ids, pads=pads)
 
     @torch.inference_mode()
@@ -64,16 +81,17 @@ class Reader:
             return self._logits(new)
 
     @torch.inference_mode()
-    def reorder(self, rows: Sequence[int], prompts: Sequence[int] | None = None) -> None:
+    def reorder(self, rows: Sequence[int], prompts: Sequence[int] | None = None, *, alike: int = 0) -> None:
         """Make row i what row ``rows[i]`` was.
 
         Args:
             rows: for each row that follows, the row it continues.
             prompts: the prompts whose rows are still there, where that changes.
+            alike: so many tokens after the prompt are the same in a row and in the one it continues.
         """
         at = torch.tensor(rows, device=self.device)
         if prompts is None:
-            self.caches.reorder(at)
+            self.caches.reorder(at, since=self._read + alike)
             return
         kept = torch.tensor(prompts, device=self.device)
         self.caches.reorder(at, kept)

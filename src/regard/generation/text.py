@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from regard.errors import InputError
 from regard.generation.strategy import Phrase
 from regard.pretrained import Pretrained
 
-__all__ = ["StopStrings", "Writer", "phrase_ids"]
+__all__ = ["StopStrings", "Unwanted", "Writer", "phrase_ids"]
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """What a decoder writes for bytes that do not make a letter yet."""
@@ -70,8 +71,31 @@ class Writer:
             yield text[shown:]
 
 
-def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_size: int) -> list[list[int]]:
-    """The token ids of a phrase; of words that may not appear, as they are written at a beginning and after a space.
+class Unwanted:
+    """Words that may not stand in a text, whichever tokens they are made of.
+
+    A word is one with no letter or digit beside it: "bank" does not stand in "bankrupt". A text that ends with the
+    word so far is refused too, for the next token may not go on with it.
+    """
+
+    def __init__(self, words: Sequence[str], decode: Callable[[list[int]], str]) -> None:
+        self.decode = decode
+        each = [
+            (r"(?<!\w)" if word[0].isalnum() else "") + re.escape(word) + (r"(?!\w)" if word[-1].isalnum() else "")
+            for word in words
+        ]
+        self.pattern = re.compile("|".join(each)) if each else None
+
+    def __bool__(self) -> bool:
+        return self.pattern is not None
+
+    def __call__(self, ids: list[int]) -> bool:
+        """Whether one of them stands in a text."""
+        return self.pattern is not None and self.pattern.search(self.decode(ids)) is not None
+
+
+def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_size: int) -> list[int]:
+    """The token ids of a phrase; of words, as the tokenizer writes them inside a text.
 
     Raises:
         InputError: words that the tokenizer makes nothing of; ids outside the vocabulary.
@@ -80,14 +104,15 @@ def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_s
     if not isinstance(phrase, str):
         outside = [token for token in phrase if type(token) is not int or not 0 <= token < vocab_size]
         if outside:
-            raise InputError(f"{name}={list(phrase)} has the id {outside[0]!r}; the vocabulary has 0 to {vocab_size - 1}")
-        return [list(phrase)]
+            raise InputError(
+                f"{name}={list(phrase)} has the id {outside[0]!r}; the vocabulary has 0 to {vocab_size - 1}"
+            )
+        return list(phrase)
     if pretrained is None:
         raise TypeError(f"{name}={phrase!r}: words need a tokenizer, and a bare model has none; use regard.load")
-    assert pretrained.tokenizer is not None
-    ways = [pretrained.tokenizer.encode(way, add_special_tokens=False).ids for way in (f" {phrase}", phrase)]
-    # What is fewer tokens is how the tokenizer itself would write it inside a text.
-    ways = sorted((list(ids) for ids in ways if ids), key=len)
-    if not ways:
+    # Inside a text a word begins with its space, where the tokenizer does not put one there itself.
+    ways = [pretrained.pieces(way) for way in (f" {phrase}", phrase)]
+    ids: list[int] = min((way for way in ways if way), key=len, default=[])
+    if not ids:
         raise InputError(f"{name}={phrase!r}: the tokenizer makes no tokens of it")
-    return ways[:1] if name == "must" else ways
+    return ids

@@ -131,6 +131,18 @@ class Pretrained:
             raise InputError(f"the ids of one text are a row of whole numbers from 0; got {quoted(str(numbers))}")
         return str(tokenizer.decode(numbers, skip_special_tokens=True))
 
+    def pieces(self, text: str) -> list[int]:
+        """The ids of a part of a text that the model writes, without special tokens.
+
+        Raises:
+            InputError: no tokenizer.
+        """
+        tokenizer = self._tokenizer()
+        if isinstance(tokenizer, SentencePieces):
+            return tokenizer.encode(text, target=True, add_special_tokens=False).ids
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
     def _tokenizer(self) -> Tokenizer | SentencePieces:
         if self.tokenizer is None:
             raise InputError(f"{self.name} has no tokenizer, so it works with ids only: {self.checkpoint.no_tokenizer}")

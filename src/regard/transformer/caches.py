@@ -49,16 +49,19 @@ class Caches:
         if any(layer.seen != self.seen for layer in self.layers):
             raise ValueError(f"{self!r}: a call failed halfway, and some layers have its tokens; make new caches")
 
-    def reorder(self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None) -> None:
+    def reorder(
+        self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None, *, since: int = 0
+    ) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
 
         Args:
             rows: for each row that follows, the row it continues.
             sources: the same for the sources of cross-attention, where they change too. Beams of one sentence share
                 its source, which then stays where it is.
+            since: the first so many tokens are the same in row i and row ``rows[i]``, and need not move.
         """
         for layer in self.layers:
-            layer.reorder(rows)
+            layer.reorder(rows, since=since)
         if self.pads is not None:
             self.pads = self.pads[rows]
         if sources is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +29,13 @@ from regard.transformer.norm import PlusOneRMSNorm
 
 __all__ = ["Step"]
 
-FEW, MANY = 3, 128
-"""Between so many rows, MKL multiplies a float32 weight by the rows as columns up to three times as fast as the other way
-around (PyTorch 2.13: 16 rows by 50,257 x 768, 5.8 against 18.3 ms)."""
+ROWS, STEPS = 3, 24
+"""From so many rows and steps on, float32 weights are copied into the order that oneDNN multiplies in: with a few rows
+it is about twice as fast as MKL (PyTorch 2.13: 4 rows by 50,257 x 768, 3.9 against 7.6 ms; 64 rows by 58,101 x 512, 16
+against 32 ms), and the copy takes as long as some twenty steps gain."""
+
+LARGEST = 4 * 2**30
+"""Weights of more bytes are not copied: they would stand in memory twice."""
 
 KNOWN = {
     ALiBi,
@@ -53,20 +58,31 @@ KNOWN = {
 """The modules that are written out here."""
 
 Function = Callable[[Tensor], Tensor]
+Product = Callable[[Tensor, Tensor | None], Function]
+"""Makes of a weight and a bias what multiplies by them."""
 
 
 class Step:
     """A decoder, for one token of each row at a time, in evaluation mode and without gradients.
 
-    The weights are read when it is made: make a new one when they are replaced. They may change in place.
+    The weights are read when it is made: make a new one when they change.
+
+    Args:
+        decoder: whose step it is.
+        rows: how many rows there will be.
+        steps: how many steps there will be at the most.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
-        self.layers = [_layer(block) for block in decoder.blocks]  # type: ignore[arg-type]
-        self.norm = None if decoder.norm is None else _norm(decoder.norm)
+    def __init__(self, decoder: Decoder, *, rows: int = 1, steps: int = 1) -> None:
         weight = decoder.embeddings.token.weight if decoder.head is None else decoder.head.weight
-        self.head = _product(weight, decoder.logit_bias)
+        size = sum(p.numel() * p.element_size() for p in decoder.parameters())
+        product = _plain
+        if weight.dtype == torch.float32 and weight.is_cpu and rows >= ROWS and steps >= STEPS and size <= LARGEST:
+            product = partial(_packed, rows=rows)
+        self.decoder = decoder
+        self.layers = [_layer(block, product) for block in decoder.blocks]  # type: ignore[arg-type]
+        self.norm = None if decoder.norm is None else _norm(decoder.norm)
+        self.head = product(weight, decoder.logit_bias)
 
     @staticmethod
     def speaks_for(decoder: Decoder) -> bool:
@@ -96,10 +112,10 @@ class Step:
         return self.decoder.logits_by(self.head, x)
 
 
-def _layer(block: Block) -> Callable[[Tensor, Reads], Tensor]:
-    attention = _attention(block.attention)
+def _layer(block: Block, product: Product) -> Callable[[Tensor, Reads], Tensor]:
+    attention = _attention(block.attention, product)
     around_attention = _around(block.place, block.attention_norm, block.attention_post_norm)
-    feed_forward = _feed_forward(block.feed_forward)
+    feed_forward = _feed_forward(block.feed_forward, product)
     around_feed_forward = _around(block.place, block.feed_forward_norm, block.feed_forward_post_norm)
     if block.cross_attention is None:
 
@@ -109,7 +125,7 @@ def _layer(block: Block) -> Callable[[Tensor, Reads], Tensor]:
 
         return layer
 
-    cross = _cross_attention(block.cross_attention)
+    cross = _cross_attention(block.cross_attention, product)
     around_cross = _around(block.place, block.cross_norm, block.cross_post_norm)
 
     def layer_with_context(x: Tensor, reads: Reads) -> Tensor:
@@ -131,12 +147,13 @@ def _around(place: str, norm: nn.Module, after: nn.Module | None) -> Callable[[T
     return lambda x, sublayer: x + normed_after(sublayer(normed(x)))
 
 
-def _attention(module: MultiHeadAttention) -> Callable[..., Tensor]:
+def _attention(module: MultiHeadAttention, product: Product) -> Callable[..., Tensor]:
     heads, kv_heads, width = module.num_heads, module.num_kv_heads, module.d_key
-    qkv, out = _product(module.qkv.weight, module.qkv.bias), _linear(module.out_proj)
+    qkv = product(module.qkv.weight, module.qkv.bias)
+    out = _joined(module, product)
     q_norm, k_norm = module.q_norm, module.k_norm
     scale, positions = module.scale, module.positions
-    options = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
+    options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
     plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
 
     def attention(x: Tensor, reads: Reads) -> Tensor:
@@ -147,7 +164,7 @@ def _attention(module: MultiHeadAttention) -> Callable[..., Tensor]:
         if q_norm is not None and k_norm is not None:
             q, k = q_norm(q), k_norm(k)
         if reads.table is not None:
-            assert positions is not None
+            assert isinstance(positions, Rotary)
             both = packed.narrow(1, 0, heads + kv_heads) if q_norm is None else torch.cat([q, k], 1)
             q, k = positions.rotate(both, *reads.table).split_with_sizes((heads, kv_heads), 1)
         assert reads.cache is not None
@@ -162,16 +179,16 @@ def _attention(module: MultiHeadAttention) -> Callable[..., Tensor]:
     return attention
 
 
-def _cross_attention(module: MultiHeadAttention) -> Callable[..., Tensor]:
+def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[..., Tensor]:
     heads, width = module.num_heads, module.d_key
     if module.d_context is None:
         size = heads * width
         bias = module.qkv.bias
-        project = _product(module.qkv.weight[:size], None if bias is None else bias[:size])
+        project = product(module.qkv.weight[:size], None if bias is None else bias[:size])
     else:
-        project = _linear(module.q)
-    out, q_norm = _linear(module.out_proj), module.q_norm
-    options = {"scale": module.scale, "softcap": module.softcap, "sinks": module.sinks}
+        project = product(module.q.weight, module.q.bias)
+    out, q_norm = _joined(module, product), module.q_norm
+    options: dict[str, Any] = {"scale": module.scale, "softcap": module.softcap, "sinks": module.sinks}
 
     def cross(x: Tensor, reads: Reads) -> Tensor:
         rows = x.shape[0]
@@ -188,8 +205,15 @@ def _cross_attention(module: MultiHeadAttention) -> Callable[..., Tensor]:
     return cross
 
 
-def _feed_forward(module: FeedForward) -> Function:
-    up, down, activation = _linear(module.up), _linear(module.down), ACTIVATIONS[module.activation]
+def _joined(module: MultiHeadAttention, product: Product) -> Function:
+    """The output projection, W^O."""
+    assert isinstance(module.out_proj, nn.Linear)
+    return product(module.out_proj.weight, module.out_proj.bias)
+
+
+def _feed_forward(module: FeedForward, product: Product) -> Function:
+    up, down = (product(linear.weight, linear.bias) for linear in (module.up, module.down))
+    activation = ACTIVATIONS[module.activation]
     if not module.gated:
         return lambda x: down(activation(up(x)))
 
@@ -207,20 +231,13 @@ def _norm(module: nn.Module) -> Function:
     return module.forward
 
 
-def _linear(module: nn.Module) -> Function:
-    assert isinstance(module, nn.Linear)
-    return _product(module.weight, module.bias)
+def _plain(weight: Tensor, bias: Tensor | None) -> Function:
+    """X W^T + b."""
+    return lambda x: F.linear(x, weight, bias)
 
 
-def _product(weight: Tensor, bias: Tensor | None) -> Function:
-    """X W^T + b, the faster way around for the number of rows."""
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
-        return lambda x: F.linear(x, weight, bias)
-
-    def product(x: Tensor) -> Tensor:
-        if not FEW <= x.shape[0] <= MANY:
-            return F.linear(x, weight, bias)
-        y = torch.mm(weight, x.t()).t().contiguous()
-        return y if bias is None else y.add_(bias)
-
-    return product
+def _packed(weight: Tensor, bias: Tensor | None, *, rows: int) -> Function:
+    """The same, with the weight in oneDNN's own order."""
+    mkldnn = torch.ops.mkldnn
+    packed = mkldnn._reorder_linear_weight(weight.detach(), rows)
+    return lambda x: mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
