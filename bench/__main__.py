@@ -12,6 +12,7 @@ import torch
 
 import regard
 from bench.attention import attending, multihead, packing, predicates, windows
+from bench.generation import beams, greedy, prefill
 from bench.table import PAGE, Row, write
 from bench.timing import medians
 
@@ -48,6 +49,7 @@ SECTIONS = {
     "attend": [attending],
     "multihead": [multihead],
     "masks": [windows, packing, predicates],
+    "generation": [greedy, beams, prefill],
     "library": [importing, embedding],
 }
 

@@ -22,10 +22,15 @@ class Row:
         return f"| {' | '.join(astuple(self))} |"
 
 
+LAST = {"generation": "share of the floor"}
+"""What the last column says, where it is not the time over the floor."""
+
+
 def write(section: str, head: str, rows: list[Row]) -> None:
     """Put a table between the section's two marks, and leave the rest of the page alone."""
     begin, end = f"<!-- {section}: make bench writes from here -->\n", f"<!-- {section}: to here -->\n"
-    table = ["| case | against | speed | at least | time over the floor |", "|---|---|---|---|---|", *map(str, rows)]
+    last = LAST.get(section, "time over the floor")
+    table = [f"| case | against | speed | at least | {last} |", "|---|---|---|---|---|", *map(str, rows)]
     before, rest = PAGE.read_text(encoding="utf-8").split(begin)
     after = rest.split(end)[1]
     PAGE.write_text("".join([before, begin, head, "\n\n", "\n".join(table), "\n", end, after]), encoding="utf-8")

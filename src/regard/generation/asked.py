@@ -98,9 +98,7 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
     pretrained = model if isinstance(model, Pretrained) else None
     runs = pretrained.model if pretrained is not None else model
     if isinstance(runs, Encoder):
-        raise (TypeError if pretrained is None else InputError)(
-            "an encoder reads text and writes none: generate needs a decoder or an encoder-decoder"
-        )
+XX
     if not isinstance(runs, (Decoder, EncoderDecoder)):
         raise TypeError(f"model must be a regard Decoder, EncoderDecoder or what regard.load returned; got {model!r}")
     if type(max_new_tokens) is not int or max_new_tokens < 1:

@@ -71,9 +71,11 @@ class Beam:
         groups: the width is split into so many groups, one searched after the other in each step, and tokens that
             groups before have taken cost ``diversity`` (Vijayakumar et al. 2018, "Diverse Beam Search", section 4).
         diversity: how much; what is returned is sorted by the scores without it.
-        must: words or token ids that have to stand in the text, in any order. The width is shared out among
-            texts that have met none, some and all of their tokens (Post and Vilar 2018, "Dynamic Beam Allocation").
-        never: words or token ids that may not stand in it.
+        must: words or token ids that have to stand in the text, in any order; words as the tokens that the tokenizer
+            makes of them. The width is shared out among texts that have met none, some and all of their tokens
+            (Post and Vilar 2018, "Dynamic Beam Allocation").
+        never: words or token ids that may not stand in it; words whatever their tokens, where no letter or digit stands
+            beside them.
 
     Raises:
         ValueError: numbers that do not fit one another; constraints that contradict one another.
