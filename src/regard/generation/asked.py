@@ -98,7 +98,8 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
     pretrained = model if isinstance(model, Pretrained) else None
     runs = pretrained.model if pretrained is not None else model
     if isinstance(runs, Encoder):
-XX
+        said = "an encoder reads text and writes none: a decoder or an encoder-decoder is needed"
+        raise TypeError(said) if pretrained is None else InputError(f"{pretrained.name} is an encoder; {said}")
     if not isinstance(runs, (Decoder, EncoderDecoder)):
         raise TypeError(f"model must be a regard Decoder, EncoderDecoder or what regard.load returned; got {model!r}")
     if type(max_new_tokens) is not int or max_new_tokens < 1:
