@@ -108,9 +108,8 @@ class Cache(ABC):
         if len(rows) == len(t) and self._writable(t):
             # Most beams stay where they are, and those that fork have most of their text in common.
             other = t[..., max(self._start, self._stop - (self.seen - since)) : self._stop, :]
-            moved = [(row, of) for row, of in enumerate(rows.tolist()) if row != of]
-            for (row, _), taken in zip(moved, [other[of].clone() for _, of in moved], strict=True):
-                other[row].copy_(taken)
+            moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]
+            other.index_copy_(0, moved, other.index_select(0, rows[moved]))
             return t
         taken = live.new_empty(len(rows), *t.shape[1:])
         taken[..., self._start : self._stop, :] = live.index_select(0, rows)

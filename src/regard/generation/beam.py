@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,9 @@ from regard.generation.text import Unwanted
 from regard.transformer import Special
 
 __all__ = ["Hypothesis", "Rules", "search"]
+
+GROUP = 32
+"""Tokens of a large vocabulary are first looked at in groups of so many."""
 
 SPARE = 16
 """So many tokens more are looked at where some will be refused for what they spell."""
@@ -153,11 +157,28 @@ def _likeliest(
         for beam, never in zip(log_probs, blocked, strict=True):
             beam[never] = -torch.inf
         wanted = [constraints.wanted(text) for text in texts]
-    top, tokens = log_probs.topk(min(rules.looked_at, log_probs.shape[-1]), dim=-1)
+    top, tokens = _top(log_probs, rules.looked_at)
     found = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
     for n, more in enumerate(wanted):
         found[n] |= {token: float(log_probs[n, token]) for token in more}
     return found
+
+
+def _top(log_probs: Float[Tensor, "beams vocab_size"], most: int) -> tuple[Tensor, Tensor]:
+    """The largest numbers of each row, and where they stand; over a large vocabulary faster than `torch.topk`.
+
+    The largest ``most`` numbers stand in the ``most`` groups with the largest maxima.
+    """
+    size = log_probs.shape[-1]
+    whole = size // GROUP * GROUP
+    if whole // GROUP < 4 * most:
+        return log_probs.topk(min(most, size), dim=-1)
+    groups = log_probs[:, :whole].view(len(log_probs), -1, GROUP).amax(-1).topk(most, dim=-1).indices
+    inside = torch.arange(GROUP, device=log_probs.device)
+    rest = torch.arange(whole, size, device=log_probs.device).expand(len(log_probs), -1)
+    tokens = torch.cat([(groups[..., None] * GROUP + inside).flatten(1), rest], dim=-1)
+    top, at = log_probs.gather(-1, tokens).topk(most, dim=-1)
+    return top, tokens.gather(-1, at)
 
 
 def _advance(row: Row, likeliest: list[dict[int, float]], rules: Rules, length: int) -> list[int]:
@@ -199,19 +220,21 @@ def _candidates(
 ) -> list[Candidate]:
     """What the beams of a group can become, the best first; as many as are looked at."""
     taken = Counter(candidate.token for candidate in chosen)
+    diversity = rules.strategy.diversity
     found = []
     for beam in beams:
+        before = row.scores[beam]
         for token, log_prob in likeliest[beam].items():
-            score = row.scores[beam] + log_prob
+            score = before + log_prob
             if score == -torch.inf:
                 continue
             if rules.unwanted and rules.unwanted([*row.texts[beam], token]):
                 continue
             if rules.constraints.must and not rules.can_end_well([*row.texts[beam], token], length):
                 continue
-            found.append(Candidate(score - rules.strategy.diversity * taken[token], score, beam, token))
-    found.sort(key=lambda candidate: -candidate.rank)
-    return found if rules.constraints.must else found[: rules.most]
+            found.append((score - diversity * taken[token] if diversity else score, score, beam, token))
+    found.sort(key=itemgetter(0), reverse=True)
+    return [Candidate(*each) for each in (found if rules.constraints.must else found[: rules.most])]
 
 
 def _shared_out(candidates: list[Candidate], row: Row, rules: Rules) -> list[Candidate]:

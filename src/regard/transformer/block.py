@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,8 +20,7 @@ from regard.transformer.norm import norm_of
 __all__ = ["Block", "Reads"]
 
 
-@dataclass(frozen=True)
-class Reads:
+class Reads(NamedTuple):
     """What a block reads beside the token vectors."""
 
     mask: Mask | None = None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
 from regard.attention.mask import Mask
+from regard.attention.mask.kinds import Padding
 from regard.attention.plan import SMALLEST
 from regard.attention.positions import ALiBi, Learned, Rotary, T5Relative
 from regard.transformer.block import Block, Reads
@@ -83,6 +84,7 @@ class Step:
         self.layers = [_layer(block, product) for block in decoder.blocks]  # type: ignore[arg-type]
         self.norm = None if decoder.norm is None else _norm(decoder.norm)
         self.head = product(weight, decoder.logit_bias)
+        self.about: tuple[Mask | None, Tensor | None] = None, None
 
     @staticmethod
     def speaks_for(decoder: Decoder) -> bool:
@@ -104,22 +106,24 @@ class Step:
         """
         x, every = self.decoder.prepare(ids, caches=caches, context_mask=context_mask)
         x = x[:, 0]
+        if context_mask is not self.about[0]:
+            self.about = context_mask, _additive(context_mask, every[0])
         for layer, reads in zip(self.layers, every, strict=True):
-            x = layer(x, reads)
+            x = layer(x, reads, self.about[1])
         caches.seen += 1
         if self.norm is not None:
             x = self.norm(x)
         return self.decoder.logits_by(self.head, x)
 
 
-def _layer(block: Block, product: Product) -> Callable[[Tensor, Reads], Tensor]:
+def _layer(block: Block, product: Product) -> Callable[[Tensor, Reads, Tensor | None], Tensor]:
     attention = _attention(block.attention, product)
     around_attention = _around(block.place, block.attention_norm, block.attention_post_norm)
     feed_forward = _feed_forward(block.feed_forward, product)
     around_feed_forward = _around(block.place, block.feed_forward_norm, block.feed_forward_post_norm)
     if block.cross_attention is None:
 
-        def layer(x: Tensor, reads: Reads) -> Tensor:
+        def layer(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
             x = around_attention(x, partial(attention, reads=reads))
             return around_feed_forward(x, feed_forward)
 
@@ -128,9 +132,9 @@ def _layer(block: Block, product: Product) -> Callable[[Tensor, Reads], Tensor]:
     cross = _cross_attention(block.cross_attention, product)
     around_cross = _around(block.place, block.cross_norm, block.cross_post_norm)
 
-    def layer_with_context(x: Tensor, reads: Reads) -> Tensor:
+    def layer_with_context(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
         x = around_attention(x, partial(attention, reads=reads))
-        x = around_cross(x, partial(cross, reads=reads))
+        x = around_cross(x, partial(cross, reads=reads, added=added))
         return around_feed_forward(x, feed_forward)
 
     return layer_with_context
@@ -188,9 +192,11 @@ def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[.
     else:
         project = product(module.q.weight, module.q.bias)
     out, q_norm = _joined(module, product), module.q_norm
-    options: dict[str, Any] = {"scale": module.scale, "softcap": module.softcap, "sinks": module.sinks}
+    kv_heads, scale = module.num_kv_heads, module.scale
+    options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
+    plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
 
-    def cross(x: Tensor, reads: Reads) -> Tensor:
+    def cross(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
         rows = x.shape[0]
         source = reads.source
         assert source is not None
@@ -199,10 +205,24 @@ def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[.
         q = project(x).view(len(source.k), -1, heads, width).transpose(1, 2)  # (sources, heads, rows of each, width)
         if q_norm is not None:
             q = q_norm(q)
-        output = attend(q, source.k, source.v, reads.context_mask, **options)
+        if plain and q.is_cpu and (reads.context_mask is None or added is not None):
+            output = F.scaled_dot_product_attention(
+                q, source.k, source.v, attn_mask=added, scale=scale, enable_gqa=heads != kv_heads
+            )
+        else:
+            output = attend(q, source.k, source.v, reads.context_mask, **options)
         return out(output.transpose(1, 2).reshape(rows, heads * width))
 
     return cross
+
+
+def _additive(context_mask: Mask | None, reads: Reads) -> Tensor | None:
+    """The mask of the sources as what is added to scores, made once; None where `attend` has to look at it."""
+    source = reads.source
+    if type(context_mask) is not Padding or source is None or source.k is None or not bool(context_mask.lengths.all()):
+        return None
+    may = context_mask.dense(1, source.k.shape[-2], device=source.k.device)
+    return torch.zeros((), dtype=source.k.dtype, device=source.k.device).where(may, -torch.inf)
 
 
 def _joined(module: MultiHeadAttention, product: Product) -> Function:
