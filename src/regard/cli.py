@@ -59,8 +59,8 @@ def _run() -> tuple[int, str]:
         return 2, f"regard: {visible(str(error))}\n"
     except USAGE_ERROR as error:
         said = visible(error.format_message()).rstrip(".?")  # nothing where the help was shown instead
-        command = error.ctx.command_path if error.ctx is not None else "regard"
-        return 2, f"regard: {said}. See {command} --help\n" if said else ""
+        command = f" {error.ctx.info_name}" if error.ctx is not None and error.ctx.parent is not None else ""
+        return 2, f"regard: {said}. See regard{command} --help\n" if said else ""
     except (typer.Abort, KeyboardInterrupt):
         return 130, ""
     except (BrokenPipeError, SystemExit):  # rich turns the one into the other
@@ -88,9 +88,6 @@ def _regard(
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
 )
-MaxNewTokens = Annotated[
-    int, typer.Option("--max-new-tokens", "-n", metavar="N", min=1, help="The most tokens that are written.")
-]
 BeamWidth = Annotated[
     int | None,
     typer.Option("--beam", metavar="WIDTH", help="Follow so many texts at once and keep the best.", show_default=False),
@@ -221,7 +218,17 @@ def generate(
             metavar="NAME", help=MODEL_HELP + "GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
         ),
     ],
-    max_new_tokens: MaxNewTokens = 128,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            "-n",
+            metavar="N",
+            min=1,
+            help="The most tokens that are written; by default 128, or as many as the model has positions for.",
+            show_default=False,
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(metavar="T", help="Draw: below 1 the likely become likelier.", show_default=False),
@@ -274,8 +281,12 @@ def generate(
     draws = {name: value for name, value in drawn.items() if value is not None}
     strategy = _strategy(draws, beam, length_penalty, n_best, must, never)
     text = sys.stdin.read() if prompt == "-" else prompt
-    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
     pretrained = _loaded(model)
+    if max_new_tokens is None:
+        from regard.generation import room
+
+        max_new_tokens = min(128, room(pretrained, text))
+    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
     if isinstance(strategy, regard.Beam):
         with _status("searching"):
             found = regard.generate(pretrained, text, strategy=strategy, **options)

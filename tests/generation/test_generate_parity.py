@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from transformers import GenerationConfig
@@ -9,6 +12,8 @@ from transformers import GenerationConfig
 import regard
 from regard import Beam, Greedy
 from regard.generation import hypotheses
+from regard.pretrained import Pretrained
+from regard.transformer import EncoderDecoder
 from weights import random_checkpoint
 
 VARIANTS = {
@@ -23,12 +28,11 @@ VARIANTS = {
     "t5": ("t5", {}),
     "t5 1.1": ("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
 }
-NEW = 14
+NEW = 12
 LENGTHS = (1, 3, 5, 8, 12)
 EACH = 10
 """Prompts of each length: 50 in all."""
 BEAMS = {
-    "width 4": {"width": 4},
     "width 1": {"width": 1},
     "width 2, all": {"width": 2, "n_best": 2},
     "width 7, three": {"width": 7, "n_best": 3},
@@ -38,42 +42,43 @@ BEAMS = {
 }
 
 
-def prompts():
+def prompts(each=EACH):
+    """Token ids, so many of each length."""
     generator = torch.Generator().manual_seed(7)
-    return [torch.randint(3, 59, (EACH, length), generator=generator) for length in LENGTHS]
+    return [torch.randint(3, 59, (EACH, length), generator=generator)[:each] for length in LENGTHS]
 
 
-def theirs_greedy(model, **options):
+def theirs_greedy(model, stop, **options):
     """What transformers writes for every prompt: new tokens, up to the stop token."""
-    return [texts[0] for texts, _ in theirs_beam(model, num_beams=1, **options)]
+    return [texts[0] for texts, _ in theirs_beam(model, {"width": 1}, stop, **options)]
 
 
-def theirs_beam(model, *, num_return_sequences=1, stop, **options):
+def theirs_beam(model, facts, stop, each=EACH):
+    """What transformers finds by a beam search: for every prompt the best texts, and their scores."""
+    n_best = facts.get("n_best", 1)
     config = GenerationConfig(
         **{
             **model.generation_config.to_dict(),
             "max_new_tokens": NEW,
             "max_length": None,
-            "min_length": 0,
             "do_sample": False,
             "early_stopping": False,
             "eos_token_id": stop or [10**6],  # None would be the model's own
             "pad_token_id": 60,
-            "num_return_sequences": num_return_sequences,
+            "num_beams": facts["width"],
+            "num_return_sequences": n_best,
+            "length_penalty": float(facts.get("length_penalty", 1)),
             "output_scores": True,
             "return_dict_in_generate": True,
-            **options,
         }
     )
     found = []
-    for ids in prompts():
-        mask = torch.ones_like(ids)
-        output = model.generate(ids, attention_mask=mask, generation_config=config)
+    for ids in prompts(each):
+        output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         read = 1 if model.config.is_encoder_decoder else ids.shape[1]
-        scores = output.get("sequences_scores", torch.zeros(len(ids)))
-        for rows, row_scores in zip(
-            output.sequences.split(num_return_sequences), scores.split(num_return_sequences), strict=True
-        ):
+        scores = output.get("sequences_scores")
+        scores = torch.zeros(len(output.sequences)) if scores is None else scores
+        for rows, row_scores in zip(output.sequences.split(n_best), scores.split(n_best), strict=True):
             found.append(([cut(row[read:].tolist(), stop) for row in rows], row_scores.tolist()))
     return found
 
@@ -83,26 +88,53 @@ def cut(ids, stop):
     return next((ids[: i + 1] for i, token in enumerate(ids) if token in stop), ids)
 
 
+@dataclass
+class Pair:
+    """One model, theirs and ours."""
+
+    theirs: Any
+    ours: Pretrained
+    endless: list[list[int]]
+    """What it writes to every prompt where nothing stops it."""
+
+    def stop(self, share):
+        """The token that first stands in the middle of so many of those texts: as a stop token it ends them early."""
+        counts = {token: sum(2 <= first(text, token) < NEW - 1 for text in self.endless) for token in range(3, 59)}
+        return min(counts, key=lambda token: abs(counts[token] - share * len(self.endless)))
+
+
+def first(text, token):
+    """Where a token first stands in a text; behind the end if nowhere."""
+    return text.index(token) if token in text else len(text)
+
+
 @pytest.fixture(scope="module", params=VARIANTS)
 def pair(request, tmp_path_factory):
-    """One model, theirs and ours, and the prompts as one ragged batch."""
+    """A small random checkpoint of each family."""
     family, changes = VARIANTS[request.param]
     folder = tmp_path_factory.mktemp("family")
     theirs = random_checkpoint(folder, family, **changes)
-    return theirs, regard.load(folder), [row for group in prompts() for row in group.tolist()]
+    return Pair(theirs, regard.load(folder), theirs_greedy(theirs, []))
 
 
-def stops(texts, share):
-    """The token that stands in so many of the texts, about: one that ends some of them early."""
-    counts = {token: sum(token in text[:-1] for text in texts) for token in range(3, 59)}
-    return min(counts, key=lambda token: abs(counts[token] - share * len(texts)))
+def listed(groups):
+    """Prompts of every length as one ragged batch."""
+    return [row for group in groups for row in group.tolist()]
 
 
 def new_of(ours, ids, **options):
     """The new tokens of a batch."""
     written = regard.generate(ours, ids, max_new_tokens=NEW, **options)
-    start = [None] * len(ids) if not hasattr(ours.model, "encoder") else [1] * len(ids)
-    return [text[n or len(prompt) :] for text, prompt, n in zip(written, ids, start, strict=True)]
+    is_answer = isinstance(ours.model, EncoderDecoder)
+    return [text[1 if is_answer else len(prompt) :] for text, prompt in zip(written, ids, strict=True)]
+
+
+def same_texts(ours, theirs):
+    """Every text, token by token; the first few that differ are told (pytest would compare them for minutes)."""
+    differ = [(n, a, b) for n, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+    if differ:
+        told = "\n".join(f"{n}: {a}, theirs {b}" for n, a, b in differ[:3])
+        pytest.fail(f"{len(differ)} of {len(ours)} differ\n{told}")
 
 
 def early(texts):
@@ -111,69 +143,60 @@ def early(texts):
 
 
 def test_greedy(pair):
-    """All of 50 texts, with no stop token, with one that ends about a third, and with three at once."""
-    theirs, ours, ids = pair
-    endless = theirs_greedy(theirs, stop=[])
-    assert new_of(ours, ids, strategy=Greedy(), stop=()) == endless
-    one = stops(endless, 1 / 3)
-    three = sorted({one, stops(endless, 1 / 4), stops(endless, 1 / 5), 9, 10})[:3]
-    for stop in ([one], three):
-        expected = theirs_greedy(theirs, stop=stop)
-        assert new_of(ours, ids, stop=stop) == expected
-        assert 5 <= early(expected) <= 45
-    if len(set(map(tuple, endless))) < 25:
-        pytest.fail("texts that are all alike prove little")
+    """50 prompts in one ragged batch, with no stop token, with one, and with three at once."""
+    ids = listed(prompts())
+    same_texts(new_of(pair.ours, ids, strategy=Greedy(), stop=()), pair.endless)
+    assert len(set(map(tuple, pair.endless))) > 25  # texts that are all alike would prove little
+    for stop in ([pair.stop(1 / 3)], [pair.stop(1 / 3), pair.stop(1 / 5), 9]):
+        expected = theirs_greedy(pair.theirs, stop)
+        same_texts(new_of(pair.ours, ids, stop=stop), expected)
+        assert 10 <= early(expected) <= 45
+
+
+def test_beam_of_width_4(pair):
+    """50 prompts in one ragged batch, with a stop token that ends a fair share of them."""
+    ids, stop = listed(prompts()), [pair.stop(1 / 2)]
+    expected = [texts[0] for texts, _ in theirs_beam(pair.theirs, {"width": 4}, stop)]
+    same_texts(new_of(pair.ours, ids, strategy=Beam(width=4), stop=stop), expected)
+    assert 5 <= early(expected) < 50
 
 
 @pytest.mark.parametrize("name", BEAMS)
-def test_beam(pair, name):
-    theirs, ours, ids = pair
-    facts = BEAMS[name]
-    n_best = facts.get("n_best", 1)
-    options = {
-        "num_beams": facts["width"],
-        "length_penalty": float(facts.get("length_penalty", 1.0)),
-        "num_return_sequences": n_best,
-    }
-    endless = [texts[0] for texts, _ in theirs_beam(theirs, **options, stop=[])]
-    one = stops(endless, 1 / 3)
-    # A stop token is likelier to come up in one of several beams than in the best.
-    for stop in ([one], [one, 9, 17]):
-        expected = theirs_beam(theirs, **options, stop=stop)
-        found = hypotheses(ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
-        for (texts, scores), row in zip(expected, found, strict=True):
-            assert [h.ids for h in row[:n_best]] == texts
-            if facts["width"] > 1:
-                assert [h.score for h in row[:n_best]] == pytest.approx(scores, rel=1e-4, abs=1e-4)
-        assert early(texts[0] for texts, _ in expected) >= 5
-    if name == "width 4":
-        assert new_of(ours, ids, strategy=Beam(), stop=[one, 9, 17]) == [texts[0] for texts, _ in expected]
+def test_beams_of_other_kinds(pair, name):
+    """All texts that are returned, and their scores; with several stop tokens, which widen what is looked at."""
+    facts, ids = BEAMS[name], listed(prompts(2))
+    n_best, stop = facts.get("n_best", 1), [pair.stop(1 / 2), 9, 17]
+    expected = theirs_beam(pair.theirs, facts, stop, 2)
+    found = hypotheses(pair.ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
+    same_texts([[h.ids for h in row[:n_best]] for row in found], [texts for texts, _ in expected])
+    if facts["width"] > 1:  # of one beam transformers tells no score
+        ours = torch.tensor([[h.score for h in row[:n_best]] for row in found])
+        torch.testing.assert_close(ours, torch.tensor([scores for _, scores in expected]), rtol=1e-5, atol=1e-5)
+    if name != "long ones":
+        assert early(text for texts, _ in expected for text in texts) >= 1
 
 
-def test_what_is_said_by_the_checkpoint_holds(pair, tmp_path):
-    """Stop, start, first and last tokens of config.json, one of them a stop token that ends texts."""
-    theirs, ours, ids = pair
-    config = theirs.config
-    own = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    for width in (1, 4):
-        expected = [texts[0] for texts, _ in theirs_beam(theirs, num_beams=width, stop=own)]
-        strategy = Beam() if width == 4 else Greedy()
-        assert new_of(ours, ids, strategy=strategy) == expected
-        forced = [theirs.generation_config.forced_bos_token_id, theirs.generation_config.forced_eos_token_id]
-        if forced[0] is not None:
-            assert {text[0] for text in expected} == {forced[0]}
-        if forced[1] is not None:
-            assert {text[NEW - 1] for text in expected if len(text) == NEW} == {forced[1]}
-            assert len([text for text in expected if len(text) == NEW]) > 5
-    assert ours.config.special.stop == tuple(own) or ours.config.decoder.special.stop == tuple(own)
+def test_what_the_checkpoint_says_holds(pair):
+    """Its own stop, start, first and last tokens."""
+    theirs, ours = pair.theirs, pair.ours
+    said = theirs.generation_config
+    own = said.eos_token_id if isinstance(said.eos_token_id, list) else [said.eos_token_id]
+    for facts, strategy in (({"width": 1}, Greedy()), ({"width": 4}, Beam(width=4))):
+        expected = [texts[0] for texts, _ in theirs_beam(theirs, facts, own, 4)]
+        same_texts(new_of(ours, listed(prompts(4)), strategy=strategy), expected)
+        if said.forced_bos_token_id is not None:
+            assert {text[0] for text in expected} == {said.forced_bos_token_id}
+        if said.forced_eos_token_id is not None:
+            full = {text[-1] for text in expected if len(text) == NEW}
+            assert full == {said.forced_eos_token_id}
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(), Beam(width=3, length_penalty=0.0, groups=3, diversity=0.5)])
 def test_a_ragged_batch_is_each_prompt_alone(pair, strategy):
     """Also where some rows end early: the others go on as if alone."""
-    theirs, ours, ids = pair
-    ids = ids[::5]
-    stop = [stops(new_of(ours, ids, stop=()), 1 / 2), 9]
-    together = new_of(ours, ids, strategy=strategy, stop=stop)
-    assert together == [new_of(ours, [prompt], strategy=strategy, stop=stop)[0] for prompt in ids]
-    assert 0 < early(together) < len(ids)
+    is_greedy = isinstance(strategy, Greedy)
+    ids, stop = listed(prompts(4 if is_greedy else 1)), [pair.stop(1 / 2), pair.stop(1 / 3)]
+    together = new_of(pair.ours, ids, strategy=strategy, stop=stop)
+    same_texts(together, [new_of(pair.ours, [prompt], strategy=strategy, stop=stop)[0] for prompt in ids])
+    if is_greedy:
+        assert 0 < early(together) < len(ids)

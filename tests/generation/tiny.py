@@ -33,7 +33,8 @@ def tiny_translator(vocab_size=11, seed=0, *, start=1, stop=(), **changes):
     """An encoder-decoder with so many tokens."""
     special = Special(start=start, stop=stop)
     return randomised(
-        EncoderDecoder(Config(**{**SMALL, "vocab_size": vocab_size, "tied": False, "special": special, **changes})), seed
+        EncoderDecoder(Config(**{**SMALL, "vocab_size": vocab_size, "tied": False, "special": special, **changes})),
+        seed,
     )
 
 

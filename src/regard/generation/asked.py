@@ -16,7 +16,7 @@ from regard.generation.text import StopStrings, Writer
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, Encoder, EncoderDecoder, Special
 
-__all__ = ["Asked", "Form", "Prompt", "Stop", "Written", "ask"]
+__all__ = ["Asked", "Form", "Prompt", "Stop", "Written", "ask", "room"]
 
 Prompt = str | Sequence[int] | Int[Tensor, " tokens"]
 Stop = int | str | Sequence[int | str]
@@ -128,6 +128,18 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
         _check_length("the prompt", longest, max_new_tokens, reads.max_positions)
     fill = pad if pad is not None else special.pad if special.pad is not None else stop_ids[0] if stop_ids else 0
     return Asked(runs, pretrained, prompts, form, max_new_tokens, special, strings, start, fill)
+
+
+def room(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
+    """The most new tokens that a model has positions for behind a prompt; a large number where any length has them.
+
+    Raises:
+        InputError: as `regard.generate` does.
+    """
+    asked = ask(model, ids, 1, None, None, None)
+    decoder = asked.model.decoder if isinstance(asked.model, EncoderDecoder) else asked.model
+    read = 1 if asked.start is not None else max(map(len, asked.prompts))
+    return 2**31 if decoder.config.max_positions is None else decoder.config.max_positions - read + 1
 
 
 def _stops(

@@ -75,15 +75,17 @@ def distribution(
         logits = _penalised(logits, strategy.repetition_penalty, texts)
     logits = logits / strategy.temperature
     kept = logits.shape[-1] if strategy.top_k is None else min(strategy.top_k, logits.shape[-1])
-    if kept == logits.shape[-1] and strategy.top_p is None and strategy.min_p is None:
+    # All of them, also the last one: added up, probabilities may reach 1 before it.
+    top_p = None if strategy.top_p == 1 else strategy.top_p
+    if kept == logits.shape[-1] and top_p is None and strategy.min_p is None:
         every = torch.arange(logits.shape[-1], device=logits.device).expand_as(logits)
         return logits.softmax(dim=-1), every
     logits, tokens = logits.topk(kept, dim=-1)
     probabilities = logits.softmax(dim=-1)
-    if strategy.top_p is not None:
+    if top_p is not None:
         # The first token that reaches the share still belongs to it.
         before = probabilities.cumsum(dim=-1) - probabilities
-        logits = logits.masked_fill(before >= strategy.top_p, -torch.inf)
+        logits = logits.masked_fill(before >= top_p, -torch.inf)
         probabilities = logits.softmax(dim=-1)
     if strategy.min_p is not None:
         logits = logits.masked_fill(probabilities < strategy.min_p * probabilities[:, :1], -torch.inf)

@@ -69,7 +69,7 @@ def _translated(
             batch = order[start : start + batch_size]
             found = generate(model, [window[n] for n in batch], max_new_tokens=limit, strategy=strategy)
             for n, text in zip(batch, found, strict=True):
-                written[n] = text if isinstance(text, str) else text[0]
+                written[n] = text if isinstance(text, str) else text[0]  # the best of several
         yield from written
         done += len(window)
 

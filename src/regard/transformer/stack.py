@@ -118,12 +118,12 @@ class Stack(nn.Module):
         seen = 0 if caches is None else caches.seen
         tokens = ids.shape[-1]
         pads = _checked(pads, caches, ids)
-        positions = self._positions(seen, ids, pads)
+        positions, last = self._positions(seen, ids, pads)
         x: Tensor = self.embeddings(ids, segments, positions)
         table = None
         if self.rotary is not None:
             dtype = torch.promote_types(x.dtype, torch.float32)
-            table = self.rotary.table(positions, length=seen + tokens, dtype=dtype)
+            table = self.rotary.table(positions, length=last, dtype=dtype)
         # Layers of one kind share their mask and bias.
         known: dict[tuple[int, int | None], tuple[Mask | None, Tensor | PositionBias | None]] = {}
         every = []
@@ -139,7 +139,8 @@ class Stack(nn.Module):
             every.append(Reads(own, table, bias, cache, context, context_mask, source))
         return x, every
 
-    def _positions(self, seen: int, ids: Tensor, pads: Tensor | None) -> Tensor:
+    def _positions(self, seen: int, ids: Tensor, pads: Tensor | None) -> tuple[Tensor, int]:
+        """Where each token stands, and how long the longest text is."""
         tokens, limit = ids.shape[-1], self.config.max_positions
         positions = torch.arange(seen, seen + tokens, device=ids.device)
         last = seen + tokens
@@ -148,7 +149,7 @@ class Stack(nn.Module):
             last -= int(pads.min())
         if limit is not None and last > limit:
             raise ValueError(f"{last} tokens, but this model has positions for {limit}: shorten the text or split it")
-        return positions
+        return positions, last
 
     def _mask(
         self, queries: int, keys: int, window: int | None, mask: Mask | None, pads: Tensor | None, dropped: int

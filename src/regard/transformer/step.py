@@ -90,7 +90,9 @@ class Step:
     def speaks_for(decoder: Decoder) -> bool:
         """Whether nothing of the modules would be missed: no hooks, no training, none put in another's place."""
         return all(
-            type(module) in KNOWN and not (module.training or module._forward_hooks or module._forward_pre_hooks)
+            type(module) in KNOWN
+            and not (module.training or module._forward_hooks or module._forward_pre_hooks)
+            and "forward" not in vars(module)  # set on the module itself, as accelerate does
             for module in decoder.modules()
         )
 

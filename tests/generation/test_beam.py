@@ -1,0 +1,245 @@
+"""Beam search against every text there is; groups; and words that must, or may not, stand in the text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import regard
+from regard import Beam
+from regard.errors import InputError
+from regard.generation import hypotheses
+from tiny import best_of, every_text, holds, log_probability, tiny, tiny_translator
+
+PROMPT = [2, 0, 1]
+
+
+def search(model, strategy, limit, prompt=PROMPT, **options):
+    (found,) = hypotheses(model, [prompt], max_new_tokens=limit, strategy=strategy, **options)
+    return found
+
+
+# Everything, by brute force.
+
+
+@pytest.mark.parametrize("length_penalty", [-1.0, 0, 1.0, 2.5])
+@pytest.mark.parametrize(("vocab_size", "limit", "stop"), [(4, 4, ()), (5, 4, (3,)), (4, 5, (0,)), (6, 3, (1, 4))])
+def test_a_beam_wider_than_all_texts_finds_the_best_ones(vocab_size, limit, stop, length_penalty):
+    """With as many beams as there are texts nothing is lost on the way, so what is found first is the best there is.
+
+    By its documented end the search stops where no text that goes on has a higher score at its present length: with
+    so many beams it never does before the limit.
+    """
+    texts = list(every_text(vocab_size, limit, stop))
+    for seed in range(4):
+        model = tiny(vocab_size, seed=seed, stop=stop)
+        expected = best_of(model, PROMPT, texts, length_penalty)
+        found = search(model, Beam(width=len(texts), length_penalty=length_penalty), limit)
+        assert [h.ids for h in found[:5]] == [text for _, text in expected[:5]]
+        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], rel=1e-5, abs=1e-5)
+
+
+def test_the_returned_texts_are_the_best_first():
+    model = tiny(9, seed=1, stop=(4,))
+    found = search(model, Beam(width=6, n_best=6), 6)
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    texts = regard.generate(model, PROMPT, max_new_tokens=6, strategy=Beam(width=6, n_best=4))
+    assert texts == [[*PROMPT, *h.ids] for h in found[:4]]
+    assert len({tuple(h.ids) for h in found}) == 6
+    rows = regard.generate(model, torch.tensor([PROMPT] * 2), max_new_tokens=6, strategy=Beam(width=6, n_best=4), pad=8)
+    assert rows.shape[:2] == (2, 4)
+    for row, h in zip(rows[1], found, strict=False):
+        assert row.tolist() == [*PROMPT, *h.ids] + [8] * (rows.shape[2] - 3 - len(h.ids))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    vocab_size=st.integers(3, 12),
+    width=st.integers(1, 6),
+    limit=st.integers(1, 8),
+    length_penalty=st.sampled_from([-1.0, 0, 0.7, 1, 3.0]),
+    stop=st.lists(st.integers(0, 2), unique=True, max_size=2),
+)
+def test_a_score_is_the_texts_own_log_probability(seed, vocab_size, width, limit, length_penalty, stop):
+    model = tiny(vocab_size, seed=seed)
+    found = search(model, Beam(width=width, length_penalty=length_penalty), limit, stop=stop)
+    assert found
+    for h in found:
+        expected = log_probability(model, PROMPT, h.ids) / len(h.ids) ** length_penalty
+        assert h.score == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert not set(h.ids[:-1]) & set(stop)
+        assert len(h.ids) == limit or h.ids[-1] in stop
+
+
+def test_a_width_of_1_is_greedy():
+    for seed in range(5):
+        model = tiny(9, seed=seed, stop=(4,))
+        assert regard.generate(model, PROMPT, max_new_tokens=9, strategy=Beam(width=1)) == regard.generate(
+            model, PROMPT, max_new_tokens=9
+        )
+
+
+def test_an_encoder_decoders_beams():
+    model = tiny_translator(seed=2, stop=(3,))
+    sources = [[4, 5, 6], [7], [8, 9, 2, 2, 5]]
+    together = hypotheses(model, sources, max_new_tokens=6, strategy=Beam(width=5))
+    for source, found in zip(sources, together, strict=True):
+        for h in found:
+            with torch.no_grad():
+                logits = model(torch.tensor(source), torch.tensor([1, *h.ids[:-1]])).float()
+            total = logits.log_softmax(-1).gather(-1, torch.tensor(h.ids)[:, None]).sum()
+            assert h.score == pytest.approx(float(total) / len(h.ids), rel=1e-4)
+
+
+# Groups.
+
+
+def test_the_first_group_is_a_beam_search_of_its_own():
+    for seed in range(6):
+        model = tiny(9, seed=seed, stop=(4,))
+        alone = search(model, Beam(width=2), 5)
+        grouped = search(model, Beam(width=6, groups=3, diversity=1.5), 5)
+        assert {tuple(h.ids) for h in alone} <= {tuple(h.ids) for h in grouped}
+        scores = [h.score for h in grouped]
+        assert scores == sorted(scores, reverse=True)
+        for h in grouped:  # without what diversity took off
+            assert h.score == pytest.approx(log_probability(model, PROMPT, h.ids) / len(h.ids), rel=1e-4)
+
+
+def test_diversity_sets_groups_apart():
+    """With more than any log-probability can differ by, every group begins with another token; with none, all alike."""
+    for seed in range(6):
+        model = tiny(9, seed=seed)
+        apart = search(model, Beam(width=4, groups=4, diversity=1000), 5)
+        assert len({h.ids[0] for h in apart}) == 4
+        alike = search(model, Beam(width=4, groups=4, diversity=0), 5)
+        assert len({tuple(h.ids) for h in alike}) == 1
+
+
+def test_groups_by_the_papers_equation():
+    """Groups of one beam are greedy, on log-probabilities less what the groups before have taken in the same step."""
+    for seed in range(6):
+        model, strength = tiny(7, seed=seed), 0.8
+        texts: list[list[int]] = [[], [], []]
+        for _ in range(5):
+            taken = torch.zeros(7)
+            for text in texts:
+                with torch.no_grad():
+                    log_probs = model(torch.tensor([*PROMPT, *text]))[-1].float().log_softmax(-1)
+                text.append(int((log_probs - strength * taken).argmax()))
+                taken[text[-1]] += 1
+        # The last token is chosen by the score alone: texts that end are not set apart from one another.
+        found = search(model, Beam(width=3, groups=3, diversity=strength), 6)
+        assert sorted(h.ids[:-1] for h in found) == sorted(texts)
+
+
+# Words that must, and words that may not, stand in the text.
+
+
+PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=3)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    seed=st.integers(0, 10**6),
+    must=PHRASES,
+    never=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=2),
+    width=st.integers(1, 6),
+    room=st.integers(0, 4),
+    stop=st.sampled_from([(), (6,), (6, 7)]),
+    last=st.sampled_from([None, None, 6]),
+)
+@example(seed=0, must=[[1, 2], [2, 1], [1, 1, 2]], never=[], width=1, room=0, stop=(), last=None)
+@example(seed=1, must=[[1, 2, 3], [2, 3, 4], [3]], never=[[4, 5]], width=2, room=1, stop=(6,), last=6)
+def test_must_always_stands_in_the_text_and_never_never(seed, must, never, width, room, stop, last):
+    """Also where phrases overlap, where the limit is tight, and where stop tokens tempt."""
+    assume(not any(holds(phrase, blocked) for phrase in must for blocked in never))
+    limit = max(1, sum(map(len, must)) + room + (last is not None))
+    model = tiny(8, seed=seed, stop=stop, last=last)
+    try:
+        found = search(model, Beam(width=width, must=must, never=never), limit)
+    except InputError as error:
+        # Between phrases that must appear and those that may not, no text need be left; a wide search finds one if so.
+        assert never
+        assert "the search found 0 texts" in str(error)
+        return
+    for h in found:
+        written = h.ids[:-1] if h.ids[-1] in stop else h.ids
+        assert all(holds(written, phrase) for phrase in must)
+        assert not any(holds(h.ids, phrase) for phrase in never)
+        if last is None or len(h.ids) < limit:
+            assert h.score == pytest.approx(log_probability(model, PROMPT, h.ids) / len(h.ids), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("must", "never"),
+    [
+        ([[1]], []),
+        ([], [[1]]),
+        ([[1, 2]], [[0], [3, 3]]),
+        ([[0, 1], [1, 2]], []),
+        ([[1], [0]], [[0, 1]]),
+        ([[2, 2]], [[1, 0], [0]]),
+    ],
+)
+@pytest.mark.parametrize("stop", [(), (3,)])
+def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(must, never, stop):
+    if any(token in stop for phrase in must for token in phrase):
+        pytest.skip("a phrase that holds a stop token is refused")
+    limit = 4
+    everything = list(every_text(4, limit, stop))
+    meets = [
+        text
+        for text in everything
+        if all(holds(text[:-1] if text[-1] in stop else text, phrase) for phrase in must)
+        and not any(holds(text, phrase) for phrase in never)
+    ]
+    for seed in range(4):
+        model = tiny(4, seed=seed, stop=stop)
+        expected = best_of(model, PROMPT, meets, 1)
+        strategy = Beam(width=2 * len(everything), must=must, never=never)
+        found = search(model, strategy, limit)
+        assert found[0].ids == expected[0][1]
+        assert found[0].score == pytest.approx(expected[0][0], rel=1e-5)
+
+
+def test_no_constraint_changes_nothing():
+    model = tiny(9, seed=1, stop=(4,))
+    plain = search(model, Beam(width=4), 6)
+    best = plain[0].ids
+    assert search(model, Beam(width=4, must=[best[:1]]), 6)[0].ids == best
+    assert search(model, Beam(width=4, never=[[8] * 6]), 6) == plain
+
+
+@pytest.mark.parametrize(
+    ("must", "never", "message"),
+    [
+        ([[1, 2]], [[1, 2]], r"must=\[1, 2\] and never=\[1, 2\] contradict each other"),
+        ([[1, 2, 3]], [[2]], r"must=\[1, 2, 3\] and never=\[2\] contradict each other"),
+        ([[1, 2, 3], [5, 6]], [], r"have 5 tokens, and max_new_tokens=4 is fewer"),
+        ([[1, 4]], [], r"must=\[1, 4\] holds a stop token, one of \[4\]: it ends the text"),
+        ([[1, 9]], [], r"must=\[1, 9\] has the id 9; the vocabulary has 0 to 8"),
+        ([], [[-1]], r"never=\[-1\] has the id -1; the vocabulary has 0 to 8"),
+    ],
+)
+def test_constraints_that_no_text_can_meet_are_refused_by_name(must, never, message):
+    with pytest.raises(InputError, match=message):
+        search(tiny(9, stop=(4,)), Beam(must=must, never=never), 4)
+
+
+def test_phrases_that_are_none():
+    for name in ("must", "never"):
+        with pytest.raises(ValueError, match=rf"{name}=\[\[\]\] wants a list of words or of token ids, none of them"):
+            Beam(**{name: [[]]})
+        with pytest.raises(ValueError, match=rf"{name}='river' wants a list of words"):
+            Beam(**{name: "river"})
+        with pytest.raises(TypeError, match=r"words need a tokenizer, and a bare model has none; use regard.load"):
+            search(tiny(9), Beam(**{name: ["river"]}), 4)
+
+
+def test_where_nothing_is_left_to_write():
+    with pytest.raises(InputError, match=r"found 0 texts of up to 3 tokens.*n_best=1 were asked for: allow more"):
+        search(tiny(4), Beam(width=2, never=[[0], [1], [2], [3]]), 3)

@@ -1,0 +1,210 @@
+"""Sampling: the distribution by its definitions, the kept tokens of transformers, streams of random numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import regard
+from regard import Sample
+from regard.generation.choose import Draws, distribution
+from tiny import tiny
+
+WAYS = {
+    "plain": {},
+    "cool": {"temperature": 0.6},
+    "hot": {"temperature": 3},
+    "top_k": {"top_k": 3},
+    "top_k of more than there are": {"top_k": 50},
+    "top_p": {"top_p": 0.7},
+    "top_p of all": {"top_p": 1},
+    "min_p": {"min_p": 0.2},
+    "repetition": {"repetition_penalty": 1.8},
+    "repetition wanted": {"repetition_penalty": 0.5},
+    "all": {
+        "temperature": 1.4,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.3,
+    },
+    "top_k, then top_p": {"top_k": 4, "top_p": 0.75},
+    "top_p, then min_p": {"top_p": 0.95, "min_p": 0.3, "temperature": 2.0},
+}
+DRAWS = 4000
+
+
+def by_definition(logits, text, *, temperature=1.0, top_k=None, top_p=None, min_p=None, repetition_penalty=1.0):
+    """The probability of every token, by plain loops over numbers."""
+    logits = [float(x) for x in logits]
+    for token in set(text):
+        logits[token] *= repetition_penalty if logits[token] < 0 else 1 / repetition_penalty
+    order = sorted(range(len(logits)), key=lambda token: -logits[token])
+    kept = order[:top_k]
+
+    def normalised(tokens):
+        powers = {token: math.exp((logits[token] - logits[order[0]]) / temperature) for token in tokens}
+        total = sum(powers.values())
+        return {token: power / total for token, power in powers.items()}
+
+    if top_p not in (None, 1):
+        share, nucleus = 0.0, []
+        for token, probability in normalised(kept).items():
+            if share >= top_p:
+                break
+            nucleus.append(token)
+            share += probability
+        kept = nucleus
+    if min_p is not None:
+        probabilities = normalised(kept)
+        kept = [token for token in kept if probabilities[token] >= min_p * probabilities[order[0]]]
+    return [normalised(kept).get(token, 0.0) for token in range(len(logits))]
+
+
+def p_value(drawn, probabilities):
+    """Pearson's chi-square test: how likely draws at least as far from the distribution are."""
+    counts = torch.bincount(torch.tensor(drawn), minlength=len(probabilities)).double()
+    expected = torch.tensor(probabilities, dtype=torch.float64) * len(drawn)
+    possible = expected > 0
+    if counts[~possible].any():
+        return 0.0
+    statistic = ((counts - expected)[possible] ** 2 / expected[possible]).sum()
+    freedom = torch.tensor((int(possible.sum()) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, statistic / 2)) if freedom > 0 else 1.0
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_draws_have_the_distribution_of_the_definitions(name):
+    """4,000 rows with one prompt: 4,000 draws of one distribution, each from a stream of its own."""
+    model, prompt = tiny(12, seed=3), [3, 5, 5, 1]
+    with torch.no_grad():
+        logits = model(torch.tensor(prompt))[-1]
+    probabilities = by_definition(logits, prompt, **WAYS[name])
+    written = regard.generate(model, [prompt] * DRAWS, max_new_tokens=1, strategy=Sample(**WAYS[name], seed=11))
+    drawn = [text[-1] for text in written]
+    assert p_value(drawn, probabilities) > 0.001
+    if name not in ("plain", "top_p of all", "top_k of more than there are"):
+        assert p_value(drawn, by_definition(logits, prompt)) < 1e-6  # the test can tell
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_draws_of_one_stream_have_it_too(name):
+    """4,000 tokens one after the other in a row."""
+    torch.manual_seed(5)
+    logits, text = 2 * torch.randn(1, 20), [1, 2, 7]
+    draws = Draws(Sample(**WAYS[name], seed=3), 1)
+    drawn = [draws(logits, [text], [0])[0] for _ in range(DRAWS)]
+    assert p_value(drawn, by_definition(logits[0], text, **WAYS[name])) > 0.001
+    pairs = [20 * a + b for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
+    each = by_definition(logits[0], text, **WAYS[name])
+    likely = [(a, b) for a in range(20) for b in range(20) if each[a] * each[b] * len(pairs) >= 5]
+    there = {20 * a + b: i for i, (a, b) in enumerate(likely)}
+    shares = [each[a] * each[b] for a, b in likely]
+    rest = max(0.0, 1 - sum(shares))
+    if rest * len(pairs) >= 5:  # neighbours are independent
+        assert p_value([there.get(pair, len(likely)) for pair in pairs], [*shares, rest]) > 0.001
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.sampled_from([1.0, 0.3, 2.5]),
+    top_k=st.none() | st.integers(1, 40),
+    top_p=st.none() | st.just(1) | st.floats(0.05, 0.99),
+    min_p=st.none() | st.floats(0.0, 0.9),
+    penalty=st.sampled_from([1.0, 1.2, 0.7]),
+)
+def test_the_tokens_kept_are_those_of_transformers(seed, temperature, top_k, top_p, min_p, penalty):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(3, 30, generator=generator)
+    texts = torch.randint(30, (3, 6), generator=generator)
+    expected = transformers.RepetitionPenaltyLogitsProcessor(penalty)(texts, logits.clone())
+    expected = transformers.TemperatureLogitsWarper(temperature)(texts, expected)
+    if top_k is not None:
+        expected = transformers.TopKLogitsWarper(top_k)(texts, expected)
+    if top_p not in (None, 1):
+        expected = transformers.TopPLogitsWarper(top_p)(texts, expected)
+    if min_p is not None:
+        expected = transformers.MinPLogitsWarper(min_p)(texts, expected)
+    strategy = Sample(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=penalty, seed=0
+    )
+    probabilities, tokens = distribution(logits, strategy, texts.tolist())
+    ours = torch.zeros(3, 30).scatter(1, tokens, probabilities)
+    torch.testing.assert_close(ours, expected.softmax(dim=-1), rtol=1e-4, atol=1e-6)
+    assert torch.equal(ours > 0, expected.softmax(dim=-1) > 0)
+    by_hand = [
+        by_definition(
+            row,
+            text,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=penalty,
+        )
+        for row, text in zip(logits, texts.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(ours, torch.tensor(by_hand), rtol=1e-4, atol=1e-6)
+
+
+def test_the_most_likely_token_is_always_kept():
+    model, prompt = tiny(12, seed=3), [3, 5]
+    greedy = regard.generate(model, prompt, max_new_tokens=9)
+    for facts in ({"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}, {"temperature": 1e-6}):
+        assert regard.generate(model, prompt, max_new_tokens=9, strategy=Sample(**facts, seed=1)) == greedy
+
+
+def test_a_seed_gives_the_same_text_again_and_leaves_pytorchs_generator_alone():
+    model = tiny(12, seed=3)
+    before = torch.get_rng_state()
+    texts = [regard.generate(model, [3, 5], max_new_tokens=20, strategy=Sample(seed=seed)) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert torch.equal(torch.get_rng_state(), before)
+    streamed = list(regard.stream(model, [3, 5], max_new_tokens=20, strategy=Sample(seed=1)))
+    assert [3, 5, *streamed] == texts[0]
+
+
+def test_no_seed_follows_pytorchs_generator():
+    model, texts = tiny(12, seed=3), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        texts += [regard.generate(model, [3, 5], max_new_tokens=20, strategy=Sample()) for _ in range(2)]
+    assert texts[0] == texts[2] != texts[4]
+    assert texts[1] == texts[3] != texts[5]
+    assert texts[0] != texts[1]
+
+
+def test_a_row_draws_the_same_alone_and_beside_others():
+    """Its stream hangs on its number only, and goes on where other rows have ended."""
+    model = tiny(12, seed=3)
+    prompts, strategy = [[3, 5], [1, 2, 9, 4], [7]], Sample(seed=4, temperature=1.5)
+    for stop in ((), (0, 6)):
+        together = regard.generate(model, prompts, max_new_tokens=20, strategy=strategy, stop=stop)
+        for count in (1, 2):
+            fewer = regard.generate(model, prompts[:count], max_new_tokens=20, strategy=strategy, stop=stop)
+            assert fewer == together[:count]
+    assert len({len(text) for text in together}) > 1
+    same = regard.generate(model, [[3, 5]] * 3, max_new_tokens=20, strategy=strategy)
+    assert len({tuple(text) for text in same}) == 3
+
+
+def test_repetition_counts_the_prompt_and_what_was_written():
+    """A penalty beyond measure: no token comes twice while there are others."""
+    model = tiny(12, seed=3)
+    with torch.no_grad():
+        model.head.weight.mul_(0.1)
+    text = regard.generate(model, [3, 5], max_new_tokens=8, strategy=Sample(repetition_penalty=1e6, top_k=1, seed=0))
+    with torch.no_grad():
+        for length in range(2, 10):
+            logits = model(torch.tensor(text[:length]))[-1].float()
+            logits = [
+                x * 1e6 if x < 0 and t in text[:length] else x / 1e6 if t in text[:length] else x
+                for t, x in enumerate(logits.tolist())
+            ]
+            assert text[length] == max(range(12), key=logits.__getitem__)

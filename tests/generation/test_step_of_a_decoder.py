@@ -1,0 +1,173 @@
+"""The step without modules: the numbers of `Decoder.forward`, and where it does not speak for a decoder."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import regard
+from regard import mask, positions
+from regard.transformer import Config, Decoder
+from regard.transformer.step import ROWS, STEPS, Step
+from tiny import randomised, tiny
+
+FLAGS = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
+SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original=16)}
+
+
+@st.composite
+def configs(draw):
+    """Any decoder, as the plain facts that make its config."""
+    layers, heads = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
+    norm = draw(st.sampled_from(["layer", "rms"]))
+    kind = draw(st.sampled_from(["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]))
+    return {
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0])),
+        "d_key": draw(st.sampled_from([4, 6])),
+        "positions": kind,
+        "max_positions": 60 if kind == "learned" else None,
+        "rotary_scaling": draw(st.sampled_from([None, *SCALINGS])) if kind == "rotary" else None,
+        "norm": norm,
+        "norm_plus_one": norm == "rms" and draw(st.booleans()),
+        "norm_place": draw(st.sampled_from(["post", "pre", "both"])),
+        "softcap": draw(st.sampled_from([None, 4.0])),
+        "logit_softcap": draw(st.sampled_from([None, 9.0])),
+        "logit_scale": draw(st.sampled_from([None, 0.4])),
+        "attention_scale": draw(st.sampled_from([None, 1, 0.0])),
+        "embedding_norm": draw(st.booleans()),
+        "activation": draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
+        "windows": draw(st.none() | st.tuples(*[st.sampled_from([None, 1, 2, 5])] * layers)),
+        **{flag: draw(st.booleans()) for flag in FLAGS},
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    facts=configs(),
+    d_context=st.sampled_from([None, None, 8, 12]),
+    each=st.integers(1, 2),
+    ragged=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float32, torch.float64]),
+    many=st.booleans(),
+)
+def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, many):
+    """Token by token, from a prompt, with rows that share a source; by packed weights and by plain ones."""
+    sources, tokens = 2, 4
+    scaling = facts["rotary_scaling"]
+    facts = {**facts, "rotary_scaling": SCALINGS[scaling] if scaling else None}
+    model = Decoder(
+        Config(vocab_size=11, d_model=8, d_ff=10, **facts),
+        d_context=d_context,
+    )
+    model = randomised(model, 3).to(dtype)
+    rows = torch.arange(sources).repeat_interleave(each)
+    prompt = torch.randint(11, (sources, 4))
+    pads = torch.tensor([0, 3]) if ragged else None
+    lengths = torch.tensor([5, 2]) if ragged else torch.tensor([5, 5])
+    context = None if d_context is None else torch.randn(sources, 5, d_context, dtype=dtype)
+    context_mask = None if d_context is None else mask.padding(lengths)
+    with torch.inference_mode():
+        caches, known = model.caches(), model.caches()
+        model(prompt, pads=pads, caches=caches, context=context, context_mask=context_mask)
+        caches.reorder(rows)
+        apart = None if context is None else context[rows]
+        apart_mask = None if context is None else mask.padding(lengths[rows])
+        apart_pads = None if pads is None else pads[rows]
+        text = prompt[rows]
+        model(text, pads=apart_pads, caches=known, context=apart, context_mask=apart_mask)
+        step = Step(model, rows=ROWS if many else 1, steps=STEPS if many else 1)
+        close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
+        for _ in range(tokens):
+            new = torch.randint(11, (len(rows), 1))
+            text = torch.cat([text, new], dim=1)
+            ours = step(new, caches, context_mask)
+            cached = model(new, caches=known, context_mask=apart_mask)[:, -1]
+            scale = cached.abs().max().clamp(min=1)
+            torch.testing.assert_close(ours / scale, cached / scale, **close)
+        whole = model(text, pads=apart_pads, context=apart, context_mask=apart_mask)[:, -1]
+        torch.testing.assert_close(ours / scale, whole / scale, **close)
+    assert caches.seen == known.seen == text.shape[1]
+
+
+def test_packed_weights_are_taken_only_where_they_gain():
+    model = tiny().float()
+    plain = Step(model, rows=ROWS - 1, steps=STEPS).head
+    packed = Step(model, rows=ROWS, steps=STEPS).head
+    assert plain.__code__ != packed.__code__
+    for less in ({"rows": ROWS - 1, "steps": STEPS}, {"rows": ROWS, "steps": STEPS - 1}, {}):
+        assert Step(model, **less).head.__code__ == plain.__code__
+    assert Step(model.double(), rows=ROWS, steps=STEPS).head.__code__ == plain.__code__
+
+
+def test_the_step_is_what_generate_takes():
+    """The same ids from a model that must be run by its modules, and from one that need not."""
+    model = tiny(11, seed=4, positions="rotary").float()
+    ids = torch.randint(11, (4, 5))
+    by_step = regard.generate(model, ids, max_new_tokens=30)
+    seen = []
+    model.blocks[0].register_forward_hook(lambda *_: seen.append(1))
+    assert torch.equal(regard.generate(model, ids, max_new_tokens=30), by_step)
+    assert len(seen) == 30
+
+
+class Louder(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+def _hook(model):
+    model.blocks[1].feed_forward.register_forward_hook(lambda *_: None)
+
+
+def _pre_hook(model):
+    model.blocks[0].attention.register_forward_pre_hook(lambda *_: None)
+
+
+def _training(model):
+    model.blocks[0].attention.train()
+
+
+def _subclass(model):
+    up = model.blocks[0].feed_forward.up
+    model.blocks[0].feed_forward.up = Louder(up.in_features, up.out_features).double().eval()
+
+
+def _parametrized(model):
+    nn.utils.parametrize.register_parametrization(model.blocks[0].attention.qkv, "weight", Doubled())
+
+
+def _forward_put_in_place(model):
+    down = model.blocks[0].feed_forward.down
+    forward = down.forward
+    down.forward = lambda x: 2 * forward(x)  # what accelerate does
+
+
+def _removed(model):
+    model.blocks[0].feed_forward.up = nn.Sequential(model.blocks[0].feed_forward.up)
+
+
+@pytest.mark.parametrize(
+    "change", [_hook, _pre_hook, _training, _subclass, _parametrized, _forward_put_in_place, _removed]
+)
+def test_a_decoder_that_was_changed_runs_by_its_modules(change):
+    """And writes what its own forward says."""
+    model = tiny(11, seed=5)
+    assert Step.speaks_for(model)
+    change(model)
+    assert not Step.speaks_for(model)
+    model.blocks[0].attention.eval()
+    ids = torch.randint(11, (3, 4))
+    written = regard.generate(model, ids, max_new_tokens=8)
+    for length in range(4, 12):
+        with torch.no_grad():
+            assert torch.equal(model(written[:, :length])[:, -1].argmax(-1), written[:, length])

@@ -1,0 +1,147 @@
+"""`regard generate` and `regard translate`: small random checkpoints, the real command."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import regard
+from weights import random_checkpoint
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder for each kind of model."""
+    folders = {}
+    for family in ("bert", "gpt2", "t5"):
+        folders[family] = tmp_path_factory.mktemp(family)
+        random_checkpoint(folders[family], family)
+    return folders
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, as_a_user_runs_it):
+    """The command in this process: exit code, standard output, standard error."""
+    from regard.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["regard", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out, shown.err
+
+    return call
+
+
+def test_generate_streams_what_the_library_generates(models, command):
+    pretrained = regard.load(models["gpt2"])
+    expected = regard.generate(pretrained, "the river", max_new_tokens=20)
+    assert command("generate", "the river", "--model", models["gpt2"], "-n", 20) == (0, f"{expected}\n", "")
+
+
+def test_sampling_is_repeatable_from_its_seed(models, command):
+    arguments = ["generate", "the river", "--model", models["gpt2"], "-n", 20, "--temperature", 1.5, "--top-k", 30]
+    pretrained = regard.load(models["gpt2"])
+    texts = []
+    for seed in (1, 1, 2):
+        code, out, _ = command(*arguments, "--seed", seed)
+        strategy = regard.Sample(temperature=1.5, top_k=30, seed=seed)
+        assert (code, out) == (0, regard.generate(pretrained, "the river", max_new_tokens=20, strategy=strategy) + "\n")
+        texts.append(out)
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_beam_prints_its_best_texts(models, command):
+    strategy = regard.Beam(width=4, n_best=2, must=["bank"], never=["the"])
+    expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=12, strategy=strategy)
+    options = ["--beam", 4, "--n-best", 2, "--must", "bank", "--never", "the", "-n", 12]
+    code, out, _ = command("generate", "the river", "--model", models["gpt2"], *options)
+    assert (code, out.splitlines()) == (0, expected)
+    assert len(expected) == 2
+    assert all("bank" in text for text in expected)
+
+
+def test_a_prompt_comes_from_standard_input_and_control_characters_stay_harmless(models):
+    ended = subprocess.run(
+        [sys.executable, "-m", "regard", "generate", "-", "--model", models["gpt2"], "-n", "5"],
+        input=b"the river",
+        capture_output=True,
+    )
+    expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=5)
+    assert (ended.returncode, ended.stdout.decode()) == (0, f"{expected}\n")
+    from regard.cli import _shown
+
+    assert _shown("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
+
+
+def test_translate_writes_a_line_for_each_text_in_order(models):
+    texts = ["the river bank", "a man", "", "in the loan on a river", "the"] * 3
+    pretrained = regard.load(models["t5"])
+    alone = [
+        regard.generate(pretrained, text, max_new_tokens=8, strategy=regard.Beam(width=3)) if text else ""
+        for text in texts
+    ]
+    arguments = ["--beam", "3", "-n", "8", "--batch-size", "2"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "regard", "translate", "-", "--model", models["t5"], *arguments],
+        input="\n".join(texts).encode(),
+        capture_output=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.decode().splitlines() == [" ".join(text.split("\n")) for text in alone]
+    assert list(regard.translate(pretrained, texts, strategy=regard.Beam(width=3), max_new_tokens=8)) == alone
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        ("gpt2", ["generate", ""], "prompt is empty: a model goes on from at least one token"),
+        ("gpt2", ["generate", "x", "-n", 1000], "max_new_tokens=64 at the most"),
+        ("gpt2", ["generate", "x", "--beam", 0], "width=0 must be at least 1"),
+        ("gpt2", ["generate", "x", "--beam", 2, "--seed", 1], "--beam searches and --seed draws: give one of them"),
+        ("gpt2", ["generate", "x", "--top-k", 0], "top_k=0 must be at least 1"),
+        ("gpt2", ["generate", "x", "--must", "a"], "--must needs a search: give --beam WIDTH too"),
+        ("gpt2", ["generate", "x", "--beam", 2, "--must", "a", "--never", "a"], "contradict each other"),
+        ("gpt2", ["generate", "x", "--beam", 2, "--n-best", 3], "n_best=3 must be 1 to width=2"),
+        ("gpt2", ["generate", "x", "--length", 2], "No such option: --length"),
+        ("bert", ["generate", "x"], "is an encoder; an encoder reads text and writes none"),
+        ("gpt2", ["translate", "x"], "translating needs an encoder-decoder (Marian, BART, T5)"),
+        ("t5", ["translate", "x", "-n", 0], "Invalid value for '--max-new-tokens'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_exit_code_2(models, command, model, arguments, message):
+    code, out, err = command(*arguments, "--model", models[model])
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_hint_names_the_command(command):
+    assert command("translate", "x")[2] == "regard: Missing option '--model'. See regard translate --help\n"
+
+
+@pytest.mark.parametrize("name", ["generate", "translate"])
+def test_help_teaches_and_gives_an_example(command, name):
+    code, out, _ = command(name, "--help")
+    assert code == 0
+    assert f"Example: regard {name}" in " ".join(out.split())
+
+
+def test_ctrl_c_in_the_middle_leaves_quietly(models):
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "regard", "translate", "-", "--model", models["t5"], "--batch-size", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        process.stdin.write(b"the river bank\n" * 3000)
+        process.stdin.close()
+        process.stdout.readline()  # it is at work
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        error = process.stderr.read()
+        assert (process.wait(30), b"Traceback" in error) == (130, False)
