@@ -129,7 +129,7 @@ def test_bad_usage_is_named_with_exit_code_2(command, arguments, message):
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
     assert message in err
-    assert err.endswith(". See regard explain --help\n")
+    assert err.endswith(f". See regard{' explain' if arguments[0] == 'explain' else ''} --help\n")
     assert err.count("\n") == 1
 
 

@@ -54,7 +54,7 @@ def test_the_returned_texts_are_the_best_first():
         assert row.tolist() == [*PROMPT, *h.ids] + [8] * (rows.shape[2] - 3 - len(h.ids))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(3, 12),
@@ -142,7 +142,7 @@ def test_groups_by_the_papers_equation():
 PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=3)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(
     seed=st.integers(0, 10**6),
     must=PHRASES,
@@ -180,7 +180,7 @@ def test_must_always_stands_in_the_text_and_never_never(seed, must, never, width
         ([[1]], []),
         ([], [[1]]),
         ([[1, 2]], [[0], [3, 3]]),
-        ([[0, 1], [1, 2]], []),
+        ([[0, 1], [2]], []),
         ([[1], [0]], [[0, 1]]),
         ([[2, 2]], [[1, 0], [0]]),
     ],

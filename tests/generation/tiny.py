@@ -1,4 +1,4 @@
-"""Small random models for the tests of generation, sharp enough that their choices differ, and searches by brute force."""
+"""Small random models for the tests of generation, and searches by brute force."""
 
 from __future__ import annotations
 

@@ -1,0 +1,275 @@
+"""Text in, text out: stop strings, streams that take nothing back, spaces, and words as constraints."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import regard
+from regard import Beam, Greedy, Sample
+from regard.errors import InputError
+from regard.generation import hypotheses
+from regard.generation.text import StopStrings, Writer
+from weights import random_checkpoint, sentences
+
+CORPUS = [*sentences(300), *["crème brûlée 🙂 déjà vu 🚀🙂 naïve café 日本語"] * 30]
+PROMPTS = ["The river bank", "A man", "crème 🙂", "1 + 1"]
+
+
+def trained(folder, kind):
+    """A real BPE tokenizer of 400 tokens: byte-level as GPT-2's, or with a mark for the space as Llama's."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None, byte_fallback=kind == "marks"))
+    special, alphabet = ["<end>"], []
+    if kind == "bytes":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="first")])
+        special += [f"<0x{byte:02X}>" for byte in range(256)]
+    size = 400 if kind == "bytes" else 700
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special[:1], initial_alphabet=alphabet, show_progress=False
+    )
+    if kind == "marks":
+        trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer.get_vocab_size()
+
+
+@pytest.fixture(scope="module", params=["bytes", "marks"])
+def author(request, tmp_path_factory):
+    """A decoder with a tokenizer that was trained here."""
+    folder = tmp_path_factory.mktemp(request.param)
+    size = trained(folder, request.param)
+    tokenizer = (folder / "tokenizer.json").read_bytes()
+    family, facts = {"bytes": ("gpt2", {"n_positions": 200}), "marks": ("llama", {"max_position_embeddings": 200})}[
+        request.param
+    ]
+    random_checkpoint(folder, family, vocab_size=size, bos_token_id=0, eos_token_id=0, pad_token_id=None, **facts)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    return regard.load(folder)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """An encoder-decoder that reads and writes text."""
+    folder = tmp_path_factory.mktemp("marian")
+    random_checkpoint(folder, "marian")
+    return regard.load(folder)
+
+
+def ids_of(author, text):
+    return list(author.encode(text).ids)
+
+
+def new_of(author, prompt, **options):
+    """The new tokens that are written to a text."""
+    read = ids_of(author, prompt)
+    return regard.generate(author, read, **options)[len(read) :]
+
+
+# What a text is.
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_the_text_is_what_stands_behind_the_prompt(author, prompt):
+    """The spaces between them included."""
+    for seed in range(5):
+        strategy = Sample(seed=seed, temperature=0.8)
+        new = new_of(author, prompt, max_new_tokens=12, strategy=strategy)
+        text = regard.generate(author, prompt, max_new_tokens=12, strategy=strategy)
+        assert author.decode(ids_of(author, prompt)) + text == author.decode([*ids_of(author, prompt), *new])
+
+
+def test_a_word_keeps_its_space(author):
+    """The token of a word with its space before it, written right behind the prompt."""
+    read, size = ids_of(author, "a"), author.config.vocab_size
+    (the,) = [token for token in range(size) if author.decode([*read, token]) == "a the"]
+    text = regard.generate(author, "a", max_new_tokens=1, strategy=Beam(must=[[the]]))
+    assert text == " the"
+
+
+def test_several_texts_are_each_alone(author):
+    for strategy in (Greedy(), Beam(width=3)):
+        together = regard.generate(author, PROMPTS, max_new_tokens=10, strategy=strategy)
+        alone = [regard.generate(author, prompt, max_new_tokens=10, strategy=strategy) for prompt in PROMPTS]
+        assert together == alone
+        assert all(isinstance(text, str) for text in together)
+    assert regard.generate(author, PROMPTS[:1], max_new_tokens=10, strategy=Beam(width=3)) == alone[:1]
+    several = regard.generate(author, PROMPTS[:2], max_new_tokens=6, strategy=Beam(width=3, n_best=2))
+    assert [len(texts) for texts in several] == [2, 2]
+    assert regard.generate(author, PROMPTS[0], max_new_tokens=6, strategy=Beam(width=3, n_best=2)) == several[0]
+
+
+def test_a_translators_text(translator):
+    for text in ("the river bank", "a man"):
+        source = ids_of(translator, text)
+        for strategy in (Greedy(), Beam(width=3), Sample(seed=3)):
+            target = regard.generate(translator, source, max_new_tokens=9, strategy=strategy)
+            assert target[0] == translator.config.special.start
+            written = regard.generate(translator, text, max_new_tokens=9, strategy=strategy)
+            assert written == translator.decode(target)
+            if not isinstance(strategy, Beam):
+                streamed = regard.stream(translator, text, max_new_tokens=9, strategy=strategy)
+                assert "".join(streamed) == written
+
+
+def test_the_end_token_is_no_text(author):
+    """Of a token that is written, the model's own stop token ends the text and is not shown."""
+    with torch.no_grad():
+        weight = author.model.embeddings.token.weight
+        before = weight.clone()
+        head = author.model.head.weight if author.model.head is not None else weight
+        head[0] = head[0] * 8
+    try:
+        for seed in range(40):
+            strategy = Sample(seed=seed, temperature=3)
+            new = new_of(author, "A man", max_new_tokens=30, strategy=strategy)
+            if new[-1] == 0 and len(new) > 1:
+                break
+        text = regard.generate(author, "A man", max_new_tokens=30, strategy=strategy)
+        assert len(new) < 30
+        assert "<end>" not in text
+        assert "".join(regard.stream(author, "A man", max_new_tokens=30, strategy=strategy)) == text
+    finally:
+        with torch.no_grad():
+            head[0] = head[0] / 8
+            weight.copy_(before)
+
+
+# Streams.
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_stream_is_what_generate_returns(author, seed):
+    """Random tokens: letters cut in the middle, bytes that are no letter. Nothing shown is ever taken back."""
+    strategy = Sample(seed=seed, temperature=1 + seed / 4)
+    prompt = PROMPTS[seed % len(PROMPTS)]
+    text = regard.generate(author, prompt, max_new_tokens=60, strategy=strategy)
+    pieces = list(regard.stream(author, prompt, max_new_tokens=60, strategy=strategy))
+    assert "".join(pieces) == text
+    assert all(pieces)
+    assert len(pieces) > 10
+    ids = new_of(author, prompt, max_new_tokens=60, strategy=strategy)
+    assert list(regard.stream(author, ids_of(author, prompt), max_new_tokens=60, strategy=strategy)) == ids
+    as_tensor = torch.tensor(ids_of(author, prompt))
+    assert list(regard.stream(author, as_tensor, max_new_tokens=60, strategy=strategy)) == ids
+
+
+def written(data, stop=()):
+    """The pieces of bytes that come one by one, and how many bytes were asked for at each."""
+    asked = 0
+
+    def tokens():
+        nonlocal asked
+        for byte in data:
+            asked += 1
+            yield byte
+
+    writer = Writer(lambda ids: bytes(ids).decode("utf-8", errors="replace"), StopStrings(stop))
+    return [(asked, piece) for piece in writer.pieces(tokens())], lambda: asked
+
+
+def test_a_letter_is_shown_when_it_is_whole():
+    pieces, _ = written("aé🙂b".encode())
+    assert pieces == [(1, "a"), (3, "é"), (7, "🙂"), (8, "b")]
+
+
+def test_bytes_that_are_no_letter_are_shown_when_that_is_certain():
+    pieces, _ = written(b"a\xc3b\xf0\x9f")
+    assert pieces == [(1, "a"), (3, "\N{REPLACEMENT CHARACTER}b"), (5, "\N{REPLACEMENT CHARACTER}")]
+
+
+def test_the_beginning_of_a_stop_string_is_held_back():
+    pieces, asked = written(b"a ST STO STOP more", ["STOP", " STOPS"])
+    assert pieces == [(1, "a"), (5, " ST"), (9, " STO"), (13, " ")]
+    assert asked() == 13  # nothing behind it is computed
+    pieces, _ = written(b"a ST", ["STOP"])
+    assert pieces == [(1, "a"), (2, " "), (4, "ST")]
+    pieces, _ = written(b"aaab", ["aab"])
+    assert "".join(piece for _, piece in pieces) == "a"
+
+
+# Stop strings.
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Sample(seed=5), Sample(seed=6, temperature=2)])
+def test_a_text_ends_before_a_stop_string(author, strategy):
+    """Of any two or three letters of the text: often over the border of two tokens."""
+    prompt = "The river"
+    options = {"max_new_tokens": 25, "strategy": strategy}
+    full = regard.generate(author, prompt, **options)
+    ids, cut = new_of(author, prompt, **options), 0
+    for at in range(0, len(full) - 3, 2):
+        string = full[at : at + 2 + at % 3]
+        if "\N{REPLACEMENT CHARACTER}" in string:
+            continue
+        text = regard.generate(author, prompt, **options, stop=string)
+        assert text == full[: full.find(string)]
+        assert "".join(regard.stream(author, prompt, **options, stop=[string, "never there"])) == text
+        if string[0] != " ":  # alone, a text's first space may not be there
+            shorter = new_of(author, prompt, **options, stop=[string])
+            assert shorter == ids[: len(shorter)]
+            assert string in author.decode(shorter)
+            assert string not in author.decode(shorter[:-1])
+            cut += len(shorter) < len(ids)
+    assert cut > 3
+
+
+def test_a_beam_ends_at_a_stop_string(author):
+    full = regard.generate(author, "The river", max_new_tokens=12, strategy=Beam(width=4))
+    letters = [letter for letter in dict.fromkeys(full) if letter.isalnum()]
+    for string in letters[:4]:
+        found = hypotheses(author, "The river", max_new_tokens=12, strategy=Beam(width=4), stop=string)[0]
+        assert any(string in author.decode(h.ids) for h in found)
+        assert all(string not in author.decode(h.ids[:-1]) for h in found)
+        assert all(len(h.ids) == 12 or string in author.decode(h.ids) for h in found)
+        for text in regard.generate(
+            author, "The river", max_new_tokens=12, strategy=Beam(width=4, n_best=4), stop=[string]
+        ):
+            assert string not in text
+
+
+def test_stop_ids_and_strings_together(author):
+    """Strings come beside the model's own stop tokens, ids instead of them; and both may be given."""
+    new = new_of(author, "The river", max_new_tokens=20, stop=())
+    token = new[4]
+    assert new_of(author, "The river", max_new_tokens=20, stop=token) == new[: new.index(token) + 1]
+    assert new_of(author, "The river", max_new_tokens=20, stop=[token, "\x00"]) == new[: new.index(token) + 1]
+
+
+# Words.
+
+
+def test_a_word_that_must_appear(author):
+    for words in (["river"], ["the bank", "loan"], ["café", "🙂"]):
+        texts = regard.generate(author, PROMPTS, max_new_tokens=24, strategy=Beam(width=6, must=words))
+        for text in texts:
+            for word in words:
+                assert word in text
+
+
+def test_a_word_that_may_not_appear(author):
+    """Of the words that a search writes, each is forbidden in turn; however it could be spelled in tokens."""
+    strategy = Beam(width=4)
+    full = regard.generate(author, "The river", max_new_tokens=14, strategy=strategy)
+    words = [word for word in dict.fromkeys(re.findall(r"\w+", full))][:6]
+    assert words
+    for word in words:
+        texts = regard.generate(author, "The river", max_new_tokens=14, strategy=Beam(width=4, n_best=4, never=[word]))
+        for text in texts:
+            assert word not in re.findall(r"\w+", text)
+            assert text != full
+
+
+def test_words_that_contradict_each_other(author):
+    with pytest.raises(InputError, match="contradict each other"):
+        regard.generate(author, "A man", max_new_tokens=9, strategy=Beam(must=["river"], never=["river"]))
+    with pytest.raises(InputError, match=r"tokens, and max_new_tokens=2 is fewer"):
+        regard.generate(author, "A man", max_new_tokens=2, strategy=Beam(must=["crocodiles and hippopotami"]))
