@@ -32,10 +32,10 @@ demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
 test: install ## what decides whether work lands, under 12 minutes on 2 cores
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: install ## the same and the long runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: install ## format, style and types
 	$(BIN)/ruff format --check .

@@ -1,6 +1,11 @@
 """What every test can use."""
 
+import os
 from collections.abc import Iterator
+
+# Where pytest-xdist runs tests side by side, each on a core of its own, more threads would only wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jaxtyping
 import pytest

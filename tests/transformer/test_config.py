@@ -51,7 +51,7 @@ def test_a_config_that_makes_no_model_is_named(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"positions": "rotary"}, "width=3 is odd and dimensions turn in pairs"),
+        ({"positions": "rotary"}, "positions='rotary' turn dimensions in pairs; here a head has d_key=3"),
         ({"positions": "rotary", "d_key": 4, "rotary_base": 1}, "base=1 must be a number above 1"),
         ({"positions": "t5", "t5_buckets": 1}, "buckets=1 must be at least 2"),
         ({"positions": "t5", "t5_max_distance": 4}, "max_distance=4 must be above"),
@@ -87,7 +87,7 @@ def test_windows_by_layer():
 
 
 def test_two_that_say_the_same_are_equal():
-    scaled = {**SMALL, "positions": "rotary", "rotary_scaling": positions.Linear(2.0)}
+    scaled = {**SMALL, "positions": "rotary", "d_key": 4, "rotary_scaling": positions.Linear(2.0)}
     assert Config(**scaled) == Config(**scaled)
     assert hash(Config(**scaled)) == hash(Config(**scaled))
     assert Config(**scaled) != dataclasses.replace(Config(**scaled), rotary_scaling=positions.Linear(3.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -156,6 +157,8 @@ class Config:
             bound = getattr(self, name)
             if bound is not None and (type(bound) not in (int, float) or not bound > 0):
                 raise ValueError(f"{name}={bound!r} must be a number above 0")
+        if self.attention_scale is not None and not math.isfinite(self.attention_scale):
+            raise ValueError(f"attention_scale={self.attention_scale} must be a finite number")
         for name, known in (("positions", Positions), ("norm", Norm), ("norm_place", Place)):
             if getattr(self, name) not in get_args(known):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(get_args(known))}")
@@ -165,6 +168,8 @@ class Config:
             raise ValueError(f"d_model={self.d_model} does not divide into num_heads={self.num_heads}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads={self.num_heads} cannot share num_kv_heads={self.num_kv_heads} evenly")
+        if self.positions == "rotary" and self.width % 2:
+            raise ValueError(f"positions='rotary' turn dimensions in pairs; here a head has d_key={self.width}")
         if self.positions == "learned" and self.max_positions is None:
             raise ValueError("positions='learned' needs max_positions: so many vectors are learned")
         if self.norm_plus_one and self.norm != "rms":

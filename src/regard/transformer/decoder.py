@@ -34,6 +34,11 @@ class Decoder(Stack):
     """
 
     def __init__(self, config: Config, *, d_context: int | None = None, token: nn.Embedding | None = None) -> None:
+        if config.decoder is not None or config.masked_head:
+            raise ValueError(
+                "a Decoder has no second stack and guesses no masked tokens: config.decoder belongs to an "
+                "EncoderDecoder, config.masked_head to an Encoder"
+            )
         super().__init__(config, causal=True, d_context=d_context, token=token)
         self.d_context = d_context
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)

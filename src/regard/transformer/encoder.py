@@ -70,7 +70,9 @@ class MaskedHead(nn.Module):
         self.transform = nn.Linear(config.d_model, config.d_model)
         self.activation = config.activation
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
-        self.weight = None if config.tied else nn.Parameter(torch.empty(config.vocab_size, config.d_model).normal_())
+        self.weight = None
+        if not config.tied:
+            self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model).normal_(std=config.d_model**-0.5))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(

@@ -31,6 +31,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        if config.masked_head:
+            raise ValueError("an EncoderDecoder guesses no masked tokens: config.masked_head belongs to an Encoder")
         decoder = config.decoder or config
         self.encoder = Encoder(config)
         shared = self.encoder.embeddings.token if config.shared_embedding else None

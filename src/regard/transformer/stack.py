@@ -86,6 +86,7 @@ class Stack(nn.Module):
             context_mask: which of its tokens may be attended to.
 
         Raises:
+            TypeError: ids that are not whole numbers.
             ValueError: more tokens than positions; pads, a mask or caches that do not fit.
             IndexError: an id outside the vocabulary.
         """
@@ -113,6 +114,8 @@ class Stack(nn.Module):
         """The vectors that the first block reads, and what each block reads beside them; arguments as in `states`."""
         if ids.ndim < 1 or ids.shape[-1] == 0:
             raise ValueError(f"ids of shape {tuple(ids.shape)} hold no token; a transformer reads at least one")
+        if ids.is_floating_point() or ids.dtype == torch.bool:
+            raise TypeError(f"ids are whole numbers, the tokens' places in the vocabulary; got {ids.dtype}")
         if caches is not None:
             caches.check(self.config)
         seen = 0 if caches is None else caches.seen
