@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tiny import best_of, every_text, holds, log_probability, tiny, tiny_translator
 
 import regard
 from regard import Beam
 from regard.errors import InputError
 from regard.generation import hypotheses
-from tiny import best_of, every_text, holds, log_probability, tiny, tiny_translator
 
 PROMPT = [2, 0, 1]
 
@@ -54,7 +54,7 @@ def test_the_returned_texts_are_the_best_first():
         assert row.tolist() == [*PROMPT, *h.ids] + [8] * (rows.shape[2] - 3 - len(h.ids))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(3, 12),
@@ -142,7 +142,7 @@ def test_groups_by_the_papers_equation():
 PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=3)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     must=PHRASES,
@@ -163,8 +163,8 @@ def test_must_always_stands_in_the_text_and_never_never(seed, must, never, width
         found = search(model, Beam(width=width, must=must, never=never), limit)
     except InputError as error:
         # Between phrases that must appear and those that may not, no text need be left; a wide search finds one if so.
-        assert never
-        assert "the search found 0 texts" in str(error)
+        if not never or "the search found 0 texts" not in str(error):
+            raise
         return
     for h in found:
         written = h.ids[:-1] if h.ids[-1] in stop else h.ids
@@ -197,7 +197,7 @@ def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(must, neve
         if all(holds(text[:-1] if text[-1] in stop else text, phrase) for phrase in must)
         and not any(holds(text, phrase) for phrase in never)
     ]
-    for seed in range(4):
+    for seed in range(2):
         model = tiny(4, seed=seed, stop=stop)
         expected = best_of(model, PROMPT, meets, 1)
         strategy = Beam(width=2 * len(everything), must=must, never=never)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import randomised, tiny
 from torch import nn
 
 import regard
 from regard import mask, positions
 from regard.transformer import Config, Decoder
 from regard.transformer.step import ROWS, STEPS, Step
-from tiny import randomised, tiny
 
 FLAGS = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
 SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original=16)}
@@ -46,7 +46,7 @@ def configs(draw):
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     facts=configs(),
     d_context=st.sampled_from([None, None, 8, 12]),

@@ -176,6 +176,9 @@ def _prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[int]], 
     elif isinstance(ids, Sequence) and all(type(token) is int for token in ids):
         rows, form = [list(ids)], Form(is_text=False, is_batch=False, is_tensor=False)
     elif isinstance(ids, Sequence):
+        odd = [row for row in ids if isinstance(row, str) or not isinstance(row, (Sequence, Tensor))]
+        if odd:
+            raise TypeError(f"ids must be token ids, or texts, or lists of token ids; got a list with {odd[0]!r} in it")
         rows = [row.tolist() if isinstance(row, Tensor) else list(row) for row in ids]
         form = Form(is_text=False, is_batch=True, is_tensor=False)
     else:

@@ -97,6 +97,8 @@ def hypotheses(
         stop: see `generate`.
         start: see `generate`.
     """
+    if not isinstance(strategy, Beam):
+        raise TypeError(f"strategy must be a Beam: of other texts there is one, and no score; got {strategy!r}")
     return _found(ask(model, ids, max_new_tokens, stop, start, None), strategy)
 
 
@@ -126,6 +128,8 @@ def stream(
         raise TypeError(
             "a beam search knows what it writes at its end only: use generate, or stream a Greedy or Sample"
         )
+    if not isinstance(strategy, (Greedy, Sample)):
+        raise TypeError(f"strategy must be a Greedy or a Sample; got {strategy!r}")
     asked = ask(model, ids, max_new_tokens, stop, start, None)
     if len(asked.prompts) != 1 or asked.form.is_batch:
         raise ValueError(f"stream writes one text; got {len(asked.prompts)} prompts")
