@@ -184,6 +184,12 @@ def test_beam_of_width_4(pair):
     assert 5 <= early(expected) < 50
 
 
+# Two families stand for the others here: what differs between families is theirs in the tests above.
+@pytest.mark.parametrize(
+    "pair",
+    [name if name in ("gpt2", "t5") else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS],
+    indirect=True,
+)
 @pytest.mark.parametrize("name", BEAMS)
 def test_beams_of_other_kinds(pair, name):
     """All texts that are returned, and their scores; with several stop tokens, which widen what is looked at."""
