@@ -73,7 +73,8 @@ class Beam:
         diversity: how much; what is returned is sorted by the scores without it.
         must: words or token ids that have to stand in the text, in any order; words as the tokens that the tokenizer
             makes of them. The width is shared out among texts that have met none, some and all of their tokens
-            (Post and Vilar 2018, "Dynamic Beam Allocation").
+            (Post and Vilar 2018, "Dynamic Beam Allocation"). Room is kept for one after the other, also where two
+            could share tokens.
         never: words or token ids that may not stand in it; words whatever their tokens, where no letter or digit stands
             beside them.
 

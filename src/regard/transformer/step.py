@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
@@ -78,7 +79,9 @@ class Step:
         weight = decoder.embeddings.token.weight if decoder.head is None else decoder.head.weight
         size = sum(p.numel() * p.element_size() for p in decoder.parameters())
         product = _plain
-        if weight.dtype == torch.float32 and weight.is_cpu and rows >= ROWS and steps >= STEPS and size <= LARGEST:
+        pays = rows >= ROWS and steps >= STEPS and size <= LARGEST
+        known = weight.dtype == torch.float32 and weight.is_cpu
+        if pays and known and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             product = partial(_packed, rows=rows)
         self.decoder = decoder
         self.layers = [_layer(block, product) for block in decoder.blocks]  # type: ignore[arg-type]
@@ -88,13 +91,16 @@ class Step:
 
     @staticmethod
     def speaks_for(decoder: Decoder) -> bool:
-        """Whether nothing of the modules would be missed: no hooks, no training, none put in another's place."""
+        """Whether nothing of the modules would be missed: no hooks, no training, no autocast, no other kind of module."""
+        device = decoder.embeddings.token.weight.device.type
+        if _has_any_global_hook() or torch.is_autocast_enabled(device):  # type: ignore[no-untyped-call]
+            return False
         return all(
             type(module) in KNOWN
             and not (module.training or module._forward_hooks or module._forward_pre_hooks)
             and "forward" not in vars(module)  # set on the module itself, as accelerate does
             for module in decoder.modules()
-        )
+        ) and all(type(parameter) is nn.Parameter for parameter in decoder.parameters())
 
     def __call__(
         self, ids: Int[Tensor, "rows 1"], caches: Caches, context_mask: Mask | None = None
