@@ -171,3 +171,18 @@ def test_a_decoder_that_was_changed_runs_by_its_modules(change):
     for length in range(4, 12):
         with torch.no_grad():
             assert torch.equal(model(written[:, :length])[:, -1].argmax(-1), written[:, length])
+
+
+def test_autocast_and_hooks_on_every_module_go_by_the_modules():
+    model = Decoder(Config(vocab_size=20, d_model=8, num_layers=1, num_heads=2, d_ff=8)).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not Step.speaks_for(model)
+        assert len(regard.generate(model, [1, 2], max_new_tokens=3)) == 5
+    seen = []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+    try:
+        regard.generate(model, [1, 2], max_new_tokens=3)
+    finally:
+        hook.remove()
+    assert seen.count(model.blocks[0].attention) == 3
+    assert Step.speaks_for(model)

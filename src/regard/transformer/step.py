@@ -91,7 +91,7 @@ class Step:
 
     @staticmethod
     def speaks_for(decoder: Decoder) -> bool:
-        """Whether nothing of the modules would be missed: no hooks, no training, no autocast, no other kind of module."""
+        """Whether no module would be missed: no hooks, no training, no autocast, none of another kind."""
         device = decoder.embeddings.token.weight.device.type
         if _has_any_global_hook() or torch.is_autocast_enabled(device):  # type: ignore[no-untyped-call]
             return False
