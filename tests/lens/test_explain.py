@@ -36,6 +36,7 @@ def test_a_head_that_looks_at_the_token_before_is_said_to(river):
     assert regard.explain(PIZZA, "it", minilm(), layer=3, head=1).habit is None
 
 
+@pytest.mark.slow
 def test_the_strongest_look_of_a_head_without_a_habit_is_offered():
     offered = regard.explain(PIZZA, "it", minilm()).without_habit
     there = regard.explain(PIZZA, "it", minilm(), layer=offered.layer, head=offered.head)
