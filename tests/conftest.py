@@ -29,3 +29,21 @@ def as_a_user_runs_it() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, as_a_user_runs_it):
+    """The command line without the seconds that a new process needs: exit code, standard output, standard error."""
+    from regard.cli import main
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["regard", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out, shown.err
+
+    return call

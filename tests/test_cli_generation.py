@@ -21,21 +21,6 @@ def models(tmp_path_factory):
     return folders
 
 
-@pytest.fixture
-def command(monkeypatch, capsys, as_a_user_runs_it):
-    """The command in this process: exit code, standard output, standard error."""
-    from regard.cli import main
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["regard", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        return ended.value.code, shown.out, shown.err
-
-    return call
-
-
 def test_generate_streams_what_the_library_generates(models, command):
     pretrained = regard.load(models["gpt2"])
     expected = regard.generate(pretrained, "the river", max_new_tokens=20)

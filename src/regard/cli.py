@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -85,13 +86,18 @@ def _regard(
     """Attention for transformers that you can run, see and check."""
 
 
+def _option(metavar: str, help_: str, *names: str, **more: Any) -> Any:
+    """An option whose default is in its help, if anywhere."""
+    return typer.Option(*names, metavar=metavar, help=help_, show_default=False, **more)
+
+
+def _most_tokens(help_: str) -> Any:
+    return _option("N", help_, "--max-new-tokens", "-n", min=1)
+
+
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
 )
-BeamWidth = Annotated[
-    int | None,
-    typer.Option("--beam", metavar="WIDTH", help="Follow so many texts at once and keep the best.", show_default=False),
-]
 LengthPenalty = Annotated[
     float,
     typer.Option(
@@ -99,16 +105,10 @@ LengthPenalty = Annotated[
     ),
 ]
 Must = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="WORD", help="With a beam: a word that has to appear. May be given several times.", show_default=False
-    ),
+    list[str] | None, _option("WORD", "With a beam: a word that has to appear. May be given several times.")
 ]
 Never = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="WORD", help="With a beam: a word that may not appear. May be given several times.", show_default=False
-    ),
+    list[str] | None, _option("WORD", "With a beam: a word that may not appear. May be given several times.")
 ]
 
 
@@ -129,47 +129,42 @@ def explain(
     text: Annotated[str, typer.Argument(help="A sentence, in quotes.", show_default=False)],
     token: Annotated[
         str | None,
-        typer.Option(
-            metavar="WORD",
-            help="The word to explain; of a word that stands there twice, the first. A number that is no word of the "
-            "text is a token's position. By default the last word that all sentences share.",
-            show_default=False,
+        _option(
+            "WORD",
+            "The word to explain; of a word that stands there twice, the first. A number that is no word of the text "
+            "is a token's position. By default the last word that all sentences share.",
         ),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Which layer, from 0. By default layer and head are those in which one other token of the text gets "
-            "its largest share from the word.",
-            show_default=False,
+        _option(
+            "N",
+            "Which layer, from 0. By default layer and head are those in which one other token of the text gets its "
+            "largest share from the word.",
         ),
     ] = None,
-    head: Annotated[int | None, typer.Option(metavar="N", help="Which head, from 0.", show_default=False)] = None,
+    head: Annotated[int | None, _option("N", "Which head, from 0.")] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Another sentence with the same word, to see how context changes it. May be given several times.",
-            show_default=False,
+        _option(
+            "TEXT",
+            "Another sentence with the same word, to see how context changes it. May be given several times.",
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What an encoder-decoder writes for TEXT. By default what it writes by itself, the likeliest token "
-            "each time.",
-            show_default=False,
+        _option(
+            "TEXT",
+            "What an encoder-decoder writes for TEXT. By default what it writes by itself, the likeliest token each "
+            "time.",
         ),
     ] = None,
     attention: Annotated[
         str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Of an encoder-decoder: cross (the default: a word of the target looks at the source), decoder (it "
-            "looks at itself and those before it) or encoder (a word of the source looks at the source).",
-            show_default=False,
+        _option(
+            "KIND",
+            "Of an encoder-decoder: cross (the default: a word of the target looks at the source), decoder (it looks "
+            "at itself and those before it) or encoder (a word of the source looks at the source).",
         ),
     ] = None,
     model: Annotated[
@@ -180,13 +175,11 @@ def explain(
         ),
     ] = "sentence-transformers/all-MiniLM-L6-v2",
     json_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", metavar="PATH", help="Also write every fact as JSON; - prints only that.", show_default=False
-        ),
+        Path | None, _option("PATH", "Also write every fact as JSON; - prints only that.", "--json")
     ] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""
+    _import_torch()
     with _status("reading the model"):
         explanation = regard.explain(
             text, token, model, compare, layer=layer, head=head, target=target, attention=attention
@@ -220,56 +213,29 @@ def generate(
     ],
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-new-tokens",
-            "-n",
-            metavar="N",
-            min=1,
-            help="The most tokens that are written; by default 128, or as many as the model has positions for.",
-            show_default=False,
-        ),
+        _most_tokens("The most tokens that are written; by default 128, or as many as the model has positions for."),
     ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(metavar="T", help="Draw: below 1 the likely become likelier.", show_default=False),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(metavar="K", help="Draw among the K likeliest.", show_default=False)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", help="Draw among the likeliest that together have probability P.", show_default=False
-        ),
-    ] = None,
+    temperature: Annotated[float | None, _option("T", "Draw: below 1 the likely become likelier.")] = None,
+    top_k: Annotated[int | None, _option("K", "Draw among the K likeliest.")] = None,
+    top_p: Annotated[float | None, _option("P", "Draw among the likeliest that together have probability P.")] = None,
     min_p: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P", help="Draw among those at least P times as likely as the likeliest.", show_default=False
-        ),
+        float | None, _option("P", "Draw among those at least P times as likely as the likeliest.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R", help="Draw: above 1, tokens that the text has become less likely.", show_default=False
-        ),
+        float | None, _option("R", "Draw: above 1, tokens that the text has become less likely.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Draw the same again next time.", show_default=False)
-    ] = None,
-    beam: BeamWidth = None,
+    seed: Annotated[int | None, _option("N", "Draw the same again next time.")] = None,
+    beam: Annotated[int | None, _option("WIDTH", "Follow so many texts at once and keep the best.", "--beam")] = None,
     length_penalty: LengthPenalty = 1.0,
     n_best: Annotated[
         int, typer.Option(metavar="N", min=1, help="With a beam: print the N best texts, the best first.")
     ] = 1,
     must: Must = None,
     never: Never = None,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="End before this text. May be given several times.", show_default=False),
-    ] = None,
+    stop: Annotated[list[str] | None, _option("TEXT", "End before this text. May be given several times.")] = None,
 ) -> None:
     """Write on from a prompt, and show the text while it is written."""
+    _import_torch()
     drawn = {
         "temperature": temperature,
         "top_k": top_k,
@@ -316,20 +282,14 @@ def translate(
     never: Never = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-new-tokens",
-            "-n",
-            metavar="N",
-            min=1,
-            help="The most tokens of one text; by default 512, or as many as the model has positions.",
-            show_default=False,
-        ),
+        _most_tokens("The most tokens of one text; by default 512, or as many as the model has positions."),
     ] = None,
     batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Texts that go through the model together.")] = 16,
 ) -> None:
     """Translate texts, one line for each."""
     from rich.progress import track
 
+    _import_torch()
     strategy = _strategy({}, beam, length_penalty, 1, must, never)
     lines = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
     translated = regard.translate(
@@ -354,7 +314,8 @@ def _strategy(
     try:
         if beam is not None:
             if draws:
-                raise InputError(f"--beam searches and --{_option(draws)} draws: give one of them")
+                first = next(iter(draws)).replace("_", "-")
+                raise InputError(f"--beam searches and --{first} draws: give one of them")
             return regard.Beam(
                 width=beam, length_penalty=length_penalty, n_best=n_best, must=must or (), never=never or ()
             )
@@ -366,13 +327,21 @@ def _strategy(
         raise InputError(str(error)) from error
 
 
-def _option(draws: dict[str, Any]) -> str:
-    return next(iter(draws)).replace("_", "-")
-
-
 def _loaded(model: str) -> Any:
     with _status("reading the model"):
         return regard.load(model)
+
+
+def _import_torch() -> None:
+    """Import PyTorch; Ctrl-C in the midst of that would abort the process, so it is heard when it is done."""
+    interrupted = []
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+    try:
+        import torch  # noqa: F401
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _status(doing: str) -> Any:

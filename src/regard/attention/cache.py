@@ -27,10 +27,14 @@ class Cache(ABC):
     buffer with room to spare, and what is returned is a view of it: valid until the next `append` or `reorder`.
     """
 
+    length: int | None = None
+    """How many tokens there is room for in all; None for any number."""
+
     def __init__(self) -> None:
         self.seen = 0
         """How many tokens were appended so far."""
-        self._kind: object = None
+        self._accepted: object = None
+        """The shapes and dtypes of the last keys and values that were checked."""
         self._k: Tensor | None = None
         self._v: Tensor | None = None
         self._start = 0
@@ -55,12 +59,16 @@ class Cache(ABC):
         Raises:
             ValueError: another batch, other heads or widths than those held; more tokens than a `Static` has room for.
         """
-        kind = k.shape[:-2], k.shape[-1], v.shape[:-2], v.shape[-1], k.dtype, v.dtype
-        if kind != self._kind or k.shape[-2] != v.shape[-2]:
+        given = k.shape[:-2], k.shape[-1], v.shape[:-2], v.shape[-1], k.dtype, v.dtype
+        if given != self._accepted or k.shape[-2] != v.shape[-2]:
             self._refuse_others(k, v)
-            self._kind = kind
+            self._accepted = given
         new = k.shape[-2]
-        self._check(new)
+        if self.length is not None and self.seen + new > self.length:
+            raise ValueError(
+                f"Static(length={self.length}) has room for {self.length - self.seen} tokens more; got {new}. "
+                "Make it longer, or take Dynamic"
+            )
         self.seen += new
         if torch.is_grad_enabled():
             return self._joined(k, v)
@@ -99,7 +107,7 @@ class Cache(ABC):
             raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
         self._k, self._v = [self._taken(t, rows, since) for t in (self._k, self._v)]
         self._ours = not torch.is_grad_enabled()
-        self._kind = None  # there may be another number of rows now
+        self._accepted = None  # there may be another number of rows now
 
     def _taken(self, t: Tensor, rows: Tensor, since: int) -> Tensor:
         if torch.is_grad_enabled():
@@ -114,10 +122,6 @@ class Cache(ABC):
         taken = live.new_empty(len(rows), *t.shape[1:])
         taken[..., self._start : self._stop, :] = live.index_select(0, rows)
         return taken
-
-    @abstractmethod
-    def _check(self, tokens: int) -> None:
-        """Refuse more tokens than there is room for."""
 
     @abstractmethod
     def _room(self, tokens: int) -> int:
@@ -181,9 +185,6 @@ class Cache(ABC):
 class Dynamic(Cache):
     """Every token, in a buffer that doubles when it is full."""
 
-    def _check(self, tokens: int) -> None:
-        pass
-
     def _room(self, tokens: int) -> int:
         return tokens + ROOM if self._k is None else max(2 * tokens, tokens + ROOM)
 
@@ -204,14 +205,8 @@ class Static(Cache):
             raise ValueError(f"Static(length={length}): room for at least 1 token")
         self.length = length
 
-    def _check(self, tokens: int) -> None:
-        if self.seen + tokens > self.length:
-            raise ValueError(
-                f"Static(length={self.length}) has room for {self.length - self.seen} tokens more; got {tokens}. "
-                "Make it longer, or take Dynamic"
-            )
-
     def _room(self, tokens: int) -> int:
+        assert self.length is not None
         return self.length
 
 
@@ -236,9 +231,6 @@ class Sliding(Cache):
         if window < 1:
             raise ValueError(f"Sliding(window={window}): the window counts the token itself, so it is at least 1")
         self.window = window
-
-    def _check(self, tokens: int) -> None:
-        pass
 
     def _room(self, tokens: int) -> int:
         return self.window + max(ROOM, self.window // 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,28 +63,25 @@ class Asked:
         """The model at the beginning of the prompts, each of which becomes so many rows."""
         return Reader(self.model, self.prompts, self.start, rows=len(self.prompts) * width, steps=self.limit)
 
-    def ended(self) -> Callable[[list[int]], bool]:
-        """Whether new tokens hold a stop string."""
-        if not self.strings:
-            return lambda ids: False
-        assert self.pretrained is not None
-        stop = StopStrings(self.strings)
-        return lambda ids: stop.first(self.decode(ids)) is not None
+    @property
+    def decoder(self) -> Decoder:
+        """What writes."""
+        return self.model.decoder if isinstance(self.model, EncoderDecoder) else self.model
 
-    def decode(self, ids: list[int]) -> str:
-        """Token ids as text."""
-        assert self.pretrained is not None
-        return self.pretrained.decode(ids)
+    @property
+    def read(self) -> list[list[int]]:
+        """What the decoder has read of each text before it writes: the prompt, or the start token."""
+        return self.prompts if self.start is None else [[self.start] for _ in self.prompts]
 
-    def text_of(self, ids: list[int], row: int) -> str:
-        """New tokens as text."""
-        return "".join(self.writer(row).pieces(iter(ids)))
+    def ended(self, row: int, ids: list[int]) -> bool:
+        """Whether the new tokens of a row hold a stop string."""
+        return bool(self.strings) and StopStrings(self.strings).first(self.decoded(row, ids)) is not None
 
     def writer(self, row: int) -> Writer:
         """What turns the new tokens of a row into text, as they come."""
-        return Writer(lambda ids: self.decoded(ids, row), StopStrings(self.strings))
+        return Writer(lambda ids: self.decoded(row, ids), StopStrings(self.strings))
 
-    def decoded(self, ids: list[int], row: int) -> str:
+    def decoded(self, row: int, ids: list[int]) -> str:
         """New tokens as text, as they read behind the prompt: there a space may stand that a beginning has not."""
         assert self.pretrained is not None
         if self.start is not None:
@@ -137,9 +134,8 @@ def room(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
         InputError: as `regard.generate` does.
     """
     asked = ask(model, ids, 1, None, None, None)
-    decoder = asked.model.decoder if isinstance(asked.model, EncoderDecoder) else asked.model
-    read = 1 if asked.start is not None else max(map(len, asked.prompts))
-    return 2**31 if decoder.config.max_positions is None else decoder.config.max_positions - read + 1
+    positions = asked.decoder.config.max_positions
+    return 2**31 if positions is None else positions - max(map(len, asked.read)) + 1
 
 
 def _stops(

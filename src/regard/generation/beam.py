@@ -52,6 +52,8 @@ class Candidate(NamedTuple):
 class Row:
     """The search for one prompt."""
 
+    prompt: int
+    """Which one."""
     texts: list[list[int]]
     """What stands in each beam, of new tokens."""
     scores: list[float]
@@ -70,7 +72,7 @@ class Rules:
     special: Special
     """Stop tokens, and tokens that stand first or last by force."""
     constraints: Constraints
-    ended: Callable[[list[int]], bool]
+    ended: Callable[[int, list[int]], bool]
     """Whether a text is finished for another reason than a stop token, such as a stop string."""
     unwanted: Unwanted
 
@@ -107,8 +109,8 @@ def search(reader: Reader, prompts: int, rules: Rules) -> list[list[Hypothesis]]
     """
     width, groups, limit = rules.strategy.width, rules.strategy.groups, rules.limit
     rows = every = [
-        Row([[] for _ in range(width)], [0.0] * width, [[] for _ in range(groups)], [False] * groups)
-        for _ in range(prompts)
+        Row(n, [[] for _ in range(width)], [0.0] * width, [[] for _ in range(groups)], [False] * groups)
+        for n in range(prompts)
     ]
     logits = reader.begin()
     # The prompt was read once; from here each beam is a row.
@@ -192,7 +194,7 @@ def _advance(row: Row, likeliest: list[dict[int, float]], rules: Rules, length: 
         going_on: list[Candidate] = []
         for place, candidate in enumerate(candidates):
             text = [*row.texts[candidate.beam], candidate.token]
-            if not (candidate.token in rules.special.stop or length == rules.limit or rules.ended(text)):
+            if not (candidate.token in rules.special.stop or length == rules.limit or rules.ended(row.prompt, text)):
                 going_on.append(candidate)
             elif place < size and not row.done[group]:
                 found = Hypothesis(text, candidate.score / length**penalty)
@@ -228,7 +230,7 @@ def _candidates(
             score = before + log_prob
             if score == -torch.inf:
                 continue
-            if rules.unwanted and rules.unwanted([*row.texts[beam], token]):
+            if rules.unwanted and rules.unwanted(row.prompt, [*row.texts[beam], token]):
                 continue
             if rules.constraints.must and not rules.can_end_well([*row.texts[beam], token], length):
                 continue

@@ -62,20 +62,13 @@ def generate(
         ValueError: max_new_tokens below 1.
     """
     asked = ask(model, ids, max_new_tokens, stop, start, pad)
-    found = _found(asked, strategy)
-    n_best = strategy.n_best if isinstance(strategy, Beam) else 1
-    before = [[asked.start] if asked.start is not None else prompt for prompt in asked.prompts]
+    found = _texts(asked, strategy)
+    written: list[Any]
     if asked.form.is_text:
-        assert asked.pretrained is not None
-        written: list[Any] = [
-            [asked.text_of(hypothesis.ids, n) for hypothesis in row[:n_best]] for n, row in enumerate(found)
-        ]
+        written = [["".join(asked.writer(n).pieces(iter(new))) for new in texts] for n, texts in enumerate(found)]
     else:
-        written = [
-            [[*prompt, *hypothesis.ids] for hypothesis in row[:n_best]]
-            for prompt, row in zip(before, found, strict=True)
-        ]
-    return asked.form.back(written, n_best, asked.pad)
+        written = [[[*read, *new] for new in texts] for read, texts in zip(asked.read, found, strict=True)]
+    return asked.form.back(written, strategy.n_best if isinstance(strategy, Beam) else 1, asked.pad)
 
 
 def hypotheses(
@@ -99,7 +92,7 @@ def hypotheses(
     """
     if not isinstance(strategy, Beam):
         raise TypeError(f"strategy must be a Beam: of other texts there is one, and no score; got {strategy!r}")
-    return _found(ask(model, ids, max_new_tokens, stop, start, None), strategy)
+    return _searched(ask(model, ids, max_new_tokens, stop, start, None), strategy)
 
 
 def stream(
@@ -137,31 +130,34 @@ def stream(
     return asked.writer(0).pieces(new) if asked.form.is_text else new
 
 
-def _steps(asked: Asked, strategy: Greedy | Sample) -> Iterator[dict[int, int]]:
-    before = asked.prompts if asked.start is None else [[asked.start] for _ in asked.prompts]
-    choose = chooser_of(strategy, len(asked.prompts))
-    return tokens(asked.reader(), before, choose, asked.limit, asked.special, asked.ended())
-
-
-def _found(asked: Asked, strategy: Strategy) -> list[list[Hypothesis]]:
-    if isinstance(strategy, (Greedy, Sample)):
-        new: list[list[int]] = [[] for _ in asked.prompts]
-        for step in _steps(asked, strategy):
-            for row, token in step.items():
-                new[row].append(token)
-        return [[Hypothesis(row, 0.0)] for row in new]
-    if not isinstance(strategy, Beam):
+def _texts(asked: Asked, strategy: Strategy) -> list[list[list[int]]]:
+    """The new tokens of each prompt's texts, the best first; one text, but for a beam search that is asked for more."""
+    if isinstance(strategy, Beam):
+        return [[hypothesis.ids for hypothesis in texts[: strategy.n_best]] for texts in _searched(asked, strategy)]
+    if not isinstance(strategy, (Greedy, Sample)):
         raise TypeError(f"strategy must be a Greedy, Sample or Beam; got {strategy!r}")
-    decoder = asked.model.decoder if isinstance(asked.model, EncoderDecoder) else asked.model
-    vocab_size, pretrained = decoder.config.vocab_size, asked.pretrained
+    new: list[list[int]] = [[] for _ in asked.prompts]
+    for step in _steps(asked, strategy):
+        for row, token in step.items():
+            new[row].append(token)
+    return [[row] for row in new]
+
+
+def _steps(asked: Asked, strategy: Greedy | Sample) -> Iterator[dict[int, int]]:
+    choose = chooser_of(strategy, len(asked.prompts))
+    return tokens(asked.reader(), asked.read, choose, asked.limit, asked.special, asked.ended)
+
+
+def _searched(asked: Asked, strategy: Beam) -> list[list[Hypothesis]]:
+    vocab_size, pretrained = asked.decoder.config.vocab_size, asked.pretrained
     must = [phrase_ids(phrase, "must", pretrained, vocab_size) for phrase in strategy.must]
     words = [phrase for phrase in strategy.never if isinstance(phrase, str)]
     never = [phrase_ids(phrase, "never", pretrained, vocab_size) for phrase in strategy.never if phrase not in words]
     if words and pretrained is None:
         raise TypeError(f"never={words}: words need a tokenizer, and a bare model has none; use regard.load")
-    unwanted = Unwanted(words, asked.decode)
+    unwanted = Unwanted(words, asked.decoded)
     for phrase, ids in zip(strategy.must, must, strict=True):
-        if unwanted(ids):
+        if unwanted(0, ids):
             raise InputError(f"must={phrase!r} and never={words} contradict each other")
     try:
         constraints = Constraints(must, never, asked.special.stop, asked.limit)
@@ -170,7 +166,7 @@ def _found(asked: Asked, strategy: Strategy) -> list[list[Hypothesis]]:
     found = search(
         asked.reader(strategy.width),
         len(asked.prompts),
-        Rules(strategy, asked.limit, asked.special, constraints, asked.ended(), unwanted),
+        Rules(strategy, asked.limit, asked.special, constraints, asked.ended, unwanted),
     )
     for texts in found:
         if len(texts) < strategy.n_best:

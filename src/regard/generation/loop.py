@@ -17,7 +17,7 @@ def tokens(
     choose: Chooser,
     limit: int,
     special: Special,
-    ended: Callable[[list[int]], bool],
+    ended: Callable[[int, list[int]], bool],
 ) -> Iterator[dict[int, int]]:
     """The next token of each row that goes on, step by step: row number to token.
 
@@ -41,7 +41,7 @@ def tokens(
         for row, token in zip(rows, chosen, strict=True):
             new[row].append(token)
         yield dict(zip(rows, chosen, strict=True))
-        going_on = [at for at, row in enumerate(rows) if new[row][-1] not in special.stop and not ended(new[row])]
+        going_on = [at for at, row in enumerate(rows) if new[row][-1] not in special.stop and not ended(row, new[row])]
         if not going_on or length == limit:
             return
         if len(going_on) < len(rows):

@@ -76,9 +76,13 @@ class Unwanted:
 
     A word is one with no letter or digit beside it: "bank" does not stand in "bankrupt". A text that ends with the
     word so far is refused too, for the next token may not go on with it.
+
+    Args:
+        words: none of them empty.
+        decode: a row and its new tokens to text.
     """
 
-    def __init__(self, words: Sequence[str], decode: Callable[[list[int]], str]) -> None:
+    def __init__(self, words: Sequence[str], decode: Callable[[int, list[int]], str]) -> None:
         self.decode = decode
         each = [
             (r"(?<!\w)" if word[0].isalnum() else "") + re.escape(word) + (r"(?!\w)" if word[-1].isalnum() else "")
@@ -89,9 +93,9 @@ class Unwanted:
     def __bool__(self) -> bool:
         return self.pattern is not None
 
-    def __call__(self, ids: list[int]) -> bool:
-        """Whether one of them stands in a text."""
-        return self.pattern is not None and self.pattern.search(self.decode(ids)) is not None
+    def __call__(self, row: int, ids: list[int]) -> bool:
+        """Whether one of them stands in the text of a row's new tokens."""
+        return self.pattern is not None and self.pattern.search(self.decode(row, ids)) is not None
 
 
 def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_size: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,9 @@ from regard.pretrained.pooling import MODULES
 __all__ = ["GENERATION", "write"]
 
 GENERATION = "generation_config.json"
+
+DRAFT = ".regard-draft"
+"""The folder inside the folder where all is written first. What a killed process left there goes with the next save."""
 
 BESIDE = (
     GENERATION,
@@ -67,18 +69,20 @@ def write(
             f"{folder} holds {', '.join(strange)}, which this model has not: it would read wrong there. Save it to "
             "another folder"
         )
+    draft = folder / DRAFT
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".regard-") as name:
-            draft = Path(name)
-            for file, path in beside.items():
-                (draft / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, draft / file)
-            _write_json(draft / CONFIG, _with_dtype(settings, dtype))
-            _write_weights(draft, tensors, shards)
-            _move(draft, folder)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        for file, path in beside.items():
+            (draft / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, draft / file)
+        _write_json(draft / CONFIG, _with_dtype(settings, dtype))
+        _write_weights(draft, tensors, shards)
+        _move(draft, folder)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder} cannot be written: {error}. The files that were there are as before") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _with_dtype(settings: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class Step:
         self.layers = [_layer(block, product) for block in decoder.blocks]  # type: ignore[arg-type]
         self.norm = None if decoder.norm is None else _norm(decoder.norm)
         self.head = product(weight, decoder.logit_bias)
-        self.about: tuple[Mask | None, Tensor | None] = None, None
+        self.last_mask: Mask | None = None
+        self.added: Tensor | None = None
 
     @staticmethod
     def speaks_for(decoder: Decoder) -> bool:
@@ -114,10 +115,10 @@ class Step:
         """
         x, every = self.decoder.prepare(ids, caches=caches, context_mask=context_mask)
         x = x[:, 0]
-        if context_mask is not self.about[0]:
-            self.about = context_mask, _additive(context_mask, every[0])
+        if context_mask is not self.last_mask:
+            self.last_mask, self.added = context_mask, _additive(context_mask, every[0])
         for layer, reads in zip(self.layers, every, strict=True):
-            x = layer(x, reads, self.about[1])
+            x = layer(x, reads, self.added)
         caches.seen += 1
         if self.norm is not None:
             x = self.norm(x)

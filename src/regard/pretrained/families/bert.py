@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from regard.pretrained.family import Constant, Family
 from regard.pretrained.renames import Rename, linear, packed
 from regard.transformer import Config
 
-__all__ = ["ALWAYS", "BERT", "FIELDS", "POSITION_IDS", "WITHOUT_EFFECT", "layers"]
+__all__ = ["ALWAYS", "BERT", "FIELDS", "POSITION_IDS", "WITHOUT_EFFECT", "tied", "with_head"]
 
 FIELDS = {
     "vocab_size": "vocab_size",
@@ -68,25 +68,35 @@ def layers(config: Config) -> list[Rename]:
     ]
 
 
-def _renames(config: Config) -> list[Rename]:
-    if not config.masked_head:
-        return layers(config)
-    head = [
-        *linear("head.transform", HEAD + "transform.dense"),
-        *linear("head.norm", HEAD + "transform.LayerNorm"),
-        Rename("head.bias", (HEAD + "bias" if config.tied else HEAD + "decoder.bias",)),
-    ]
-    own = [] if config.tied else [Rename("head.weight", (HEAD + "decoder.weight",))]
-    return [*layers(config), *head, *own]
+def with_head(head: str, transform: str, norm: str) -> Callable[[Config], list[Rename]]:
+    """The whole table, where the head that guesses masked tokens has these names."""
+
+    def renames(config: Config) -> list[Rename]:
+        if not config.masked_head:
+            return layers(config)
+        return [
+            *layers(config),
+            *linear("head.transform", head + transform),
+            *linear("head.norm", head + norm),
+            Rename("head.bias", (head + "bias" if config.tied else head + "decoder.bias",)),
+            *([] if config.tied else [Rename("head.weight", (head + "decoder.weight",))]),
+        ]
+
+    return renames
 
 
-def _one(config: Config) -> list[tuple[str, ...]]:
-    if not (config.masked_head and config.tied):
-        return []
-    return [
-        ("embeddings.word_embeddings.weight", HEAD + "decoder.weight"),
-        (HEAD + "bias", HEAD + "decoder.bias"),
-    ]
+def tied(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
+    """The names under which a tied head may stand in the file a second time."""
+
+    def one(config: Config) -> list[tuple[str, ...]]:
+        if not (config.masked_head and config.tied):
+            return []
+        return [
+            ("embeddings.word_embeddings.weight", head + "decoder.weight"),
+            (head + "bias", head + "decoder.bias"),
+        ]
+
+    return one
 
 
 def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
@@ -116,9 +126,9 @@ BERT = Family(
     always=ALWAYS,
     only={"position_embedding_type": ("absolute",)},
     without_effect=WITHOUT_EFFECT,
-    renames=_renames,
+    renames=with_head(HEAD, "transform.dense", "transform.LayerNorm"),
     respell=_of_pytorch,
-    one=_one,
+    one=tied(HEAD),
     settle=_settle,
     constants=(POSITION_IDS,),
     on_top=("pooler.", "cls.", "classifier.", "qa_outputs."),

@@ -11,7 +11,6 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.pretrained.families import bert
 from regard.pretrained.family import Family
-from regard.pretrained.renames import Rename, linear
 from regard.pretrained.settings import Settings
 from regard.transformer import Config
 
@@ -32,27 +31,6 @@ def _more(settings: Settings) -> dict[str, Any]:
     if rows < first + 2:
         settings.refuse("max_position_embeddings", f"with pad_token_id {first} the first {first + 1} are not used")
     return {"first_position": first + 1, "max_positions": rows - first - 1}
-
-
-def _renames(config: Config) -> list[Rename]:
-    if not config.masked_head:
-        return bert.layers(config)
-    head = [
-        *linear("head.transform", HEAD + "dense"),
-        *linear("head.norm", HEAD + "layer_norm"),
-        Rename("head.bias", (HEAD + "bias" if config.tied else HEAD + "decoder.bias",)),
-    ]
-    own = [] if config.tied else [Rename("head.weight", (HEAD + "decoder.weight",))]
-    return [*bert.layers(config), *head, *own]
-
-
-def _one(config: Config) -> list[tuple[str, ...]]:
-    if not (config.masked_head and config.tied):
-        return []
-    return [
-        ("embeddings.word_embeddings.weight", HEAD + "decoder.weight"),
-        (HEAD + "bias", HEAD + "decoder.bias"),
-    ]
 
 
 def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
@@ -76,8 +54,8 @@ ROBERTA = Family(
     reads=frozenset({"max_position_embeddings"}),
     only={"position_embedding_type": ("absolute",)},
     without_effect=bert.WITHOUT_EFFECT,
-    renames=_renames,
-    one=_one,
+    renames=bert.with_head(HEAD, "dense", "layer_norm"),
+    one=bert.tied(HEAD),
     settle=_settle,
     constants=(bert.POSITION_IDS,),
     on_top=("pooler.", "lm_head.", "classifier.", "qa_outputs."),
