@@ -13,8 +13,10 @@ import torch
 import regard
 from bench.attention import attending, multihead, packing, predicates, windows
 from bench.generation import beams, greedy, prefill
+from bench.questions import memory, questions
 from bench.table import PAGE, Row, write
 from bench.timing import medians
+from bench.watch import against_eager, forward
 
 
 def importing() -> Iterator[Row]:
@@ -49,6 +51,8 @@ SECTIONS = {
     "attend": [attending],
     "multihead": [multihead],
     "masks": [windows, packing, predicates],
+    "watch": [forward, against_eager],
+    "questions": [questions, memory],
     "generation": [greedy, beams, prefill],
     "library": [importing, embedding],
 }

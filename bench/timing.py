@@ -11,12 +11,13 @@ from collections.abc import Callable
 import torch
 
 
-def medians(*calls: Callable[[], object], rounds: int = 9) -> list[float]:
+def medians(*calls: Callable[[], object], rounds: int = 9, warm: bool = True) -> list[float]:
     """Median seconds of each, taken in turn so that a slow spell of the machine hits them all.
 
-    Each is run once before, and enough times in each round to fill a twentieth of a second.
+    Each is run once before, and enough times in each round to fill a twentieth of a second; what takes many seconds
+    needs neither (`warm=False`).
     """
-    repeats = [_repeats(call) for call in calls]
+    repeats = [_repeats(call) if warm else 1 for call in calls]
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for call, count, taken in zip(calls, repeats, times, strict=True):

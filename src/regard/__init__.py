@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
     from regard.errors import InputError
     from regard.generation import Beam, Greedy, Sample, generate, stream, translate
-    from regard.lens import Explanation, explain
+    from regard.lens import AttentionMap, Explanation, Recording, explain, watch
     from regard.pretrained import Pretrained, load
 
 __all__ = [
+    "AttentionMap",
     "Beam",
     "Explanation",
     "Greedy",
@@ -24,6 +25,7 @@ __all__ = [
     "MultiHeadAttention",
     "Plan",
     "Pretrained",
+    "Recording",
     "Sample",
     "Steps",
     "attend",
@@ -38,9 +40,11 @@ __all__ = [
     "steps",
     "stream",
     "translate",
+    "watch",
 ]
 
 _ROOMS = {
+    "AttentionMap": "regard.lens",
     "Beam": "regard.generation",
     "Explanation": "regard.lens",
     "Greedy": "regard.generation",
@@ -48,6 +52,7 @@ _ROOMS = {
     "MultiHeadAttention": "regard.attention",
     "Plan": "regard.attention",
     "Pretrained": "regard.pretrained",
+    "Recording": "regard.lens",
     "Sample": "regard.generation",
     "Steps": "regard.attention",
     "attend": "regard.attention",
@@ -62,6 +67,7 @@ _ROOMS = {
     "steps": "regard.attention",
     "stream": "regard.generation",
     "translate": "regard.generation",
+    "watch": "regard.lens",
 }
 
 

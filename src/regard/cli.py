@@ -98,6 +98,8 @@ def _most_tokens(help_: str) -> Any:
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
 )
+ANY_FAMILY = "BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 LengthPenalty = Annotated[
     float,
     typer.Option(
@@ -171,9 +173,9 @@ def explain(
         str,
         typer.Option(
             metavar="NAME",
-            help=MODEL_HELP + "BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5.",
+            help=MODEL_HELP + ANY_FAMILY,
         ),
-    ] = "sentence-transformers/all-MiniLM-L6-v2",
+    ] = DEFAULT_MODEL,
     json_path: Annotated[
         Path | None, _option("PATH", "Also write every fact as JSON; - prints only that.", "--json")
     ] = None,
@@ -193,6 +195,65 @@ def explain(
     from regard.views.terminal import console_for, draw
 
     draw(explanation, console_for(sys.stdout))
+
+
+@app.command(
+    help="See what a model attends to in a text: every head of every layer, exactly, on real trained weights.\n\n"
+    "A table of layers and heads: what kind of head it is (previous token, first token, same token, induction, "
+    "delimiter, broad), its entropy, its weight on the first token, how far it looks, and the strongest pair of words. "
+    "Of a longer text also which words were looked at most. The model runs once, on its own fast kernels; each layer "
+    "says by how much the attention shown differs from what the model computed.\n\n"
+    "With an encoder-decoder TEXT is the source, and what it writes for it is watched too.",
+    epilog='Example: regard watch "Write a poem about a man fishing on a river bank."\n\n'
+    "A file, two layers, kept for regard.Recording.load: regard watch --file story.txt --layers 0,5 "
+    "--save story.safetensors",
+)
+def watch(
+    text: Annotated[str | None, typer.Argument(help="A text, in quotes.", show_default=False)] = None,
+    file: Annotated[Path | None, _option("PATH", "A file with the text, in place of TEXT; UTF-8.")] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + ANY_FAMILY)] = DEFAULT_MODEL,
+    layers: Annotated[
+        str | None, _option("LIST", "These layers only: numbers from 0 and ranges, such as 0,3-5. By default all.")
+    ] = None,
+    save: Annotated[
+        Path | None, _option("PATH", "Also keep the recording: a file of safetensors for regard.Recording.load.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, _option("PATH", "Also write every fact as JSON; - prints only that.", "--json")
+    ] = None,
+) -> None:
+    """See what a model attends to in a text."""
+    from rich.progress import track
+
+    if (text is None) == (file is None):
+        raise InputError("give a TEXT or --file PATH, one of them")
+    _import_torch()
+    from regard.lens import kept, look
+    from regard.lens.overview import LONG
+
+    numbers = None if layers is None else look.layers_of(layers)
+    words = look.read_text(file) if text is None and file is not None else str(text)
+    if save is not None:
+        kept.room_for(save)
+    pretrained = _loaded(model)
+    with _status("running the model"):
+        seen = look.run(words, pretrained, numbers)
+    hidden = not sys.stderr.isatty() or seen.tokens < LONG
+    facts = seen.overview(
+        lambda paths: track(paths, "asking each layer", console=_on_stderr(), transient=True, disable=hidden)
+    )
+    if save is not None:
+        seen.recording.save(save)
+    if json_path == Path("-"):
+        print(json.dumps(facts.to_dict(), allow_nan=False))
+        return
+    if json_path is not None:
+        facts.save(json_path)
+
+    from regard.views.heads import draw
+    from regard.views.terminal import console_for
+
+    draw(facts, console_for(sys.stdout))
 
 
 @app.command(

@@ -19,6 +19,7 @@ from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import SMALLEST, choose, covers
 from regard.attention.steps import define
+from regard.attention.witness import here, muted
 
 __all__ = ["attend"]
 
@@ -75,6 +76,13 @@ def attend(
             return attend(
                 q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
             )  # by one rule for every kernel, where PyTorch has one for some
+    if here.witnesses and not torch.compiler.is_compiling():
+        options: dict[str, Any] = {"scale": scale, "bias": bias, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+        with muted() as witnesses:
+            output = attend(q, k, v, mask, **options)
+        for witness in witnesses:
+            witness(q, k, v, mask, **options, output=output)
+        return output
     if (
         scale is None
         and bias is None
@@ -84,9 +92,9 @@ def attend(
         and not torch.compiler.is_compiling()
         and (mask is None or (type(mask) is Band and mask.before is None and not mask.after and not mask.offset))
     ):
-        output = _plain(q, k, v, causal=mask is not None)
-        if output is not None:
-            return output
+        plain = _plain(q, k, v, causal=mask is not None)
+        if plain is not None:
+            return plain
 
     check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

@@ -22,6 +22,7 @@ from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
 from regard.attention.plan import SMALLEST
 from regard.attention.positions import ALiBi, Learned, Rotary, T5Relative
+from regard.attention.witness import here, muted
 from regard.transformer.block import Block, Reads
 from regard.transformer.caches import Caches
 from regard.transformer.decoder import Decoder
@@ -184,10 +185,12 @@ def _attention(module: MultiHeadAttention, product: Product) -> Callable[..., Te
         k, v = reads.cache.append(k, v)
         if plain and reads.mask is None and reads.bias is None and k.is_cpu:
             # What `attend` ends at, without its checks. NaN it may lose here is in x as well.
-            output = F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=heads != kv_heads)
+            output = _fused(q, k, v, None, scale=scale, enable_gqa=heads != kv_heads)
         else:
             output = attend(q, k, v, reads.mask, bias=reads.bias, **options)
-        return out(output.reshape(rows, heads * width))
+        return out(
+            output.reshape(rows, heads * module.d_key)
+        )  # by this name `regard.watch` knows whose attention it is
 
     return attention
 
@@ -215,14 +218,25 @@ def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[.
         if q_norm is not None:
             q = q_norm(q)
         if plain and q.is_cpu and (reads.context_mask is None or added is not None):
-            output = F.scaled_dot_product_attention(
-                q, source.k, source.v, attn_mask=added, scale=scale, enable_gqa=heads != kv_heads
-            )
+            output = _fused(q, source.k, source.v, added, scale=scale, enable_gqa=heads != kv_heads)
         else:
             output = attend(q, source.k, source.v, reads.context_mask, **options)
-        return out(output.transpose(1, 2).reshape(rows, heads * width))
+        return out(output.transpose(1, 2).reshape(rows, heads * module.d_key))  # likewise
 
     return cross
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, *, scale: float | int | None, enable_gqa: bool
+) -> Tensor:
+    """The kernel that `attend` would end at; whoever listens to `attend` is told."""
+    if not here.witnesses:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=enable_gqa)
+    with muted() as witnesses:
+        output = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=enable_gqa)
+    for witness in witnesses:
+        witness(q, k, v, None, scale=scale, bias=added, softcap=None, sinks=None, dropout=0.0, output=output)
+    return output
 
 
 def _additive(context_mask: Mask | None, reads: Reads) -> Tensor | None:

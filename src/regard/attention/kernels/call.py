@@ -14,7 +14,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.mask.algebra import Area, Mask
 
-__all__ = ["Call", "unchanged"]
+__all__ = ["Call", "tensors_of", "unchanged"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Call:
 
     def held(self) -> list[tuple[Tensor, int]]:
         """The tensors that mask and bias hold, each with how often it was changed in place so far."""
-        tensors = list(_tensors(self.mask))
+        tensors = list(tensors_of(self.mask))
         if isinstance(self.bias, Tensor):
             tensors.append(self.bias)
         elif self.bias is not None:
@@ -118,13 +118,13 @@ def unchanged(held: list[tuple[Tensor, int]]) -> None:
             )
 
 
-def _tensors(mask: Mask | None) -> Iterator[Tensor]:
+def tensors_of(mask: Mask | None) -> Iterator[Tensor]:
     """Every tensor that a mask is made of."""
     for value in vars(mask).values() if mask is not None else ():
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, Mask):
-            yield from _tensors(value)
+            yield from tensors_of(value)
 
 
 def _shape_of(t: Tensor) -> Tensor:

@@ -1,0 +1,290 @@
+"""What was seen of a model: every attention of it by its module's path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from regard._shapes import Float
+from regard.attention.mask import Mask
+from regard.lens.entry import Entry, is_one, lengths
+from regard.lens.kept import damaged, facts_of, map_of, read, write
+from regard.lens.kinds import Kinds
+from regard.lens.map import AttentionMap, Tokens
+from regard.lens.rollout import rollout
+from regard.lens.stored import Writer
+from regard.lens.summary import Summary
+
+__all__ = ["Recording"]
+
+
+if TYPE_CHECKING:
+    Maps = Mapping[str, AttentionMap | Summary]
+else:
+    Maps = Mapping  # who checks types while the program runs would take items out, and a map costs something
+
+
+class Recording(Maps):
+    """Every attention that was seen, by the path of its module, in the order in which they ran.
+
+    ``print(recording)`` is a table of them. A map costs nothing until it is asked a question. With
+    ``watch(keep="summary")`` each value is a `Summary`, which answers the same questions without queries and keys.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Entry] = {}
+        self._notes: list[str] = []
+
+    def add(
+        self,
+        path: str,
+        made: Callable[[], AttentionMap | Summary] | AttentionMap | Summary,
+        *,
+        shape: tuple[int, int, int, int],
+        mask: Mask | str | None,
+        kernel: str,
+        kind: str,
+        layer: int | None,
+        heads: Sequence[int] | None = None,
+    ) -> None:
+        """Add an attention; what `regard.watch` calls.
+
+        Args:
+            path: of its module.
+            made: its map, or a function that makes it, which is called once, when somebody asks.
+            shape: (batch, heads, queries, keys).
+            mask: its mask, for the table.
+            kernel: what the model computed it with.
+            kind: "self", "cross", or "" where that is not known.
+            layer: its number among those of its kind.
+            heads: which heads of the model it has, where they are not all.
+
+        Raises:
+            ValueError: there is an attention of that path.
+        """
+        if path in self._seen:
+            raise ValueError(f"{path!r} is in this recording already; each attention has a path of its own")
+        if isinstance(made, Summary):
+            mask = made.mask
+        said = mask if isinstance(mask, str) else "none" if mask is None else repr(mask)
+        numbers = None if heads is None else tuple(heads)
+        self._seen[path] = Entry(path, made, shape, said, kernel, kind, layer, numbers)
+
+    def note(self, text: str) -> None:
+        """Say something about the model that the table shows."""
+        self._notes.append(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was said about the model: attentions that could not be seen, and what to change."""
+        return tuple(self._notes)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The paths by layer: the first layer's first, those without a number last."""
+        numbers = {path: math.inf if seen.layer is None else seen.layer for path, seen in self._seen.items()}
+        return tuple(sorted(self._seen, key=numbers.__getitem__))
+
+    def about(self, path: str) -> Entry:
+        """What is known of an attention before anything is computed: kind, layer, shape, mask, kernel, heads.
+
+        Raises:
+            KeyError: no such path.
+        """
+        if path not in self._seen:
+            nothing = "; ".join(self._notes) or "the model was not run while it was watched"
+            there = ", ".join(self._seen) or f"nothing: {nothing}"
+            raise KeyError(f"no attention was seen at {path!r}; there is {there}")
+        return self._seen[path]
+
+    def of(self, what: str) -> Recording:
+        """A part of the recording.
+
+        Args:
+            what: "self" or "cross" for the attentions of that kind; any other word for those whose path has that part,
+                such as "encoder", "decoder" or "layers.3".
+
+        Raises:
+            KeyError: there are none.
+        """
+        part = Recording()
+        part._notes = self._notes
+        for path, seen in self._seen.items():
+            if seen.kind == what if what in ("self", "cross") else f".{what}." in f".{path}.":
+                part._seen[path] = seen
+        if not part:
+            kinds = ", ".join(sorted({seen.kind for seen in self._seen.values()} - {""})) or "no kind that is known"
+            raise KeyError(
+                f"no attention here is {what!r}; there is {kinds}, and the paths are {', '.join(self._seen)}"
+            )
+        return part
+
+    def label(self, queries: Tokens, keys: Tokens | None = None) -> None:
+        """Attach tokens to every map that they fit.
+
+        Self-attention takes ``queries`` for both sides; with fewer queries than keys, its queries are the last of
+        them. Cross-attention takes both. In a model that has cross-attention, the self-attention of the stacks without
+        it, its encoder, takes ``keys``.
+
+        Args:
+            queries: a list of tokens; for a batch of several texts a list of lists.
+            keys: the tokens of the source, where there is cross-attention.
+
+        Raises:
+            ValueError: they fit no map.
+        """
+        decoders = {seen.stack for seen in self._seen.values() if seen.kind == "cross"}
+        fitting = {
+            path: tokens
+            for path, seen in self._seen.items()
+            if (tokens := seen.tokens_of(queries, keys, reads_keys=bool(decoders) and seen.stack not in decoders))
+        }
+        if not fitting:
+            raise ValueError(f"{_said(queries, keys)} fit no map here: {self._sizes()}")
+        for path, tokens in fitting.items():
+            self._seen[path].label(tokens)
+
+    def kinds(self) -> dict[str, Kinds]:
+        """What kind each head is of, by path; see `regard.lens.kinds`."""
+        return {path: seen.kinds() for path, seen in self._seen.items()}
+
+    def rollout(self, token: int, batch: int = 0, *, stack: str | None = None) -> Float[Tensor, " tokens"]:
+        """Where a token's vector after the last layer comes from: attention rollout; see `regard.lens.rollout`.
+
+        Args:
+            token: the position of the token.
+            batch: in which batch row.
+            stack: which self-attentions, as for `of`, where the model has several stacks: "encoder".
+
+        Returns:
+            ``(tokens,)``, the share of each token at the input.
+
+        Raises:
+            KeyError: no such stack.
+            ValueError: several stacks and none is named; maps of different sizes; a recording of summaries.
+            IndexError: no such token or batch row.
+        """
+        every = list(self._seen.values())
+        if stack is not None:
+            every = [seen for seen in every if seen.stack == stack] or list(self.of(stack)._seen.values())
+        chosen = [seen for seen in every if seen.kind != "cross"]
+        stacks = list(dict.fromkeys(seen.stack for seen in chosen))
+        if len(stacks) != 1:
+            named = " or ".join(f"stack={name!r}" for name in stacks)
+            raise ValueError(
+                f"rollout follows one stack, and there are {len(stacks)}: say {named}"
+                if stacks
+                else "rollout follows self-attention, and there is none here"
+            )
+        sizes = {(seen.shape[0], *seen.shape[2:]) for seen in chosen}
+        if len(sizes) > 1 or any(rows != columns for _, rows, columns in sizes):
+            raise ValueError(
+                f"rollout needs layers with as many queries as keys, all of one size: {self._sizes([*chosen])}"
+            )
+        rows, count, _ = sizes.pop()
+        for what, number, limit in (("token", token, count), ("batch row", batch, rows)):
+            if not 0 <= number < limit:
+                raise IndexError(f"there is no {what} {number}: there are {limit}, counted from 0")
+        maps = []
+        for seen in chosen:
+            if seen.heads is not None:
+                raise ValueError(f"rollout takes all heads of a layer, and {seen.path} was watched with heads= alone")
+            made = seen.map()
+            if isinstance(made, Summary):
+                raise ValueError(made.refusal("rollout"))
+            maps.append(made)
+        return rollout(maps, token, batch)
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording to a file of safetensors, whole or not at all; `load` reads it.
+
+        Queries, keys, values, masks and biases are kept bit for bit. What layers share is written once. Of `mask.where`
+        the file keeps what the function said.
+
+        Raises:
+            InputError: the path cannot be written; a mask or bias that is too large to be written out.
+            RuntimeError: tensors were changed in place since the model ran.
+        """
+        writer = Writer()
+        attentions = []
+        for seen in self._seen.values():
+            made = seen.map()
+            known = {name: getattr(seen, name) for name in _KNOWN} | {"tokens": made.tokens}
+            attentions.append({**known, "made": facts_of(made, writer)})
+        write(path, {"notes": self._notes, "attentions": attentions}, writer)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recording:
+        """What `save` wrote; its maps answer like the ones that were saved.
+
+        Raises:
+            InputError: the file is missing, truncated, or something else; a newer regard wrote it.
+        """
+        facts, reader = read(path)
+        recording = cls()
+        with damaged(path):
+            for text in facts["notes"]:
+                recording.note(text)
+            for known in facts["attentions"]:
+                entry = {name: known[name] for name in _KNOWN}
+                entry |= {name: None if entry[name] is None else tuple(entry[name]) for name in ("shape", "heads")}
+                tokens = entry.pop("tokens")
+                seen = Entry(**entry, made=map_of(known["made"], reader))
+                if tokens is not None:
+                    seen.label(tuple(tokens))
+                recording._seen[seen.path] = seen
+        return recording
+
+    def __getitem__(self, path: str) -> AttentionMap | Summary:
+        return self.about(path).map()
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._seen
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._seen)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __repr__(self) -> str:
+        return f"Recording({len(self)} attentions)"
+
+    def __str__(self) -> str:
+        rows = [("path", "kind", "heads", "queries x keys", "mask", "kernel", "error")]
+        for path, seen in self._seen.items():
+            batch, heads, queries, keys = seen.shape
+            size = f"{queries} x {keys}" if batch == 1 else f"{batch} x {queries} x {keys}"
+            rows.append((path, seen.kind or "?", str(heads), size, seen.mask, seen.kernel or "?", seen.proof()))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, *self._notes])
+
+    def _sizes(self, some: Sequence[Entry] | None = None) -> str:
+        """How many queries and keys there are, for a message: each size once."""
+        sizes: dict[tuple[int, int, int], list[str]] = {}
+        for seen in self._seen.values() if some is None else some:
+            batch, _, queries, keys = seen.shape
+            sizes.setdefault((batch, queries, keys), []).append(seen.path)
+        return "; ".join(
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''} "
+            f"{'has' if len(paths) == 1 else 'have'} {queries} queries x {keys} keys"
+            f"{f' in each of {batch} texts, which take a list of lists' if batch > 1 else ''}"
+            for (batch, queries, keys), paths in sizes.items()
+        )
+
+
+_KNOWN = ("path", "shape", "mask", "kernel", "kind", "layer", "heads", "tokens")
+
+
+def _said(queries: Tokens, keys: Tokens | None) -> str:
+    sides = [queries] if keys is None else [queries, keys]
+    said = " and ".join(
+        f"{lengths(side)[0]} tokens" if is_one(side) else f"{lengths(side)} tokens of {len(side)} texts"
+        for side in sides
+    )
+    return said

@@ -1,0 +1,211 @@
+"""Kinds of heads: planted heads are told by name, and every score is the definition's, row by row."""
+
+import math
+
+import pytest
+import torch
+
+import regard
+from regard import mask
+from regard.lens import AttentionMap, kinds_of
+from regard.lens.kinds import is_delimiter
+
+KINDS = ("previous token", "first token", "same token", "induction", "delimiter", "broad")
+
+
+def scored(m, tokens=None, *, cross=False):
+    """Every score from the dense map in float64, by loops over rows and keys."""
+    batch, heads, queries, keys = m.shape
+    double = {
+        name: value.double() if isinstance(value, torch.Tensor) else value
+        for name, value in (("bias", m.bias), ("sinks", m.sinks))
+    }
+    q, k = m.q.double(), m.k.double()
+    weights = regard.steps(q, k, k, m.mask, scale=m.scale, softcap=m.softcap, **double).weights
+    may = torch.ones(m.shape, dtype=torch.bool)
+    if m.mask is not None:
+        may = m.mask.dense(queries, keys).expand(m.shape)
+    offset = keys - queries
+    texts = None if tokens is None else tokens if isinstance(tokens[0], list) else [tokens]
+    rows = {kind: [[] for _ in range(heads)] for kind in KINDS}
+    own = [] if cross else [(b, h, i) for b in range(batch) for h in range(heads) for i in range(queries)]
+    diagonal = any(may[b, h, i, i + offset] for b, h, i in own)
+    for b in range(batch):
+        real = [[cross or not diagonal or bool(may[b, h, i, i + offset]) for i in range(queries)] for h in range(heads)]
+        first = 0
+        if not cross and offset == 0:
+            first = next((i for i in range(queries) if any(real[h][i] for h in range(heads))), 0)
+        for h in range(heads):
+            for i in range(queries):
+                open_ = [j for j in range(keys) if may[b, h, i, j]]
+                if not real[h][i] or len(open_) < 2:
+                    continue
+                w, p = weights[b, h, i], i + offset
+                wanted = {"first token": [first] if cross or p != first else []}
+                if not cross:
+                    wanted["previous token"] = [p - 1] if p else []
+                if texts is not None:
+                    text = texts[b]
+                    wanted["delimiter"] = [j for j in range(keys) if is_delimiter(text[j]) and j != first]
+                    if not cross:
+                        wanted["same token"] = [j for j in range(keys) if text[j] == text[p]]
+                        wanted["induction"] = [j for j in range(1, p) if text[j - 1] == text[p]]
+                for kind, keys_ in wanted.items():
+                    if own := [j for j in keys_ if j in open_]:
+                        rows[kind][h].append(float(w[own].sum()))
+                log = torch.where(w > 0, w.log(), 0.0)
+                rows["broad"][h].append(min(1.0, float(-(w * log).sum()) / math.log(len(open_))))
+    return {kind: [sum(row) / len(row) if row else math.nan for row in rows[kind]] for kind in KINDS}
+
+
+def agree(m, tokens=None, *, cross=False):
+    if tokens is not None:
+        m.label(*tokens)
+    found = kinds_of(m, cross=cross).scores
+    expected = scored(m, tokens and tokens[1], cross=cross)
+    unknown = set()
+    if tokens is None:
+        unknown |= {"same token", "induction", "delimiter"}
+    if cross:
+        unknown |= {"same token", "induction", "previous token"}
+    assert {kind for kind, score in found.items() if score is None} == unknown
+    for kind in set(KINDS) - unknown:
+        wanted = torch.tensor(expected[kind], dtype=torch.float64)
+        torch.testing.assert_close(found[kind], wanted, atol=1e-5, rtol=1e-5, equal_nan=True)
+    assert tuple(found) == KINDS
+
+
+def drawn(queries, keys, *, batch=2, heads=4, kv_heads=2, **options):
+    q = 2 * torch.randn(batch, heads, queries, 8)
+    k = 2 * torch.randn(batch, kv_heads, keys, 8)
+    return AttentionMap(q, k, None, **options)
+
+
+TEXTS = [list("abcab.dabc,ab"), list("xyxyxyxyxyxyx")]
+
+REAL = torch.arange(13) >= torch.tensor([0, 4])[:, None]
+"""Padding on the left of the second text."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": mask.causal()},
+        {"mask": mask.padding([13, 9])},
+        {"mask": mask.padding([13, 9]) & mask.causal()},
+        {"mask": mask.causal() & mask.allowed(REAL[:, None, None, :])},
+        {"mask": mask.window(3) & mask.padding([11, 13])},
+        {"mask": mask.causal() & ~mask.window(1)},
+        {"mask": mask.allowed(torch.rand(2, 4, 13, 13, generator=torch.Generator().manual_seed(1)) < 0.5)},
+        {"mask": mask.where(lambda i, j: (i - j) % 2 == 0)},
+        {"mask": mask.causal(), "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
+        {"softcap": 2.0, "scale": 0.9, "bias": torch.randn(4, 13, 13, generator=torch.Generator().manual_seed(2))},
+    ],
+    ids=[
+        "full",
+        "causal",
+        "right",
+        "right causal",
+        "left causal",
+        "window",
+        "not itself",
+        "any",
+        "where",
+        "sinks",
+        "cap",
+    ],
+)
+def test_every_score_is_the_definition_s(options):
+    agree(drawn(13, 13, **options), (TEXTS, TEXTS))
+
+
+def test_a_step_of_a_generation_and_two_texts():
+    agree(drawn(4, 13, mask=mask.causal()), ([text[-4:] for text in TEXTS], TEXTS))
+    agree(drawn(5, 13), ([list("vwxyz")] * 2, TEXTS), cross=True)
+    agree(drawn(13, 5, mask=mask.padding([5, 3])), ([list("abcdefghijklm")] * 2, [list("v.x.z")] * 2), cross=True)
+
+
+def test_a_bias_that_blocks_counts_as_a_mask():
+    closed = torch.zeros(13, 13).masked_fill(torch.rand(13, 13) < 0.3, -torch.inf).fill_diagonal_(0.0)
+    biased = drawn(13, 13, bias=closed)
+    masked = AttentionMap(biased.q, biased.k, None, mask.allowed(closed == 0))
+    for m in (biased, masked):
+        m.label(TEXTS)
+    for ours, theirs in zip(kinds_of(biased).scores.values(), kinds_of(masked).scores.values(), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+def test_without_tokens_what_needs_them_is_not_told():
+    agree(drawn(9, 9, mask=mask.causal()))
+    agree(drawn(3, 9), cross=True)
+
+
+def test_one_token_shows_nothing():
+    m = drawn(1, 1, batch=1)
+    m.label(["a"])
+    found = kinds_of(m)
+    assert found.names == ("mixed",) * 4
+    assert all(bool(score.isnan().all()) for score in found.scores.values())
+
+
+def planted(patterns, tokens, may=None):
+    """A map whose heads put nearly all weight where each pattern (queries x keys, bool) says, evenly where it is empty.
+
+    A query is the row of its pattern, a key its own place.
+    """
+    size = len(tokens)
+    q = torch.stack([pattern.float() * 12 for pattern in patterns])[None]
+    k = torch.eye(size).expand(1, len(patterns), -1, -1)
+    m = AttentionMap(q, k, None, may, scale=1.0)
+    m.label(tokens)
+    return m
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_planted_heads_are_told_by_name(causal):
+    words = [f"w{n % 11}" for n in range(1, 31)]
+    tokens = ["[CLS]", *(token for n, word in enumerate(words) for token in ([word, "."] if n % 3 == 2 else [word]))]
+    size = len(tokens)
+    i, j = torch.arange(size)[:, None], torch.arange(size)[None, :]
+    same = torch.tensor([[a == b for b in tokens] for a in tokens])
+    after = torch.tensor([[0 < b < a and tokens[b - 1] == tokens[a] for b in range(size)] for a in range(size)])
+    dot = torch.tensor([token == "." for token in tokens])
+    patterns = [
+        j == i - 1,
+        (j == 0) & (i >= 0),
+        same,
+        after,
+        dot.expand(size, size),
+        torch.zeros(size, size),
+        j == i // 2,
+    ]
+    m = planted(patterns, tokens, mask.causal() if causal else None)
+    names = kinds_of(m).names
+    assert names == ("previous token", "first token", "same token", "induction", "delimiter", "broad", "mixed")
+
+
+def test_two_words_that_come_twice_are_no_induction():
+    tokens = ["[CLS]", *(f"w{n}" for n in range(20)), "w3", "w4"]
+    after = torch.zeros(23, 23)
+    after[21, 5] = after[22, 6] = 1
+    found = kinds_of(planted([after], tokens))
+    assert float(found.scores["induction"][0]) > 0.99
+    assert found.names == ("broad",)
+
+
+@pytest.mark.parametrize("token", [".", "[SEP]", "</s>", "Ġ,", "▁!", "<|endoftext|>"])
+def test_delimiters(token):
+    assert is_delimiter(token)
+    assert not is_delimiter(f"{token}a")
+
+
+@pytest.mark.slow
+def test_kinds_take_memory_linear_in_the_tokens():
+    import resource
+
+    m = AttentionMap(*(torch.randn(1, 1, 16_384, 16) for _ in range(2)), None, mask.causal())
+    m.label([f"t{n % 997}" for n in range(16_384)])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kinds_of(m)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024  # KiB; dense, 1 GiB

@@ -1,0 +1,235 @@
+"""An attention map as a promise: parts, proof, names, what it refuses."""
+
+import math
+
+import pytest
+import torch
+
+import regard
+from regard import mask
+from regard.lens.map import AttentionMap, Sample
+from regard.lens.questions import part
+
+Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
+WHO = mask.causal() & mask.padding([11, 6])
+INDICES = [
+    (1, 2, 3),
+    (1, 2, 3, 4),
+    (-1, -1, -1, -1),
+    (0,),
+    0,
+    ...,
+    (slice(None), 1),
+    (..., 3),
+    (0, slice(1, 3), slice(2, 8, 3), slice(-4, None)),
+    (0, [0, 3], 2),
+    (0, 0, [1, 2, 5], [3, 4, 0]),
+    (0, 0, [5, 1, 1]),
+    ([0, 1], slice(None), [2, 3], slice(None)),
+    (slice(None), [0, 1], slice(None), [7]),
+    (0, 0, [[1], [2]], [0, 1]),
+    (0, None, 1, slice(2), None),
+    (0, slice(3, 1)),
+    (0, 0, torch.tensor([1, 4]), slice(None)),
+    (0, 0, torch.arange(9) % 2 == 0, 1),
+    (0, 0, []),
+]
+
+
+def steps(who=WHO, **options):
+    return regard.steps(Q.double(), K.double(), V.double(), who, **options)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("at_once", [part.AT_ONCE, 1])
+def test_any_index_answers_as_the_dense_tensor(index, at_once, monkeypatch):
+    monkeypatch.setattr(part, "AT_ONCE", at_once)
+    monkeypatch.setattr(part, "PAIRED", 2 if at_once == 1 else part.PAIRED)
+    ours, theirs = AttentionMap(Q, K, V, WHO)[index], steps().weights[index]
+    assert ours.shape == theirs.shape
+    assert ours.dtype == torch.float32
+    assert torch.allclose(ours.double(), theirs, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("index", [(2,), (0, 4), (0, 0, 0, 11), (0, 0, 0, 0, 0), (0, [9]), "a", 1.5])
+def test_an_index_outside_is_refused_as_by_the_dense_tensor(index):
+    with pytest.raises((IndexError, TypeError)) as theirs:
+        steps().weights[index]
+    with pytest.raises(type(theirs.value), match=r"a map of shape \(2, 4, 9, 11\)"):
+        AttentionMap(Q, K, V, WHO)[index]
+
+
+def test_pairs_far_apart_take_no_square():
+    q, k = torch.randn(1, 1, 3000, 2), torch.randn(1, 1, 3000, 2)
+    at = torch.randperm(3000)
+    ours = AttentionMap(q, k)[0, 0, at, at.flip(0)]
+    assert torch.allclose(ours.double(), regard.steps(q.double(), k.double(), k.double()).weights[0, 0, at, at.flip(0)])
+
+
+def test_dense_keeps_a_budget():
+    m = AttentionMap(Q, K, V, WHO)
+    with pytest.raises(ValueError, match=r"takes 3,168 bytes, above the budget of 3,167.*m\.dense\(budget=3168\)"):
+        m.dense(3167)
+    assert torch.equal(m.dense(3168), m.dense(None))
+    long = torch.randn(1, 1, 1, 1).expand(1, 12, 32768, 1)
+    with pytest.raises(ValueError, match="51,539,607,552 bytes"):
+        AttentionMap(long, long).dense()
+
+
+def test_what_it_was_made_of():
+    bias = torch.zeros(9, 11)
+    m = AttentionMap(Q, K, V, WHO, scale=0.3, bias=bias, softcap=4.0, sinks=torch.zeros(4), dropout=0.1, kernel="flash")
+    assert m.shape == (2, 4, 9, 11)
+    assert m.q.data_ptr() == Q.data_ptr()
+    assert (m.mask, m.scale, m.softcap, m.dropout, m.kernel) == (WHO, 0.3, 4.0, 0.1, "flash")
+    assert (m.dtype, m.device) == (torch.float32, torch.device("cpu"))
+    assert AttentionMap(Q, K).scale == pytest.approx(8**-0.5)
+
+
+def test_nothing_needs_a_gradient():
+    q = Q.clone().requires_grad_()
+    bias, sinks = torch.zeros(9, 11, requires_grad=True), torch.zeros(4, requires_grad=True)
+    m = AttentionMap(q, K, V, WHO, bias=bias, sinks=sinks)
+    answers = (m[0], m.dense(), m.entropy(), m.received(), m.mass([0] * 11), *m.distance(), m.top(2)[0], m.lse)
+    assert not any(t.requires_grad for t in answers)
+
+
+def test_inference_tensors_inside_and_outside_of_inference_mode():
+    with torch.inference_mode():
+        m = AttentionMap(Q.clone(), K.clone(), V.clone(), WHO, bias=torch.ones(9, 11))
+        inside = m.entropy(), m.received(), m.top(2).weights, m.pooled(2, 2), m.distance().spread, m[1]
+    outside = m.entropy(), m.received(), m.top(2).weights, m.pooled(2, 2), m.distance().spread, m[1]
+    for one, other in zip(inside, outside, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_autocast_changes_nothing():
+    m = AttentionMap(Q, K, V, WHO)
+    expected = m.pooled(3, 3), m.entropy(), m[0, 0]
+    with torch.autocast("cpu", torch.bfloat16):
+        again = m.pooled(3, 3), m.entropy(), m[0, 0]
+    for one, other in zip(expected, again, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_kernels_own_lse_is_used_only_where_it_is_right():
+    masked = steps().masked
+    right = masked.logsumexp(-1)
+    for lse in (right, right + 0.01, right.nan_to_num(neginf=0.0), torch.full_like(right, torch.nan)):
+        m = AttentionMap(Q, K, V, WHO, lse=lse.float())
+        assert torch.allclose(m.lse.double(), right, atol=1e-5)
+        assert torch.allclose(m.received().double(), steps().weights.sum(-2), atol=1e-5)
+    empty = AttentionMap(Q, K, V, mask.padding([11, 0]), lse=torch.zeros(2, 4, 9))
+    assert (empty.lse[1] == -torch.inf).all()
+
+
+def test_it_asks_whether_the_tensors_are_what_they_were():
+    def changed():
+        raise RuntimeError("changed in place")
+
+    m = AttentionMap(Q, K, V, WHO, fresh=changed)
+    for ask in (m.entropy, m.received, m.distance, m.dense, lambda: m[0], lambda: m.mass([0] * 11), lambda: m.lse):
+        with pytest.raises(RuntimeError, match="changed in place"):
+            ask()
+    assert m.shape == (2, 4, 9, 11)
+
+
+# The proof.
+
+
+def sample(output, **options):
+    batch, query = torch.tensor([0, 1, 0]), torch.tensor([2, 8, 0])
+    return Sample(batch, query, output[batch, :, query].float(), **options)
+
+
+def test_the_error_is_the_distance_from_what_the_model_computed():
+    m = AttentionMap(Q, K, V, WHO, sample=sample(steps().output), kernel="flash")
+    assert m.error < 1e-6
+    assert m.trusted
+    assert "flash" in repr(m)
+    assert "untrusted" not in repr(m)
+    off = AttentionMap(Q, K, V, WHO, sample=sample(steps().output * 1.01))
+    assert off.error == pytest.approx(0.01 / 1.01, rel=1e-3)
+    assert not off.trusted
+    assert "untrusted" in repr(off)
+
+
+def test_a_wrong_scale_mask_or_grouping_shows():
+    for wrong in (
+        AttentionMap(Q, K, V, WHO, scale=0.3, sample=sample(steps().output)),
+        AttentionMap(Q, K, V, None, sample=sample(steps().output)),
+        AttentionMap(Q[:, [0, 2, 1, 3]], K, V, WHO, sample=sample(steps().output)),
+    ):
+        assert wrong.error > 0.01
+        assert not wrong.trusted
+
+
+def test_half_precision_is_trusted_at_its_own_error():
+    output = steps().output * 1.01
+    halves = [t.bfloat16() for t in (Q, K, V)]
+    assert AttentionMap(*halves, WHO, sample=sample(output)).trusted
+    assert not AttentionMap(*halves, WHO, sample=sample(output * 1.02)).trusted
+
+
+def test_no_proof_is_no_trust():
+    for m in (AttentionMap(Q, K, V, WHO), AttentionMap(Q, K, None, WHO, sample=sample(steps().output))):
+        assert math.isnan(m.error)
+        assert not m.trusted
+        assert "untrusted" in repr(m)
+
+
+def test_the_proof_counts_dropout_and_what_came_after():
+    kept = (torch.rand(3, 4, 11) < 0.5) * 2.0
+    batch, query = torch.tensor([0, 1, 0]), torch.tensor([2, 8, 0])
+    dropped = steps().weights[batch, :, query] * kept
+    output = torch.einsum("nhk,nhkv->nhv", dropped, V.double().repeat_interleave(2, 1)[batch])
+    projection = torch.randn(20, 6)
+    seen = Sample(batch, query, (output.flatten(1).float() @ projection), kept, lambda t: t.flatten(1) @ projection)
+    assert AttentionMap(Q, K, V, WHO, dropout=0.5, sample=seen).error < 1e-5
+
+
+def test_rows_that_attend_to_nothing_prove_nothing():
+    nobody = mask.padding([11, 0])
+    output = steps(nobody).output.clone()
+    output[1] = torch.nan  # what the model made of them
+    assert AttentionMap(Q, K, V, nobody, sample=sample(output)).error < 1e-6
+
+
+# Names.
+
+
+def test_labels():
+    m = AttentionMap(Q[:1], K[:1])
+    assert m.tokens is None
+    m.label(list("abcdefghi"), list("abcdefghijk"))
+    assert m.tokens == (list("abcdefghi"), list("abcdefghijk"))
+    many = AttentionMap(K, K)
+    many.label([list("abcdefghijk")] * 2)
+    assert many.tokens == ([list("abcdefghijk")] * 2,) * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "queries", "keys", "says"),
+    [
+        (1, "abcdefgh", "abcdefghijk", "8 tokens of batch row 0; the map has 9 queries"),
+        (1, "abcdefghi", None, "9 tokens of batch row 0; the map has 11 keys"),
+        (2, "abcdefghi", "abcdefghijk", "1 lists of tokens; the map has 2 batch rows"),
+    ],
+)
+def test_tokens_that_do_not_match_the_length(rows, queries, keys, says):
+    with pytest.raises(ValueError, match=says):
+        AttentionMap(Q[:rows], K[:rows]).label(list(queries), None if keys is None else list(keys))
+
+
+# What it refuses.
+
+
+def test_what_no_map_can_be_made_of(as_a_user_runs_it):
+    with pytest.raises(ValueError, match="a map wants q"):
+        AttentionMap(Q[0], K[0])
+    with pytest.raises(ValueError, match="one number per row"):
+        AttentionMap(Q, K, lse=torch.zeros(2, 4, 11))
+    with pytest.raises(TypeError, match="bare"):
+        AttentionMap(Q, K, None, torch.ones(9, 11, dtype=torch.bool))
+    with pytest.raises(ValueError, match="every key needs one value"):
+        AttentionMap(Q, K, V[:, :, 1:])

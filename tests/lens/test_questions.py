@@ -1,0 +1,354 @@
+"""Every question about a map, against the same computed from the dense map in float64."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from bench.timing import peak_mb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import masks
+import regard
+from regard import mask
+from regard.attention.kernels import schedule
+from regard.attention.positions import ALiBi, T5Relative
+from regard.lens.map import AttentionMap
+from regard.lens.questions import asked, tiles
+
+LIMIT = 1e-4
+
+
+@dataclass
+class Dense:
+    """The questions by their definition, on weights (batch, heads, queries, keys) in float64."""
+
+    w: torch.Tensor
+
+    @property
+    def shares(self):
+        return self.w / self.w.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    @property
+    def empty(self):
+        return self.w.sum(-1) == 0
+
+    def entropy(self):
+        return -torch.xlogy(self.w, self.w).sum(-1)
+
+    def received(self, rows=None):
+        return (self.w if rows is None else self.w * rows[:, None, :, None]).sum(-2)
+
+    def mass(self, inside):
+        return self.w @ inside.double().transpose(-1, -2)[..., None, :, :]
+
+    def distance(self):
+        queries, keys = self.w.shape[-2:]
+        position = torch.arange(keys).double()
+        mean = (self.shares * position).sum(-1)
+        spread = (self.shares * (position - mean[..., None]) ** 2).sum(-1).sqrt()
+        query = torch.arange(queries) + keys - queries
+        return (query - mean).masked_fill(self.empty, 0.0), spread
+
+    def pooled(self, rows, columns):
+        queries, keys = self.w.shape[-2:]
+        picture = torch.zeros(*self.w.shape[:2], rows, columns, dtype=torch.float64)
+        for r in range(rows):
+            for c in range(columns):
+                top, bottom = r * queries // rows, (r + 1) * queries // rows
+                left, right = c * keys // columns, (c + 1) * keys // columns
+                picture[..., r, c] = self.w[..., top:bottom, left:right].sum((-1, -2)) / (bottom - top)
+        return picture
+
+
+def assert_close(ours, theirs, limit=LIMIT):
+    assert ours.shape == theirs.shape
+    assert (ours.double() - theirs).abs().max() <= limit
+
+
+def weights(q, k, who=None, **options):
+    options = {n: t.double() if isinstance(t, torch.Tensor) else t for n, t in options.items()}
+    return Dense(regard.steps(q.double(), k.double(), k.double(), who, **options).weights)
+
+
+def assert_every_question(m, dense):
+    """All of them; groups, rows and cells that fit any size."""
+    batch, _, queries, keys = m.shape
+    assert_close(m.dense(), dense.w, 1e-5)
+    assert_close(m.entropy(), dense.entropy())
+    assert_close(m.received(), dense.received())
+    counts = torch.linspace(0, 2, batch * queries).view(batch, queries)
+    assert_close(m.received(rows=counts), dense.received(counts.double()))
+
+    ids = (torch.arange(batch)[:, None] + torch.arange(keys)) % 7
+    assert_close(m.mass(ids), dense.mass(ids[:, None] == torch.arange(int(ids.max()) + 1)[:, None]))
+    inside = torch.stack([torch.arange(keys) >= 0, torch.arange(keys) % 2 == 0])
+    assert_close(m.mass(inside), dense.mass(inside[None]))
+
+    mean, spread = dense.distance()
+    assert_close(m.distance().mean, mean, LIMIT * keys)
+    assert_close(m.distance().spread, spread, LIMIT * keys)
+
+    k = min(5, keys)
+    found, values = m.top(k), dense.w.topk(k).values
+    assert_close(found.weights, values)
+    nothing = found.keys == -1
+    assert (found.weights[nothing] == 0).all()
+    named = dense.w.gather(-1, found.keys.clamp(min=0)).masked_fill(nothing, 0.0)
+    assert_close(named, values)
+    assert all(len(row[row >= 0].unique()) == (row >= 0).sum() for row in found.keys.flatten(0, 2))
+
+    rows, columns = min(3, queries), min(4, keys)
+    assert_close(m.pooled(rows, columns), dense.pooled(rows, columns))
+
+
+PRECISIONS = ["float64", "float32, one block", "float32, small blocks"]
+
+
+@pytest.fixture(params=PRECISIONS)
+def precision(request, monkeypatch):
+    """The dtype that small and large maps are computed in, and blocks as many as large maps have."""
+    if request.param != "float64":
+        monkeypatch.setattr(asked, "SMALL", 0)
+    if request.param.endswith("small blocks"):
+        monkeypatch.setattr(sys.modules["regard.attention.plan"], "DENSE", 0)
+        monkeypatch.setattr(schedule, "TILE_ROWS", 8)
+        monkeypatch.setattr(schedule, "TILE_COLUMNS", 4)
+        monkeypatch.setattr(tiles, "SCORES", 1)
+
+
+SCALES = (None, None, 1.0, 0.2, -0.7, 0.0)
+BIASES = ("", "", "of pairs", "of keys", "blocks", "alibi", "t5")
+
+
+def options_of(heads, queries, keys, *, sinks, softcap, scale, bias):
+    """Nothing, or any of what changes scores and weights."""
+    options: dict[str, Any] = {"scale": scale}
+    if sinks:
+        options["sinks"] = torch.linspace(-1, 2, heads)
+    if softcap:
+        options["softcap"] = 1.5
+    match bias:
+        case "of pairs":
+            options["bias"] = torch.linspace(-1, 1, queries * keys).sin().view(queries, keys) * 3
+        case "of keys":
+            options["bias"] = torch.linspace(-2, 2, heads * keys).view(heads, 1, keys)
+        case "blocks":
+            options["bias"] = torch.zeros(keys).masked_fill(torch.arange(keys) % 3 == 1, -torch.inf)
+        case "alibi":
+            options["bias"] = ALiBi(heads)
+        case "t5":
+            options["bias"] = T5Relative(heads, buckets=8, max_distance=16).requires_grad_(False)
+    return options
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    case=masks.cases(most=17, least=1, depth=2),
+    group=st.integers(1, 2),
+    width=st.sampled_from([1, 3, 8]),
+    size=st.sampled_from([0.3, 1.0, 6.0]),
+    sinks=st.booleans(),
+    softcap=st.sampled_from([False, False, True]),
+    scale=st.sampled_from(SCALES),
+    bias=st.sampled_from(BIASES),
+)
+def test_any_mask_with_any_options(case, group, width, size, sinks, softcap, scale, bias):
+    coins = torch.Generator().manual_seed(0)
+    heads = case.heads
+    q = torch.randn(case.batch, heads, case.queries, width, generator=coins) * size
+    k = torch.randn(case.batch, max(1, heads // group), case.keys, width, generator=coins)
+    options = options_of(heads, case.queries, case.keys, sinks=sinks, softcap=softcap, scale=scale, bias=bias)
+    who = masks.build(case.fact)
+    dense = weights(q, k, who, **options)
+    for small in (asked.SMALL, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asked, "SMALL", small)
+            assert_every_question(AttentionMap(q, k, None, who, **options), dense)
+
+
+TOKENS = 40
+STEPS = torch.tensor([2, 3])[:, None, None, None]
+MASKS = {
+    "full": None,
+    "causal": mask.causal(),
+    "causal, early": mask.causal(offset=-4),
+    "padding": mask.padding([TOKENS, 13]),
+    "padding, one row of nothing": mask.padding([TOKENS, 0]) & mask.causal(),
+    "padding on the left": mask.allowed((torch.arange(TOKENS) >= 9)[None, None, None]) & mask.causal(),
+    "window": mask.window(5),
+    "window on both sides": mask.window(4, 2) & mask.padding([30, 40]),
+    "window and causal": mask.window(4, 2) & mask.causal(),
+    "documents": mask.documents([0] * 9 + [1] * 20 + [2] * 11) & mask.causal(),
+    "documents with windows": mask.documents([0] * 9 + [1] * 20 + [2] * 11) & mask.window(3, 1),
+    "prefix": mask.prefix([3, 9]),
+    "predicate": mask.where(lambda i, j: (i - j) % STEPS == 0) & mask.causal(),
+    "nobody": mask.blocked(torch.ones(TOKENS, 1, dtype=torch.bool)),
+    "some queries": mask.allowed((torch.arange(TOKENS) % 3 > 0)[:, None]),
+}
+OPTIONS = {
+    "plain": {},
+    "sinks": {"sinks": torch.linspace(-1, 3, 4)},
+    "bias": {"bias": torch.linspace(-1, 1, TOKENS * TOKENS).sin().view(TOKENS, TOKENS)},
+    "ALiBi and sinks": {"bias": ALiBi(4), "sinks": torch.linspace(-1, 3, 4)},
+    "softcap": {"softcap": 2.0, "sinks": torch.linspace(-1, 3, 4)},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "precision"),
+    [
+        # Each mask meets each option; every other time in small blocks, and the rest is slow.
+        pytest.param(
+            name, option, kind, marks=() if (m + o) % 2 == n else pytest.mark.slow, id=f"{name}-{option}-{kind}"
+        )
+        for m, name in enumerate(MASKS)
+        for o, option in enumerate(OPTIONS)
+        for n, kind in enumerate(PRECISIONS[1:])
+    ],
+    indirect=["precision"],
+)
+# The shape checks are half of its time, and on in the test above.
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_every_way_to_the_kernels(name, option, precision):
+    q, k = torch.randn(2, 4, TOKENS, 16), torch.randn(2, 2, TOKENS, 16) + 4
+    dense = weights(q, k, MASKS[name], **OPTIONS[option])
+    assert_every_question(AttentionMap(q, k, None, MASKS[name], **OPTIONS[option]), dense)
+
+
+@pytest.mark.parametrize("name", ["full", "causal", "window"])
+@pytest.mark.parametrize("queries", [1, 2, 17])
+def test_fewer_queries_than_keys(name, queries, precision):
+    q, k = torch.randn(2, 4, queries, 16), torch.randn(2, 2, TOKENS, 16)
+    assert_every_question(AttentionMap(q, k, None, MASKS[name]), weights(q, k, MASKS[name]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_are_computed_in_float32_or_wider(dtype, precision):
+    q, k = torch.randn(1, 4, TOKENS, 16).to(dtype), torch.randn(1, 2, TOKENS, 16).to(dtype)
+    m = AttentionMap(q, k, None, mask.causal())
+    assert_every_question(m, weights(q, k, mask.causal()))
+    assert m.entropy().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+def test_a_part_that_all_keys_share_costs_no_digits(monkeypatch):
+    monkeypatch.setattr(asked, "SMALL", 0)
+    q, k = torch.randn(1, 2, 300, 16), torch.randn(1, 2, 300, 16) + 300
+    assert_every_question(AttentionMap(q, k), weights(q, k))
+    sinks = torch.full((2,), 300.0)
+    m, dense = AttentionMap(q, k, sinks=sinks), weights(q, k, sinks=sinks)
+    assert_close(m.entropy(), dense.entropy())
+    assert_close(m.received(), dense.received())
+
+
+def test_steep_scores(precision):
+    q, k = torch.randn(1, 2, 200, 16) * 60, torch.randn(1, 2, 200, 16) * 60
+    assert_every_question(AttentionMap(q, k, None, mask.causal()), weights(q, k, mask.causal()))
+
+
+@pytest.mark.parametrize("tokens", [300, 5000])
+def test_the_spread_of_a_head_that_looks_at_one_key(tokens, monkeypatch):
+    monkeypatch.setattr(asked, "SMALL", 0)
+    k = torch.nn.functional.normalize(torch.randn(1, 1, tokens, 64), dim=-1)
+    q = k.roll(1, 2) * 20  # each query looks at the key before it
+    q, k = q[:, :, -200:] if tokens > 300 else q, k
+    found, (mean, spread) = AttentionMap(q, k, scale=1.0).distance(), weights(q, k, scale=1.0).distance()
+    assert_close(found.mean, mean, 1e-4 * tokens / 30)
+    assert_close(found.spread, spread, 1e-4 * tokens / 10)
+
+
+def test_top_finds_keys_wherever_they_stand():
+    scores = torch.stack([torch.randperm(1003) for _ in range(50)]).float()[None, None] / 100
+    for k in (1, 2, 8, 40, 1003):
+        values, places = tiles._largest(scores, k)
+        assert torch.equal(values, scores.topk(k).values)
+        assert torch.equal(places, scores.topk(k).indices)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 0)])
+def test_nothing_to_ask_about(shape):
+    batch, heads, queries, keys = shape
+    m = AttentionMap(torch.randn(batch, heads, queries, 8), torch.randn(batch, heads, keys, 8))
+    assert m.dense().shape == shape
+    assert m.entropy().shape == m.distance().mean.shape == shape[:3]
+    assert m.received().shape == (batch, heads, keys)
+    assert m.mass([0] * keys).shape == (*shape[:3], 1 if keys else 0)
+    for t in (m.entropy(), m.received(), *m.distance()):
+        assert (t == 0).all()
+
+
+# What cannot be asked.
+
+
+@pytest.mark.parametrize(
+    "groups", [[0, 1, 0], [0, 1, -1, 0], [[0, 1, 0, 1]] * 3, torch.tensor([[True, True, False, True]]), []]
+)
+def test_groups_that_do_not_cover_the_keys(groups):
+    m = AttentionMap(torch.randn(2, 1, 4, 8), torch.randn(2, 1, 4, 8))
+    with pytest.raises(ValueError, match=r"groups that do not cover the keys"):
+        m.mass(groups)
+
+
+def test_groups_of_fractions(as_a_user_runs_it):
+    with pytest.raises(TypeError, match="whole numbers"):
+        AttentionMap(torch.randn(2, 1, 4, 8), torch.randn(2, 1, 4, 8)).mass([0.5] * 4)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda m: m.top(0), r"top\(0\)"),
+        (lambda m: m.top(6), r"1 to the number of keys, 5"),
+        (lambda m: m.pooled(5, 5), r"rows are from 1 to 4"),
+        (lambda m: m.pooled(4, 0), r"columns are from 1 to 5"),
+        (lambda m: m.received(torch.ones(1, 5)), r"\(1, 4\) finite numbers"),
+        (lambda m: m.received(-torch.ones(1, 4)), r"none below 0"),
+        (lambda m: m.received(torch.full((1, 4), torch.nan)), r"none below 0"),
+    ],
+)
+def test_numbers_out_of_range(ask, says, as_a_user_runs_it):
+    with pytest.raises(ValueError, match=says):
+        ask(AttentionMap(torch.randn(1, 1, 4, 8), torch.randn(1, 1, 5, 8)))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["q", "k"])
+def test_nan_and_infinity_are_refused_by_questions_and_shown_by_rows(name, value):
+    tensors = {"q": torch.randn(1, 1, 4, 8), "k": torch.randn(1, 1, 4, 8)}
+    tensors[name][0, 0, 1, 2] = value
+    m = AttentionMap(**tensors, mask=mask.causal())
+    for question in (m.entropy, m.received, m.distance, lambda: m.top(1), lambda: m.pooled(1, 1), lambda: m.lse):
+        with pytest.raises(ValueError, match=f"{name} holds NaN or infinity"):
+            question()
+    dense = weights(**tensors, who=mask.causal()).w
+    assert torch.allclose(m.dense().double(), dense, equal_nan=True)
+
+
+def test_a_bias_of_nan_is_refused():
+    m = AttentionMap(torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8), bias=torch.full((4, 4), torch.nan))
+    with pytest.raises(ValueError, match="bias of shape"):
+        m.entropy()
+
+
+# Memory.
+
+BEFORE = """
+from regard import mask
+from regard.lens.map import AttentionMap
+torch.set_num_threads(1)
+q, k = torch.randn(1, {heads}, {tokens}, 64), torch.randn(1, {heads}, {tokens}, 64)
+m = AttentionMap(q, k, None, {mask})
+m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.received()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["None", "mask.causal()"])
+@pytest.mark.parametrize(
+    "question", ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"]
+)
+def test_memory_grows_with_the_tokens(question, who):
+    code = BEFORE.format(heads=2, tokens=16384, mask=who)
+    assert peak_mb(code + question) < 150  # the dense map: 2,048 MiB

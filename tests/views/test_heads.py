@@ -1,0 +1,166 @@
+"""The table of heads, and the report of what was looked at most, drawn from facts made by hand."""
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from regard.lens.overview import Head, Layer, Looked, Most, Overview, Pair
+from regard.views.heads import draw
+from regard.views.terminal import console_for
+
+
+class Stream(io.TextIOWrapper):
+    name, mode = "<test>", "w"
+
+    def __init__(self, *, terminal, encoding):
+        super().__init__(io.BytesIO(), encoding=encoding, errors="backslashreplace")
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+def drawn(overview, monkeypatch, *, terminal=False, encoding="utf-8", columns=None):
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Stream(terminal=terminal, encoding=encoding)
+    draw(overview, console_for(stream))
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)
+
+
+def a_head(head=0, kind="mixed", **changes):
+    pair = Pair("bank", 2, "river", 1, 0.8468)
+    return replace(Head(head, kind, {"first token": 0.25}, 2.031, 0.42, 4.04, pair), **changes)
+
+
+def a_layer(layer=0, **changes):
+    made = Layer(f"blocks.{layer}.attention", "self", layer, 3, 3, "none", "fused", 2e-7, True, [a_head()])
+    return replace(made, **changes)
+
+
+def an_overview(tokens=("[CLS]", "river", "bank"), layers=None, target_tokens=None, **changes):
+    words = [
+        Looked("[CLS]", [0], False, 0.5, 0, 0, 0.9),
+        Looked("river", [1], True, 0.3, 0, 1, 0.4),
+        Looked("bank", [2], True, 0.2, 0, 2, 0.3),
+    ]
+    layers = [a_layer()] if layers is None else layers
+    made = Overview("a/model", "river bank", None, list(tokens), target_tokens, layers, [Most("blocks", "self", words)])
+    return replace(made, **changes)
+
+
+def row(text, *cells):
+    """The line that begins with these cells."""
+    return next(line for line in text.splitlines() if line.split()[: len(cells)] == list(cells))
+
+
+def test_a_row_for_each_head(monkeypatch):
+    heads = [a_head(), a_head(1, "previous token", distance=1.0, spread=0.0), a_head(2, "broad", distance=-61.9)]
+    text = drawn(an_overview(layers=[a_layer(heads=heads), a_layer(1)]), monkeypatch, columns=80)
+    assert "\x1b" not in text
+    assert row(text, "0", "0", "mixed").split()[3:] == [
+        "2.03",
+        "0.25",
+        "+0.4",
+        "±",
+        "4.0",
+        "0.85",
+        "bank",
+        "->",
+        "river",
+    ]
+    assert "+1.0 ± 0.0" in row(text, "1", "previous")
+    assert "-61.9 ± 4.0" not in text
+    assert "-62 ±   4" in row(text, "2", "broad")
+    assert row(text, "1", "0", "mixed")
+    assert row(text, "blocks.1.attention", "self", "3", "x", "3", "none", "2.0e-07")
+    for kind, said in (("previous", "the token before"), ("broad", "evenly"), ("mixed", "nothing of that")):
+        assert said in row(text, f"{kind}:")
+    assert "induction:" not in text
+
+
+def test_what_is_not_to_be_trusted_is_red_and_said(monkeypatch):
+    layers = [a_layer(), a_layer(1, error=0.3, trusted=False), a_layer(2, error=float("nan"), trusted=False)]
+    text = drawn(an_overview(layers=layers), monkeypatch)
+    assert row(text, "blocks.1.attention").endswith(" 3.0e-01")
+    assert row(text, "blocks.2.attention").endswith(" unknown")
+    assert "DO NOT TRUST layers in red" in text
+    assert "\x1b[1;31m3.0e-01" in drawn(an_overview(layers=layers), monkeypatch, terminal=True)
+    assert "DO NOT TRUST" not in drawn(an_overview(), monkeypatch)
+
+
+def test_what_cannot_be_known_is_left_out(monkeypatch):
+    blank = a_head(scores={"first token": None}, distance=None, spread=None)
+    missing = a_head(1, scores={"first token": float("nan")})
+    text = drawn(an_overview(layers=[a_layer(heads=[blank, missing])]), monkeypatch)
+    assert row(text, "0", "0", "mixed").split()[3:] == ["2.03", "0.85", "bank", "->", "river"]
+    assert row(text, "1", "mixed").split()[2:5] == ["2.03", "+0.4", "±"]
+
+
+def test_stacks_of_an_encoder_decoder_stand_together(monkeypatch):
+    layers = [
+        a_layer(path="encoder.blocks.0.attention"),
+        *(
+            replace(a_layer(n), path=f"decoder.blocks.{n}.{name}", kind=kind)
+            for n in (0, 1)
+            for name, kind in (("attention", "self"), ("cross_attention", "cross"))
+        ),
+    ]
+    found = an_overview(layers=layers, target="ein Haus", target_tokens=["</s>", "ein"])
+    text = drawn(found, monkeypatch)
+    heads = text.split("The heads")[1]
+    places = [heads.index(f" {name} ") for name in ("encoder", "decoder", "cross")]
+    assert places == sorted(places)
+    assert heads.count(" cross ") == 1
+    assert "-> ein Haus" in text
+    assert "3 tokens; 2 of what the decoder reads" in text
+
+
+def test_a_short_text_has_no_report_and_a_long_one_has(monkeypatch):
+    assert "looked at most" not in drawn(an_overview(), monkeypatch)
+    text = drawn(an_overview(tokens=["[CLS]"] + ["river"] * 63), monkeypatch)
+    assert "it gave 50.0 % to words, 50.0 % to [CLS]." in text
+    assert row(text, "river", "1", "30.0", "%", "layer", "0", "head", "1:", "40.0", "%")
+    assert text.index("river   ") < text.index("bank   ")
+    assert "Evenly spread, each token would have 33.3 %." in text
+
+
+def test_hostile_tokens_and_names_are_escapes(monkeypatch):
+    bad = "\x1b[31mred\u202e"
+    head = a_head(pair=Pair(bad, 0, bad, 1, 0.5))
+    found = an_overview(tokens=[bad] * 70, layers=[a_layer(path=bad, mask=bad, heads=[head])], text=bad, model=bad)
+    found = replace(found, most=[Most("blocks", "self", [Looked(bad, [0], True, 1.0, 0, 0, 1.0)])])
+    text = drawn(found, monkeypatch, columns=200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[31mred\\u202e" in text
+    assert "[bold]" in drawn(an_overview(text="[bold] x"), monkeypatch)
+
+
+def test_signs_inside_tokens_are_explained(monkeypatch):
+    text = drawn(an_overview(tokens=["Ġthe", "▁a", "##s"]), monkeypatch)
+    for said in ("## marks a piece that continues a word.", "Ġ stands for a space.", "▁ stands for a space."):
+        assert said in text
+
+
+def test_a_long_text_is_shown_by_its_beginning(monkeypatch):
+    text = drawn(an_overview(text="word " * 500), monkeypatch)
+    assert text.count("word") == 40
+    assert "word ..." in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
+    head = a_head(pair=Pair("internationalization", 100, "incomprehensibilities", 1000, 0.5), distance=-1234.5)
+    text = drawn(an_overview(layers=[a_layer(heads=[head] * 3)], tokens=["x"] * 70), monkeypatch, columns=columns)
+    assert max(map(len, text.splitlines())) <= columns
+
+
+def test_without_unicode_the_bars_are_plain(monkeypatch):
+    text = drawn(an_overview(tokens=["x"] * 64), monkeypatch, encoding="ascii")
+    assert "#" * 12 in text
