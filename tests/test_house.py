@@ -68,7 +68,9 @@ def test_every_public_name_is_there_and_no_other():
     for name in regard.__all__:
         assert getattr(regard, name) is not None
     assert set(regard.__all__) <= set(dir(regard))
-    with pytest.raises(AttributeError, match="module 'regard' has no attribute 'attention_please'; it has AttentionMap, Beam"):
+    with pytest.raises(
+        AttributeError, match="module 'regard' has no attribute 'attention_please'; it has AttentionMap, Beam"
+    ):
         _ = regard.attention_please
 
 

@@ -234,6 +234,8 @@ def watch(
     numbers = None if layers is None else look.layers_of(layers)
     words = look.read_text(file) if text is None and file is not None else str(text)
     if save is not None:
+        if save == json_path:
+            raise InputError(f"--save and --json both name {save}: give each a file of its own")
         kept.room_for(save)
     pretrained = _loaded(model)
     with _status("running the model"):

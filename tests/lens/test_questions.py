@@ -352,3 +352,11 @@ m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.
 def test_memory_grows_with_the_tokens(question, who):
     code = BEFORE.format(heads=2, tokens=16384, mask=who)
     assert peak_mb(code + question) < 150  # the dense map: 2,048 MiB
+
+
+@pytest.mark.slow
+def test_memory_with_the_lse_of_pytorchs_kernel():
+    """It comes with the heads side by side in memory; as a bias that would be copied for every pair."""
+    kernel = "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default"
+    code = BEFORE.format(heads=2, tokens=16384, mask="None") + f"m = AttentionMap(q, k, lse={kernel}(q, k, k)[1])\n"
+    assert peak_mb(code + "m.received()") < 150

@@ -678,3 +678,121 @@ def test_summaries_answer_as_the_maps_do():
         torch.testing.assert_close(s.top(2).weights, m.top(2).weights, atol=1e-6, rtol=1e-5)
         with pytest.raises(Exception, match='keep="maps"'):
             s.dense()
+
+
+def gpt(seed=0):
+    torch.manual_seed(seed)
+    config = transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=2, n_head=4, n_positions=32)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def test_another_text_of_the_same_length_and_end_is_not_stitched_on():
+    """Keys of layer 0 hang on token and position only, so the last ones of two texts can be equal."""
+    model, a, b = gpt(), torch.tensor([[1, 2, 3, 4, 9]]), torch.tensor([[5, 6, 7, 8, 9]])
+    with torch.no_grad(), regard.watch(model) as seen:
+        first = model(a, use_cache=True)
+        model(b)
+        model(torch.tensor([[11]]), past_key_values=first.past_key_values)
+    assert len(seen) == 6
+    for m in seen.values():
+        assert m.error < 1e-4
+
+
+def test_a_beam_search_of_transformers_gives_no_wrong_map():
+    model = gpt()
+    with torch.no_grad(), regard.watch(model) as seen:
+        model.generate(torch.tensor([[1, 2, 3]]), num_beams=4, max_new_tokens=8, do_sample=False, pad_token_id=0)
+    for path in seen:
+        try:
+            assert seen[path].error < 1e-4
+        except RuntimeError as error:
+            assert "changed" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("change", ["bias", "sinks", "allowed", "positions"])
+def test_what_attend_was_given_is_looked_after(change):
+    bias, sinks, table = torch.zeros(1, 5, 5), torch.zeros(1), torch.ones(5, 5, dtype=torch.bool)
+    positions = regard.positions.T5Relative(1)
+    options = {
+        "bias": {"bias": bias},
+        "sinks": {"sinks": sinks},
+        "allowed": {"mask": regard.mask.allowed(table)},
+        "positions": {"bias": positions},
+    }[change]
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return regard.attend(x, x, x, **options)
+
+    model = Model()
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.randn(2, 1, 5, 8))
+    before = seen[""].dense()
+    assert before.sum(-1).max() <= 1.0001
+    with torch.no_grad():
+        {"bias": bias, "sinks": sinks, "allowed": table, "positions": positions.weight}[change][..., 0] = 1
+        if change == "allowed":
+            table[:, 1:] = False
+    with pytest.raises(RuntimeError, match="changed in place"):
+        seen[""].dense()
+
+
+def test_heads_of_a_generation_with_folded_heads():
+    """transformers folds heads that share keys into the queries of one token, where there is padding."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=32, bos_token_id=1, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    ids, mask = torch.randint(5, 50, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    mask[1, :2] = 0
+
+    def generate(**options):
+        with torch.no_grad(), regard.watch(model, **options) as seen:
+            model.generate(ids, attention_mask=mask, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+        return seen
+
+    (whole,), (some,) = generate().values(), generate(heads=[3, 1]).values()
+    assert whole.shape == (2, 4, 9, 9)
+    assert torch.equal(some.dense(), whole.dense()[:, [3, 1]])
+    assert some.error < 1e-4
+    for summary in generate(keep="summary").values():
+        assert summary.shape[1] == 4
+
+
+def test_rollout_needs_every_layer():
+    model = gpt()
+    with torch.no_grad(), regard.watch(model, layers=[0]) as seen:
+        model(torch.tensor([[1, 2, 3]]))
+    with pytest.raises(ValueError, match="rollout needs every layer"):
+        seen.rollout(2)
+
+
+def test_a_layer_that_is_skipped_keeps_the_others_numbers():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(regard.MultiHeadAttention(16, 2) for _ in range(4))
+
+        def forward(self, x):
+            return self.layers[3](self.layers[2](self.layers[0](x)))
+
+    model = Model()
+    with torch.no_grad(), regard.watch(model, layers=[2]) as seen:
+        model(torch.randn(1, 5, 16))
+    assert list(seen) == ["layers.2"]
+    assert seen.about("layers.2").layer == 2
+
+
+def test_a_float32_mask_in_bfloat16():
+    q, mask = torch.randn(1, 2, 5, 8).bfloat16(), torch.randn(5, 5)
+
+    class Model(nn.Module):
+        def forward(self, q, mask):
+            return functional.scaled_dot_product_attention(q, q, q, mask)
+
+    with torch.no_grad(), regard.watch(model := Model()) as seen:
+        model(q, mask)
+    assert seen[""].trusted
+    assert "sdpa" in str(seen)

@@ -38,6 +38,8 @@ class Recording(Maps):
     def __init__(self) -> None:
         self._seen: dict[str, Entry] = {}
         self._notes: list[str] = []
+        self.whole = True
+        """Whether every layer that was seen is here, and not those of ``watch(layers=...)`` alone."""
 
     def add(
         self,
@@ -112,7 +114,7 @@ class Recording(Maps):
             KeyError: there are none.
         """
         part = Recording()
-        part._notes = self._notes
+        part._notes, part.whole = self._notes, self.whole
         for path, seen in self._seen.items():
             if seen.kind == what if what in ("self", "cross") else f".{what}." in f".{path}.":
                 part._seen[path] = seen
@@ -165,7 +167,7 @@ class Recording(Maps):
 
         Raises:
             KeyError: no such stack.
-            ValueError: several stacks and none is named; maps of different sizes; a recording of summaries.
+            ValueError: several stacks and none is named; layers that are missing; maps of different sizes; summaries.
             IndexError: no such token or batch row.
         """
         every = list(self._seen.values())
@@ -179,6 +181,11 @@ class Recording(Maps):
                 f"rollout follows one stack, and there are {len(stacks)}: say {named}"
                 if stacks
                 else "rollout follows self-attention, and there is none here"
+            )
+        numbers = [seen.layer for seen in chosen]
+        if not self.whole or (None not in numbers and numbers != list(range(len(chosen)))):
+            raise ValueError(
+                f"rollout needs every layer of the stack, and there are {numbers} here: watch without layers="
             )
         sizes = {(seen.shape[0], *seen.shape[2:]) for seen in chosen}
         if len(sizes) > 1 or any(rows != columns for _, rows, columns in sizes):
@@ -215,7 +222,7 @@ class Recording(Maps):
             made = seen.map()
             known = {name: getattr(seen, name) for name in _KNOWN} | {"tokens": made.tokens}
             attentions.append({**known, "made": facts_of(made, writer)})
-        write(path, {"notes": self._notes, "attentions": attentions}, writer)
+        write(path, {"notes": self._notes, "whole": self.whole, "attentions": attentions}, writer)
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
@@ -227,6 +234,7 @@ class Recording(Maps):
         facts, reader = read(path)
         recording = cls()
         with damaged(path):
+            recording.whole = bool(facts["whole"])
             for text in facts["notes"]:
                 recording.note(text)
             for known in facts["attentions"]:

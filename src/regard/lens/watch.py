@@ -84,6 +84,7 @@ def watch(
     """
     modules = _check(model, keep, layers, heads)
     recording = Recording()
+    recording.whole = layers is None
     fold = None
     if keep == "summary":
 

@@ -63,7 +63,8 @@ def received(asked: Asked, norm: Tensor, rows: Tensor | None = None) -> Tensor:
         q = torch.cat([q, (term / call.scale)[..., None]], -1)
         around = replace(around, q=k, k=q)
     else:
-        around = replace(around, bias=term[:, :, None])
+        # PyTorch's kernels give an lse whose heads stand side by side; as a bias, that would be copied for every pair.
+        around = replace(around, bias=term.contiguous()[:, :, None])
         choice = choose(around)
     output, lse = flash.run(around, choice.schedule)
     sums = lse.exp().masked_fill_(output[..., 0] < 0.5, 0.0)
