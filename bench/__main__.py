@@ -13,7 +13,7 @@ import torch
 import regard
 from bench.attention import attending, multihead, packing, predicates, windows
 from bench.generation import beams, greedy, prefill
-from bench.questions import memory, questions
+from bench.questions import at_length, questions
 from bench.table import PAGE, Row, write
 from bench.timing import medians
 from bench.watch import against_eager, forward
@@ -52,7 +52,8 @@ SECTIONS = {
     "multihead": [multihead],
     "masks": [windows, packing, predicates],
     "watch": [forward, against_eager],
-    "questions": [questions, memory],
+    "questions": [questions],
+    "length": [at_length],
     "generation": [greedy, beams, prefill],
     "library": [importing, embedding],
 }

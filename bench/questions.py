@@ -18,29 +18,28 @@ AGAINST = "one fused call"
 
 
 @torch.inference_mode()
-def questions() -> Iterator[Row]:
+def questions(tokens: int = 8192, rounds: int = 5) -> Iterator[Row]:
     """Time of each question by the time of the layer's own attention; below 1 is faster."""
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    for tokens, rounds in ((8192, 5), (32768, 1)):
-        q, k, v = (torch.randn(1, HEADS, tokens, WIDTH) for _ in range(3))
-        groups = torch.arange(tokens) % 64
-        for kind, who in (("full", None), ("causal", mask.causal())):
-            # `watch` hands over the lse that the model's own kernel computed.
-            _, lse = flash(q, k, v, 0.0, who is not None)
-            m = AttentionMap(q, k, v, who, lse=lse)
-            asked: list[tuple[str, str, Callable[[], object]]] = [
-                ("entropy", "1.3x", m.entropy),
-                ("mass on 64 groups", "1.3x", partial(m.mass, groups)),
-                ("distance", "1.3x", m.distance),
-                ("received", "1.5x", partial(_anew, m, lse)),
-                ("received, lse not known", "", partial(_anew, m, None)),
-                ("top(8)", "4x", partial(m.top, 8)),
-                ("pooled to 512 x 512", "6x", partial(m.pooled, 512, 512)),
-            ]
-            fused = partial(F.scaled_dot_product_attention, q, k, v, is_causal=who is not None)
-            base, *times = medians(fused, *(ask for _, _, ask in asked), rounds=rounds, warm=rounds > 1)
-            for (name, bar, _), taken in zip(asked, times, strict=True):
-                yield Row(f"{name}, {kind}, {tokens:,} tokens", AGAINST, f"{taken / base:.2f}x time", bar)
+    q, k, v = (torch.randn(1, HEADS, tokens, WIDTH) for _ in range(3))
+    groups = torch.arange(tokens) % 64
+    for kind, who in (("full", None), ("causal", mask.causal())):
+        # `watch` hands over the lse that the model's own kernel computed.
+        _, lse = flash(q, k, v, 0.0, who is not None)
+        m = AttentionMap(q, k, v, who, lse=lse)
+        asked: list[tuple[str, str, Callable[[], object]]] = [
+            ("entropy", "1.3x", m.entropy),
+            ("mass on 64 groups", "1.3x", partial(m.mass, groups)),
+            ("distance", "1.3x", m.distance),
+            ("received", "1.5x", partial(_anew, m, lse)),
+            ("received, lse not known", "", partial(_anew, m, None)),
+            ("top(8)", "4x", partial(m.top, 8)),
+            ("pooled to 512 x 512", "6x", partial(m.pooled, 512, 512)),
+        ]
+        fused = partial(F.scaled_dot_product_attention, q, k, v, is_causal=who is not None)
+        base, *times = medians(fused, *(ask for _, _, ask in asked), rounds=rounds, warm=rounds > 1)
+        for (name, bar, _), taken in zip(asked, times, strict=True):
+            yield Row(f"{name}, {kind}, {tokens:,} tokens", AGAINST, f"{taken / base:.2f}x time", bar)
 
 
 def _anew(m: AttentionMap, lse: torch.Tensor | None) -> object:
@@ -59,8 +58,9 @@ m = AttentionMap(q, k, v, mask.causal())
 """
 
 
-def memory() -> Iterator[Row]:
-    """What a process grows by, above q, k and v."""
+def at_length() -> Iterator[Row]:
+    """The same at 32,768 tokens, once, and what a process grows by, above q, k and v."""
+    yield from questions(32768, rounds=1)
     groups = "[n % 64 for n in range(32768)]"
     every = f"(m.entropy(), m.received(), m.mass({groups}), m.distance(), m.top(8), m.pooled(512, 512))"
     peak = peak_mb(LAYER.format(heads=HEADS, tokens=32768, asks=every))

@@ -183,6 +183,7 @@ def test_ctrl_c_ends_without_a_traceback_and_without_a_file(tmp_path):
             [sys.executable, "-m", "regard", "explain", RIVER, "--json", str(tmp_path / "facts.json")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
         )
         while moment not in Path(f"/proc/{process.pid}/maps").read_text():
             assert process.poll() is None, f"{moment} was not seen"

@@ -121,6 +121,7 @@ def test_ctrl_c_in_the_middle_leaves_quietly(models):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
         process.stdin.write(b"the river bank\n" * 3000)

@@ -275,6 +275,7 @@ def test_ctrl_c_leaves_no_file_and_no_traceback(tmp_path):
         [sys.executable, "-m", "regard", "watch", f"{RIVER} " * 35, "--save", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
     ) as process:
         maps = Path(f"/proc/{process.pid}/maps")

@@ -398,6 +398,8 @@ def _loaded(model: str) -> Any:
 def _import_torch() -> None:
     """Import PyTorch; Ctrl-C in the midst of that would abort the process, so it is heard when it is done."""
     interrupted = []
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return  # whoever started this process wants Ctrl-C to be somebody else's affair
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
     try:
         import torch  # noqa: F401

@@ -903,3 +903,11 @@ def test_a_softmax_that_is_no_attention_is_not_said(mode):
         seen, _ = watched(sharpened(Classifier()), torch.randn(2, 6, 16))
     assert list(seen) == ["attn"]
     assert not seen.notes
+
+
+def test_layers_of_the_fast_path_are_numbered():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3).eval()
+    with torch.inference_mode(), regard.watch(model, layers=[0, 2]) as seen:
+        model(torch.randn(1, 5, 16))
+    assert list(seen) == ["layers.0.self_attn", "layers.2.self_attn"]
+    assert [seen.about(path).layer for path in seen] == [0, 2]

@@ -86,7 +86,8 @@ class Report:
         try:
             with torch.no_grad(), muted():
                 seen = make()
-                self._keep(".".join(name for name in (path, seen.within) if name), module, seen)
+                inside = ".".join(name for name in (path, seen.within) if name)
+                self._keep(inside, module.get_submodule(seen.within), seen)
         except Exception as error:
             self.note(f"{path or 'the model itself'}: an attention was seen and not kept: {error}")
 
