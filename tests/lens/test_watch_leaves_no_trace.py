@@ -757,8 +757,9 @@ def test_heads_of_a_generation_with_folded_heads():
     assert whole.shape == (2, 4, 9, 9)
     assert torch.equal(some.dense(), whole.dense()[:, [3, 1]])
     assert some.error < 1e-4
-    for summary in generate(keep="summary").values():
-        assert summary.shape[1] == 4
+    steps = generate(keep="summary")
+    assert [m.shape[1:3] for m in steps.values()] == [(4, 6), (4, 1), (4, 1), (4, 1)]
+    assert steps.notes == ()
 
 
 def test_rollout_needs_every_layer():
@@ -796,3 +797,20 @@ def test_a_float32_mask_in_bfloat16():
         model(q, mask)
     assert seen[""].trusted
     assert "sdpa" in str(seen)
+
+
+def test_summaries_hold_no_queries_and_keys():
+    """Nothing of the size of tokens x width stays alive while the block goes on."""
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x + 1, x + 2, x + 3)
+
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode(), regard.watch(model := Model(), keep="summary") as seen:
+            for _ in range(3):
+                model(torch.randn(1, 2, 50, 8))
+            gc.collect()
+            sizes = [t.shape for t in gc.get_objects() if type(t) is torch.Tensor]
+            assert (1, 2, 50, 8) not in sizes
+        assert list(seen) == ["", "#1", "#2"]

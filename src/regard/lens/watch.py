@@ -172,8 +172,8 @@ def _fill(recording: Recording, report: Report) -> None:
         recording.note(text)
     if report.fold is not None:
         return
-    _own(report.order)
-    for track in report.order:
+    _own(report.tracks)
+    for track in report.tracks:
         recording.add(
             track.path,
             track.map,
@@ -204,7 +204,7 @@ def _own(tracks: list[Track]) -> None:
 def _complain(model: nn.Module, recording: Recording, report: Report) -> None:
     """What was asked for and is not there."""
     name = type(model).__name__
-    if not report.tracks:
+    if not report.found:
         if report.notes:
             return
         raise ValueError(
@@ -212,7 +212,7 @@ def _complain(model: nn.Module, recording: Recording, report: Report) -> None:
             "that calls torch.nn.functional.scaled_dot_product_attention, FlexAttention or regard.attend (a compiled "
             "function hides what it calls)"
         )
-    last = max(report.numbers.values())
+    last = max(layer for _, layer in report.found.values())
     for layer in report.layers or ():
         if layer > last:
             raise ValueError(f"layers={list(report.layers or ())}: {name} has {last + 1} layers, 0 to {last}")

@@ -63,10 +63,13 @@ class Report:
     ) -> None:
         self.modules = {id(module): (path, module) for path, module in modules}
         self.layers, self.heads, self.fold = layers, heads, fold
-        self.tracks: dict[str, list[Track]] = {}
-        self.order: list[Track] = []
-        self.numbers: dict[str, int] = {}
-        """The layer of each path that was seen."""
+        self.found: dict[str, tuple[str, int]] = {}
+        """The kind and the layer of each path that was seen."""
+        self.tracks: list[Track] = []
+        """What is kept, in the order in which it began."""
+        self.last: dict[str, Track] = {}
+        """The last of them at each path."""
+        self.names: set[str] = set()
         self.notes: dict[str, None] = {}
         self.most_heads = 0
         # Answers are made at once from a mask, and nothing of its size is to stay.
@@ -114,28 +117,28 @@ class Report:
         if groups > 1 and seen.q.shape[2] == groups and seen.q.shape[1] == seen.k.shape[1] == _kv_heads(module):
             # One token, whose heads with keys in common stand on the axis of queries: so transformers does it.
             seen = seen.unfolded()
-        tracks = self.tracks.setdefault(path, [])
-        kind = tracks[0].kind if tracks else self._kind(path, module, seen)
-        number = self.numbers[path] = self.numbers[path] if path in self.numbers else self._number(path, module)
+        if path not in self.found:
+            self.found[path] = self._kind(path, module, seen), self._number(path, module)
+        kind, number = self.found[path]
         self.most_heads = max(self.most_heads, seen.shape[1])
         if self.layers is not None and number not in self.layers:
             return
         if self.heads is not None and min(self.heads) >= seen.shape[1]:
             raise ValueError(f"it has {seen.shape[1]} heads, none of heads={list(self.heads)}")
-        if self.fold is None and tracks and tracks[-1].goes_on(seen):
+        last = self.last.get(path)
+        if last is not None and last.goes_on(seen):
             return
-        names = {track.path for track in self.order}
         name, again = path, 0
-        while name in names:
+        while name in self.names:
             again += 1
             name = f"{path}#{again}"
+        self.names.add(name)
         track = Track(name, kind, number, seen, self.masks, self.heads)
-        tracks.append(track)
-        if self.fold is None:
-            self.order.append(track)
-        else:
+        if self.fold is not None:
             self.fold(track, seen)
-            track.calls = []
+        else:
+            self.last[path] = track
+            self.tracks.append(track)
 
     def _number(self, path: str, module: nn.Module) -> int:
         """Which layer it is: its place among modules of its type whose paths differ in numbers only."""
