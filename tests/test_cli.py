@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from terminals import on_a_terminal
 from weights import LOAN, PIZZA, RIVER
 
 
@@ -156,23 +156,8 @@ def test_a_pipe_without_unicode_is_no_error(environment):
 
 
 def test_on_a_terminal_it_is_styled_and_the_spinner_leaves_nothing():
-    """A real pseudo-terminal, so that isatty is true for both streams."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "regard", "explain", "the river bank"],
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            shown += chunk
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    os.close(ours)
-    assert process.wait() == 0
+    code, shown = on_a_terminal("explain", "the river bank")
+    assert code == 0
     assert b"reading the model" in shown
     assert b"\x1b[1;36m1. The tokens" in shown
 

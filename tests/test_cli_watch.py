@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import torch
 
 import regard
 from regard.lens import look
+from terminals import on_a_terminal
 from weights import RIVER, minilm, random_checkpoint
 
 
@@ -248,22 +248,8 @@ def test_no_line_is_wider_than_the_terminal(command, monkeypatch, columns):
 def test_on_a_terminal_a_long_file_shows_progress(tmp_path):
     path = tmp_path / "story.txt"
     path.write_text(f"{RIVER} " * 8, encoding="utf-8")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "regard", "watch", "--file", str(path), "--layers", "0"],
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "HF_HUB_OFFLINE": "1"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            shown += chunk
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    os.close(ours)
-    assert process.wait() == 0
+    code, shown = on_a_terminal("watch", "--file", path, "--layers", "0")
+    assert code == 0
     assert b"running the model" in shown
     assert b"asking each layer" in shown
     assert b"\x1b[1;36mThe heads" in shown

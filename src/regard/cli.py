@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -186,15 +187,10 @@ def explain(
         explanation = regard.explain(
             text, token, model, compare, layer=layer, head=head, target=target, attention=attention
         )
-    if json_path == Path("-"):
-        print(json.dumps(explanation.to_dict(), allow_nan=False))
-        return
-    if json_path is not None:
-        explanation.save(json_path)
 
-    from regard.views.terminal import console_for, draw
+    from regard.views.terminal import draw
 
-    draw(explanation, console_for(sys.stdout))
+    _tell(explanation, json_path, draw)
 
 
 @app.command(
@@ -246,16 +242,10 @@ def watch(
     )
     if save is not None:
         seen.recording.save(save)
-    if json_path == Path("-"):
-        print(json.dumps(facts.to_dict(), allow_nan=False))
-        return
-    if json_path is not None:
-        facts.save(json_path)
 
     from regard.views.heads import draw
-    from regard.views.terminal import console_for
 
-    draw(facts, console_for(sys.stdout))
+    _tell(facts, json_path, draw)
 
 
 @app.command(
@@ -388,6 +378,19 @@ def _strategy(
         return regard.Sample(**draws) if draws else regard.Greedy()
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def _tell(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:
+    """Print facts: as JSON where that goes to -, else drawn, with the JSON in a file where one is named."""
+    if json_path == Path("-"):
+        print(json.dumps(facts.to_dict(), allow_nan=False))
+        return
+    if json_path is not None:
+        facts.save(json_path)
+
+    from regard.views.terminal import console_for
+
+    draw(facts, console_for(sys.stdout))
 
 
 def _loaded(model: str) -> Any:

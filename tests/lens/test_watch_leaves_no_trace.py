@@ -640,6 +640,11 @@ def test_options_that_do_not_exist():
         model(**inputs("bert", "even"))
     with pytest.raises((ValueError, IndexError), match="head"), torch.no_grad(), regard.watch(model, heads=[4]):
         model(**inputs("bert", "even"))
+    for bad in (1, "1", [], [-1], [1.0], [True]):
+        for name in ("layers", "heads"):
+            said = rf"^{name}=.*: a list of numbers counted from 0, such as \[0, 3\]$"
+            with pytest.raises(ValueError, match=said), regard.watch(model, **{name: bad}):
+                pass
     assert torch._C._len_torch_function_stack() == 0
     assert len(_get_current_dispatch_mode_stack()) == 0
 

@@ -1,36 +1,15 @@
 """The table of heads, and the report of what was looked at most, drawn from facts made by hand."""
 
-import io
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+import terminals
 from regard.lens.overview import Head, Layer, Looked, Most, Overview, Pair
 from regard.views.heads import draw
-from regard.views.terminal import console_for
 
-
-class Stream(io.TextIOWrapper):
-    name, mode = "<test>", "w"
-
-    def __init__(self, *, terminal, encoding):
-        super().__init__(io.BytesIO(), encoding=encoding, errors="backslashreplace")
-        self.terminal = terminal
-
-    def isatty(self):
-        return self.terminal
-
-
-def drawn(overview, monkeypatch, *, terminal=False, encoding="utf-8", columns=None):
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    if columns is not None:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    stream = Stream(terminal=terminal, encoding=encoding)
-    draw(overview, console_for(stream))
-    stream.flush()
-    return stream.buffer.getvalue().decode(encoding)
+drawn = partial(terminals.drawn, draw)
 
 
 def a_head(head=0, kind="mixed", **changes):

@@ -1,7 +1,6 @@
-import io
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -9,32 +8,12 @@ import pytest
 import torch
 
 import regard
+import terminals
 from regard.transformer import Config, Decoder
-from regard.views.terminal import console_for, draw
+from regard.views.terminal import draw
 from weights import LOAN, RIVER, minilm, random_checkpoint
 
-
-class Stream(io.TextIOWrapper):
-    name, mode = "<test>", "w"
-
-    def __init__(self, *, terminal, encoding):
-        super().__init__(io.BytesIO(), encoding=encoding, errors="backslashreplace")
-        self.terminal = terminal
-
-    def isatty(self):
-        return self.terminal
-
-
-def drawn(explanation, monkeypatch, *, terminal=False, encoding="utf-8", columns=None):
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    if columns is not None:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    stream = Stream(terminal=terminal, encoding=encoding)
-    draw(explanation, console_for(stream))
-    stream.flush()
-    return stream.buffer.getvalue().decode(encoding)
+drawn = partial(terminals.drawn, draw)
 
 
 @pytest.fixture(scope="module")

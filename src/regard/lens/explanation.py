@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from regard._shapes import Bool, Float
 from regard.errors import InputError
+from regard.lens.facts import plain, write_json
 from regard.pretrained.checkpoint import read_object
 
 __all__ = ["Comparison", "Explanation", "How", "Input", "Partner", "Proof"]
@@ -196,7 +195,7 @@ class Explanation:
         and, where there are any, ``capped``, ``biased`` and ``may`` are flat lists; for a word of several they are
         lists with one entry per token.
         """
-        facts: dict[str, Any] = _plain(self)
+        facts: dict[str, Any] = plain(self)
         if len(self.token_index) == 1:
             facts |= {name: facts[name][0] for name in _BY_PIECE if facts[name] is not None}
         return facts
@@ -207,11 +206,7 @@ class Explanation:
         Raises:
             InputError: the path cannot be written.
         """
-        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
-            _write(text, Path(path))
-        except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
-            raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+        write_json(self.to_dict(), path)
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
@@ -247,28 +242,3 @@ class Explanation:
 
 _NUMBERS = ("q", "k", "v", "scores", "scaled", "weights", "output")
 _BY_PIECE = ("token_index", "q", "scores", "scaled", "capped", "biased", "may", "weights", "output")
-
-
-def _plain(value: Any) -> Any:
-    """Tensors and dataclasses as lists, numbers and dicts."""
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    return value
-
-
-def _write(text: str, target: Path) -> None:
-    """Write a file whole or not at all. A device or a pipe has nothing to lose, and must not be replaced by a file."""
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    target = target.resolve()
-    partial = target.with_name(f".{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)

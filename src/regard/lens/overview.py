@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError
-from regard.lens.explanation import _plain, _write
+from regard.lens.facts import plain, write_json
 
 __all__ = ["LONG", "Head", "Layer", "Looked", "Most", "Overview", "Pair"]
 
@@ -111,7 +109,7 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists and numbers; None where a number cannot be known."""
-        return _known(_plain(self))  # type: ignore[no-any-return]
+        return _known(plain(self))  # type: ignore[no-any-return]
 
     def save(self, path: str | Path) -> None:
         """Write the facts as JSON; the file appears whole or not at all.
@@ -119,11 +117,7 @@ class Overview:
         Raises:
             InputError: the path cannot be written.
         """
-        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
-            _write(text, Path(path))
-        except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
-            raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+        write_json(self.to_dict(), path)
 
 
 def _known(facts: Any) -> Any:

@@ -80,7 +80,8 @@ def watch(
     Raises:
         TypeError: not a module.
         ValueError: a model that is watched already, or compiled; an unknown keep; a layer or head that is not there;
-            no attention was seen, or nothing but attention that the model computes by hand.
+            no attention was seen. Attention that the model computes by hand is no error: ``recording.notes`` tells
+            of it.
     """
     modules = _check(model, keep, layers, heads)
     recording = Recording()
@@ -121,7 +122,8 @@ def _check(
     for name, numbers in (("layers", layers), ("heads", heads)):
         if numbers is None:
             continue
-        if isinstance(numbers, (int, str)) or any(not isinstance(n, int) or n < 0 for n in numbers) or not len(numbers):
+        listed = not isinstance(numbers, (int, str)) and len(numbers) > 0
+        if not listed or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
             raise ValueError(f"{name}={numbers!r}: a list of numbers counted from 0, such as [0, 3]")
     if any(model is other for other in _here.models):
         raise ValueError(
