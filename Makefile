@@ -6,14 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
+NODE_STAMP := node_modules/.installed
 
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install demo test test-all lint format bench clean
+.PHONY: help install install-browser demo test test-all lint lint-page format bench clean
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## a .venv with the library, its tools and the offline copy of the default model
 
@@ -37,10 +38,36 @@ test: install ## what decides whether work lands, under 12 minutes on 2 cores
 test-all: install ## the same and the long runs
 	$(BIN)/python -m pytest -n auto
 
+install-browser: ## Debian's Chromium, for the tests of the page that need a browser
+	@command -v chromium || $(MAKE) --no-print-directory /usr/bin/chromium
+
+# As root, or with sudo. The archive gets 20 seconds to answer, twice, so that a machine without a network is soon through.
+# The tests' tokens have emoji; DejaVu, which comes with Chromium, has the right-to-left scripts.
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo)
+APT := $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::http::Timeout=20 -o Acquire::Retries=1
+/usr/bin/chromium:
+	@command -v apt-get >/dev/null || { echo "no apt-get: install Chromium so that 'chromium' is on the PATH" >&2; exit 1; }
+	@[ -z "$(AS_ROOT)" ] || command -v sudo >/dev/null || { echo "neither root nor sudo: run 'make $@' as root" >&2; exit 1; }
+	$(APT) update
+	$(APT) install -y --no-install-recommends chromium fonts-noto-color-emoji
+
 lint: install ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@if command -v node >/dev/null && command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-page; \
+	else echo "the page's JavaScript: types not checked, for there is no node with npm here"; fi
+
+# The page itself needs neither: its modules go into the file as they are written.
+lint-page: $(NODE_STAMP) # the types of the page's JavaScript and of its tests
+	node_modules/.bin/tsc --project .
+	node_modules/.bin/tsc --project tests/page
+
+$(NODE_STAMP): package.json package-lock.json
+	@npm ci --no-audit --no-fund --loglevel=error || { \
+	  echo "TypeScript could not be installed from $$(npm config get registry); npm says why above." >&2; \
+	  echo "Another registry: npm config set registry URL. Needed once, to check types; the page needs none of it." >&2; exit 1; }
+	@touch $@
 
 format: install ## write what lint asks for
 	$(BIN)/ruff format .
@@ -50,4 +77,4 @@ bench: install ## time it against its rivals and write BENCHMARKS.md's tables
 	$(BIN)/python -m bench
 
 clean: ## remove what make made
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -39,9 +39,10 @@ def test_it_needs_the_seven_core_packages_and_no_more(wheel):
 def test_it_holds_the_library_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/regard").rglob("*.py")}
-    assert sources <= names
-    assert "regard/py.typed" in names
+    kinds = (".py", ".js", ".css", ".html")
+    files = (path for path in (ROOT / "src/regard").rglob("*") if path.suffix in kinds)
+    assert {str(path.relative_to(ROOT / "src")) for path in files} <= names
+    assert {"regard/py.typed", "regard/views/page/static/main.js"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert all(name.startswith(("regard/", "regard-")) for name in names)
 

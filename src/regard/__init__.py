@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
     from regard.errors import InputError
     from regard.generation import Beam, Greedy, Sample, generate, stream, translate
-    from regard.lens import AttentionMap, Explanation, Recording, explain, watch
+    from regard.lens import AttentionMap, Explanation, Recording
+    from regard.lens.explain import explain  # mypy takes them for the modules if they come from regard.lens
+    from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
 
 __all__ = [

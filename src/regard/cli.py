@@ -249,6 +249,103 @@ def watch(
 
 
 @app.command(
+    help="Write a page on which you can look at the attention of a model in a text, touch it, and follow its "
+    "arithmetic.\n\n"
+    "One file that opens in any browser and asks nothing of a network: the sentence with its weights as lines, every "
+    "head as a small picture, the map down to single cells, the numbers of each row, and what would change if a score, "
+    "the scale, the temperature or the mask were another. With --compare also how context changes a word's vector.",
+    epilog='Example: regard see "Write a poem about a man fishing on a river bank." --open\n\n'
+    'In the terminal: regard see "The animal was too tired." --terminal\n\n'
+    "What regard watch --save kept: regard see --recording story.safetensors",
+)
+def see(
+    text: Annotated[str | None, typer.Argument(help="A text, in quotes.", show_default=False)] = None,
+    file: Annotated[Path | None, _option("PATH", "A file with the text, in place of TEXT; UTF-8.")] = None,
+    recording: Annotated[
+        Path | None, _option("PATH", "What regard watch --save or Recording.save kept, in place of TEXT.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + ANY_FAMILY)] = DEFAULT_MODEL,
+    compare: Annotated[
+        list[str] | None,
+        _option("TEXT", "Another sentence, to see how context changes the words in both. May be given several times."),
+    ] = None,
+    target: Annotated[
+        str | None, _option("TEXT", "What an encoder-decoder writes for TEXT. By default what it writes by itself.")
+    ] = None,
+    layers: Annotated[
+        str | None, _option("LIST", "These layers only: numbers from 0 and ranges, such as 0,3-5. By default all.")
+    ] = None,
+    heads: Annotated[
+        str | None,
+        _option(
+            "LIST",
+            "LAYER.HEAD, such as 3.5,4.0: these heads are in the page whole, and the others as pictures. By default "
+            "all that fit. In the terminal: these are drawn.",
+        ),
+    ] = None,
+    limit: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The most that the page may take.")] = 5.0,
+    out: Annotated[Path, typer.Option(metavar="PATH", help="Where to write the page.")] = Path("regard.html"),
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
+) -> None:
+    """Write a page on which you can look at the attention of a model in a text."""
+    from rich.progress import track
+
+    if sum(given is not None for given in (text, file, recording)) != 1:
+        raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
+    if recording is not None and any(given is not None for given in (compare, target, layers)):
+        raise InputError("--recording shows what was kept: --compare, --target and --layers belong to a TEXT")
+    _import_torch()
+    from regard.lens import look
+    from regard.lens.chosen import choose, named
+    from regard.lens.context import context as context_of
+
+    wanted = None if heads is None else look.heads_of(heads)
+    if recording is not None:
+        kept, title, name, context = regard.Recording.load(recording), recording.name, "a recording", None
+    else:
+        numbers = None if layers is None else look.layers_of(layers)
+        words = look.read_text(file) if text is None and file is not None else str(text)
+        pretrained = _loaded(model)
+        with _status("running the model"):
+            seen = look.run(words, pretrained, numbers, target)
+            seen.show_words()
+            context = context_of([words, *compare], pretrained).to_dict() if compare else None
+        kept, title, name = seen.recording, words if text is not None else str(file), pretrained.name
+    try:
+        if terminal:
+            from regard.views.square import draw
+            from regard.views.terminal import console_for
+
+            for path, head in named(kept, wanted) if wanted else [choose(kept)]:
+                draw(kept, console_for(sys.stdout), path=path, head=head)
+            return
+
+        from regard.lens.facts import write_text
+        from regard.views.page import written
+
+        hidden = not sys.stderr.isatty()
+        page = written(
+            kept,
+            title=title,
+            model=name,
+            limit=int(limit * 1e6),
+            heads=wanted,
+            context=context,
+            each=lambda paths: track(paths, "asking each layer", console=_on_stderr(), transient=True, disable=hidden),
+        )
+    except LookupError as error:
+        raise InputError(str(error.args[0])) from error
+    write_text(page, out)
+    print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
+    if open_:
+        import webbrowser
+
+        if not webbrowser.open(out.resolve().as_uri()):
+            print("no browser could be opened: open the file yourself", file=sys.stderr)
+
+
+@app.command(
     help="Write on from a prompt, and show the text while it is written.\n\n"
     "By default the likeliest token each time. With --temperature, --top-k, --top-p, --min-p, --repetition-penalty or "
     "--seed tokens are drawn; with --beam the best of several texts is found, and shown at the end. What is printed is "

@@ -7,7 +7,6 @@ float64, and its result is held against what the model had computed.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from regard.attention.positions import Rotary
 from regard.errors import InputError
 from regard.lens.explanation import Comparison, Explanation, How, Input, Partner, Proof
 from regard.lens.forward import Layer, Pass, projected
-from regard.lens.sides import Sides, segments_of
+from regard.lens.sides import Sides
+from regard.lens.vectors import cosines, states_of, vectors
 from regard.lens.words import Words
 from regard.pretrained import DEFAULT, Pretrained, load
 
@@ -336,11 +336,5 @@ def _proof(output: Tensor, v: Tensor, layer: Layer, head: int, pieces: list[int]
 
 
 def _comparison(seen: Pass, pieces: list[int], other: Words, there: list[int], sides: Sides) -> Comparison:
-    states = sides.stack.states(torch.tensor(other.ids, device=seen.states[0].device), segments_of(sides.stack, other))
-    cosine = [
-        torch.cosine_similarity(here[pieces].double().mean(0), elsewhere[there].double().mean(0), dim=0).item()
-        for here, elsewhere in zip(seen.states, states, strict=True)
-    ]
-    if not all(map(math.isfinite, cosine)):
-        raise InputError("the model computes numbers that are not finite: its weights are damaged or out of range")
-    return Comparison(other.text, there, cosine)
+    elsewhere = vectors(states_of(sides.stack, other), there)
+    return Comparison(other.text, there, cosines(vectors(seen.states, pieces), elsewhere))

@@ -1,4 +1,4 @@
-"""Facts as plain lists and numbers, and as a JSON file."""
+"""Facts as plain lists and numbers, and files that are written whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["plain", "write_json"]
+__all__ = ["plain", "write_json", "write_text"]
 
 
 def plain(value: Any) -> Any:
@@ -33,7 +33,15 @@ def write_json(facts: dict[str, Any], path: str | Path) -> None:
         InputError: the path cannot be written.
         ValueError: a number is NaN or infinite, which JSON does not have.
     """
-    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: str | Path) -> None:
+    """Write a text as a file that appears whole or not at all.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
     try:
         _write(text, Path(path))
     except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have

@@ -19,7 +19,7 @@ from regard.lens.words import Words
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder
 
-__all__ = ["Run", "layers_of", "read_text", "run"]
+__all__ = ["Run", "heads_of", "layers_of", "read_text", "run"]
 
 FARTHEST = 4
 """A layer's number has at most so many digits."""
@@ -81,6 +81,13 @@ class Run:
             most,
         )
 
+    def show_words(self) -> None:
+        """Label the recording with what stands in the texts, in place of how the tokenizer writes its tokens."""
+        for path in self.recording:
+            entry = self.recording.about(path)
+            queries, keys = self.between(entry.kind, entry.stack)
+            entry.label((queries.shown(), keys.shown()))
+
     def between(self, kind: str, stack: str) -> tuple[Words, Words]:
         """The words that look and those that are looked at.
 
@@ -94,16 +101,17 @@ class Run:
 
 
 @torch.no_grad()
-def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None) -> Run:
+def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, target: str | None = None) -> Run:
     """Run a model over a text once, watched.
 
     Args:
-        text: what it reads; of an encoder-decoder the source, for which it first writes the target by itself.
+        text: what it reads; of an encoder-decoder the source.
         pretrained: a model and its tokenizer.
         layers: which layers to keep, of each stack; all by default.
+        target: what an encoder-decoder writes for the text; by default it first writes that by itself.
 
     Raises:
-        InputError: no such layer; an empty or too long text.
+        InputError: no such layer; an empty or too long text; a target for a model that reads one text.
     """
     model = pretrained.model
     config = pretrained.config
@@ -111,7 +119,7 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None) 
     for layer in layers or ():
         if layer >= count:
             raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}")
-    sides = Sides.of(text, pretrained)
+    sides = Sides.of(text, pretrained, target=target)
     device = pretrained.device
     ids = torch.tensor([list(sides.ids)], device=device)
     with watch(model, layers=layers) as recording:
@@ -147,6 +155,21 @@ def layers_of(said: str) -> list[int]:
             raise InputError(f"layers {said!r}: numbers from 0 and ranges of them, such as 0,3-5")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return sorted(set(numbers))
+
+
+def heads_of(said: str) -> list[tuple[int, int]]:
+    """The layers and heads that "3.5,4.0" names.
+
+    Raises:
+        InputError: something else.
+    """
+    heads = []
+    for part in said.split(","):
+        layer, dot, head = part.strip().partition(".")
+        if not dot or not all(n.isascii() and n.isdecimal() and len(n) <= FARTHEST for n in (layer, head)):
+            raise InputError(f"heads {said!r}: LAYER.HEAD, both from 0, and more behind commas, such as 3.5,4.0")
+        heads.append((int(layer), int(head)))
+    return heads
 
 
 def read_text(path: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from regard.lens.questions.linear import Distance, groups_of
 from regard.lens.questions.part import holds, part, proof
 from regard.lens.questions.received import received
 from regard.lens.questions.tiles import Top
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["AttentionMap", "Distance", "Sample", "Top"]
 
@@ -135,7 +138,7 @@ class AttentionMap:
     @exactly
     def lse(self) -> Float[Tensor, "batch heads queries"]:
         """The logarithm of each row's sum of exponentials, without sinks; -inf where there is nothing to attend to."""
-        self._ready()
+        self.ready()
         return self._lse(ask(self)).to(self._answers)
 
     # Parts.
@@ -147,7 +150,7 @@ class AttentionMap:
         Raises:
             IndexError: as the dense tensor would; batch rows, heads, queries and keys count from 0.
         """
-        self._ready()
+        self.ready()
         return part(self, index)
 
     @exactly
@@ -160,7 +163,7 @@ class AttentionMap:
         Raises:
             ValueError: it would take more.
         """
-        self._ready()
+        self.ready()
         size = self.shape.numel() * self._answers.itemsize
         if budget is not None and size > budget:
             raise ValueError(
@@ -174,7 +177,7 @@ class AttentionMap:
     @exactly
     def entropy(self) -> Float[Tensor, "batch heads queries"]:
         """-sum of weight * log(weight) of each row, in nats: 0 looks at one key, log(n) evenly at n."""
-        self._ready()
+        self.ready()
         if 0 in self.shape:
             return self._nothing(*self.shape[:3])
         asked = ask(self)
@@ -192,7 +195,7 @@ class AttentionMap:
         Raises:
             ValueError: rows of another shape, below 0 or not finite.
         """
-        self._ready()
+        self.ready()
         if rows is not None:
             wanted = (self.shape[0], self.shape[2])
             if tuple(rows.shape) != wanted or not bool(((rows >= 0) & rows.isfinite()).all()):
@@ -216,7 +219,7 @@ class AttentionMap:
             TypeError: something else.
             ValueError: groups that do not cover the keys.
         """
-        self._ready()
+        self.ready()
         asked_for, count = groups_of(groups, self.shape[0], self.shape[3])
         if 0 in self.shape:
             return self._nothing(*self.shape[:3], count)
@@ -230,7 +233,7 @@ class AttentionMap:
         standard deviation of the key position. With fewer queries than keys the queries are the last positions. With
         sinks, the keys alone are counted. Both are 0 where there is nothing to attend to.
         """
-        self._ready()
+        self.ready()
         if 0 in self.shape:
             return Distance(*(self._nothing(*self.shape[:3]) for _ in range(2)))
         return Distance(*(t.to(self._answers) for t in linear.distance(ask(self))))
@@ -244,7 +247,7 @@ class AttentionMap:
         Raises:
             ValueError: k below 1, or above the number of keys.
         """
-        self._ready()
+        self.ready()
         if not 1 <= k <= self.shape[3]:
             raise ValueError(f"top({k}): k is from 1 to the number of keys, {self.shape[3]}")
         if 0 in self.shape:
@@ -263,7 +266,7 @@ class AttentionMap:
         Raises:
             ValueError: more rows than queries, or more columns than keys.
         """
-        self._ready()
+        self.ready()
         for name, n, most in (("rows", rows, self.shape[2]), ("columns", columns, self.shape[3])):
             if not 1 <= n <= most:
                 raise ValueError(f"pooled({rows}, {columns}): {name} are from 1 to {most}, for a map {self.shape[2:]}")
@@ -283,7 +286,7 @@ class AttentionMap:
         """
         if self.sample is None or self.v is None or not len(self.sample.batch):
             return math.nan
-        self._ready()
+        self.ready()
         if "error" not in self.known:
             self.known["error"] = proof(self, self.sample, self.v)
         return float(self.known["error"])
@@ -292,6 +295,28 @@ class AttentionMap:
     def trusted(self) -> bool:
         """Whether the error is at most 1e-3, or 2e-2 for a model in half precision; not without a proof."""
         return self.error <= (2e-2 if self.dtype.itemsize == 2 else 1e-3)
+
+    # To look at.
+
+    def plot(self, *, batch: int = 0, head: int = 0, title: str | None = None) -> Figure:
+        """The map of one head as a matplotlib figure for papers: ``m.plot(head=3).savefig("head.pdf")``.
+
+        Queries from top to bottom, keys from left to right, with their tokens where these can be read; weights in per
+        cent; grey where there is none at all. Beyond 512 tokens it shows `pooled` cells.
+
+        Args:
+            batch: which batch row.
+            head: which head.
+            title: what stands above; by default the head, and its entropy on average over the queries.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            IndexError: no such batch row or head.
+            ValueError: the map is empty; NaN or infinity in a map that is pooled.
+        """
+        from regard.views.figures import of_map
+
+        return of_map(self, batch=batch, head=head, title=title)
 
     # Names.
 
@@ -337,7 +362,8 @@ class AttentionMap:
     def _answers(self) -> torch.dtype:
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
-    def _ready(self) -> None:
+    def ready(self) -> None:
+        """Raise if the tensors are not what they were when the model ran."""
         if self._fresh is not None:
             self._fresh()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from regard._shapes import Float
 from regard.attention.mask import Mask
+from regard.lens.context import Context
 from regard.lens.entry import Entry, is_one, lengths
+from regard.lens.facts import write_text
 from regard.lens.kept import damaged, facts_of, map_of, read, write
 from regard.lens.kinds import Kinds
 from regard.lens.map import AttentionMap, Tokens
@@ -23,6 +25,8 @@ __all__ = ["Recording"]
 
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     Maps = Mapping[str, AttentionMap | Summary]
 else:
     Maps = Mapping  # who checks types while the program runs would take items out, and a map costs something
@@ -205,6 +209,87 @@ class Recording(Maps):
                 raise ValueError(made.refusal("rollout"))
             maps.append(made)
         return rollout(maps, token, batch)
+
+    def plot_heads(self, stack: str | None = None, *, batch: int = 0) -> Figure:
+        """Layers x heads as small pictures, each with the kind of its head: a matplotlib figure.
+
+        Args:
+            stack: which layers, where there are several stacks: "encoder", "decoder", "cross"; by default the first.
+            batch: which batch row.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+            IndexError: no such batch row.
+            KeyError: no such stack.
+            ValueError: there is nothing to draw; NaN or infinity in queries or keys.
+        """
+        from regard.views.figures import of_heads
+
+        return of_heads(self, stack, batch=batch)
+
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        title: str | None = None,
+        model: str = "",
+        limit: int = 5_000_000,
+        batch: int = 0,
+        heads: Sequence[tuple[str | int, int]] | None = None,
+        image: Any = None,
+        patches: tuple[int, int] | None = None,
+        context: Context | None = None,
+    ) -> str:
+        """A page on which anybody can look at the attention, and change it: one file that needs no network.
+
+        It carries queries, keys and values, no maps: the page computes each row by itself, within 1e-3 of a weight. Of
+        what does not fit it carries pictures and the strongest pairs, and says what it left out. `label` first, so that
+        it shows tokens and not positions.
+
+        Args:
+            path: where to write it, whole or not at all.
+            title: what stands on top; by default the tokens.
+            model: the model's name.
+            limit: how many bytes it may have.
+            batch: which text of a batch.
+            heads: (layer or path, head) of the heads to carry whole; by default all that fit, the one that is most
+                worth seeing first.
+            image: what a vision model saw, for its patches to be drawn over: a path, the bytes of a PNG, JPEG, GIF or
+                WebP file, or a ``PIL.Image``.
+            patches: (rows, columns) of its patches; by default a square.
+            context: from `regard.lens.context`: words in several sentences, to be compared.
+
+        Returns:
+            The page as a text.
+
+        Raises:
+            InputError: the path cannot be written; an image that cannot be read.
+            TypeError: an image of another type.
+            ValueError: there is nothing to show; a limit too small for any page; patches that are no square.
+            IndexError: no such batch row or head.
+            KeyError: no such layer or path.
+        """
+        from regard.views.page import Image, written
+
+        text = written(
+            self,
+            title=title,
+            model=model,
+            limit=limit,
+            batch=batch,
+            heads=heads,
+            image=None if image is None else Image.of(image, patches),
+            context=None if context is None else context.to_dict(),
+        )
+        if path is not None:
+            write_text(text, path)
+        return text
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        from regard.views.page import notebook, written
+
+        return notebook(written(self))
 
     def save(self, path: str | Path) -> None:
         """Write the recording to a file of safetensors, whole or not at all; `load` reads it.

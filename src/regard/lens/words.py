@@ -67,6 +67,19 @@ class Words:
         fields = ("tokens", "ids", "word_of", "segments", "spans")
         return replace(self, **{name: getattr(self, name)[:count] for name in fields})
 
+    def shown(self) -> list[str]:
+        """Each token as somebody who reads the text knows it.
+
+        What stands there, where the tokenizer spells it in bytes or marks its spaces; a piece of a word that it writes
+        with ## stays that.
+        """
+        tokens = []
+        for place, (token, (start, end)) in enumerate(zip(self.tokens, self.spans, strict=True)):
+            stands = self.text[start:end]
+            as_itself = not self.ordinary(place) or not stands or token.startswith("##")
+            tokens.append(token if as_itself or _plain(token) == _plain(stands) else stands)
+        return tokens
+
     def groups(self) -> list[list[int]]:
         """The tokens of each word and mark of the text, in order; tokens that are only space belong to none."""
         groups: list[list[int]] = []
@@ -79,6 +92,13 @@ class Words:
     def all(self) -> list[str]:
         """The words and marks of the text in order, as they are written there."""
         return [self.written(tokens) for tokens in self.groups()]
+
+    def places(self) -> dict[str, list[int]]:
+        """The tokens of the first place of each word, by the word as `find` compares it: without its case."""
+        found: dict[str, list[int]] = {}
+        for tokens in self.groups():
+            found.setdefault(_plain(self.written(tokens)), tokens)
+        return found
 
     def listed(self) -> str:
         """The text's words, each once, for a message: the first of them, where there are many."""

@@ -1,0 +1,92 @@
+"""One file of many: modules, styles and what the page carries, joined so that it needs nothing else.
+
+The modules in static/ are plain ES modules. In a page they stand in one script, in the order in which they need each
+other, without their import lines; so their names must differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from base64 import b64encode
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib.resources import files
+from string import Template
+
+from regard.views.page.codec import packed, seven_bits
+
+__all__ = ["linked", "page"]
+
+STATIC = files("regard.views.page") / "static"
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+"""A comment with lines of its own: static/ is where to read the code, and a page has to be small."""
+
+NAMED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
+
+
+def page(title: str, facts: bytes, numbers: bytes) -> str:
+    """A page that shows some facts and numbers, as one file.
+
+    Args:
+        title: for the window.
+        facts: JSON, what `static/data.js` calls Facts.
+        numbers: what the facts point into.
+    """
+    script, style = linked("main"), styles()
+    policy = (
+        f"default-src 'none'; script-src '{_sha(script)}'; style-src '{_sha(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    carried = {"facts": packed(facts), "numbers": packed(numbers)}
+    sizes = {f"{name}_bytes": len(data) for name, data in carried.items()}
+    texts = {name: seven_bits(data) for name, data in carried.items()}
+    frame = Template((STATIC / "page.html").read_text(encoding="utf-8"))
+    return frame.substitute(policy=policy, title=html.escape(title), style=style, script=script, **sizes, **texts)
+
+
+@cache
+def linked(main: str) -> str:
+    """A module and all that it needs, as one.
+
+    Raises:
+        ValueError: two modules use a name, or an import is of another form than ``import { a } from "./b.js";``.
+    """
+    sources: dict[str, str] = {}
+    needs: dict[str, list[str]] = {}
+    waiting = [main]
+    while waiting:
+        name = waiting.pop()
+        if name in sources:
+            continue
+        sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        needs[name] = [found for _, found in IMPORT.findall(sources[name])]
+        waiting += needs[name]
+    owner: dict[str, str] = {}
+    parts = []
+    for name in TopologicalSorter(needs).static_order():
+        source = sources[name]
+        for used in NAMED.findall(source):
+            if owner.setdefault(used, name) != name:
+                raise ValueError(f"{used} stands in {owner[used]}.js and in {name}.js: one script has room for one")
+        text = re.sub(r"^export ", "", IMPORT.sub("", source), flags=re.MULTILINE)
+        if stray := re.search(r"^(?:import|export)\b.*|</script|<!--", text, re.MULTILINE):
+            raise ValueError(f"{name}.js: {stray.group()!r} cannot be linked")
+        bare = re.sub(r"^ +", "", COMMENT.sub("", text), flags=re.MULTILINE)
+        parts.append(f"// {name}.js\n{bare.strip()}\n")
+    return "\n" + "\n".join(parts)
+
+
+@cache
+def styles() -> str:
+    """The styles of all views, those that they share first."""
+    sheets = sorted(file.name for file in STATIC.iterdir() if file.name.endswith(".css") and file.name != "style.css")
+    return (
+        "\n" + "\n".join((STATIC / name).read_text(encoding="utf-8").strip() for name in ["style.css", *sheets]) + "\n"
+    )
+
+
+def _sha(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

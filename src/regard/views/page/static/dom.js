@@ -1,0 +1,91 @@
+/** Making elements. Text is always text: nothing here reads markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @typedef {Node | string | null | undefined | false} Child */
+/** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Properties */
+
+/**
+ * An element, such as make("button", { class: "plain", onclick: ... }, "Undo").
+ *
+ * Names that begin with "on" listen; true is an attribute without a value, and false, null and undefined are none.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Properties} [properties]
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function make(tag, properties = {}, ...children) {
+  return dressed(document.createElement(tag), properties, children);
+}
+
+/**
+ * An element of a drawing.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Properties} [properties]
+ * @param {...Child} children
+ * @returns {SVGElementTagNameMap[Tag]}
+ */
+export function draw(tag, properties = {}, ...children) {
+  return dressed(/** @type {SVGElementTagNameMap[Tag]} */ (document.createElementNS(SVG, tag)), properties, children);
+}
+
+/**
+ * A token, whatever its script: it may neither turn the direction of its neighbours nor run into them.
+ * @param {string} text
+ * @param {Properties} [properties]
+ */
+export function token(text, properties = {}) {
+  return make("bdi", { ...properties, class: `token ${properties.class ?? ""}`.trim() }, visible(text));
+}
+
+/**
+ * A text in which what cannot be seen is shown: spaces at the ends, line ends, control characters, joiners alone.
+ * @param {string} text
+ */
+export function visible(text) {
+  if (text === "") return "∅";
+  const shown = text
+    .replace(/\n/gu, "⏎")
+    .replace(/\t/gu, "⇥")
+    .replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069\u200e\u200f]/gu, (c) => `⟨${/** @type {number} */ (c.codePointAt(0)).toString(16)}⟩`);
+  return shown.replace(/^ +| +$/gu, (spaces) => "␣".repeat(spaces.length));
+}
+
+/**
+ * A share in per cent: 0.0423 as "4.2 %".
+ * @param {number} share
+ * @param {number} [digits]
+ */
+export function percent(share, digits = 1) {
+  return `${(share * 100).toFixed(digits)} %`;
+}
+
+/**
+ * A number in a table: four digits behind the point, and in powers of ten where those would say nothing.
+ * @param {number} value
+ */
+export function number(value) {
+  if (value === -Infinity) return "−∞";
+  const small = value !== 0 && Math.abs(value) < 0.0005;
+  const text = small || Math.abs(value) >= 1e6 ? value.toExponential(2) : value.toFixed(4);
+  return text.replace("-", "−");
+}
+
+/**
+ * @template {Element} Made
+ * @param {Made} element
+ * @param {Properties} properties
+ * @param {Child[]} children
+ * @returns {Made}
+ */
+function dressed(element, properties, children) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...children.filter((child) => typeof child === "string" || child instanceof Node));
+  return element;
+}

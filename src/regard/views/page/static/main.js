@@ -1,0 +1,138 @@
+/** Opens the page: reads what it carries, and shows one view at a time. */
+
+import { arithmetic } from "./arithmetic.js";
+import { context } from "./context.js";
+import { controls } from "./controls.js";
+import { Data } from "./data.js";
+import { make } from "./dom.js";
+import { heads } from "./heads.js";
+import { map } from "./map.js";
+import { patches } from "./patches.js";
+import { sentence } from "./sentence.js";
+import { fitted, opening } from "./start.js";
+import { Store } from "./store.js";
+import { whatif } from "./whatif.js";
+
+/**
+ * A way of looking. It is mounted when it is first opened, and told of every change while it is open.
+ * @typedef {object} View
+ * @property {string} name in the link
+ * @property {string} title
+ * @property {string} help a line for somebody who never saw it
+ * @property {(data: Data) => boolean} fits whether this page has what it shows
+ * @property {(root: HTMLElement, page: Page) => (state: import("./store.js").State, before: import("./store.js").State | null) => void} mount fills the root; answers the function that draws
+ */
+
+/**
+ * What every view is given.
+ * @typedef {object} Page
+ * @property {Data} data
+ * @property {Store} store
+ */
+
+const VIEWS = [sentence, heads, map, arithmetic, whatif, context, patches];
+
+/** @param {HTMLElement} body */
+async function openPage(body) {
+  const data = await Data.read(document);
+  const store = new Store(opening(data));
+  /** @type {Page} */
+  const page = { data, store };
+  const views = VIEWS.filter((view) => view.fits(data));
+  const names = views.map((view) => view.name);
+  /** @type {Map<string, {root: HTMLElement, update: ReturnType<View["mount"]>}>} */
+  const mounted = new Map();
+
+  const tabs = views.map((view) =>
+    make("button", { role: "tab", id: `tab-${view.name}`, "aria-controls": `view-${view.name}`, onclick: () => store.set({ view: view.name }) }, view.title),
+  );
+  const panels = views.map((view) =>
+    make(
+      "section",
+      { role: "tabpanel", id: `view-${view.name}`, class: `view ${view.name}`, "aria-labelledby": `tab-${view.name}`, tabindex: -1, hidden: true },
+      make("p", { class: "help" }, view.help),
+    ),
+  );
+  const list = make("div", { role: "tablist", class: "tabs", "aria-label": "Views" }, ...tabs);
+  list.addEventListener("keydown", (event) => {
+    const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+    const step = steps[/** @type {keyof typeof steps} */ (event.key)];
+    if (step === undefined) return;
+    event.preventDefault();
+    const at = names.indexOf(store.state.view) + step;
+    const next = Math.abs(step) === 1 ? (at + names.length) % names.length : Math.min(Math.max(at, 0), names.length - 1);
+    store.set({ view: String(names[next]) });
+    tabs[next]?.focus();
+  });
+
+  /**
+   * @param {import("./store.js").State} state
+   * @param {import("./store.js").State | null} before
+   */
+  const show = (state, before) => {
+    views.forEach((view, i) => {
+      const chosen = view.name === state.view;
+      tabs[i]?.setAttribute("aria-selected", String(chosen));
+      tabs[i]?.setAttribute("tabindex", chosen ? "0" : "-1");
+      if (panels[i]) panels[i].hidden = !chosen;
+      if (!chosen) return;
+      const root = /** @type {HTMLElement} */ (panels[i]);
+      const opened = mounted.get(view.name) ?? { root, update: view.mount(root, page) };
+      const fresh = !mounted.has(view.name);
+      mounted.set(view.name, opened);
+      opened.update(state, fresh || before?.view !== state.view ? null : before);
+    });
+  };
+
+  const fit = (/** @type {import("./store.js").State} */ state) => fitted(state, data, names);
+  body.replaceChildren(...heading(data), controls(page), list, ...panels, footing(data));
+  store.follow(location.hash, fit);
+  store.listen((state, before) => {
+    show(state, before);
+    addressed(store.link);
+  });
+  addEventListener("hashchange", () => store.follow(location.hash, fit));
+  // Colours that are painted and not styled are painted anew.
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(store.state, null));
+  show(store.state, null);
+  document.documentElement.dataset.ready = "yes";
+}
+
+/** @param {Data} data */
+function heading(data) {
+  const { title, model, notes } = data.facts;
+  return [
+    make("header", {}, make("h1", {}, make("bdi", {}, title)), make("p", {}, "Attention of ", make("bdi", { class: "model" }, model))),
+    notes.length > 0 && make("ul", { class: "notes" }, ...notes.map((note) => make("li", {}, note))),
+  ].filter((part) => part instanceof Node);
+}
+
+/** @param {Data} data */
+function footing(data) {
+  const { left, made } = data.facts;
+  return make(
+    "footer",
+    {},
+    left.length > 0 && make("h2", {}, "What this page does not carry"),
+    left.length > 0 && make("ul", {}, ...left.map((line) => make("li", {}, line))),
+    make("p", {}, `Made by ${made}. Layers, heads and positions count from 0. This page asks nothing of any network.`),
+  );
+}
+
+/**
+ * Puts the link into the address. A frame in a notebook has none that may be changed.
+ * @param {string} link
+ */
+function addressed(link) {
+  try {
+    history.replaceState(null, "", link);
+  } catch {
+    // The page works as well without.
+  }
+}
+
+const body = /** @type {HTMLElement} */ (document.getElementById("page"));
+openPage(body).catch((error) => {
+  body.replaceChildren(make("p", { class: "broken", role: "alert" }, `This page cannot be shown: ${error instanceof Error ? error.message : error}. It needs a browser of 2023 or later, and the whole file.`));
+  throw error;
+});

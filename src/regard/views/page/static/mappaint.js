@@ -1,0 +1,257 @@
+/** The drawing of a map: cells, the names along its sides, the bars beside it, and the marks over it. */
+
+import { axisTicks } from "./area.js";
+import { headColour } from "./colour.js";
+import { visible } from "./dom.js";
+import { boxOf, BAR_GAP } from "./layout.js";
+import { binMeans } from "./margins.js";
+
+/** @typedef {import("./layout.js").Layout} Layout */
+/** @typedef {import("./area.js").Area} Area */
+/** @typedef {CanvasRenderingContext2D} Pen */
+
+/**
+ * @typedef {object} Inks
+ * @property {string} ink
+ * @property {string} quiet
+ * @property {string} line
+ * @property {string} accent
+ * @property {string} paper
+ */
+
+/** Cells from so many pixels on have room for their number. */
+const NUMBERED = 38;
+
+const NAME_FONT = "12px system-ui, sans-serif";
+
+/**
+ * A canvas of a size in CSS pixels, as sharp as the screen; empty.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ * @returns {Pen | null}
+ */
+export function sharpened(canvas, width, height) {
+  const sharp = window.devicePixelRatio || 1;
+  const [w, h] = [Math.round(width * sharp), Math.round(height * sharp)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const pen = canvas.getContext("2d");
+  pen?.setTransform(sharp, 0, 0, sharp, 0, 0);
+  pen?.clearRect(0, 0, width, height);
+  return pen;
+}
+
+/**
+ * A part of a raster where the cells stand.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {HTMLCanvasElement} raster
+ * @param {[number, number, number, number]} part x, y, width and height in the raster, in fractions of its pixels
+ * @param {Inks} inks
+ */
+export function paintCells(pen, { x, y, wide, tall }, raster, [px, py, w, h], inks) {
+  pen.imageSmoothingEnabled = false;
+  if (raster.width * raster.height > 0) pen.drawImage(raster, px, py, w, h, x, y, wide, tall);
+  pen.strokeStyle = inks.line;
+  pen.lineWidth = 1;
+  pen.strokeRect(x - 0.5, y - 0.5, wide + 1, tall + 1);
+}
+
+/**
+ * The weights as numbers in their cells, where there is room.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {(query: number, key: number) => number | undefined} weight
+ * @param {(weight: number) => string} inkOn what can be read on its colour
+ */
+export function paintNumbers(pen, layout, weight, inkOn) {
+  const [top, bottom, left, right] = layout.area;
+  if (layout.wide / (right - left) < NUMBERED || layout.tall / (bottom - top) < 18) return;
+  pen.font = "11px system-ui, sans-serif";
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (let query = top; query < bottom; query++) {
+    for (let key = left; key < right; key++) {
+      const value = weight(query, key);
+      if (value === undefined || Number.isNaN(value)) continue;
+      const box = boxOf(layout, [query, query + 1, key, key + 1], 0);
+      pen.fillStyle = inkOn(value);
+      pen.fillText(value > 0 && value < 0.0005 ? "<0.1" : (value * 100).toFixed(value < 0.0995 ? 1 : 0), box.x + box.w / 2, box.y + box.h / 2);
+    }
+  }
+}
+
+/**
+ * Lines across the rows that are not known.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {(query: number) => boolean} known
+ * @param {string} colour
+ * @returns {number} how many rows
+ */
+export function paintHatching(pen, layout, known, colour) {
+  const [top, bottom, left, right] = layout.area;
+  let missing = 0;
+  pen.save();
+  pen.beginPath();
+  for (let query = top; query < bottom; query++) {
+    if (known(query)) continue;
+    missing++;
+    const box = boxOf(layout, [query, query + 1, left, right], 0);
+    pen.rect(box.x, box.y, box.w, box.h);
+  }
+  if (missing) {
+    pen.clip();
+    pen.beginPath();
+    for (let from = -layout.tall; from < layout.wide; from += 8) {
+      pen.moveTo(layout.x + from, layout.y + layout.tall);
+      pen.lineTo(layout.x + from + layout.tall, layout.y);
+    }
+    pen.strokeStyle = colour;
+    pen.lineWidth = 1;
+    pen.stroke();
+  }
+  pen.restore();
+  return missing;
+}
+
+/**
+ * The tokens where there is room, else positions.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {{queries: string[], keys: string[]}} tokens
+ * @param {Inks} inks
+ */
+export function paintNames(pen, layout, tokens, inks) {
+  const { area, x, y, wide, tall, named, titled } = layout;
+  const [top, bottom, left, right] = area;
+  pen.font = NAME_FONT;
+  pen.fillStyle = inks.ink;
+  pen.strokeStyle = inks.quiet;
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  pen.lineWidth = 1;
+  const rows = named ? axisTicks(top, bottom, bottom - top) : axisTicks(top, bottom, tall / 36);
+  for (const query of rows) {
+    const middle = y + ((query + 0.5 - top) / (bottom - top)) * tall;
+    pen.fillText(named ? fitting(pen, tokens.queries[query] ?? "", x - 8) : String(query), x - 6, middle);
+    if (!named) shortLine(pen, x - 4, middle, x - 1, middle);
+  }
+  const columns = titled ? axisTicks(left, right, right - left) : axisTicks(left, right, wide / 56);
+  pen.textAlign = titled ? "left" : "center";
+  for (const key of columns) {
+    const middle = x + ((key + 0.5 - left) / (right - left)) * wide;
+    if (!titled) {
+      pen.fillText(String(key), middle, y - 12);
+      shortLine(pen, middle, y - 4, middle, y - 1);
+      continue;
+    }
+    pen.save();
+    pen.translate(middle, y - 5);
+    pen.rotate(-Math.PI / 2);
+    pen.fillText(fitting(pen, tokens.keys[key] ?? "", y - 8), 0, 0);
+    pen.restore();
+  }
+}
+
+/**
+ * Bars on the right for the queries, and below for the keys.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {import("./margins.js").Margins} margins
+ * @param {{entropy: number, received: number}} largest
+ * @param {Inks} inks
+ */
+export function paintMargins(pen, layout, { entropy, received }, largest, inks) {
+  const { area, x, y, wide, tall, side, foot } = layout;
+  const [top, bottom, left, right] = area;
+  pen.fillStyle = inks.quiet;
+  const start = x + wide + BAR_GAP;
+  if (entropy) {
+    const bars = Math.min(bottom - top, Math.floor(tall));
+    const size = tall / bars;
+    binMeans(entropy, top, bottom, bars).forEach((mean, bar) => {
+      const long = (mean / Math.max(largest.entropy, 1e-9)) * (side - 2);
+      if (long >= 0) pen.fillRect(start, y + bar * size, Math.max(0.5, long), size > 3 ? size - 1 : size);
+    });
+  }
+  const bars = Math.min(right - left, Math.floor(wide));
+  const size = wide / bars;
+  const under = y + tall + BAR_GAP;
+  const long = (/** @type {number} */ share) => Math.sqrt(share / Math.max(largest.received, 1)) * (foot - 2);
+  binMeans(received, left, right, bars).forEach((mean, bar) => {
+    if (mean >= 0) pen.fillRect(x + bar * size, under, size > 3 ? size - 1 : size, Math.max(0.5, long(mean)));
+  });
+  pen.strokeStyle = inks.accent;
+  pen.setLineDash([4, 3]);
+  shortLine(pen, x, under + long(1), x + wide, under + long(1));
+  pen.setLineDash([]);
+}
+
+/**
+ * A frame around some cells, and stripes that lead from it to the names.
+ * @param {Pen} pen
+ * @param {Layout} layout
+ * @param {Area} cells
+ * @param {Inks} inks
+ * @param {boolean} leading
+ */
+export function paintFrame(pen, layout, cells, inks, leading) {
+  const { x, y, wide, tall, area } = layout;
+  const [top, bottom, left, right] = area;
+  if (cells[1] <= top || cells[0] >= bottom || cells[3] <= left || cells[2] >= right) return;
+  const box = boxOf(layout, cells, leading ? 3 : 7);
+  pen.save();
+  if (leading) {
+    pen.globalAlpha = 0.22;
+    pen.fillStyle = inks.accent;
+    pen.fillRect(0, box.y, x - 2, box.h);
+    pen.fillRect(box.x, 0, box.w, y - 2);
+    pen.fillRect(x + wide + BAR_GAP, box.y, layout.side, box.h);
+    pen.fillRect(box.x, y + tall + BAR_GAP, box.w, layout.foot);
+    pen.globalAlpha = 1;
+  }
+  pen.beginPath();
+  pen.rect(x - 2, y - 2, wide + 4, tall + 4);
+  pen.clip();
+  pen.lineWidth = 4;
+  pen.strokeStyle = inks.paper;
+  pen.strokeRect(box.x, box.y, box.w, box.h);
+  pen.lineWidth = 2;
+  pen.strokeStyle = leading ? inks.ink : headColour(1);
+  pen.strokeRect(box.x, box.y, box.w, box.h);
+  pen.restore();
+}
+
+/**
+ * How much of a token there is room for, cut between two characters as they are read.
+ * @param {Pen} pen
+ * @param {string} text
+ * @param {number} room
+ */
+function fitting(pen, text, room) {
+  const shown = visible(text);
+  if (pen.measureText(shown).width <= room) return shown;
+  const parts = [...new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(shown)].map(({ segment }) => segment);
+  while (parts.length > 1 && pen.measureText(`${parts.join("")}…`).width > room) parts.pop();
+  return `${parts.join("")}…`;
+}
+
+/**
+ * @param {Pen} pen
+ * @param {number} fromX
+ * @param {number} fromY
+ * @param {number} toX
+ * @param {number} toY
+ */
+function shortLine(pen, fromX, fromY, toX, toY) {
+  pen.beginPath();
+  pen.moveTo(fromX, fromY);
+  pen.lineTo(toX, toY);
+  pen.stroke();
+}

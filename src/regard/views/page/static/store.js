@@ -1,0 +1,107 @@
+/** What the reader has chosen: one object that every view reads, kept in the page's link, with undo. */
+
+/** @typedef {import("./attention.js").Edits} Edits */
+
+/**
+ * @typedef {object} State
+ * @property {string} view
+ * @property {number} attention its place in the page
+ * @property {number} head its place among the attention's
+ * @property {number[]} more further heads of the same attention, in colours
+ * @property {number} query
+ * @property {number | null} key
+ * @property {number} threshold weights below it are not drawn, 0 to 1
+ * @property {[number, number, number, number] | null} area of the map: first query, query behind the last, first key, key behind the last
+ * @property {Edits} edits of the row that is chosen
+ * @property {number} word of the context
+ */
+
+/** @typedef {(state: State, before: State) => void} Listener */
+
+/** So many changes can be undone. */
+const UNDONE = 200;
+
+export class Store {
+  /** @type {Set<Listener>} */
+  #listeners = new Set();
+  /** @type {State[]} */
+  #past = [];
+
+  /** @param {State} first */
+  constructor(first) {
+    this.first = first;
+    this.state = first;
+  }
+
+  /**
+   * Changes something. Another row forgets the edits of the one before.
+   * @param {Partial<State>} change
+   */
+  set(change) {
+    const before = this.state;
+    const next = { ...before, ...change };
+    const moved = ["attention", "head", "query"].some((name) => next[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
+    if (moved && !change.edits) next.edits = {};
+    if (next.attention !== before.attention && !change.more) next.more = [];
+    if (same(next, before)) return;
+    if (!same(next.edits, before.edits)) this.#past = [...this.#past, before].slice(-UNDONE);
+    this.#go(next);
+  }
+
+  /** Whether there is an edit to undo. */
+  get undoable() {
+    return this.#past.length > 0;
+  }
+
+  /** Takes back the last edit. */
+  undo() {
+    const last = this.#past.pop();
+    if (last) this.#go(last);
+  }
+
+  /**
+   * Calls a listener after each change.
+   * @param {Listener} listener
+   */
+  listen(listener) {
+    this.#listeners.add(listener);
+  }
+
+  /** The link's last part, which holds what differs from the beginning. */
+  get link() {
+    const differing = Object.entries(this.state).filter(([name, value]) => !same(value, this.first[/** @type {keyof State} */ (name)]));
+    return differing.length ? `#${encodeURIComponent(JSON.stringify(Object.fromEntries(differing)))}` : "#";
+  }
+
+  /**
+   * Goes where a link leads. What does not fit is left out.
+   * @param {string} link
+   * @param {(state: State) => State} fit makes a state one that this page can show
+   */
+  follow(link, fit) {
+    /** @type {Partial<State>} */
+    let said = {};
+    try {
+      said = JSON.parse(decodeURIComponent(link.replace(/^#/, "")) || "{}");
+    } catch {
+      // a link of somebody else's
+    }
+    const next = fit({ ...this.first, ...(said && typeof said === "object" ? said : {}) });
+    if (!same(next, this.state)) this.#go(next);
+  }
+
+  /** @param {State} next */
+  #go(next) {
+    const before = this.state;
+    this.state = next;
+    for (const listener of this.#listeners) listener(next, before);
+  }
+}
+
+/**
+ * @param {unknown} a
+ * @param {unknown} b
+ */
+export function same(a, b) {
+  return JSON.stringify(a) === JSON.stringify(b);
+}

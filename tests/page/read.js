@@ -1,0 +1,16 @@
+/** For test_codec.py: packed texts and where their arrays stand on standard input, the numbers on standard output. */
+
+import { readFileSync } from "node:fs";
+
+import { arrayOf, bytesOf, unpacked } from "../../src/regard/views/page/static/codec.js";
+
+/** @typedef {import("../../src/regard/views/page/static/codec.js").Ref} Ref */
+
+/** @type {{text: string, length: number, shorts: number, refs: Ref[]}[]} */
+const said = JSON.parse(readFileSync(0, "utf-8"));
+
+const read = said.map(async ({ text, length, shorts, refs }) => {
+  const numbers = await unpacked(bytesOf(text), length);
+  return { bytes: Buffer.from(numbers).toString("hex"), arrays: refs.map((ref) => [...arrayOf(numbers, shorts, ref)]) };
+});
+console.log(JSON.stringify(await Promise.all(read)));

@@ -1,0 +1,322 @@
+"""Figures for papers: what they show is the map, whatever the tokens are, and they are written as text and vectors."""
+
+import re
+import subprocess
+import sys
+
+import matplotlib
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import regard
+from regard import mask
+from regard.lens import AttentionMap, Recording, Summary
+from regard.lens.look import run
+from regard.views.cells import COLOURS, cells_of
+from regard.views.letters import Letters
+from weights import RIVER, minilm
+
+HOSTILE = [
+    "$x^2$",
+    "$",
+    r"\frac{",
+    "<script>alert(1)</script>",
+    "&amp;",
+    "a\nb",
+    "\x1b[31m",
+    "\u202eabc",
+    "😀",
+    "👩\u200d👩\u200d👧",
+    "中文",
+    "שלום",
+    "مرحبا",
+    "e\u0301",
+    "\ud800",
+    "\U000e0041",
+    "",
+    " ",
+    "x" * 500,
+]
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return run(RIVER, minilm()).recording
+
+
+def drawn(queries, keys, *, heads=2, batch=1, **options):
+    q, k = torch.randn(batch, heads, queries, 16), torch.randn(batch, 1, keys, 16)
+    return AttentionMap(2 * q, k, None, **options)
+
+
+def recorded(*maps, paths=None, kinds=None):
+    recording = Recording()
+    for layer, m in enumerate(maps):
+        path = f"layers.{layer}" if paths is None else paths[layer]
+        kind = "self" if kinds is None else kinds[layer]
+        recording.add(path, m, shape=tuple(m.shape), mask=None, kernel="", kind=kind, layer=layer)
+    return recording
+
+
+def image(figure):
+    """What the picture holds, in per cent."""
+    return torch.from_numpy(figure.axes[0].images[0].get_array().filled(torch.nan))
+
+
+def labels(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def written(figure, tmp_path, kind):
+    path = tmp_path / f"figure.{kind}"
+    figure.savefig(path)
+    return path.read_bytes()
+
+
+def test_the_picture_holds_the_weights_in_per_cent_and_the_tokens(recording):
+    m = recording["blocks.5.attention"]
+    figure = m.plot(head=6)
+    assert isinstance(figure, Figure)
+    torch.testing.assert_close(image(figure), 100 * m[0, 6].double())
+    axes, bar = figure.axes
+    assert labels(axes.xaxis) == labels(axes.yaxis) == m.tokens[0]
+    assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == ("key", "query", "weight, %")
+    assert axes.get_title() == f"head 6, entropy {float(m.entropy()[0, 6].mean()):.2f} nats"
+    assert m.plot(head=6, title="layer 5").axes[0].get_title() == "layer 5"
+
+
+def test_what_is_masked_is_grey_and_said():
+    figure = drawn(6, 6, mask=mask.causal()).plot()
+    assert bool((image(figure).triu(1)[torch.ones(6, 6).triu(1) > 0] < 0).all())
+    assert figure.axes[0].get_title().endswith("\ngrey: no weight, masked")
+    assert "grey" not in drawn(6, 6).plot().axes[0].get_title()
+
+
+def test_what_is_no_number_is_red_and_said():
+    m = drawn(6, 6)
+    m.q[0, 1, 2] = torch.nan
+    figure = m.plot(head=1)
+    assert image(figure).isnan().any(1).tolist() == [False, False, True, False, False, False]
+    assert figure.axes[0].get_title() == "head 1, entropy nan nats\nred: not a number"
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_any_token_can_be_drawn(kind, tmp_path):
+    """Warnings are errors here, and a token that were read as a formula would be one too."""
+    m = drawn(7, len(HOSTILE), mask=mask.causal())
+    m.label(HOSTILE[-7:], HOSTILE)
+    figure = m.plot(head=1, title="$x$ of \x1b <b>")
+    assert written(figure, tmp_path, kind)
+    assert labels(figure.axes[0].xaxis)[:8] == [
+        "$x^2$",
+        "$",
+        r"\frac{",
+        "<script>alert(1)</scr...",
+        "&amp;",
+        r"a\nb",
+        r"\x1b[31m",
+        r"\u202eabc",
+    ]
+
+
+def test_tokens_are_no_latex_for_those_who_write_their_figures_with_it():
+    with matplotlib.rc_context({"text.usetex": True}):
+        m = drawn(2, 2)
+        m.label([r"\input{/etc/passwd}", "$"])
+        axes = m.plot().axes[0]
+    texts = [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.title]
+    assert not any(text.get_usetex() or text.get_parse_math() for text in texts)
+
+
+def test_tokens_stay_text_in_svg_and_pdf(tmp_path):
+    m = drawn(3, 3)
+    m.label(["<script>x</script>", "$x$", "river"])
+    figure = m.plot()
+    svg = written(figure, tmp_path, "svg").decode()
+    assert "<script" not in svg
+    for token in ("&lt;script&gt;x&lt;/script&gt;", "$x$", "river", "weight, %"):
+        assert re.search(rf"<text[^>]*>{re.escape(token)}</text>", svg)
+    pdf = written(figure, tmp_path, "pdf")
+    assert b"/CIDFontType2" in pdf or b"/TrueType" in pdf
+    assert b"/Type3" not in pdf
+
+
+def test_settings_of_matplotlib_are_left_as_they_were(tmp_path):
+    before = dict(matplotlib.rcParams)
+    written(drawn(3, 3).plot(), tmp_path, "svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_no_window_and_nothing_kept():
+    """Neither pyplot nor a figure that somebody would have to close."""
+    code = (
+        "import sys, torch, gc, weakref, regard; t = torch.randn(1, 1, 4, 8); m = regard.AttentionMap(t, t)\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "figure = m.plot(); figure.savefig('/dev/null', format='png'); gone = weakref.ref(figure); del figure\n"
+        "gc.collect(); print('matplotlib.pyplot' in sys.modules, gone() is None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"
+
+
+def test_without_matplotlib_the_way_out_is_said():
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "import torch, regard; t = torch.randn(1, 1, 4, 8); regard.AttentionMap(t, t).plot()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: figures are drawn by matplotlib, which is not installed: pip install 'regard[plot]'"
+    )
+
+
+def test_a_notebook_shows_it():
+    assert drawn(3, 3).plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_at_length_cells_are_pooled():
+    m = drawn(1100, 1300, mask=mask.causal())
+    figure = m.plot(head=1)
+    expected = 100 * m.pooled(512, 512)[0, 1].double()
+    shown = image(figure)
+    assert shown.shape == (512, 512)
+    torch.testing.assert_close(shown.where(expected > 0, 0.0), expected, atol=1e-4, rtol=1e-5)
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("key (position)", "query (position)")
+    assert bar.get_ylabel() == "weight of a query on the keys of a cell, %"
+    assert axes.images[0].get_extent() == [-0.5, 1299.5, 1099.5, -0.5]
+
+
+def test_tokens_too_many_to_read_are_positions():
+    m = drawn(100, 100)
+    m.label(["word"] * 100)
+    assert "word" not in labels(m.plot().axes[0].xaxis)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (40, 1), (1, 2000), (600, 3)])
+def test_any_shape_can_be_drawn(queries, keys, tmp_path):
+    figure = drawn(queries, keys).plot()
+    assert image(figure).shape == (min(queries, 512), min(keys, 512))
+    assert written(figure, tmp_path, "png")
+
+
+@pytest.mark.parametrize(
+    ("place", "says"), [({"head": 2}, "no head 2: there are 2"), ({"head": -1}, "no head -1"), ({"batch": 1}, "row 1")]
+)
+def test_a_head_that_is_not_there_is_refused(place, says):
+    with pytest.raises(IndexError, match=says):
+        drawn(3, 3).plot(**place)
+
+
+def test_an_empty_map_is_refused():
+    with pytest.raises(ValueError, match="0 queries and 3 keys shows nothing"):
+        AttentionMap(torch.zeros(1, 1, 0, 8), torch.zeros(1, 1, 3, 8)).plot()
+
+
+def test_colours_print_well():
+    """Lightness falls in even steps, so that grey print and any eye tell them apart."""
+    rgb = torch.tensor([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS], dtype=torch.float64)
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ torch.tensor([0.2126, 0.7152, 0.0722], dtype=torch.float64)
+    steps = (116 * luminance ** (1 / 3) - 16).diff()
+    assert bool(((steps > -11.5) & (steps < -10)).all())
+
+
+def test_a_font_that_lacks_a_character_is_helped_out():
+    letters = Letters()
+    assert letters.write("aĠ▁é") == "aĠ▁é"
+    assert letters.write("\U000f0000") == r"\U000f0000"
+    with matplotlib.rc_context({"font.family": ["STIXGeneral"]}):
+        helped = Letters()
+        assert helped.write("😀") == "😀"
+        assert helped.style["family"] == ["STIXGeneral", "DejaVu Sans"]
+
+
+# Every head.
+
+
+def titles(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_every_head_has_its_picture_and_its_kind(recording, tmp_path):
+    figure = recording.plot_heads()
+    pictures = figure.axes[0].images
+    assert len(pictures) == 72
+    assert titles(figure)[2] == "layer 0 head 2:\nprevious token"
+    kinds = recording.kinds()["blocks.5.attention"].names
+    assert titles(figure)[-1] == f"layer 5 head 11:\n{kinds[11]}"
+    shown = torch.from_numpy(pictures[5 * 12 + 6].get_array().filled(torch.nan))
+    torch.testing.assert_close(shown, 100 * recording["blocks.5.attention"][0, 6].double())
+    assert "blocks: self-attention, 14 queries from top to bottom, 14 keys" in figure.texts[0].get_text()
+    for kind in ("svg", "pdf", "png"):
+        assert written(figure, tmp_path, kind)
+
+
+def test_summaries_have_pictures_too():
+    m = drawn(100, 100, mask=mask.causal())
+    figure = recorded(Summary.of(m)).plot_heads()
+    shown = torch.from_numpy(figure.axes[0].images[1].get_array().filled(torch.nan))
+    assert shown.shape == (48, 48)
+    # Each of the 48 is made of one or two of the 64 cells that were kept.
+    cells = cells_of(Summary.of(m), 0, 1, 48, 48)
+    dense = m[0, 1].double()
+    for row, column in ((0, 0), (30, 7), (47, 47)):
+        (top, bottom), (left, right) = cells.queries[row : row + 2], cells.keys[column : column + 2]
+        expected = 100 * dense[top:bottom, left:right].sum() / (bottom - top)
+        torch.testing.assert_close(shown[row, column].clamp(min=0), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_each_stack_by_its_name():
+    paths = ["encoder.blocks.0.attention", "decoder.blocks.0.attention", "decoder.blocks.0.cross_attention"]
+    seen = recorded(drawn(5, 5), drawn(3, 3), drawn(3, 5), paths=paths, kinds=["self", "self", "cross"])
+
+    def sizes(part):
+        return seen.plot_heads(part).axes[0].images[0].get_array().shape
+
+    assert sizes(None) == sizes("encoder") == sizes("encoder.blocks") == (5, 5)
+    assert sizes("decoder") == (3, 3)
+    assert sizes("cross") == (3, 5)
+    with pytest.raises(KeyError, match=r"no stack 'vision' here; there is 'encoder.blocks', 'decoder.blocks', 'cross'"):
+        seen.plot_heads("vision")
+    with pytest.raises(ValueError, match="nothing to draw"):
+        Recording().plot_heads()
+
+
+def test_heads_have_the_model_s_own_numbers():
+    with regard.watch(minilm().model, layers=[2], heads=[3, 6]) as seen:
+        minilm().embed([RIVER])
+    assert [title.split(":")[0] for title in titles(seen.plot_heads())] == ["layer 2 head 3", "layer 2 head 6"]
+
+
+def test_the_row_of_a_batch():
+    m = drawn(60, 60, batch=2)
+    shown = image(recorded(m).plot_heads(batch=1))
+    torch.testing.assert_close(shown, 100 * m.pooled(48, 48)[1, 0].double())
+    assert m.plot(batch=1).axes[0].get_title().startswith("text 1, head 0, ")
+    with pytest.raises(IndexError, match="no batch row 2"):
+        recorded(m).plot_heads(batch=2)
+
+
+# One head alone.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mask": mask.causal(), "sinks": torch.tensor([0.5, 2.0, -1.0, 0.0]), "softcap": 3.0, "scale": 0.2},
+        {"mask": mask.padding([20, 33])},
+        {"bias": torch.randn(4, 33, 33, generator=torch.Generator().manual_seed(0))},
+        {"mask": mask.allowed(torch.rand(2, 4, 33, 33, generator=torch.Generator().manual_seed(1)) < 0.7)},
+    ],
+    ids=["plain", "causal", "padding", "bias", "any"],
+)
+def test_one_head_alone_is_what_it_is_among_the_others(options):
+    q, k = torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8)
+    m = AttentionMap(q, k, None, **options)
+    for batch, head in ((0, 0), (1, 3), (1, 1)):
+        cells = cells_of(m, batch, head, 10, 20)
+        torch.testing.assert_close(cells.weights, m.pooled(10, 20)[batch, head].double(), atol=1e-6, rtol=1e-5)
