@@ -55,8 +55,10 @@ lint: install ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@if command -v node >/dev/null && command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-page; \
-	else echo "the page's JavaScript: types not checked, for there is no node with npm here"; fi
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	  echo "the page's JavaScript: types not checked, for there is no node with npm here"; \
+	elif ! $(MAKE) --no-print-directory $(NODE_STAMP); then echo "the page's JavaScript: types not checked"; \
+	else $(MAKE) --no-print-directory lint-page; fi
 
 # The page itself needs neither: its modules go into the file as they are written.
 lint-page: $(NODE_STAMP) # the types of the page's JavaScript and of its tests

@@ -53,7 +53,9 @@ def test_weights_of_a_real_model_are_pythons(open_page, real):
         exact = recording[recording.layers[attention]][0, head, query]
         torch.testing.assert_close(torch.tensor(weights), exact[keys].float(), rtol=0, atol=1e-3)
         texts = page.locator("table.keys td.weight").all_text_contents()
-        assert [float(text.removesuffix(" %")) for text in texts] == [pytest.approx(100 * w, abs=0.006) for w in weights]
+        assert [float(text.removesuffix(" %")) for text in texts] == [
+            pytest.approx(100 * w, abs=0.006) for w in weights
+        ]
 
 
 @pytest.mark.parametrize("head", [0, 1])
@@ -78,7 +80,8 @@ def test_every_step_is_the_definitions(open_page, odd, head):
 def test_steps_that_a_head_does_not_have_are_not_shown(open_page, real):
     page = shown(open_page, real[1])
     names = page.locator(".steps > li").evaluate_all("all => all.map(each => each.dataset.step)")
-    assert "capped" not in names and "biased" not in names
+    assert "capped" not in names
+    assert "biased" not in names
     assert page.locator(".whole .formula").get_attribute("aria-label").startswith("softmax of q dot k divided by the")
     assert "1/√32 = 0.1768" in page.locator('[data-step="scaled"]').first.inner_text()
 
@@ -173,7 +176,8 @@ def test_a_head_that_is_a_picture_says_so_and_leads_on(open_page, real, tmp_path
     assert "This head is in the page as a picture only." in page.locator(".arithmetic .missing").inner_text()
     assert not page.locator("table.keys").is_visible()
     page.click(".arithmetic .missing button")
-    assert page.locator("#layer").input_value() == "4" and page.locator("#head").input_value() == "3"
+    assert page.locator("#layer").input_value() == "4"
+    assert page.locator("#head").input_value() == "3"
     assert page.locator("table.keys").is_visible()
 
 

@@ -38,6 +38,7 @@ export function headCard(page) {
     const close = make("button", { type: "button", onclick: () => dialog.close() }, "Close");
     dialog.replaceChildren(
       make("h2", { id: "head-card-title" }, `Layer ${layer}, head ${facts.number}: ${facts.kind}`),
+      make("p", { class: "actions" }, look, close),
       make("p", { class: "quiet" }, `This head ${kindSays(facts.kind)}.`),
       make(
         "div",
@@ -45,7 +46,6 @@ export function headCard(page) {
         make("figure", {}, picture, make("figcaption", {}, `Queries down, keys across. More in the map.`)),
         make("div", {}, numbers(place), scores(facts.scores), pairsTable(page, attention, head)),
       ),
-      make("p", { class: "actions" }, look, close),
     );
     dialog.showModal();
     look.focus();

@@ -1,5 +1,7 @@
 /** Draws weights as lines between tokens. */
 
+import { make } from "./dom.js";
+
 /** @typedef {import("./scene.js").Line} Line */
 /** @typedef {import("./scene.js").ShownHead} ShownHead */
 
@@ -17,13 +19,47 @@
 const WIDEST_LINE = 9;
 
 /**
+ * Two drawings, one over the other: the lines among all tokens in sight, and those of the token that is looked at. So
+ * only a few lines are drawn anew when another one is.
+ */
+export function lineLayers() {
+  const faint = make("canvas", {});
+  const strong = make("canvas", {});
+  const element = make("div", { class: "lines", "aria-hidden": "true" }, faint, strong);
+  /** @type {Line[]} */
+  let among = [];
+  let omitted = 0;
+
+  /**
+   * @param {Geometry} geometry
+   * @param {import("./scene.js").Scene} scene
+   * @param {import("./scene.js").Focus} focus
+   * @param {number} threshold
+   * @param {{queries: [number, number], keys: [number, number]}} sight
+   * @param {boolean} all whether anything but the focus may have changed
+   */
+  function draw(geometry, scene, focus, threshold, sight, all) {
+    if (all) {
+      ({ lines: among, left: omitted } = scene.linesAmong(threshold, sight.queries, sight.keys));
+      drawLines(faint, geometry, among, scene.heads, false);
+    }
+    const { lines, left } = scene.linesOf(focus, threshold);
+    drawLines(strong, geometry, lines, scene.heads, true);
+    const others = among.filter((line) => line[focus.side] !== focus.index);
+    return { lines: lines.length + others.length, left: left + omitted };
+  }
+  return { element, draw };
+}
+
+/**
  * Draws lines anew.
  * @param {HTMLCanvasElement} canvas
  * @param {Geometry} geometry
  * @param {Line[]} lines
  * @param {ShownHead[]} heads
+ * @param {boolean} strong those that the reader looks at
  */
-export function drawLines(canvas, geometry, lines, heads) {
+function drawLines(canvas, geometry, lines, heads, strong) {
   const { width, height } = geometry;
   const sharp = Math.max(1, devicePixelRatio);
   const [pixels, rows] = [Math.round(width * sharp), Math.round(height * sharp)];
@@ -35,12 +71,12 @@ export function drawLines(canvas, geometry, lines, heads) {
   pen.clearRect(0, 0, width, height);
   // Heads that draw the same line stand side by side.
   const apart = Math.min(5, 16 / heads.length);
-  for (const { head, query, key, weight, strong } of lines) {
+  for (const { head, query, key, weight } of lines) {
     const { colour, dash } = /** @type {ShownHead} */ (heads[head]);
     pen.strokeStyle = colour;
     pen.setLineDash(dash);
-    pen.lineWidth = 0.75 + weight * (WIDEST_LINE - 0.75);
-    pen.globalAlpha = strong ? 0.35 + 0.65 * weight : 0.06 + 0.19 * weight;
+    pen.lineWidth = 0.6 + weight * (WIDEST_LINE - 0.6);
+    pen.globalAlpha = strong ? 0.1 + 0.9 * Math.sqrt(weight) : 0.05 + 0.25 * Math.sqrt(weight);
     const shift = (head - (heads.length - 1) / 2) * apart;
     pen.stroke(lineCurve(geometry, geometry.query(query) + shift, geometry.key(key) + shift));
   }

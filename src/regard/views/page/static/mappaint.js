@@ -55,7 +55,9 @@ export function sharpened(canvas, width, height) {
  * @param {Inks} inks
  */
 export function paintCells(pen, { x, y, wide, tall }, raster, [px, py, w, h], inks) {
-  pen.imageSmoothingEnabled = false;
+  // Sharp squares; where one is hardly larger than a pixel, some would be twice as large as others.
+  const pixels = (wide / w) * (window.devicePixelRatio || 1);
+  pen.imageSmoothingEnabled = pixels > 1.02 && pixels < 3;
   if (raster.width * raster.height > 0) pen.drawImage(raster, px, py, w, h, x, y, wide, tall);
   pen.strokeStyle = inks.line;
   pen.lineWidth = 1;
@@ -81,7 +83,7 @@ export function paintNumbers(pen, layout, weight, inkOn) {
       if (value === undefined || Number.isNaN(value)) continue;
       const box = boxOf(layout, [query, query + 1, key, key + 1], 0);
       pen.fillStyle = inkOn(value);
-      pen.fillText(value > 0 && value < 0.0005 ? "<0.1" : (value * 100).toFixed(value < 0.0995 ? 1 : 0), box.x + box.w / 2, box.y + box.h / 2);
+      pen.fillText(briefly(value * 100), box.x + box.w / 2, box.y + box.h / 2);
     }
   }
 }
@@ -175,18 +177,23 @@ export function paintMargins(pen, layout, { entropy, received }, largest, inks) 
   if (entropy) {
     const bars = Math.min(bottom - top, Math.floor(tall));
     const size = tall / bars;
+    const gap = size > 3 ? 1 : 0;
+    pen.beginPath(); // one shape, so that narrow bars have no seams
     binMeans(entropy, top, bottom, bars).forEach((mean, bar) => {
-      const long = (mean / Math.max(largest.entropy, 1e-9)) * (side - 2);
-      if (long >= 0) pen.fillRect(start, y + bar * size, Math.max(0.5, long), size > 3 ? size - 1 : size);
+      const long = Math.max(0.5, (mean / Math.max(largest.entropy, 1e-9)) * (side - 2));
+      if (mean >= 0) pen.rect(start, y + bar * size, long, size - gap);
     });
+    pen.fill();
   }
   const bars = Math.min(right - left, Math.floor(wide));
   const size = wide / bars;
   const under = y + tall + BAR_GAP;
   const long = (/** @type {number} */ share) => Math.sqrt(share / Math.max(largest.received, 1)) * (foot - 2);
+  pen.beginPath();
   binMeans(received, left, right, bars).forEach((mean, bar) => {
-    if (mean >= 0) pen.fillRect(x + bar * size, under, size > 3 ? size - 1 : size, Math.max(0.5, long(mean)));
+    if (mean >= 0) pen.rect(x + bar * size, under, size > 3 ? size - 1 : size, Math.max(0.5, long(mean)));
   });
+  pen.fill();
   pen.strokeStyle = inks.accent;
   pen.setLineDash([4, 3]);
   shortLine(pen, x, under + long(1), x + wide, under + long(1));
@@ -210,10 +217,12 @@ export function paintFrame(pen, layout, cells, inks, leading) {
   if (leading) {
     pen.globalAlpha = 0.22;
     pen.fillStyle = inks.accent;
-    pen.fillRect(0, box.y, x - 2, box.h);
-    pen.fillRect(box.x, 0, box.w, y - 2);
-    pen.fillRect(x + wide + BAR_GAP, box.y, layout.side, box.h);
-    pen.fillRect(box.x, y + tall + BAR_GAP, box.w, layout.foot);
+    const [from, to] = [Math.max(y, box.y), Math.min(y + tall, box.y + box.h)];
+    const [start, end] = [Math.max(x, box.x), Math.min(x + wide, box.x + box.w)];
+    pen.fillRect(0, from, x - 2, to - from);
+    pen.fillRect(x + wide + BAR_GAP, from, layout.side, to - from);
+    pen.fillRect(start, 0, end - start, y - 2);
+    pen.fillRect(start, y + tall + BAR_GAP, end - start, layout.foot);
     pen.globalAlpha = 1;
   }
   pen.beginPath();
@@ -226,6 +235,15 @@ export function paintFrame(pen, layout, cells, inks, leading) {
   pen.strokeStyle = leading ? inks.ink : headColour(1);
   pen.strokeRect(box.x, box.y, box.w, box.h);
   pen.restore();
+}
+
+/**
+ * Two digits of a number of per cent.
+ * @param {number} value
+ */
+function briefly(value) {
+  if (value > 0 && value < 0.0095) return "<0.01";
+  return value === 0 ? "0" : value.toFixed(value < 0.995 ? 2 : value < 9.95 ? 1 : 0);
 }
 
 /**

@@ -4,7 +4,6 @@ import { allowed } from "./attention.js";
 import { shade } from "./colour.js";
 import { make, token } from "./dom.js";
 import { shareText } from "./maptable.js";
-import { rowMissing } from "./rowpicker.js";
 
 /** @typedef {import("./area.js").Area} Area */
 
@@ -77,7 +76,7 @@ export function mapSays(page, screen) {
       `${fair} ${largest.received.toFixed(1)} times that${margins?.rough ? " (added up from the picture)" : ""}, by the square root again.`,
     ].join(" ");
     const picture = sight.head === null;
-    missing.replaceChildren(picture ? (rowMissing(page, store.state) ?? "") : "");
+    missing.replaceChildren(picture ? make("p", {}, "This head is in the page as a picture only.") : "");
     if (screen.missing) missing.replaceChildren(make("p", {}, `Hatched: ${screen.missing} of these ${bottom - top} queries have no row in this page. The page's foot tells how to get them.`));
     else if (!picture && seen.from === "picture" && !seen.busy) missing.replaceChildren(make("p", {}, sight.near([top, bottom, left, right]) ? "" : farSays([top, bottom, left, right])));
   }

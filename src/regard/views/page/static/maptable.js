@@ -15,7 +15,8 @@ const STRONGEST_KEYS = 8;
  * @param {number} share
  */
 export function shareText(share) {
-  return share > 0 && share < 0.001 ? weightText(share) : percent(share);
+  if (share === 0) return "0 %";
+  return share < 0.00095 ? weightText(share) : percent(share);
 }
 
 /**

@@ -4,7 +4,7 @@ import { field } from "./controls.js";
 import { make, percent, token } from "./dom.js";
 import { paintHeat, paintHeatScale, paintMarks } from "./heatcanvas.js";
 import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "./imagegrid.js";
-import { strongestOf } from "./scene.js";
+import { strongestOf } from "./picked.js";
 
 /** @typedef {import("./data.js").Image} Image */
 /** @typedef {import("./store.js").State} State */

@@ -3,6 +3,8 @@
 import { tile } from "./attention.js";
 import { headColour } from "./colour.js";
 import { percent, visible } from "./dom.js";
+import { nearestPart, strongestLines, strongestOf } from "./picked.js";
+import { rowNorms } from "./rownorms.js";
 
 /** @typedef {import("./data.js").Data} Data */
 /** @typedef {import("./store.js").State} State */
@@ -31,16 +33,18 @@ import { percent, visible } from "./dom.js";
  * @property {number} query
  * @property {number} key
  * @property {number} weight
- * @property {boolean} strong whether it belongs to the token that is looked at
  */
 
-/** @typedef {[number, number]} Range the first, and the one behind the last */
+/** @typedef {import("./picked.js").Range} Range */
 
 /** So many lines are drawn at most. */
 export const MOST_LINES = 1500;
 
 /** So many products may be computed for the lines of other queries than the one that is looked at. */
 const LINE_PRODUCTS = 2 ** 23;
+
+/** Of maps of so many weights the columns are made ready before anybody asks. */
+const COLUMNS_SOON = 2 ** 20;
 
 /** So many weights are remembered. */
 const SCENE_WEIGHTS = 2 ** 22;
@@ -60,11 +64,13 @@ export class Scene {
   /**
    * @param {Data} data
    * @param {State} state
+   * @param {() => void} ready called when columns can be shown that could not before
    */
-  constructor(data, { attention: index, head, more }) {
+  constructor(data, { attention: index, head, more }, ready) {
     const attention = data.attention(index);
     this.data = data;
     this.index = index;
+    this.ready = ready;
     this.tokens = data.tokens(index);
     this.first = attention.first;
     /** Whether queries and keys are tokens of one text. */
@@ -81,6 +87,7 @@ export class Scene {
     });
     /** Of so many queries beside the one that is looked at the lines can be drawn without delay. */
     this.others = Math.floor(LINE_PRODUCTS / Math.max(1, attention.keys * attention.width * this.heads.length));
+    if (attention.queries * attention.keys <= COLUMNS_SOON) for (const { read } of this.heads) rowNorms(read, ready);
   }
 
   /**
@@ -90,7 +97,7 @@ export class Scene {
    */
   row(i, query) {
     const { place } = /** @type {ShownHead} */ (this.heads[i]);
-    return this.#remember(`row ${place} ${query}`, () => this.data.row(this.index, place, query)?.weights ?? null);
+    return this.#remember(`row ${i} ${query}`, () => this.data.row(this.index, place, query)?.weights ?? null);
   }
 
   /** Whether a query's row is in the page. @param {number} query */
@@ -105,17 +112,14 @@ export class Scene {
   }
 
   /**
-   * What each query gives to a key; NaN where its row is not carried; null where that would take long.
+   * What each query gives to a key; NaN where its row is not carried; null until the rows' norms are known.
    * @param {number} i which of the shown heads
    * @param {number} key
    */
   column(i, key) {
-    const { place, read } = /** @type {ShownHead} */ (this.heads[i]);
-    return this.#remember(`column ${place} ${key}`, () => {
-      if (read.lse) return tile(read, 0, read.queries, key, key + 1);
-      const map = this.data.map(this.index, place);
-      return map && Float32Array.from({ length: read.queries }, (_, query) => Number(map[query * read.keys + key]));
-    });
+    const { read } = /** @type {ShownHead} */ (this.heads[i]);
+    const lse = rowNorms(read, this.ready);
+    return lse && this.#remember(`column ${i} ${key}`, () => tile({ ...read, lse }, 0, read.queries, key, key + 1));
   }
 
   /**
@@ -128,31 +132,40 @@ export class Scene {
   }
 
   /**
-   * The lines to draw: all of the focus, and those of other queries between tokens in sight.
+   * The lines of one token, strongest last.
    * @param {Focus} focus
+   * @param {number} threshold
+   */
+  linesOf(focus, threshold) {
+    /** @type {Line[]} */
+    const found = [];
+    this.heads.forEach((_, head) =>
+      this.weights(head, focus)?.forEach((weight, other) => {
+        const [query, key] = focus.side === "query" ? [focus.index, other] : [other, focus.index];
+        if (weight > 0 && weight >= threshold) found.push({ head, query, key, weight });
+      }),
+    );
+    return strongestLines(found, MOST_LINES);
+  }
+
+  /**
+   * The lines between tokens in sight, strongest last.
    * @param {number} threshold
    * @param {Range} queries in sight
    * @param {Range} keys in sight
    */
-  lines(focus, threshold, queries, keys) {
+  linesAmong(threshold, queries, keys) {
     /** @type {Line[]} */
     const found = [];
-    const drawn = nearestPart(queries, focus.side === "query" ? focus.index : (queries[0] + queries[1]) >> 1, this.others);
+    const [from, to] = nearestPart(queries, (queries[0] + queries[1]) >> 1, this.others);
     this.heads.forEach((_, head) => {
-      for (let query = drawn[0]; query < drawn[1]; query++) {
-        if (focus.side === "query" && query === focus.index) continue;
+      for (let query = from; query < to; query++) {
         const row = this.row(head, query);
         for (let key = keys[0]; row && key < keys[1]; key++) {
           const weight = Number(row[key]);
-          const shown = weight > 0 && weight >= threshold && !(focus.side === "key" && key === focus.index);
-          if (shown) found.push({ head, query, key, weight, strong: false });
+          if (weight > 0 && weight >= threshold) found.push({ head, query, key, weight });
         }
       }
-      this.weights(head, focus)?.forEach((weight, other) => {
-        if (!(weight > 0 && weight >= threshold)) return;
-        const [query, key] = focus.side === "query" ? [focus.index, other] : [other, focus.index];
-        found.push({ head, query, key, weight, strong: true });
-      });
     });
     return strongestLines(found, MOST_LINES);
   }
@@ -202,49 +215,6 @@ export class Scene {
     this.#known.set(name, made);
     return made;
   }
-}
-
-/**
- * The largest weights, largest first; of equal ones the first. Weights of 0, and what is not known, do not count.
- * @param {ArrayLike<number>} weights
- * @param {number} most how many
- */
-export function strongestOf(weights, most) {
-  /** @type {{index: number, weight: number}[]} */
-  const found = [];
-  for (let index = 0; index < weights.length; index++) {
-    const weight = Number(weights[index]);
-    if (!(weight > 0) || (found.length === most && weight <= Number(found.at(-1)?.weight))) continue;
-    let at = found.length;
-    while (at > 0 && Number(found[at - 1]?.weight) < weight) at--;
-    found.splice(at, 0, { index, weight });
-    if (found.length > most) found.pop();
-  }
-  return found;
-}
-
-/**
- * The lines that are drawn when there are too many, weakest first, those of the focus on top; and how many are not.
- * @param {Line[]} found
- * @param {number} most
- */
-export function strongestLines(found, most) {
-  const sorted = found.sort((a, b) => Number(a.strong) - Number(b.strong) || a.weight - b.weight);
-  const left = Math.max(0, sorted.length - most);
-  return { lines: sorted.slice(left), left };
-}
-
-/**
- * The part of a range, of so many at most, that lies nearest to one of its members.
- * @param {Range} range
- * @param {number} centre
- * @param {number} most
- * @returns {Range}
- */
-export function nearestPart([from, to], centre, most) {
-  if (to - from <= most) return [from, to];
-  const start = Math.min(Math.max(from, centre - (most >> 1)), to - most);
-  return [start, start + most];
 }
 
 /**

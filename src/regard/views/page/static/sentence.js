@@ -26,7 +26,7 @@ export const sentence = {
  */
 function mountSentence(root, page) {
   const { data, store } = page;
-  let scene = new Scene(data, store.state);
+  let scene = new Scene(data, store.state, () => paint());
   /** What the reader points at. @type {Focus | null} */
   let pointed = null;
   let asked = 0;
@@ -35,12 +35,12 @@ function mountSentence(root, page) {
     point: (/** @type {Focus | null} */ token) => {
       if (token?.side === pointed?.side && token?.index === pointed?.index) return;
       pointed = token;
-      paint();
+      paint(false);
     },
     choose: (/** @type {Focus} */ { side, index }) => store.set(side === "query" ? { query: index } : { key: store.state.key === index ? null : index }),
     moved: () => {
       cancelAnimationFrame(asked);
-      asked = requestAnimationFrame(paint);
+      asked = requestAnimationFrame(() => paint());
     },
   };
   const stages = { columns: columnStage(hooks), line: lineStage(hooks) };
@@ -93,10 +93,11 @@ function mountSentence(root, page) {
     return { ...scene.said(focus, token), mark: itself ? "focus" : kept ? "chosen" : there ? "" : "absent" };
   }
 
-  function paint() {
+  /** @param {boolean} [all] whether more than what is pointed at has changed */
+  function paint(all = true) {
     if (root.hidden || !scene.heads.length) return;
     const focus = pointed ?? { side: /** @type {const} */ ("query"), index: store.state.query };
-    const drawn = stages[chosen].paint(scene, focus, (token) => lookOf(focus, token), store.state.threshold);
+    const drawn = stages[chosen].paint(scene, focus, (token) => lookOf(focus, token), store.state.threshold, all);
     list.show(scene, focus);
     caption.replaceChildren(...captionOf(focus, drawn));
     drawing.dataset.lines = String(drawn.lines);
@@ -112,7 +113,7 @@ function mountSentence(root, page) {
     const said = [`${lines} ${lines === 1 ? "line" : "lines"}: ${least > 0 ? `weights of ${percent(least)} and more` : "all weights above 0"}.`];
     if (left) said.push(`${left} weaker ones are not drawn.`);
     const away = weightOutside(scene.weights(0, focus), focus.side === "query" ? keys : queries);
-    if (away >= 0.0005 && focus.side === "query") said.push(`${percent(away)} goes to keys out of sight.`);
+    if (away >= 0.0005 && focus.side === "query") said.push(`${percent(away)} goes to keys out of sight: the list leads there.`);
     if (scene.others < queries[1] - queries[0]) said.push("In a text of this length not every query's lines are drawn: point at one to see its row.");
     return [said.join(" "), pair && make("strong", { class: "pair" }, `${pair}.`)].filter((part) => part !== "");
   }
@@ -139,7 +140,7 @@ function mountSentence(root, page) {
     const changed = (/** @type {(keyof State)[]} */ ...names) => before === null || names.some((name) => state[name] !== before[name]);
     const other = changed("attention", "head", "more");
     if (other) {
-      scene = new Scene(data, state);
+      scene = new Scene(data, state, () => paint());
       legend.show(state);
     }
     if (other || changed("query")) showMissing();

@@ -1,7 +1,7 @@
 /** The two ways in which the tokens of a sentence stand: in two columns, and in one line (of two texts: in two). */
 
 import { make } from "./dom.js";
-import { drawLines } from "./linecanvas.js";
+import { lineLayers } from "./linecanvas.js";
 import { TokenList } from "./tokenlist.js";
 
 /** @typedef {import("./scene.js").Scene} Scene */
@@ -21,7 +21,7 @@ import { TokenList } from "./tokenlist.js";
  * @property {HTMLElement} element
  * @property {(scene: Scene) => void} fill other tokens
  * @property {(token: Focus) => void} reveal
- * @property {(scene: Scene, focus: Focus, look: (token: Focus) => Look, threshold: number) => Drawn} paint
+ * @property {(scene: Scene, focus: Focus, look: (token: Focus) => Look, threshold: number, all: boolean) => Drawn} paint `all`: not only the focus has changed
  */
 
 /**
@@ -32,9 +32,6 @@ import { TokenList } from "./tokenlist.js";
  * @property {[number, number]} queries in sight
  * @property {[number, number]} keys in sight
  */
-
-/** The height of the arcs over a line, and between two lines, in CSS pixels. */
-const ARCS = 220;
 
 /**
  * A list of tokens that are queries, or keys.
@@ -75,8 +72,8 @@ export function columnStage(hooks) {
   const keys = sideList({ ...hooks, moved: () => follow("keys") }, "key", "keys", true);
   const together = make("input", { type: "checkbox", checked: true, onchange: () => follow("queries") });
   const link = make("label", { class: "check" }, together, " Scroll both columns together");
-  const canvas = make("canvas", { class: "lines", "aria-hidden": "true" });
-  const columns = make("div", { class: "columns" }, stageHeading("Queries", "look"), make("span"), stageHeading("Keys", "are looked at"), queries.box, canvas, keys.box);
+  const layers = lineLayers();
+  const columns = make("div", { class: "columns" }, stageHeading("Queries", "look"), make("span"), stageHeading("Keys", "are looked at"), queries.box, layers.element, keys.box);
 
   return {
     element: make("div", {}, columns, link),
@@ -93,16 +90,14 @@ export function columnStage(hooks) {
       if (side === "key" && (index < from || index >= to)) together.checked = false;
       list.reveal(index);
     },
-    paint(scene, focus, look, threshold) {
+    paint(scene, focus, look, threshold, all) {
       queries.paint((index) => look({ side: "query", index }));
       keys.paint((index) => look({ side: "key", index }));
       const sight = { queries: queries.inSight(), keys: keys.inSight() };
-      const { lines, left } = scene.lines(focus, threshold, sight.queries, sight.keys);
       const height = Math.max(queries.box.clientHeight, keys.box.clientHeight);
-      canvas.style.height = `${height}px`;
-      const geometry = { shape: /** @type {const} */ ("columns"), width: canvas.clientWidth, height, query: centreIn(queries), key: centreIn(keys) };
-      drawLines(canvas, geometry, lines, scene.heads);
-      return { ...sight, lines: lines.length, left };
+      layers.element.style.height = `${height}px`;
+      const geometry = { shape: /** @type {const} */ ("columns"), width: layers.element.clientWidth, height, query: centreIn(queries), key: centreIn(keys) };
+      return { ...sight, ...layers.draw(geometry, scene, focus, threshold, sight, all) };
     },
   };
 }
@@ -134,7 +129,7 @@ export function lineStage(hooks) {
     choose: (index) => hooks.choose(pointedAt(index)),
     moved: hooks.moved,
   });
-  const canvas = make("canvas", { class: "lines", "aria-hidden": "true" });
+  const layers = lineLayers();
   const single = make("div", { class: "single" });
 
   return {
@@ -142,8 +137,8 @@ export function lineStage(hooks) {
     fill(scene) {
       filled = scene;
       pointingField.hidden = !scene.same;
-      if (scene.same) single.replaceChildren(canvas, both.box);
-      else single.replaceChildren(stageHeading("Keys", "are looked at"), keys.box, canvas, queries.box, stageHeading("Queries", "look"));
+      if (scene.same) single.replaceChildren(layers.element, both.box);
+      else single.replaceChildren(stageHeading("Keys", "are looked at"), keys.box, layers.element, queries.box, stageHeading("Queries", "look"));
       both.fill(scene.same ? scene.tokens.keys : []);
       keys.fill(scene.same ? [] : scene.tokens.keys);
       queries.fill(scene.same ? [] : scene.tokens.queries);
@@ -152,23 +147,20 @@ export function lineStage(hooks) {
       if (filled?.same) both.reveal(side === "query" ? index + filled.first : index);
       else (side === "query" ? queries : keys).reveal(index);
     },
-    paint(scene, focus, look, threshold) {
+    paint(scene, focus, look, threshold, all) {
       const { same, first } = scene;
-      for (const list of [both, keys, queries]) list.measure();
+      if (all) for (const list of [both, keys, queries]) list.measure();
       if (same) both.paint((index) => look(besideFocus(focus, index, first)));
       keys.paint((index) => look({ side: "key", index }));
       queries.paint((index) => look({ side: "query", index }));
       const inText = both.inSight();
       const asking = /** @type {[number, number]} */ (inText.map((index) => Math.max(0, index - first)));
       const sight = same ? { queries: asking, keys: inText } : { queries: queries.inSight(), keys: keys.inSight() };
-      const { lines, left } = scene.lines(focus, threshold, sight.queries, sight.keys);
-      canvas.style.height = `${ARCS}px`;
-      const shared = { width: canvas.clientWidth, height: ARCS };
       const query = centreIn(same ? both : queries);
       const key = centreIn(same ? both : keys);
       const shape = same ? /** @type {const} */ ("arcs") : /** @type {const} */ ("rows");
-      drawLines(canvas, { ...shared, shape, key, query: (index) => query(same ? index + first : index) }, lines, scene.heads);
-      return { ...sight, lines: lines.length, left };
+      const geometry = { shape, width: layers.element.clientWidth, height: layers.element.clientHeight, key, query: (/** @type {number} */ index) => query(same ? index + first : index) };
+      return { ...sight, ...layers.draw(geometry, scene, focus, threshold, sight, all) };
     },
   };
 }

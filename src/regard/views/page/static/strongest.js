@@ -2,7 +2,7 @@
 
 import { make, percent, token } from "./dom.js";
 import { swatch } from "./headlegend.js";
-import { strongestOf } from "./scene.js";
+import { strongestOf } from "./picked.js";
 
 /** @typedef {import("./scene.js").Scene} Scene */
 /** @typedef {import("./scene.js").Focus} Focus */
@@ -60,7 +60,8 @@ export function strongestList(go) {
       const weights = scene.weights(head, focus);
       const found = weights ? strongestOf(weights, rows.length) : [];
       rows.forEach((row, i) => row.show(found[i] ?? null, others, side));
-      rest.textContent = weights ? remainingWords(weights, found, focus, scene.heads[head]?.read.sink ?? null) : "These weights are not in this page: its foot says how to get them.";
+      const unknown = focus.side === "query" ? "These weights are not in this page: its foot says how to get them." : "Computing what each query gives to this key.";
+      rest.textContent = weights ? remainingWords(weights, found, focus, scene.heads[head]?.read.sink ?? null) : unknown;
     });
   }
   return { element, show };

@@ -27,6 +27,14 @@ export function outcome({ replace }) {
   );
   /** @type {EditedRow | null} */
   let shown = null;
+  let said = "";
+
+  /** @param {import("./whatifedits.js").Change} change */
+  function takeBack(change) {
+    if (!shown) return;
+    replace(withChange(shown.edits, change));
+    edits.focus();
+  }
 
   function fill() {
     if (shown?.before.output && shown.after.output && folded.open) moved.replaceChildren(movedTable(shown.before.output, shown.after.output));
@@ -35,16 +43,20 @@ export function outcome({ replace }) {
   /** @param {EditedRow} row */
   function update(row) {
     shown = row;
+    facts.replaceChildren(...outcomeFacts(row));
+    folded.hidden = row.before.output === null;
+    fill();
+    // A list that says the same stays: a button may be under the finger whose press has just ended an edit.
     const list = listedEdits(row.edits, row.head, row.query, row.before.scores);
+    const says = JSON.stringify([row.query, list]);
+    if (says === said) return;
+    said = says;
     const items = list.map(({ back, key, before, after }) => {
-      const undo = make("button", { type: "button", "aria-label": `Reset this edit: ${EDIT_WORDS[back.kind]}${key === null ? "" : `key ${key}`}`, onclick: () => (replace(withChange(row.edits, back)), edits.focus()) }, "Reset");
+      const undo = make("button", { type: "button", "aria-label": `Reset this edit: ${EDIT_WORDS[back.kind]}${key === null ? "" : `key ${key}`}`, onclick: () => takeBack(back) }, "Reset");
       const whose = key === null ? [] : [token(row.keys[key] ?? ""), ` (key ${key})`];
       return make("li", { "data-edit": back.kind, "data-key": key }, make("span", {}, EDIT_WORDS[back.kind], ...whose, `: ${before} → ${after}`), undo);
     });
     edits.replaceChildren(...(items.length ? items : [make("li", { class: "quiet" }, "None yet. Change a score, the scale, the temperature or the mask, or leave a token out.")]));
-    facts.replaceChildren(...outcomeFacts(row));
-    folded.hidden = row.before.output === null;
-    fill();
   }
   return { root, update };
 }
