@@ -13,6 +13,7 @@ import torch
 import regard
 from bench.attention import attending, multihead, packing, predicates, windows
 from bench.generation import beams, greedy, prefill
+from bench.page import pages
 from bench.questions import at_length, questions
 from bench.table import PAGE, Row, write
 from bench.timing import medians
@@ -54,6 +55,7 @@ SECTIONS = {
     "watch": [forward, against_eager],
     "questions": [questions],
     "length": [at_length],
+    "page": [pages],
     "generation": [greedy, beams, prefill],
     "library": [importing, embedding],
 }

@@ -1,9 +1,8 @@
-/** What the views of the sentence and of the image pick out, and where it stands. */
+/** What the view of the sentence picks out and says. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "../../src/regard/views/page/static/imagegrid.js";
 import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/page/static/picked.js";
 import { normOfRow } from "../../src/regard/views/page/static/rownorms.js";
 import { headDash, quotedToken } from "../../src/regard/views/page/static/scene.js";
@@ -96,36 +95,7 @@ test("a row's norm makes single weights those of the whole row; a sink counts, a
   const scores = [0, 1, 2].map((key) => 0.7 * (3 * Number(head.k[2 * key]) + Number(head.k[2 * key + 1])));
   const sum = scores.reduce((total, score) => total + Math.exp(score), Math.exp(0.4));
   assert.ok(Math.abs(Number(lse[2]) - Math.log(sum)) < 1e-6);
-  const column = tile({ ...head, lse: Float32Array.from(lse, (norm) => (norm === -Infinity ? -Infinity : norm)) }, 0, 3, 1, 2);
+  const column = tile({ ...head, lse }, 0, 3, 1, 2);
   assert.equal(column[0], 0);
   assert.ok(Math.abs(Number(column[2]) - Math.exp(Number(scores[1])) / sum) < 1e-6);
-});
-
-const image = { source: "data:,", rows: 2, columns: 3, first: 1 };
-
-test("patches stand row by row behind the first", () => {
-  assert.equal(patchToken(image, 1, 2), 6);
-  assert.deepEqual(patchPlace(image, 6), { row: 1, column: 2 });
-  assert.equal(patchPlace(image, 0), null);
-  assert.equal(patchPlace(image, 7), null);
-  assert.equal(patchName(image, 4, []), "patch at row 1, column 0");
-  assert.equal(patchName(image, 0, ["[CLS]"]), "token 0 '[CLS]'");
-});
-
-test("arrow keys stay on the image, and lead onto it", () => {
-  assert.equal(patchByArrow(image, 1, "ArrowRight"), 2);
-  assert.equal(patchByArrow(image, 1, "ArrowLeft"), 1);
-  assert.equal(patchByArrow(image, 2, "ArrowDown"), 5);
-  assert.equal(patchByArrow(image, 5, "ArrowDown"), 5);
-  assert.equal(patchByArrow(image, 5, "Home"), 4);
-  assert.equal(patchByArrow(image, 5, "End"), 6);
-  assert.equal(patchByArrow(image, 0, "ArrowRight"), 1);
-  assert.equal(patchByArrow(image, 1, "a"), null);
-});
-
-test("heat is of the patches, without the tokens before them", () => {
-  const { shares, most, sum } = patchShares([0.4, 0.1, 0, 0.2, 0, 0.3, 0], image);
-  assert.deepEqual([...shares], [0.1, 0, 0.2, 0, 0.3, 0]);
-  assert.equal(most, 0.3);
-  assert.ok(Math.abs(sum - 0.6) < 1e-12);
 });

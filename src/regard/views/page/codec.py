@@ -39,6 +39,7 @@ class Numbers:
         self._low: list[bytes] = []
         self._high: list[bytes] = []
         self._rest: list[bytes] = []
+        self._known: dict[tuple[str, bytes], int] = {}
         self.shorts = 0
         """How many numbers of 16 bits there are."""
         self._length = 0
@@ -74,9 +75,13 @@ class Numbers:
         return b"".join([*self._low, *self._high, *self._rest])
 
     def _add(self, array: np.ndarray, shape: list[int], step: float | int, kind: str) -> Ref:
-        self._rest.append(array.tobytes())
-        self._length += array.nbytes
-        return {"at": self._length - array.nbytes, "shape": shape, "step": step, "type": kind}
+        """What is there already, a mask that layers share, stands there once."""
+        data = array.tobytes()
+        at = self._known.setdefault((kind, data), self._length)
+        if at == self._length and data:
+            self._rest.append(data)
+            self._length += len(data)
+        return {"at": at, "shape": shape, "step": step, "type": kind}
 
 
 def shorts(t: Tensor, step: float | int) -> np.ndarray:

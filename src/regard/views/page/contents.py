@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.lens.entry import Entry, is_one
 from regard.lens.kinds import Kinds, is_delimiter, kinds_of
 from regard.lens.map import AttentionMap, Tokens
 from regard.lens.one import one_text
 from regard.lens.recording import Recording
-from regard.lens.summary import CELLS, Summary
+from regard.lens.summary import Summary
+from regard.views.page.answers import Answers
 
 __all__ = ["THUMBNAIL", "Texts", "Told", "groups_of", "read"]
 
@@ -33,17 +33,10 @@ class Told:
     path: str
     entry: Entry
     made: AttentionMap | Summary
-    """Of one text."""
-    batch: int
-    """Which row of `made` the text is; 0 in a map, which was cut down to it."""
+    """A map is of one text."""
+    answers: Answers
     facts: dict[str, Any]
     """What static/data.js calls Attention, without what is carried."""
-
-    def picture(self, cells: int) -> Tensor:
-        """(heads, rows, columns): the map in at most so many rows and columns."""
-        queries, keys = self.made.shape[2:]
-        most = min(cells, CELLS) if isinstance(self.made, Summary) else cells
-        return self.made.pooled(min(most, queries), min(most, keys))[self.batch]
 
 
 class Texts:
@@ -63,7 +56,7 @@ class Texts:
 
     def facts(self) -> list[dict[str, Any]]:
         """As static/data.js reads them."""
-        return [{"tokens": [_sound(token) for token in tokens]} for tokens in self._numbers]
+        return [{"tokens": tokens} for tokens in self._numbers]
 
 
 def groups_of(recording: Recording) -> dict[str, str]:
@@ -93,29 +86,30 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
 
     Raises:
         RuntimeError: its tensors were changed since the model ran.
+        ValueError: it has no queries or no keys; NaN or infinity in it.
         IndexError: no such batch row.
     """
     entry = recording.about(path)
-    whole = entry.map()
-    if not 0 <= batch < whole.shape[0]:
-        raise IndexError(f"batch={batch}: the recording has {whole.shape[0]} texts, counted from 0")
-    made: AttentionMap | Summary = whole
-    if isinstance(whole, AttentionMap):
-        whole.ready()
-        made, row = one_text(whole, batch), 0
-        # What a model knows of its tokens is worth the most with the kinds that need them.
-        kinds = kinds_of(made, cross=entry.kind == "cross")
-    else:
-        row, kinds = batch, whole.kinds()
+    if 0 in entry.shape:
+        raise ValueError(f"there is nothing in a map of shape {entry.shape} (batch, heads, queries, keys)")
+    made, row = entry.map(), batch
+    if isinstance(made, AttentionMap):
+        made.ready()
+        made, row = one_text(made, batch), 0
+    kinds = made.kinds() if isinstance(made, Summary) else kinds_of(made, cross=entry.kind == "cross")
     _, heads, queries, keys = made.shape
     cross = entry.kind == "cross" or queries > keys
+    first = 0 if cross else keys - queries
     tokens = made.tokens
-    looks = texts.number(_of_text(tokens and tokens[0], row), queries)
     seen = texts.number(_of_text(tokens and tokens[1], row), keys)
-    entropy, far = made.entropy()[row].mean(-1), made.distance().mean[row].mean(-1)
+    # Without tokens, queries are the last positions, and are called what these are called as keys.
+    looks = texts.number(_of_text(tokens and tokens[0], row), queries) if tokens or cross else seen
+    answers = Answers(made, row)
+    entropy, far = answers.entropy().mean(-1), answers.distance(first).mean(-1)
+    if not bool((entropy.isfinite() & far.isfinite()).all()):
+        raise ValueError("its weights are not finite")
     numbers = range(heads) if entry.heads is None else entry.heads
-    pairs = _pairs(made, row, texts.tokens(seen), own=None if cross else keys - queries)
-    error = None if math.isnan(made.error) else made.error
+    pairs = _pairs(answers, texts.tokens(seen), own=None if cross else first)
     facts = {
         "path": path,
         "group": group,
@@ -123,12 +117,12 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         "layer": entry.layer or 0,
         "queries": queries,
         "keys": keys,
-        "first": 0 if cross else keys - queries,
+        "first": first,
         "queryText": looks,
         "keyText": seen,
         "mask": entry.mask,
         "kernel": entry.kernel,
-        "error": error,
+        "error": made.error if math.isfinite(made.error) else None,
         "trusted": made.trusted,
         "within": 0.0,
         "scale": 1.0,
@@ -163,12 +157,7 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
             "width": made.q.shape[-1],
             "valueWidth": 0 if made.v is None else made.v.shape[-1],
         }
-    return Told(path, entry, made, row, facts)
-
-
-def _sound(token: str) -> str:
-    """A token without halves of characters, which no file can hold."""
-    return token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Told(path, entry, made, answers, facts)
 
 
 def _of_text(tokens: Tokens | None, batch: int) -> list[str] | None:
@@ -186,23 +175,22 @@ def _scores(kinds: Kinds, head: int) -> dict[str, float | None]:
     return scores
 
 
-def _pairs(
-    made: AttentionMap | Summary, batch: int, tokens: Sequence[str], own: int | None
-) -> list[list[dict[str, Any]]]:
+def _pairs(answers: Answers, tokens: Sequence[str], own: int | None) -> list[list[dict[str, Any]]]:
     """The strongest pairs of each head: not the first token, not what ends something, and not a token with itself."""
-    found = made.top(min(4, made.shape[3]))
-    weights, keys = found.weights[batch].cpu(), found.keys[batch].cpu()
+    found = answers.top(min(4, len(tokens)))
+    weights, keys = found.weights.cpu(), found.keys.cpu()
     rests = torch.tensor([key == 0 or is_delimiter(token) for key, token in enumerate(tokens)] + [True])
     no = rests[keys]  # a key of -1, where there are no more, is the last
     if own is not None:
         no |= keys == torch.arange(keys.shape[1])[:, None] + own
-    flat = weights.masked_fill(no, -1.0).flatten(1)
-    best = flat.topk(min(PAIRS, flat.shape[1]))
+    best = weights.masked_fill(no, -1.0).flatten(1).topk(min(PAIRS, weights[0].numel()))
+    places = best.indices
+    each = zip(best.values.tolist(), (places // keys.shape[2]).tolist(), keys.flatten(1).gather(1, places).tolist())
     return [
         [
-            {"query": place // keys.shape[2], "key": int(keys[head].flatten()[place]), "weight": weight}
-            for weight, place in zip(best.values[head].tolist(), best.indices[head].tolist(), strict=True)
+            {"query": query, "key": key, "weight": weight}
+            for weight, query, key in zip(*head, strict=True)
             if weight > 0
         ]
-        for head in range(len(keys))
+        for head in each
     ]

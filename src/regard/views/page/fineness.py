@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil, log2
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard._shapes import Float
+from regard._shapes import Bool, Float
 from regard.lens.map import AttentionMap
 from regard.views.page.codec import LARGEST, planes, shorts
 
@@ -29,6 +28,12 @@ HELD = 2**18
 MARGIN = 0.97
 """Twice the step is twice as far off, but for luck with rounding."""
 
+GUESSED = 8
+"""The first guess of how finely to keep a head is made from one in so many of those rows."""
+
+LARGEST_CHANGE = 80.0
+"""A score that changes by more is far too far off, and its exponential has no place in float32."""
+
 COUNTED = 2**12
 """So many rows of an array tell how well it packs."""
 
@@ -40,27 +45,33 @@ class Fineness:
 
     Args:
         m: a map of one batch row.
+        weights: every weight of it, where they are known.
     """
 
-    def __init__(self, m: AttentionMap) -> None:
+    def __init__(self, m: AttentionMap, weights: Float[Tensor, "heads queries keys"] | None = None) -> None:
         self.m = m
         self.group = m.shape[1] // m.k.shape[1]
         self.q, self.k = (t[0].to(torch.promote_types(t.dtype, torch.float32)) for t in (m.q, m.k))
+        self.v = m.v[0] if m.v is not None and bool(m.v.isfinite().all()) else None
+        """The values; None where they are not known or not finite."""
         self._every = ceil(m.shape[2] * m.shape[3] / HELD)
-        self._weights: Tensor | None = None
+        self._weights = weights if self._every == 1 else None
         largest = torch.maximum(self.q.abs().amax((1, 2)).reshape(-1, self.group).amax(1), self.k.abs().amax((1, 2)))
         self._largest = largest.clamp_min(1e-9).double().cpu()
+        self._finest = self._largest / LARGEST
         self._steps: dict[float, Tensor] = {}
         self._within: dict[float, float] = {}
+        self._bits: tuple[list[float], ...] | None = None
 
     def steps(self, bound: float) -> Float[Tensor, " kv_heads"]:
         """What queries and keys are multiples of, for each key head."""
+        if not self._steps:
+            first = self._largest / 2**10
+            # A head that cannot be off, since it looks at one key alone, is kept as finely as one that is a little.
+            off = self._off(first, every=GUESSED).clamp_min(COARSEST / 16)
+            self._steps[COARSEST] = torch.maximum(first * (MARGIN * COARSEST / off), self._finest)
         if bound not in self._steps:
-            if not self._steps:
-                first = self._largest / 2**10
-                # A head that cannot be off, since it looks at one key alone, is kept as finely as one that is a little.
-                self._steps[COARSEST] = first * (MARGIN * COARSEST / self.off(first).clamp_min(COARSEST / 16))
-            self._steps[bound] = torch.maximum(self._steps[COARSEST] * (bound / COARSEST), self._largest / LARGEST)
+            self._steps[bound] = torch.maximum(self._steps[COARSEST] * (bound / COARSEST), self._finest)
         return self._steps[bound]
 
     def settle(self, bound: float) -> float:
@@ -69,45 +80,53 @@ class Fineness:
         Returns:
             The largest difference that is left.
         """
-        while bound not in self._within:
+        if bound not in self._within:
             steps = self.steps(bound)
-            off = self.off(steps)
-            finer = torch.maximum(steps * (MARGIN * bound / off), self._largest / LARGEST)
-            too_far = (off > bound) & (finer < steps)
-            self._steps[bound] = torch.where(too_far, finer, steps)
-            if not bool(too_far.any()):
-                self._within[bound] = float(off.max())
+            off = self._off(steps)
+            while bool((again := (off > bound) & (steps > self._finest)).any()):
+                steps[again] = torch.maximum(steps * (MARGIN * bound / off), self._finest)[again]
+                off[again] = self._off(steps, again)
+            self._within[bound] = float(off.max())
+            self._weights = None  # of many layers they are many
         return self._within[bound]
 
-    def off(self, steps: Float[Tensor, " kv_heads"]) -> Float[Tensor, " kv_heads"]:
+    def _off(
+        self, steps: Float[Tensor, " kv_heads"], some: Bool[Tensor, " kv_heads"] | None = None, every: int = 1
+    ) -> Float[Tensor, " some"]:
         """The largest difference between a weight and what it is with multiples of these steps.
 
-        Of small changes of the scores, d: weight * (d - the row's mean d under its weights). A soft-cap makes changes
-        smaller, and a bias and a mask leave them as they are.
+        With scores that change by d, a weight w becomes w * exp(d) / (1 + sum of w * (exp(d) - 1)); a bias, a mask and
+        a sink change nothing about that.
+
+        Args:
+            steps: of all key heads.
+            some: of which key heads the difference is wanted; of all if not given.
+            every: of how many rows one is held against the exact one.
         """
+        m = self.m
         if self._weights is None:
-            self._weights = self.m[0, :, :: self._every].to(self.q.dtype)
-        q, k = self.q[:, :: self._every], self.k
-        k_steps, q_steps = steps.to(q)[:, None, None], steps.repeat_interleave(self.group).to(q)[:, None, None]
-        kept = (k / k_steps).round() * k_steps
-        q_change, k_change = (q / q_steps).round() * q_steps - q, kept - k
-        change = self._scores(q_change, kept) + self._scores(q, k_change)
-        change -= (self._weights * change).sum(-1, keepdim=True)
-        off = (self._weights * change).abs().amax((1, 2)) * abs(self.m.scale)
-        largest: Tensor = off.reshape(-1, self.group).amax(1)
-        return largest.double().cpu()
+            self._weights = m[0, :, :: self._every].to(self.q.dtype)
+        q, k, weights, steps = self.q[:, :: self._every * every], self.k, self._weights[:, ::every], steps.to(self.q)
+        if some is not None:
+            heads = some.repeat_interleave(self.group)
+            q, k, weights, steps = q[heads], k[some], weights[heads], steps[some]
+        q_kept, k_kept = (_kept(t, step) for t, step in ((q, steps.repeat_interleave(self.group)), (k, steps)))
+        change = (_scores(q_kept - q, k_kept) + _scores(q, k_kept - k)).mul_(m.scale)
+        if m.softcap is not None:
+            scaled = _scores(q, k).mul_(m.scale)
+            capped = torch.tanh(scaled / m.softcap)
+            change = torch.tanh((scaled + change) / m.softcap).sub_(capped).mul_(m.softcap)
+        growth = change.clamp_(max=LARGEST_CHANGE).expm1_()
+        total = (weights * growth).sum(-1, keepdim=True)
+        off = growth.sub_(total).mul_(weights).abs_().amax(-1) / (1 + total[..., 0])
+        return off.reshape(len(k), -1).amax(1).double().cpu()
 
     def norms(self, bound: float) -> Float[Tensor, "heads queries"]:
         """The logarithm of each row's sum of exponentials, with the sink, of what is kept; 0 where there is nothing."""
         m, steps = self.m, self.steps(bound)
-        q, k = (
-            (t / step).round() * step
-            for t, step in (
-                (self.q, steps.repeat_interleave(self.group).to(self.q)[:, None, None]),
-                (self.k, steps.to(self.k)[:, None, None]),
-            )
-        )
-        kept = AttentionMap(q[None], k[None], mask=m.mask, scale=m.scale, bias=m.bias, softcap=m.softcap)
+        q, k = _kept(self.q, steps.repeat_interleave(self.group).to(self.q)), _kept(self.k, steps.to(self.k))
+        bias = m.bias.to(q.dtype) if isinstance(m.bias, Tensor) else m.bias
+        kept = AttentionMap(q[None], k[None], mask=m.mask, scale=m.scale, bias=bias, softcap=m.softcap)
         lse = kept.lse[0].double()
         if m.sinks is not None:
             lse = torch.logaddexp(lse, m.sinks.double()[:, None])
@@ -115,33 +134,46 @@ class Fineness:
 
     def value_step(self, head: int, bound: float) -> float:
         """What the values of a key head are multiples of."""
-        assert self.m.v is not None
-        values = self.m.v[0, head].double()
+        assert self.v is not None
+        values = self.v[head].double()
         return max(float(values.std(correction=0)) / VALUES[bound], float(values.abs().max()) / LARGEST, 1e-12)
 
-    def sizes(self, bound: float) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+    def sizes(self, bound: float) -> tuple[list[float], list[float], list[float]]:
         """About how many bytes the queries of each head, and the keys and the values of each key head pack to."""
-        self.settle(COARSEST)
-        steps = self.steps(COARSEST).tolist()
-        finer, values_finer = log2(COARSEST / bound), log2(VALUES[bound] / VALUES[COARSEST])
-        queries = [_size(q, steps[head // self.group], finer) for head, q in enumerate(self.q)]
-        keys = [_size(k, step, finer) for k, step in zip(self.k, steps, strict=True)]
-        if self.m.v is None:
-            return queries, keys, [0.0] * len(keys)
-        values = [_size(v, self.value_step(head, COARSEST), values_finer) for head, v in enumerate(self.m.v[0])]
+        if self._bits is None:
+            self.settle(COARSEST)
+            steps = self.steps(COARSEST).tolist()
+            values = [] if self.v is None else [_bits(v, self.value_step(i, COARSEST)) for i, v in enumerate(self.v)]
+            self._bits = (
+                [_bits(q, steps[head // self.group]) for head, q in enumerate(self.q)],
+                [_bits(k, step) for k, step in zip(self.k, steps, strict=True)],
+                values or [0.0] * len(steps),
+            )
+        finer = log2(COARSEST / bound)
+        each = (self.q, finer), (self.k, finer), (self.v, log2(VALUES[bound] / VALUES[COARSEST]))
+        queries, keys, values = (
+            [0.0 if t is None else (bits + more) / 8 * t[0].numel() for bits in known]
+            for known, (t, more) in zip(self._bits, each, strict=True)
+        )
         return queries, keys, values
 
-    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """Q . k, (heads, rows, keys), where each head of k serves several of q that stand side by side."""
-        heads, rows, width = q.shape
-        return (q.reshape(len(k), -1, width) @ k.transpose(-1, -2)).reshape(heads, rows, k.shape[1])
+
+def _kept(t: Tensor, steps: Tensor) -> Tensor:
+    """What a page holds of (heads, tokens, width)."""
+    steps = steps[:, None, None]
+    return (t / steps).round_().mul_(steps)
 
 
-def _size(t: Tensor, step: float, finer: float) -> float:
-    """About how many bytes an array packs to: the entropy of its bytes, and so many bits more for each number."""
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """Q . k, (heads, rows, keys), where each head of k serves several of q that stand side by side."""
+    heads, rows, width = q.shape
+    return (q.reshape(len(k), -1, width) @ k.transpose(-1, -2)).reshape(heads, rows, k.shape[1])
+
+
+def _bits(t: Tensor, step: float) -> float:
+    """About how many bits a number of an array packs to: the entropy of its bytes."""
     some = t[:: max(1, len(t) // COUNTED)]
-    bits = finer + sum(_entropy(plane) for plane in planes(shorts(some, step)))
-    return bits / 8 * t.numel()
+    return sum(_entropy(plane) for plane in planes(shorts(some, step)))
 
 
 def _entropy(plane: np.ndarray) -> float:

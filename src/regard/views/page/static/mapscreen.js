@@ -3,7 +3,8 @@
 import { isDark, shade } from "./colour.js";
 import { make, visible } from "./dom.js";
 import { laidOut, pointIn } from "./layout.js";
-import { paintCells, paintFrame, paintHatching, paintMargins, paintNames, paintNumbers, sharpened } from "./mappaint.js";
+import { paintFrame, paintHatching } from "./mapmarks.js";
+import { paintCells, paintMargins, paintNames, paintNumbers, sharpened } from "./mappaint.js";
 import { marginsOf } from "./margins.js";
 import { Sight } from "./mapsight.js";
 import { contrast, largestOf } from "./raster.js";

@@ -81,7 +81,9 @@ export function columnStage(hooks) {
       linked = scene.same && scene.first === 0;
       queries.fill(scene.tokens.queries);
       keys.fill(scene.tokens.keys);
-      link.hidden = !linked || keys.box.scrollHeight <= keys.box.clientHeight + 1;
+      const long = [queries.box, keys.box].some((box) => box.scrollHeight > box.clientHeight + 1);
+      columns.classList.toggle("long", long);
+      link.hidden = !linked || !long;
     },
     reveal({ side, index }) {
       const list = side === "query" ? queries : keys;

@@ -1,0 +1,35 @@
+/** Where the patches of an image stand. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "../../src/regard/views/page/static/imagegrid.js";
+
+const image = { source: "data:,", rows: 2, columns: 3, first: 1 };
+
+test("patches stand row by row behind the first", () => {
+  assert.equal(patchToken(image, 1, 2), 6);
+  assert.deepEqual(patchPlace(image, 6), { row: 1, column: 2 });
+  assert.equal(patchPlace(image, 0), null);
+  assert.equal(patchPlace(image, 7), null);
+  assert.equal(patchName(image, 4, []), "patch at row 1, column 0");
+  assert.equal(patchName(image, 0, ["[CLS]"]), "token 0 '[CLS]'");
+});
+
+test("arrow keys stay on the image, and lead onto it", () => {
+  assert.equal(patchByArrow(image, 1, "ArrowRight"), 2);
+  assert.equal(patchByArrow(image, 1, "ArrowLeft"), 1);
+  assert.equal(patchByArrow(image, 2, "ArrowDown"), 5);
+  assert.equal(patchByArrow(image, 5, "ArrowDown"), 5);
+  assert.equal(patchByArrow(image, 5, "Home"), 4);
+  assert.equal(patchByArrow(image, 5, "End"), 6);
+  assert.equal(patchByArrow(image, 0, "ArrowRight"), 1);
+  assert.equal(patchByArrow(image, 1, "a"), null);
+});
+
+test("heat is of the patches, without the tokens before them", () => {
+  const { shares, most, sum } = patchShares([0.4, 0.1, 0, 0.2, 0, 0.3, 0], image);
+  assert.deepEqual([...shares], [0.1, 0, 0.2, 0, 0.3, 0]);
+  assert.equal(most, 0.3);
+  assert.ok(Math.abs(sum - 0.6) < 1e-12);
+});
