@@ -15,10 +15,11 @@ SIZE, PATCH = 56, 8
 SIDE = SIZE // PATCH
 
 CENTRES = """(canvas, side) => {
-  const pen = canvas.getContext("2d");
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return Array.from({ length: side * side }, (_, i) => {
-    const x = ((i % side) + 0.5) * canvas.width / side, y = (Math.floor(i / side) + 0.5) * canvas.height / side;
-    return [...pen.getImageData(Math.floor(x), Math.floor(y), 1, 1).data];
+    const x = Math.floor(((i % side) + 0.5) * width / side);
+    const y = Math.floor((Math.floor(i / side) + 0.5) * height / side);
+    return [...data.slice((y * width + x) * 4, (y * width + x) * 4 + 4)];
   });
 }"""
 

@@ -20,6 +20,9 @@ __all__ = ["choose", "named"]
 FEW, MANY, WEIGHTS = 16, 64, 2**14
 """Of each head at most as many rows are looked at as make so many weights, within these bounds."""
 
+TOGETHER = 2**22
+"""So many weights are computed at a time."""
+
 
 @exactly
 def choose(recording: Recording) -> tuple[str, int]:
@@ -62,11 +65,18 @@ def named(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[
         Paths, and places among the heads that each map has.
 
     Raises:
+        TypeError: something else.
         KeyError: no such path or layer.
         IndexError: no such head.
     """
     found: list[tuple[str, int]] = []
-    for where, number in heads:
+    if not isinstance(heads, list | tuple):
+        raise TypeError(f"heads={heads!r}: a list of (layer or path, head), such as [(3, 5), (4, 0)]")
+    for one in heads:
+        sound = isinstance(one, tuple | list) and len(one) == 2 and not any(isinstance(each, bool) for each in one)
+        if not sound or not isinstance(one[0], str | int) or not isinstance(one[1], int):
+            raise TypeError(f"{one!r} in heads: (layer or path, head), such as (3, 5)")
+        where, number = one
         paths = [path for path in recording if where in (path, recording.about(path).layer)]
         if not paths:
             layers = sorted({entry.layer for path in recording if (entry := recording.about(path)).layer is not None})
@@ -94,11 +104,14 @@ def _shares(entry: Entry, near: int, *, words: bool) -> Iterator[float]:
     rows = torch.arange(0, queries, step, device=m.device)
     looks, counts = _tokens(m, offset, cross=cross) if words else (None, None)
     top = m.top(min(TOP, keys)) if isinstance(m, Summary) else None
+    together = max(1, TOGETHER // (len(rows) * keys))
     for head in range(heads):
         if top is not None:
             weights, at = top.weights[0, head, rows], top.keys[0, head, rows]
         else:
-            weights, at = m[0, head, ::step], torch.arange(keys, device=m.device).expand(len(rows), -1)
+            if head % together == 0:
+                some = m[0, head : head + together, ::step]
+            weights, at = some[head % together], torch.arange(keys, device=m.device).expand(len(rows), -1)
         open_ = torch.ones_like(at, dtype=torch.bool) if counts is None else counts[at]
         if not cross:
             open_ = open_ & ((at - offset - rows[:, None]).abs() > near)

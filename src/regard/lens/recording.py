@@ -233,7 +233,7 @@ class Recording(Maps):
         *,
         title: str | None = None,
         model: str = "",
-        limit: int = 5_000_000,
+        limit: float | int = 5_000_000,
         batch: int = 0,
         heads: Sequence[tuple[str | int, int]] | None = None,
         image: Any = None,
@@ -250,7 +250,7 @@ class Recording(Maps):
             path: where to write it, whole or not at all.
             title: what stands on top; by default the tokens.
             model: the model's name.
-            limit: how many bytes it may have.
+            limit: how many bytes it may have; math.inf for any number.
             batch: which text of a batch.
             heads: (layer or path, head) of the heads to carry whole; by default all that fit, the one that is most
                 worth seeing first.
@@ -264,13 +264,17 @@ class Recording(Maps):
 
         Raises:
             InputError: the path cannot be written; an image that cannot be read.
-            TypeError: an image of another type.
+            TypeError: an argument of another type.
             ValueError: there is nothing to show; a limit too small for any page; patches that are no square.
             IndexError: no such batch row or head.
             KeyError: no such layer or path.
         """
         from regard.views.page import Image, written
 
+        if context is not None and not isinstance(context, Context):
+            raise TypeError(f"context is what regard.lens.context answers; got {type(context).__name__}")
+        if patches is not None and image is None:
+            raise ValueError(f"patches={patches} are those of an image: give image= too")
         text = written(
             self,
             title=title,
@@ -285,11 +289,14 @@ class Recording(Maps):
             write_text(text, path)
         return text
 
-    def _repr_html_(self) -> str:
-        """The page in a frame, for notebooks."""
+    def _repr_html_(self) -> str | None:
+        """The page in a frame, for notebooks; None where there is nothing to show: they then print the recording."""
         from regard.views.page import notebook, written
 
-        return notebook(written(self))
+        try:
+            return notebook(written(self))
+        except ValueError:
+            return None
 
     def save(self, path: str | Path) -> None:
         """Write the recording to a file of safetensors, whole or not at all; `load` reads it.

@@ -12,7 +12,7 @@ from regard.lens.summary import CELLS, Summary
 __all__ = ["Answers"]
 
 AT_ONCE = 2**22
-"""Of a map with at most so many weights in all of its heads, each is computed once, and every answer taken from them."""
+"""Of a map with at most so many weights, each is computed once, and every answer is taken from them."""
 
 
 class Answers:
@@ -77,8 +77,9 @@ class Answers:
         for (high, wide), picture in self._pictures.items():
             if high % rows == 0 and wide % columns == 0:
                 counts = _counts(queries, high, picture)
-                sums = (picture * counts[:, None]).unflatten(1, (rows, -1)).sum(2)
-                return sums.unflatten(2, (columns, -1)).sum(3) / _counts(queries, rows, picture)[:, None]
+                cells = (picture * counts[:, None]).reshape(-1, rows, high // rows, columns, wide // columns)
+                coarser: Tensor = cells.sum((2, 4)) / _counts(queries, rows, picture)[:, None]
+                return coarser
         if self.weights is None:
             return self.made.pooled(rows, columns)[self.batch]
         w = self.weights

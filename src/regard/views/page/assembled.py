@@ -5,21 +5,22 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import torch
-
 from regard.lens.chosen import choose, named
 from regard.lens.map import AttentionMap
+from regard.lens.questions.asked import exactly
 from regard.lens.recording import Recording
 from regard.lens.summary import CELLS
 from regard.views.page.carried import WHOLE, Carrier, cannot
 from regard.views.page.codec import Numbers
 from regard.views.page.contents import THUMBNAIL, Texts, Told, groups_of, read
-from regard.views.page.fineness import Fineness
+from regard.views.page.fineness import COARSEST, Fineness
 from regard.views.page.image import Image
-from regard.views.page.linked import linked, page, styles
+from regard.views.page.left import left_out
+from regard.views.page.linked import page
 from regard.views.page.room import Plan, Wanted, planned
 
 __all__ = ["LIMIT", "Image", "notebook", "written"]
@@ -30,21 +31,22 @@ LIMIT = 5_000_000
 FAR = 512
 """The picture of a large map that is carried whole has so many rows and columns, to begin with."""
 
-FACTS = 1_200
-"""About so many bytes of a page tell of a head, its small picture included."""
+TRIES = 5
+"""What fits is guessed from how well it should pack, so it may take some tries to stay below the limit."""
 
-TRIES = 4
-"""What is carried is guessed from how well it packs, so it may take some tries to stay below the limit."""
+SPARE = 0.985
+"""Of the room that a wrong guess leaves, so much is filled the next time."""
 
 Progress = Callable[[Iterable[str]], Iterable[str]]
 
 
+@exactly
 def written(
     recording: Recording,
     *,
     title: str | None = None,
     model: str = "",
-    limit: int = LIMIT,
+    limit: float | int = LIMIT,
     batch: int = 0,
     heads: Sequence[tuple[str | int, int]] | None = None,
     image: Image | None = None,
@@ -65,48 +67,84 @@ def written(
         each: what the paths go through while they are asked one by one: a progress bar.
 
     Raises:
+        TypeError: an argument of another type.
         ValueError: nothing to show; a limit that is too small for any page.
         IndexError: a batch row or a head that is not there.
         KeyError: a path that is not there.
     """
+    _refuse_types(title=title, model=model, limit=limit, batch=batch)
+    asked = None if heads is None else named(recording, heads)
+    rows = max((recording.about(path).shape[0] for path in recording), default=1)
+    if not 0 <= batch < rows:
+        raise IndexError(f"batch={batch}: the recording has {rows} texts, counted from 0")
     groups, texts, notes = groups_of(recording), Texts(), list(recording.notes)
     told: list[Told] = []
+    finenesses: dict[int, Fineness] = {}
+    refused: dict[str, str] = {}
     for path in each(list(recording)):
         try:
-            told.append(read(recording, path, groups[path], batch, texts))
-        except RuntimeError as error:
+            one = read(recording, path, groups[path], batch, texts)
+        except (RuntimeError, ValueError, IndexError) as error:
             notes.append(f"{path}: {error}")
+            continue
+        if reason := _refusal(one):
+            refused[path] = reason
+        elif isinstance(one.made, AttentionMap):
+            fineness = finenesses[len(told)] = Fineness(one.made, one.answers.weights)
+            fineness.settle(COARSEST)
+        one.answers.picture(CELLS)
+        one.answers.forget()
+        told.append(one)
     if not told:
         raise ValueError(f"there is no attention to show: {'; '.join(notes) or 'the recording is empty'}")
-    if told[0].entry.shape[0] > 1:
-        notes.append(f"This is text {batch} of a batch of {told[0].entry.shape[0]}: to_html(batch=...) shows another.")
-    opened = _opened(recording, told)
-    finenesses, refused = _carriable(told)
-    order = _order(recording, told, opened, heads)
-    opened = order[0] if heads else opened
-    facts: dict[str, Any] = {
-        "title": title or _titled(texts, told[opened[0]]),
+    if rows > 1:
+        notes.append(f"This is text {batch} of a batch of {rows}: to_html(batch=...) shows another.")
+    paths = [one.path for one in told]
+    whole = None if asked is None else [(paths.index(path), head) for path, head in asked if path in paths]
+    first = whole[0] if whole else _worth_seeing(told, finenesses or range(len(told)))
+    order = _by_layer(told, first) if whole is None else list(dict.fromkeys(whole))
+    facts = {
+        "title": title or _titled(texts, told[first[0]]),
         "model": model or "a model of yours",
         "made": f"regard {version('regard')}",
         "texts": texts.facts(),
         "notes": notes,
-        "image": None if image is None else image.facts(told),
+        "image": None if image is None else image.facts([one.facts["keys"] for one in told]),
         "context": context,
     }
-    fixed = len(linked("main")) + len(styles()) + len(json.dumps([facts["image"], facts["texts"], context])) + 5_000
-    room = float(limit - fixed - FACTS * sum(len(each.facts["heads"]) for each in told))
+    content = _Content(told, finenesses, refused, asked is not None, limit, facts)
+    return _filled(content, first, [wanted for wanted in order if wanted[0] in finenesses])
+
+
+def _filled(content: _Content, first: Wanted, order: Sequence[Wanted]) -> str:
+    """The page with as much as there is room for.
+
+    Args:
+        content: of the page.
+        first: the head that is shown first.
+        order: the heads that are wanted whole, the first first.
+    """
+    limit = content.limit
+    bare = len(content.page(Plan(), first).encode())
+    room = all_room = float(limit - bare)
     for _ in range(TRIES):
-        plan = planned(finenesses, order, room)
-        text = _page(facts, told, plan, finenesses, refused, opened, limit)
+        plan = planned(content.finenesses, order, room)
+        text = content.page(plan, first)
         size = len(text.encode())
         if size <= limit:
             return text
         if not plan.heads:
             break
-        room -= 1.05 * (size - limit)
+        # What is carried took more than was thought, by this factor.
+        room = min(plan.size, room) * SPARE * max(all_room, 0) / (size - bare)
+    text = content.page(Plan(), first)
+    if (size := len(text.encode())) <= limit:
+        return text
+    image = content.facts["image"]
+    much = f", {len(image['source']):,} of them the image" if image is not None else ""
     raise ValueError(
-        f"a page of this recording takes {size:,} bytes without any head carried whole, and limit={limit:,}: "
-        "watch fewer layers, or give a larger limit"
+        f"a page of this recording takes {size:,} bytes without any head carried whole{much}, and limit={limit:,}: "
+        f"{'give a smaller image, ' if image is not None else ''}watch fewer layers, or give a larger limit"
     )
 
 
@@ -118,119 +156,116 @@ def notebook(text: str) -> str:
     )
 
 
-def _page(
-    facts: Mapping[str, Any],
-    told: Sequence[Told],
-    plan: Plan,
-    finenesses: Mapping[int, Fineness],
-    refused: Mapping[str, str],
-    opened: Wanted,
-    limit: int,
-) -> str:
-    numbers = Numbers()
-    attentions = [
-        _attention(each, plan, numbers, finenesses.get(place), [head for at, head in plan.heads if at == place])
-        for place, each in enumerate(told)
-    ]
-    attention, head = opened
-    pairs = attentions[attention]["heads"][head]["pairs"]
-    query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
-    if plan.rows is not None and query not in plan.rows:
-        query = int(plan.rows[-1])
-    facts = {
-        **facts,
-        "attentions": attentions,
-        "left": _left(told, plan, refused, limit),
-        "shorts": numbers.shorts,
-        "open": {"attention": attention, "head": head, "query": query},
+@dataclass
+class _Content:
+    """What a page is made of, however much of it is carried whole."""
+
+    told: Sequence[Told]
+    finenesses: dict[int, Fineness]
+    """Of the attentions that can be carried, by their places."""
+    refused: Mapping[str, str]
+    """Why the others cannot."""
+    asked: bool
+    """Whether somebody said which heads."""
+    limit: float | int
+    facts: Mapping[str, Any]
+    """What static/data.js calls Facts, as far as it does not depend on what is carried."""
+
+    def page(self, plan: Plan, first: Wanted) -> str:
+        """The page that carries what is planned, and shows a head first."""
+        numbers = Numbers()
+        attentions = [self._attention(place, plan, numbers) for place in range(len(self.told))]
+        attention, head = first
+        pairs = attentions[attention]["heads"][head]["pairs"]
+        query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
+        if plan.rows is not None and query not in plan.rows:
+            query = int(plan.rows[-1])
+        facts = {
+            **self.facts,
+            "attentions": attentions,
+            "left": left_out(self.told, plan, self.finenesses, self.refused, asked=self.asked, limit=self.limit),
+            "shorts": numbers.shorts,
+            "open": {"attention": attention, "head": head, "query": query},
+        }
+        said = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return page(_sound(facts["title"]), _sound(said).encode(), numbers.bytes())
+
+    def _attention(self, place: int, plan: Plan, numbers: Numbers) -> dict[str, Any]:
+        """What static/data.js calls Attention."""
+        told = self.told[place]
+        facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
+        whole = [head for at, head in plan.heads if at == place]
+        if whole:
+            fineness = self.finenesses[place]
+            facts["within"] = fineness.settle(plan.bound)
+            carrier = Carrier(fineness, numbers, plan.bound, plan.rows, values=plan.values)
+            for head in whole:
+                facts["heads"][head]["carried"] = carrier.head(head)
+            facts["kv"] = carrier.kv
+            facts["low"], facts["high"] = carrier.ranges()
+        large = told.facts["queries"] * told.facts["keys"] > WHOLE
+        far = told.answers.picture(FAR) if large and whole else None
+        pictures = told.answers.picture(THUMBNAIL if len(whole) == len(facts["heads"]) and not large else CELLS)
+        for head in facts["heads"]:
+            cells = (pictures if far is None or head["carried"] is None else far)[facts["heads"].index(head)]
+            head["most"] = max(float(cells.max()), 1e-12)
+            head["picture"] = numbers.shares((cells / head["most"]).clamp(0, 1).sqrt())
+        return facts
+
+
+def _refuse_types(**given: Any) -> None:
+    """Say which argument is of the wrong type.
+
+    Raises:
+        TypeError: one is.
+    """
+    wanted = {
+        "title": (str, "a text"),
+        "model": (str, "a text"),
+        "limit": (int | float, "bytes"),
+        "batch": (int, "a number"),
     }
-    said = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return page(facts["title"], said.encode(), numbers.bytes())
+    for name, value in given.items():
+        kind, said = wanted[name]
+        wrong = not isinstance(value, kind) or isinstance(value, bool) or value != value
+        if wrong and not (name == "title" and value is None):
+            raise TypeError(f"{name}={value!r}: {said}, please; got {type(value).__name__}")
 
 
-def _attention(
-    told: Told, plan: Plan, numbers: Numbers, fineness: Fineness | None, whole: Sequence[int]
-) -> dict[str, Any]:
-    """What static/data.js calls Attention."""
-    facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
-    if whole and fineness is not None and isinstance(told.made, AttentionMap):
-        facts["within"] = fineness.settle(plan.bound)
-        carrier = Carrier(told.made, numbers, plan.bound, fineness)
-        for head in whole:
-            facts["heads"][head]["carried"] = carrier.head(head, plan.rows, values=plan.values)
-        facts["kv"] = carrier.kv
-        facts["low"], facts["high"] = carrier.ranges()
-    large = told.facts["queries"] * told.facts["keys"] > WHOLE
-    small = len(whole) == len(facts["heads"]) and not large
-    pictures = told.picture(THUMBNAIL if small else CELLS)
-    far = told.picture(FAR) if large and whole else pictures
-    for place, head in enumerate(facts["heads"]):
-        cells = (far if place in whole else pictures)[place]
-        head["most"] = max(float(cells.max()), 1e-12)
-        head["picture"] = numbers.shares((cells / head["most"]).clamp(0, 1).sqrt())
-    return facts
+def _refusal(told: Told) -> str | None:
+    """Why a page cannot compute the rows of an attention; None where it can."""
+    if isinstance(told.made, AttentionMap):
+        return cannot(told.made)
+    return 'this recording keeps summaries; watch with keep="maps"'
 
 
-def _opened(recording: Recording, told: Sequence[Told]) -> Wanted:
-    """What is shown first."""
-    paths = [each.path for each in told]
+def _worth_seeing(told: Sequence[Told], some: Iterable[int]) -> Wanted:
+    """The head that is worth seeing first, of some attentions."""
+    places = {told[place].path: place for place in some}
+    recording = Recording()
+    for path, place in places.items():
+        entry, made = told[place].entry, told[place].made
+        shape = (made.shape[0], made.shape[1], made.shape[2], made.shape[3])
+        recording.add(path, made, shape=shape, mask="", kernel="", kind=entry.kind, layer=entry.layer)
     try:
         path, head = choose(recording)
-    except (ValueError, RuntimeError):  # no weight anywhere; or tensors that were changed
-        return 0, 0
-    return (paths.index(path), head) if path in paths else (0, 0)
+    except ValueError:  # no weight anywhere
+        return next(iter(places.values())), 0
+    return places[path], head
 
 
-def _carriable(told: Sequence[Told]) -> tuple[dict[int, Fineness], dict[str, str]]:
-    """The attentions whose rows a page can compute, and why not the others."""
-    finenesses: dict[int, Fineness] = {}
-    refused: dict[str, str] = {}
-    for place, each in enumerate(told):
-        if not isinstance(each.made, AttentionMap):
-            refused[each.path] = 'this recording keeps summaries; watch with keep="maps"'
-        elif not bool(torch.isfinite(each.made.q).all() & torch.isfinite(each.made.k).all()):
-            refused[each.path] = "its queries or keys are not finite"
-        elif reason := cannot(each.made):
-            refused[each.path] = reason
-        else:
-            finenesses[place] = Fineness(each.made)
-    return finenesses, refused
-
-
-def _order(
-    recording: Recording, told: Sequence[Told], opened: Wanted, heads: Sequence[tuple[str | int, int]] | None
-) -> list[Wanted]:
-    """The heads to carry whole: those that are asked for; else the one shown first, its layer, and then all others."""
-    if heads is None:
-        layers = sorted(range(len(told)), key=lambda place: place != opened[0])
-        every = [(place, head) for place in layers for head in range(len(told[place].facts["heads"]))]
-        return [opened, *(wanted for wanted in every if wanted != opened)]
-    paths = [each.path for each in told]
-    return [(paths.index(path), head) for path, head in named(recording, heads) if path in paths]
+def _by_layer(told: Sequence[Told], first: Wanted) -> list[Wanted]:
+    """Every head: one, the others of its layer, and all others."""
+    layers = sorted(range(len(told)), key=lambda place: place != first[0])
+    every = [(place, head) for place in layers for head in range(len(told[place].facts["heads"]))]
+    return [first, *(wanted for wanted in every if wanted != first)]
 
 
 def _titled(texts: Texts, told: Told) -> str:
     words = " ".join(texts.tokens(told.facts["keyText"])[:30]) if told.made.tokens else told.path
-    return f"{words[:120]}" or "attention"
+    return words[:120] or "attention"
 
 
-def _left(told: Sequence[Told], plan: Plan, refused: Mapping[str, str], limit: int) -> list[str]:
-    """What a page leaves out, and how to get it."""
-    lines = [f"{path}: pictures only: {why}." for path, why in refused.items()]
-    every = sum(len(each.facts["heads"]) for each in told if each.path not in refused)
-    if len(plan.heads) < every:
-        lines.append(
-            f"{every - len(plan.heads)} of {every} heads are here as pictures, not whole: there was no room within "
-            f"{limit / 1e6:g} MB. A larger page holds more: to_html(limit={4 * limit:_}) or regard see --limit "
-            f"{4 * limit / 1e6:g}; to_html(heads=[(layer, head)]) or regard see --heads LAYER.HEAD says which come "
-            "first."
-        )
-    if plan.heads and not plan.values:
-        lines.append("The values, and so weights @ v, of the head that is whole: a larger limit brings them.")
-    if plan.rows is not None:
-        attention = told[plan.heads[0][0]]
-        lines.append(
-            f"Of the head that is whole, {len(plan.rows):,} of {attention.facts['queries']:,} rows: those that look at "
-            "the fewest keys, and the last."
-        )
-    return lines
+def _sound(text: str) -> str:
+    """A text without halves of characters, which no file can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -185,12 +185,8 @@ def _pairs(answers: Answers, tokens: Sequence[str], own: int | None) -> list[lis
         no |= keys == torch.arange(keys.shape[1])[:, None] + own
     best = weights.masked_fill(no, -1.0).flatten(1).topk(min(PAIRS, weights[0].numel()))
     places = best.indices
-    each = zip(best.values.tolist(), (places // keys.shape[2]).tolist(), keys.flatten(1).gather(1, places).tolist())
+    each = (best.values, places // keys.shape[2], keys.flatten(1).gather(1, places))
     return [
-        [
-            {"query": query, "key": key, "weight": weight}
-            for weight, query, key in zip(*head, strict=True)
-            if weight > 0
-        ]
-        for head in each
+        [{"query": query, "key": key, "weight": weight} for weight, query, key in zip(*head, strict=True) if weight > 0]
+        for head in zip(*(t.tolist() for t in each), strict=True)
     ]

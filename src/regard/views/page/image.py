@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError
-from regard.views.page.contents import Told
 
 __all__ = ["Image"]
 
 TYPES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 """How files of images begin."""
+
+OTHERS = 8
+"""A model has at most so many tokens that are no patch: of the class, or to rest on."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,14 @@ class Image:
         Raises:
             InputError: the file cannot be read, or is no image that browsers show.
             TypeError: something else.
+            ValueError: patches below 1.
         """
+        if patches is not None:
+            if not isinstance(patches, tuple | list) or [type(n) for n in patches] != [int, int]:
+                raise TypeError(f"patches={patches!r}: (rows, columns)")
+            if min(patches) < 1:
+                raise ValueError(f"patches={patches}: at least one row and one column")
+            patches = (patches[0], patches[1])
         if isinstance(image, str | Path):
             try:
                 data = Path(image).read_bytes()
@@ -48,33 +57,52 @@ class Image:
             data = image
         elif hasattr(image, "save") and hasattr(image, "mode"):
             file = io.BytesIO()
-            image.save(file, "PNG")
+            shown = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else image.convert("RGB")
+            shown.save(file, "PNG")
             data = file.getvalue()
         else:
             raise TypeError(
                 f"image={type(image).__name__}: a path, the bytes of a file, or a PIL.Image (PIL.Image.fromarray makes "
                 "one of numbers)"
             )
-        if not any(data.startswith(mark) for mark in TYPES):
+        if _kind(data) is None:
             named = repr(str(image)) if isinstance(image, str | Path) else "these bytes"
             raise InputError(f"{named}: no PNG, JPEG, GIF or WebP image")
         return cls(data, patches)
 
-    def facts(self, told: Sequence[Told]) -> dict[str, Any]:
+    def facts(self, tokens: Sequence[int]) -> dict[str, Any]:
         """What static/data.js calls Image.
+
+        Args:
+            tokens: how many keys each attention has; of several towers, the one that fits best is the image's.
 
         Raises:
             ValueError: there are fewer tokens than patches, or patches that make no square and were not said.
         """
-        tokens = told[0].facts["keys"]
-        rows, columns = self.patches or (math.isqrt(tokens),) * 2
-        if not 0 < rows * columns <= tokens:
-            raise ValueError(f"patches=({rows}, {columns}): the model has {tokens} tokens")
-        kind = next(kind for mark, kind in TYPES.items() if self.data.startswith(mark))
+        if self.patches is not None:
+            rows, columns = self.patches
+            most = max(tokens)
+            if rows * columns > most:
+                raise ValueError(f"patches=({rows}, {columns}): the model has {most} tokens")
+            count = min(each for each in tokens if each >= rows * columns)
+        else:
+            count = min(tokens, key=lambda each: each - math.isqrt(each) ** 2)
+            rows = columns = math.isqrt(count)
+            if count - rows**2 > OTHERS:
+                raise ValueError(
+                    f"the model has {count} tokens, which are no square of patches and a few more: say "
+                    "patches=(rows, columns)"
+                )
         # Tokens that are no patch, of the class or to rest on, stand before the patches.
         return {
-            "source": f"data:image/{kind};base64,{b64encode(self.data).decode()}",
+            "source": f"data:image/{_kind(self.data)};base64,{b64encode(self.data).decode()}",
             "rows": rows,
             "columns": columns,
-            "first": tokens - rows * columns,
+            "first": count - rows * columns,
         }
+
+
+def _kind(data: bytes) -> str | None:
+    """What kind of image a file is; None for no image that browsers show."""
+    found = next((kind for mark, kind in TYPES.items() if data.startswith(mark)), None)
+    return None if found == "webp" and data[8:12] != b"WEBP" else found  # sound begins with RIFF, too

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from regard.lens.map import AttentionMap
-from regard.views.page.carried import WHOLE
+from regard.views.page.carried import WHOLE, beside
 from regard.views.page.fineness import BOUNDS, COARSEST, Fineness
 
 __all__ = ["Plan", "Wanted", "planned"]
@@ -16,8 +17,11 @@ __all__ = ["Plan", "Wanted", "planned"]
 TEXT = 8 / 7 * 1.015
 """So many bytes of a page hold a byte of what it carries (`codec.seven_bits`), and gzip packs so well."""
 
-MARGINS = 12
-"""Bytes for each query or key of a large map: its norm, its entropy, what it received."""
+MARGINS = 5
+"""Bytes for each query and for each key of a large map: its norm and its entropy; what it received."""
+
+ROW = 8
+"""Bytes for each query where some are carried: its number and its norm."""
 
 FEWEST = 16
 """With fewer rows than that a head is not carried."""
@@ -38,6 +42,8 @@ class Plan:
     """Whether their values are carried too."""
     rows: Tensor | None = None
     """Which queries of the one head are carried, where there is no room for all."""
+    size: float = 0.0
+    """About how many bytes of a page all that takes."""
 
 
 def planned(finenesses: dict[int, Fineness], order: Sequence[Wanted], room: float) -> Plan:
@@ -52,23 +58,24 @@ def planned(finenesses: dict[int, Fineness], order: Sequence[Wanted], room: floa
     if not order:
         return Plan()
     for bound in BOUNDS:
-        sizes = _Sizes(finenesses, bound)
-        heads = sizes.fitting(order, room)
+        heads, size = _Sizes(finenesses, bound).fitting(order, room)
         if len(heads) == len(order):
-            return Plan(bound, heads)
+            return Plan(bound, heads, size=size)
     if heads:
-        return Plan(COARSEST, heads)
+        return Plan(COARSEST, heads, size=size)
     first = order[0]
     bare = _Sizes(finenesses, COARSEST, values=False)
-    if bare.fitting([first], room):
-        return Plan(COARSEST, [first], values=False)
+    heads, size = bare.fitting([first], room)
+    if heads:
+        return Plan(COARSEST, heads, values=False, size=size)
     m = finenesses[first[0]].m
-    queries = m.shape[2]
-    left = room - bare.shared(first)
-    rows = int(queries * left / max(bare.own(first), 1))
-    if left <= 0 or rows < FEWEST:
+    margins = TEXT * MARGINS * sum(m.shape[2:])
+    each = bare.row(first)
+    rows = int((room - bare.shared(first) - margins) / each)
+    if rows < FEWEST:
         return Plan()
-    return Plan(COARSEST, [first], values=False, rows=_rows_that_matter(m, first[1], rows))
+    kept = _rows_that_matter(m, first[1], rows)
+    return Plan(COARSEST, [first], values=False, rows=kept, size=bare.shared(first) + margins + len(kept) * each)
 
 
 class _Sizes:
@@ -77,13 +84,19 @@ class _Sizes:
     def __init__(self, finenesses: dict[int, Fineness], bound: float, *, values: bool = True) -> None:
         self.values = values
         self.of = {place: (fineness, *fineness.sizes(bound)) for place, fineness in finenesses.items()}
+        self.beside = {place: beside(fineness.m) for place, fineness in finenesses.items()}
 
     def own(self, wanted: Wanted) -> float:
-        """The queries of a head, and what is told of each of its rows."""
+        """The queries of a head, its mask and its bias, and what is told of each row and key of a large map."""
         fineness, queries, _, _ = self.of[wanted[0]]
-        m = fineness.m
-        large = m.shape[2] * m.shape[3] > WHOLE
-        return TEXT * (queries[wanted[1]] + (MARGINS * m.shape[2] if large else 0))
+        _, _, rows, keys = fineness.m.shape
+        margins = MARGINS * (rows + keys) if rows * keys > WHOLE else 0
+        return TEXT * (queries[wanted[1]] + self.beside[wanted[0]] + margins)
+
+    def row(self, wanted: Wanted) -> float:
+        """One query of a head, its number and its norm."""
+        fineness, queries, _, _ = self.of[wanted[0]]
+        return TEXT * (queries[wanted[1]] / fineness.m.shape[2] + ROW)
 
     def shared(self, wanted: Wanted) -> float:
         """The keys and values that a head looks at, maybe with others."""
@@ -91,22 +104,25 @@ class _Sizes:
         kv = wanted[1] // fineness.group
         return TEXT * (keys[kv] + (values[kv] if self.values else 0))
 
-    def fitting(self, order: Sequence[Wanted], room: float) -> list[Wanted]:
-        """The heads, from the first on, for which there is room."""
+    def fitting(self, order: Sequence[Wanted], room: float) -> tuple[list[Wanted], float]:
+        """The heads, from the first on, for which there is room; and how much they take."""
         fits: list[Wanted] = []
         there: set[Wanted] = set()
+        taken = 0.0
         for wanted in order:
             kv = (wanted[0], wanted[1] // self.of[wanted[0]][0].group)
-            room -= self.own(wanted) + (0 if kv in there else self.shared(wanted))
-            if room < 0:
+            more = self.own(wanted) + (0 if kv in there else self.shared(wanted))
+            if taken + more > room:
                 break
+            taken += more
             there.add(kv)
             fits.append(wanted)
-        return fits
+        return fits, taken
 
 
 def _rows_that_matter(m: AttentionMap, head: int, count: int) -> Tensor:
-    """The rows that look at the fewest keys, and the last, which has read everything."""
-    entropy = m.entropy()[0, head].clone()
+    """The rows that look at the fewest keys, and the last, which has read everything; not those that look at none."""
+    entropy = m.entropy()[0, head]
+    entropy = entropy.masked_fill(m.lse[0, head] == -torch.inf, torch.inf)
     entropy[-1] = -1
     return entropy.topk(min(count, len(entropy)), largest=False).indices.sort().values.cpu()

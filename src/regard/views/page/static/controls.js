@@ -42,15 +42,20 @@ export function controls({ data, store }) {
     };
   }
 
+  let listed = -1;
+
   function show() {
     const { attention: index, head: place } = store.state;
     const attention = data.attention(index);
     const facts = data.about(index, place);
+    if (listed !== index) {
+      listed = index;
+      const same = attentions.map((each, i) => ({ each, i })).filter(({ each }) => each.group === attention.group);
+      layer.replaceChildren(...same.map(({ each, i }) => option(String(i), String(each.layer), each.path)));
+      head.replaceChildren(...attention.heads.map((each, i) => option(String(i), each.carried ? `${each.number}` : `${each.number} (picture)`)));
+    }
     group.value = attention.group;
-    const same = attentions.map((each, i) => ({ each, i })).filter(({ each }) => each.group === attention.group);
-    layer.replaceChildren(...same.map(({ each, i }) => option(String(i), String(each.layer), each.path)));
     layer.value = String(index);
-    head.replaceChildren(...attention.heads.map((each, i) => option(String(i), each.carried ? `${each.number}` : `${each.number} (picture)`)));
     head.value = String(place);
     says.textContent = [
       `${facts.kind} head`,

@@ -243,7 +243,7 @@ export class Data {
    * @returns {Head}
    */
   #read(attention, carried) {
-    const { queries, keys, first, width, valueWidth, scale, softcap } = attention;
+    const { queries, keys, width, valueWidth, scale, softcap } = attention;
     const { k, v } = known(attention.kv[carried.kv], "keys and values");
     const low = attention.low && this.array(attention.low);
     const high = attention.high && this.array(attention.high);

@@ -40,17 +40,18 @@ export function token(text, properties = {}) {
   return make("bdi", { ...properties, class: `token ${properties.class ?? ""}`.trim() }, visible(text));
 }
 
+/** What has no shape of its own, or turns the direction of what follows; joiners where they join nothing. */
+const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]|^[\u200c\u200d]+|[\u200c\u200d]+$/gu;
+
 /**
- * A text in which what cannot be seen is shown: spaces at the ends, line ends, control characters, joiners alone.
+ * A text in which what cannot be seen is shown. The space before a word, which many tokenizers keep with it, stays one.
  * @param {string} text
  */
 export function visible(text) {
   if (text === "") return "∅";
-  const shown = text
-    .replace(/\n/gu, "⏎")
-    .replace(/\t/gu, "⇥")
-    .replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069\u200e\u200f]/gu, (c) => `⟨${/** @type {number} */ (c.codePointAt(0)).toString(16)}⟩`);
-  return shown.replace(/^ +| +$/gu, (spaces) => "␣".repeat(spaces.length));
+  const code = (/** @type {string} */ c) => `⟨${[...c].map((each) => each.codePointAt(0)?.toString(16)).join(" ")}⟩`;
+  const shown = text.replace(/\n/gu, "⏎").replace(/\t/gu, "⇥").replace(UNSEEN, code);
+  return shown.replace(/^ +$|(?<=.) +$/gu, (spaces) => "␣".repeat(spaces.length));
 }
 
 /**
@@ -70,7 +71,7 @@ export function number(value) {
   if (value === -Infinity) return "−∞";
   const small = value !== 0 && Math.abs(value) < 0.0005;
   const text = small || Math.abs(value) >= 1e6 ? value.toExponential(2) : value.toFixed(4);
-  return text.replace("-", "−");
+  return text.replaceAll("-", "−");
 }
 
 /**

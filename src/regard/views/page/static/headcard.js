@@ -33,7 +33,6 @@ export function headCard(page) {
     const picture = make("canvas", { class: "picture", role: "img", "aria-label": `Map of layer ${layer}, head ${facts.number}: queries from top to bottom, keys from left to right` });
     picture.style.aspectRatio = String(shape);
     repaint = () => sharpest(picture, place);
-    repaint();
     const look = make("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
     const close = make("button", { type: "button", onclick: () => dialog.close() }, "Close");
     dialog.replaceChildren(
@@ -48,6 +47,7 @@ export function headCard(page) {
       ),
     );
     dialog.showModal();
+    repaint();
     look.focus();
   }
 

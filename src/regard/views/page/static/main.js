@@ -4,7 +4,7 @@ import { arithmetic } from "./arithmetic.js";
 import { context } from "./context.js";
 import { controls } from "./controls.js";
 import { Data } from "./data.js";
-import { make } from "./dom.js";
+import { make, visible } from "./dom.js";
 import { heads } from "./heads.js";
 import { map } from "./map.js";
 import { patches } from "./patches.js";
@@ -102,8 +102,8 @@ async function openPage(body) {
 function heading(data) {
   const { title, model, notes } = data.facts;
   return [
-    make("header", {}, make("h1", {}, make("bdi", {}, title)), make("p", {}, "Attention of ", make("bdi", { class: "model" }, model))),
-    notes.length > 0 && make("ul", { class: "notes" }, ...notes.map((note) => make("li", {}, note))),
+    make("header", {}, make("h1", {}, make("bdi", {}, visible(title))), make("p", {}, "Attention of ", make("bdi", { class: "model" }, visible(model)))),
+    notes.length > 0 && make("ul", { class: "notes" }, ...notes.map((note) => make("li", {}, visible(note)))),
   ].filter((part) => part instanceof Node);
 }
 
@@ -114,7 +114,7 @@ function footing(data) {
     "footer",
     {},
     left.length > 0 && make("h2", {}, "What this page does not carry"),
-    left.length > 0 && make("ul", {}, ...left.map((line) => make("li", {}, line))),
+    left.length > 0 && make("ul", {}, ...left.map((line) => make("li", {}, visible(line)))),
     make("p", {}, `Made by ${made}. Layers, heads and positions count from 0. This page asks nothing of any network.`),
   );
 }

@@ -47,6 +47,7 @@ function mountMap(root, page) {
   let resting = 0;
   let waiting = 0;
   let computing = 0;
+  let painted = 0;
 
   const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ onclick) =>
     make("button", { type: "button", "aria-label": label, title: label, onclick }, text);
@@ -74,6 +75,7 @@ function mountMap(root, page) {
   function paint(paper = false) {
     const width = stage.clientWidth;
     if (width === 0) return;
+    painted = width;
     screen.paint(area, width, Math.max(240, Math.min(0.78 * window.innerHeight, 900)), paper);
     const entire = same(area, whole());
     marks.style.touchAction = entire ? "pan-y" : "none"; // one finger scrolls the page until there is something to move
@@ -166,7 +168,9 @@ function mountMap(root, page) {
       return true;
     },
   });
-  new ResizeObserver(() => paint()).observe(stage);
+  new ResizeObserver(() => {
+    if (stage.clientWidth !== painted) paint();
+  }).observe(stage);
   addEventListener("beforeprint", () => paint(true));
   addEventListener("afterprint", () => paint());
 

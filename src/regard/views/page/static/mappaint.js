@@ -21,6 +21,9 @@ import { binMeans } from "./margins.js";
 /** Cells from so many pixels on have room for their number. */
 const NUMBERED = 38;
 
+/** A name beside the map is cut to so many characters before it is measured. */
+const LONGEST = 200;
+
 const NAME_FONT = "12px system-ui, sans-serif";
 
 /**
@@ -181,8 +184,8 @@ function briefly(value) {
  * @param {number} room
  */
 function fitting(pen, text, room) {
-  const shown = visible(text);
-  if (pen.measureText(shown).width <= room) return shown;
+  const shown = visible(text.slice(0, LONGEST));
+  if (shown.length < LONGEST && pen.measureText(shown).width <= room) return shown;
   const parts = [...new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(shown)].map(({ segment }) => segment);
   while (parts.length > 1 && pen.measureText(`${parts.join("")}…`).width > room) parts.pop();
   return `${parts.join("")}…`;

@@ -19,6 +19,9 @@ const SIGHTS = 4;
 /** The longest of many tokens is among so many that have the most characters. */
 const MEASURED = 24;
 
+/** @type {import("./mappaint.js").Inks} */
+const INKS_ON_PAPER = { ink: "#000000", quiet: "#444444", line: "#999999", accent: "#0b5cad", paper: "#ffffff" };
+
 export class MapScreen {
   canvas = make("canvas", { "aria-hidden": "true" });
   marks = make("canvas", { class: "marks" });
@@ -89,7 +92,7 @@ export class MapScreen {
     const layout = laidOut(width, most, area, sight.map, this.#longest);
     const pen = sharpened(this.canvas, layout.width, layout.height);
     if (!pen) return;
-    const inks = this.#inks();
+    const inks = paper ? INKS_ON_PAPER : this.#inks();
     const sharp = window.devicePixelRatio || 1;
     this.dark = isDark() && !paper;
     const seen = sight.see(area, { wide: layout.wide * sharp, tall: layout.tall * sharp }, this.dark);

@@ -87,7 +87,7 @@ export class Sight {
    * @returns {boolean} whether all are there
    */
   work() {
-    return this.#nearby?.work(AT_ONCE / 4) ?? true;
+    return this.#nearby?.work(AT_ONCE / 2) ?? true;
   }
 
   /**

@@ -90,7 +90,9 @@ def test_the_keyboard_goes_through_the_grid_enlarges_and_opens_the_map(open_page
     page.click(".look")
     assert page.locator("#view-map").is_visible()
     state = page.evaluate("JSON.parse(decodeURIComponent(location.hash.slice(1)))")
-    assert state["view"] == "map" and state["attention"] == 1 and state["head"] == 1
+    assert state["view"] == "map"
+    assert state["attention"] == 1
+    assert state["head"] == 1
 
 
 def test_a_phone_scrolls_the_grid_and_not_the_page(open_page, real):
