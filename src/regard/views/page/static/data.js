@@ -111,8 +111,8 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  *   in which the words of all sentences differ most; null for a sentence that it does not stand in
  */
 
-/** So many rows are remembered. */
-const REMEMBERED = 256;
+/** Rows are remembered of so many keys together. */
+const REMEMBERED = 2 ** 18;
 
 /** A whole map has at most so many weights. */
 export const WHOLE = 2 ** 22;
@@ -195,7 +195,7 @@ export class Data {
   row(index, head, query) {
     const read = this.head(index, head);
     if (!read || !this.carries(index, head, query)) return null;
-    return remember(this.#rows, `${index}.${head}.${query}`, REMEMBERED, () => steps(read, query));
+    return remember(this.#rows, `${index}.${head}.${query}`, Math.max(4, REMEMBERED / read.keys), () => steps(read, query));
   }
 
   /**
