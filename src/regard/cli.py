@@ -295,6 +295,8 @@ def see(
         raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
     if recording is not None and any(given is not None for given in (compare, target, layers)):
         raise InputError("--recording shows what was kept: --compare, --target and --layers belong to a TEXT")
+    if not limit < 1e9:
+        raise InputError(f"--limit {limit}: a number of megabytes")
     _import_torch()
     from regard.lens import look
     from regard.lens.chosen import choose, named
@@ -334,8 +336,8 @@ def see(
             context=context,
             each=lambda paths: track(paths, "asking each layer", console=_on_stderr(), transient=True, disable=hidden),
         )
-    except LookupError as error:
-        raise InputError(str(error.args[0])) from error
+    except (LookupError, ValueError, RuntimeError) as error:  # no such head; nothing to show; a limit that is too small
+        raise InputError(str(error.args[0] if error.args else error)) from error
     write_text(page, out)
     print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
     if open_:

@@ -5,14 +5,14 @@ import torch
 from carried import holds, opened, recorded
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from masks import build, cases
 from rows import minilm
 
 import regard
+from masks import build, cases
 from regard import mask
-from regard.lens.map import AttentionMap
-from regard.lens.look import run
 from regard.attention.positions import ALiBi, T5Relative
+from regard.lens.look import run
+from regard.lens.map import AttentionMap
 
 BIASES = [None, "full", "one head", "keys", "-inf", "ALiBi", "T5"]
 
@@ -69,10 +69,100 @@ def made(recipe):
 
 
 @settings(max_examples=3, deadline=None, phases=[Phase.generate])
-@given(recipes=st.lists(RECIPES, min_size=30, max_size=30))
+@given(recipes=st.lists(RECIPES, min_size=20, max_size=20))
 def test_every_row_of_any_attention_is_the_maps(node, recipes):
-    """Many in one page, and as many pages as there are texts in a batch: starting node takes longer than all of them."""
+    """Many in one page, and as many pages as there are texts: starting node takes longer than all of them."""
     recording = recorded(*map(made, recipes))
     texts = [recording.to_html(batch=batch) for batch in range(max(m.shape[0] for m in recording.values()))]
     rows = sum(holds(page, recording, batch) for batch, page in enumerate(opened(node, *texts)))
     assert rows == sum(m.shape[:3].numel() for m in recording.values())
+
+
+def test_rows_of_a_real_model(node):
+    """Of a sentence every row of every head, of a long text some of each."""
+    short, long = (
+        minilm(),
+        run(" ".join(["Write a poem about a man who fishes, slowly, on a river bank."] * 31), load()),
+    )
+    assert long.tokens == 498
+    pages = opened(node, short.to_html()), opened(node, long.recording.to_html(), every=64)
+    for (page,), recording in zip(pages, (short, long.recording), strict=True):
+        assert [about["path"] for about in page.facts["attentions"]] == list(recording)
+        assert len(page.whole) == (72 if page.facts["left"] == [] else 72 - int(page.facts["left"][0].split()[0])) > 60
+        holds(page, recording)
+
+
+def load():
+    return regard.load("sentence-transformers/all-MiniLM-L6-v2")
+
+
+def test_outputs_and_facts_are_the_maps(node):
+    recording = minilm()
+    (page,) = opened(node, recording.to_html())
+    kinds = recording.kinds()
+    for path, heads in page.attentions.items():
+        m, about = recording[path], page.about(path)
+        exact = m.dense()[0]
+        output = (exact @ m.v[0]).double()
+        pooled, far = m.pooled(14, 14)[0], m.distance().mean[0].mean(-1)
+        assert about["error"] == pytest.approx(m.error)
+        assert about["trusted"] is True
+        assert about["scale"] == pytest.approx(32**-0.5)
+        for place, head in enumerate(heads):
+            assert float((head.outputs - output[place]).abs().max()) < 0.02 * float(output[place].std())
+            assert head.facts["kind"] == kinds[path].names[place]
+            assert head.facts["entropy"] == pytest.approx(float(m.entropy()[0, place].mean()), abs=1e-5)
+            assert head.facts["distance"] == pytest.approx(float(far[place]), abs=1e-4)
+            assert head.facts["sink"] == pytest.approx(float(kinds[path].scores["first token"][place]), abs=1e-6)
+            # In steps of a 255th of the root of the largest.
+            roots = (head.picture / head.picture.max()).sqrt(), (pooled[place] / pooled[place].max()).sqrt()
+            assert float((roots[0] - roots[1]).abs().max()) <= 0.51 / 255
+            words = exact[place, :, 1:12].clone()  # neither [CLS] nor the full stop nor [SEP]
+            words[torch.arange(1, 12), torch.arange(11)] = -1.0
+            best = words.flatten().topk(12)
+            assert [pair["weight"] for pair in head.facts["pairs"]] == pytest.approx(best.values.tolist(), abs=1e-6)
+            for pair in head.facts["pairs"]:
+                assert float(exact[place, pair["query"], pair["key"]]) == pytest.approx(pair["weight"], abs=1e-6)
+
+
+def test_answers_of_a_map_that_is_not_written_out_are_the_same(monkeypatch):
+    """Large maps answer by themselves, small ones by their weights."""
+    from regard.views.page import answers
+
+    q, k = torch.randn(1, 2, 40, 8) * 2, torch.randn(1, 2, 50, 8)
+    m = AttentionMap(q, k, None, mask.causal(), sinks=torch.tensor([0.5, 2.0]))
+    dense = answers.Answers(m, 0)
+    monkeypatch.setattr(answers, "AT_ONCE", 0)
+    asked = answers.Answers(m, 0)
+    assert dense.weights is not None
+    assert asked.weights is None
+    for one, other in zip(
+        *(
+            (a.entropy(), a.distance(10), *a.top(3), a.picture(64), a.picture(20), a.picture(10))
+            for a in (dense, asked)
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other.to(one.dtype), atol=1e-5, rtol=1e-4)
+
+
+def test_queries_without_names_are_the_last_positions():
+    m = AttentionMap(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 5, 4), None, mask.causal())
+    texts, facts = told(m)
+    assert texts.facts() == [{"tokens": ("0", "1", "2", "3", "4")}]
+    assert (facts["first"], facts["queryText"], facts["keyText"]) == (3, 0, 0)
+    texts, facts = told(AttentionMap(torch.randn(1, 1, 3, 4), torch.randn(1, 1, 2, 4)), kind="cross")
+    assert texts.facts() == [{"tokens": ("0", "1")}, {"tokens": ("0", "1", "2")}]
+    assert (facts["first"], facts["queryText"], facts["keyText"]) == (0, 1, 0)
+
+
+def told(m, kind="self"):
+    from regard.views.page.contents import Texts, read
+
+    texts = Texts()
+    return texts, read(recorded(m, kind=kind), "layers.0", "self", 0, texts).facts
+
+
+def test_same_recording_same_page():
+    recording = minilm()
+    assert recording.to_html() == recording.to_html() == minilm().to_html()

@@ -43,10 +43,10 @@ def test_pictures_are_painted_when_they_come_near(open_page, real):
     _, path = real
     page = open_page(path, height=300, hash=HEADS)
     last = page.locator(".head canvas").last
-    page.wait_for_function("document.querySelector('.head canvas').width > 1")
+    page.wait_for_selector('.head canvas:not([width="1"])')
     assert last.evaluate("each => each.width") == 1
     last.scroll_into_view_if_needed()
-    page.wait_for_function("[...document.querySelectorAll('.head canvas')].at(-1).width > 1")
+    page.wait_for_selector('[data-attention="5"][data-head="11"] canvas:not([width="1"])')
 
 
 def test_sorting_and_filtering(open_page, real):

@@ -125,7 +125,7 @@ def _filled(content: _Content, first: Wanted, order: Sequence[Wanted]) -> str:
         order: the heads that are wanted whole, the first first.
     """
     limit = content.limit
-    bare = len(content.page(Plan(), first).encode())
+    bare = len(content.page(Plan(), first, small=True).encode())
     room = all_room = float(limit - bare)
     for _ in range(TRIES):
         plan = planned(content.finenesses, order, room)
@@ -171,10 +171,10 @@ class _Content:
     facts: Mapping[str, Any]
     """What static/data.js calls Facts, as far as it does not depend on what is carried."""
 
-    def page(self, plan: Plan, first: Wanted) -> str:
-        """The page that carries what is planned, and shows a head first."""
+    def page(self, plan: Plan, first: Wanted, *, small: bool = False) -> str:
+        """The page that carries what is planned, and shows a head first; with small pictures, even if that is all."""
         numbers = Numbers()
-        attentions = [self._attention(place, plan, numbers) for place in range(len(self.told))]
+        attentions = [self._attention(place, plan, numbers, small=small) for place in range(len(self.told))]
         attention, head = first
         pairs = attentions[attention]["heads"][head]["pairs"]
         query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
@@ -190,7 +190,7 @@ class _Content:
         said = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return page(_sound(facts["title"]), _sound(said).encode(), numbers.bytes())
 
-    def _attention(self, place: int, plan: Plan, numbers: Numbers) -> dict[str, Any]:
+    def _attention(self, place: int, plan: Plan, numbers: Numbers, *, small: bool) -> dict[str, Any]:
         """What static/data.js calls Attention."""
         told = self.told[place]
         facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
@@ -204,10 +204,11 @@ class _Content:
             facts["kv"] = carrier.kv
             facts["low"], facts["high"] = carrier.ranges()
         large = told.facts["queries"] * told.facts["keys"] > WHOLE
+        small = small or len(whole) == len(facts["heads"])
         far = told.answers.picture(FAR) if large and whole else None
-        pictures = told.answers.picture(THUMBNAIL if len(whole) == len(facts["heads"]) and not large else CELLS)
-        for head in facts["heads"]:
-            cells = (pictures if far is None or head["carried"] is None else far)[facts["heads"].index(head)]
+        pictures = told.answers.picture(THUMBNAIL if small and not large else CELLS)
+        for place, head in enumerate(facts["heads"]):
+            cells = (pictures if far is None or head["carried"] is None else far)[place]
             head["most"] = max(float(cells.max()), 1e-12)
             head["picture"] = numbers.shares((cells / head["most"]).clamp(0, 1).sqrt())
         return facts

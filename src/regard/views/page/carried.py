@@ -198,7 +198,7 @@ def _table(m: AttentionMap) -> Tensor | None:
     if _by_distance(m) is not None:
         return None
     if "table" not in m.known:
-        m.known["table"] = m.bias.dense(*m.shape[2:], device=m.device)
+        m.known["table"] = m.bias.dense(*m.shape[2:], device=m.device).to(m.dtype)
     return m.known["table"]  # type: ignore[no-any-return]
 
 
@@ -207,7 +207,8 @@ def _by_distance(m: AttentionMap) -> Tensor | None:
     if not isinstance(m.bias, PositionBias):
         return None
     if "by distance" not in m.known:
-        m.known["by distance"] = _found_by_distance(m.bias, m.shape[2], m.shape[3], m.device)
+        found = _found_by_distance(m.bias, m.shape[2], m.shape[3], m.device)
+        m.known["by distance"] = None if found is None else found.to(m.dtype)  # as it joins the scores
     return m.known["by distance"]  # type: ignore[no-any-return]
 
 

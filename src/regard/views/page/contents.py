@@ -14,7 +14,7 @@ from regard.lens.kinds import Kinds, is_delimiter, kinds_of
 from regard.lens.map import AttentionMap, Tokens
 from regard.lens.one import one_text
 from regard.lens.recording import Recording
-from regard.lens.summary import Summary
+from regard.lens.summary import TOP, Summary
 from regard.views.page.answers import Answers
 
 __all__ = ["THUMBNAIL", "Texts", "Told", "groups_of", "read"]
@@ -177,7 +177,7 @@ def _scores(kinds: Kinds, head: int) -> dict[str, float | None]:
 
 def _pairs(answers: Answers, tokens: Sequence[str], own: int | None) -> list[list[dict[str, Any]]]:
     """The strongest pairs of each head: not the first token, not what ends something, and not a token with itself."""
-    found = answers.top(min(4, len(tokens)))
+    found = answers.top(min(TOP, len(tokens)))
     weights, keys = found.weights.cpu(), found.keys.cpu()
     rests = torch.tensor([key == 0 or is_delimiter(token) for key, token in enumerate(tokens)] + [True])
     no = rests[keys]  # a key of -1, where there are no more, is the last

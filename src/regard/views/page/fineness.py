@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil, log, log2, sqrt
 
 import numpy as np
 import torch
@@ -22,8 +22,11 @@ COARSEST = BOUNDS[-1]
 VALUES = dict(zip(BOUNDS, (2000.0, 250.0, 24.0), strict=True))
 """For each bound, into how many steps a standard deviation of the values is cut."""
 
-HELD = 2**18
-"""So many weights of each head are held against the page's."""
+HELD = 2**22
+"""So many weights of an attention are held against the page's: every one, where there are no more."""
+
+UNSEEN = 1.5
+"""Of more, some rows are. One of the others may be farther off, by this factor and one that grows with them."""
 
 MARGIN = 0.97
 """Twice the step is twice as far off, but for luck with rounding."""
@@ -54,7 +57,9 @@ class Fineness:
         self.q, self.k = (t[0].to(torch.promote_types(t.dtype, torch.float32)) for t in (m.q, m.k))
         self.v = m.v[0] if m.v is not None and bool(m.v.isfinite().all()) else None
         """The values; None where they are not known or not finite."""
-        self._every = ceil(m.shape[2] * m.shape[3] / HELD)
+        rows = m.shape[2]
+        self._every = min(ceil(m.shape.numel() / HELD), max(1, rows // 8))
+        self._unseen = 1.0 if self._every == 1 else UNSEEN * sqrt(log(rows) / log(rows / self._every))
         self._weights = weights if self._every == 1 else None
         largest = torch.maximum(self.q.abs().amax((1, 2)).reshape(-1, self.group).amax(1), self.k.abs().amax((1, 2)))
         self._largest = largest.clamp_min(1e-9).double().cpu()
@@ -78,7 +83,7 @@ class Fineness:
         """Hold the weights of the page against the exact ones, and keep heads that are too far off more finely.
 
         Returns:
-            The largest difference that is left.
+            The largest difference that is left; of a large map, of which some rows are looked at, about that.
         """
         if bound not in self._within:
             steps = self.steps(bound)
@@ -119,7 +124,7 @@ class Fineness:
         growth = change.clamp_(max=LARGEST_CHANGE).expm1_()
         total = (weights * growth).sum(-1, keepdim=True)
         off = growth.sub_(total).mul_(weights).abs_().amax(-1) / (1 + total[..., 0])
-        return off.reshape(len(k), -1).amax(1).double().cpu()
+        return off.reshape(len(k), -1).amax(1).double().cpu() * self._unseen
 
     def norms(self, bound: float) -> Float[Tensor, "heads queries"]:
         """The logarithm of each row's sum of exponentials, with the sink, of what is kept; 0 where there is nothing."""

@@ -11,7 +11,7 @@ import { shareBar } from "./rowbars.js";
 /** @typedef {import("./headorder.js").Place} Place */
 
 /** The enlarged picture has at most so many squares on a side. */
-const SHARPEST = 512;
+const SHARPEST = 160;
 
 /**
  * @param {import("./main.js").Page} page

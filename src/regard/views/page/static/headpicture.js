@@ -28,19 +28,32 @@ export function pictureShape({ queries, keys }) {
 }
 
 /**
- * Calls once for each element, when it comes near the window.
- * @param {(element: Element) => void} call
+ * Paints canvases when they come near the window, and hides those that are far: Chromium makes a layer of each, and a
+ * thousand of them are slow to scroll.
+ * @param {(canvas: HTMLCanvasElement) => void} paint
  */
-export function whenNear(call) {
+export function whenNear(paint) {
+  /** @type {WeakSet<Element>} */
+  let painted = new WeakSet();
   const observer = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        observer.unobserve(target);
-        call(target);
+        target.classList.toggle("far", !isIntersecting);
+        if (!isIntersecting || painted.has(target)) continue;
+        painted.add(target);
+        paint(/** @type {HTMLCanvasElement} */ (target));
       }
     },
-    { rootMargin: "300px" },
+    { rootMargin: "600px" },
   );
-  return observer;
+
+  /**
+   * Starts with some, or all over again.
+   * @param {Iterable<HTMLCanvasElement>} canvases
+   */
+  return (canvases) => {
+    observer.disconnect();
+    painted = new WeakSet();
+    for (const canvas of canvases) observer.observe(canvas);
+  };
 }

@@ -34,9 +34,9 @@ function mountHeads(root, page) {
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let columns = 1;
-  /** @type {Map<Element, Place>} */
+  /** @type {Map<HTMLCanvasElement, Place>} */
   const places = new Map();
-  const near = whenNear((canvas) => paintOne(canvas));
+  const watchOver = whenNear((canvas) => paintOne(canvas));
 
   const sorts = make("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (sorts.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => make("option", { value }, text)));
   const kinds = make("select", { class: "kinds", onchange: () => arrange({ wanted: kinds.value }) });
@@ -69,7 +69,6 @@ function mountHeads(root, page) {
   }
 
   function fill() {
-    near.disconnect();
     places.clear();
     buttons = shown.map((place) => pictured(place));
     const byLayer = order === "layer" && wanted === "";
@@ -84,14 +83,14 @@ function mountHeads(root, page) {
       parts.push(/** @type {HTMLElement} */ (buttons[i]));
     });
     grid.replaceChildren(...parts);
-    for (const canvas of places.keys()) near.observe(canvas);
+    watchOver(places.keys());
     choose();
   }
 
   /** @param {Place} place */
   function pictured(place) {
     const { attention, head, layer, facts } = place;
-    const canvas = make("canvas", { class: "picture", width: 1, height: 1, "aria-hidden": "true" });
+    const canvas = make("canvas", { class: "picture far", width: 1, height: 1, "aria-hidden": "true" });
     canvas.style.aspectRatio = String(pictureShape(data.attention(attention)));
     places.set(canvas, place);
     const short = facts.kind.replace(/ token$/, "");
@@ -107,10 +106,10 @@ function mountHeads(root, page) {
     );
   }
 
-  /** @param {Element} canvas */
+  /** @param {HTMLCanvasElement} canvas */
   function paintOne(canvas) {
     const place = places.get(canvas);
-    if (place) paintHead(/** @type {HTMLCanvasElement} */ (canvas), data, place.attention, place.head);
+    if (place) paintHead(canvas, data, place.attention, place.head);
   }
 
   /** Marks the head that the other views show. */
@@ -143,13 +142,12 @@ function mountHeads(root, page) {
     buttons[to]?.focus();
   });
   addEventListener("beforeprint", () => {
-    for (const [canvas, { attention, head }] of places) paintHead(/** @type {HTMLCanvasElement} */ (canvas), data, attention, head, false);
+    for (const [canvas, { attention, head }] of places) paintHead(canvas, data, attention, head, false);
   });
 
   /** Paints those that are near, again. */
   function repaint() {
-    near.disconnect();
-    for (const canvas of places.keys()) near.observe(canvas);
+    watchOver(places.keys());
     card.repaint();
   }
   addEventListener("afterprint", repaint);

@@ -72,10 +72,11 @@ export function paintCells(pen, { x, y, wide, tall }, raster, [px, py, w, h], in
  * @param {Layout} layout
  * @param {(query: number, key: number) => number | undefined} weight
  * @param {(weight: number) => string} inkOn what can be read on its colour
+ * @returns {boolean} whether there was
  */
 export function paintNumbers(pen, layout, weight, inkOn) {
   const [top, bottom, left, right] = layout.area;
-  if (layout.wide / (right - left) < NUMBERED || layout.tall / (bottom - top) < 18) return;
+  if (layout.wide / (right - left) < NUMBERED || layout.tall / (bottom - top) < 18) return false;
   pen.font = "11px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.textBaseline = "middle";
@@ -88,6 +89,7 @@ export function paintNumbers(pen, layout, weight, inkOn) {
       pen.fillText(briefly(value * 100), box.x + box.w / 2, box.y + box.h / 2);
     }
   }
+  return true;
 }
 
 /**

@@ -66,7 +66,7 @@ export function mapSays(page, screen) {
       pen.fillRect(i, 0, 1, 1);
     }
     [0, 0.25, 1].forEach((share, i) => marks[i]?.replaceChildren(shareText(share * seen.top)));
-    squares.textContent = `${squareSays(seen)} Colours go by the square root of the share, so that small weights are seen.`;
+    squares.textContent = `${squareSays(seen)} ${screen.numbered ? "The numbers are per cent. " : ""}Colours go by the square root of the share, so that small weights are seen.`;
     screen.marks.setAttribute("aria-label", `Attention map: queries ${top} to ${bottom - 1} from top to bottom, keys ${left} to ${right - 1} from left to right`);
     screen.marks.dataset.area = [top, bottom, left, right].join(" ");
     screen.marks.dataset.from = seen.busy ? "busy" : seen.from;

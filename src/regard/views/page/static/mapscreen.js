@@ -30,6 +30,7 @@ export class MapScreen {
   /** @type {import("./mapsight.js").Seen | null} */
   seen = null;
   missing = 0;
+  numbered = false;
   dark = false;
   /** @type {Map<string, Sight>} */
   #sights = new Map();
@@ -106,7 +107,7 @@ export class MapScreen {
     const exact = seen.from === "exact";
     this.missing = exact ? paintHatching(pen, layout, (query) => sight.carries(query), inks.quiet) : 0;
     const single = (exact && seen.tall * seen.wide === 1) || (sight.picture.rows === sight.map.queries && sight.picture.columns === sight.map.keys);
-    if (single) paintNumbers(pen, layout, (query, key) => seen.cell(query, key).share, (weight) => this.#inkOn(weight, seen.top));
+    this.numbered = single && paintNumbers(pen, layout, (query, key) => seen.cell(query, key).share, (weight) => this.#inkOn(weight, seen.top));
     paintNames(pen, layout, this.#tokens, inks);
     paintMargins(pen, layout, this.#margins, this.#largest, inks);
   }
