@@ -326,6 +326,22 @@ def test_nan_and_infinity_are_refused_by_questions_and_shown_by_rows(name, value
     assert torch.allclose(m.dense().double(), dense, equal_nan=True)
 
 
+@pytest.mark.parametrize("softcap", [None, 5.0])
+def test_rows_to_which_a_model_adds_the_lowest_number(softcap):
+    """Nothing is left of their scores: equal weights, as the definition has them, and not a weight of 1 everywhere."""
+    q, k = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 7, 8)
+    bias = torch.randn(2, 1, 5, 7)
+    bias[1, :, 2] = torch.finfo(torch.float32).min
+    m = AttentionMap(q, k, bias=bias, softcap=softcap)
+    steps = regard.steps(q.double(), k.double(), k.double(), bias=bias.double(), softcap=softcap)
+    dense = Dense(steps.weights)
+    torch.testing.assert_close(m[:].double(), dense.w, rtol=0, atol=1e-6)
+    torch.testing.assert_close(m.entropy().double(), dense.entropy(), rtol=0, atol=LIMIT)
+    torch.testing.assert_close(m.received().double(), dense.received(), rtol=0, atol=LIMIT)
+    torch.testing.assert_close(m.top(7).weights.double(), dense.w.sort(descending=True).values, rtol=0, atol=LIMIT)
+    torch.testing.assert_close(m.pooled(5, 7).double(), dense.w, rtol=0, atol=LIMIT)
+
+
 def test_a_bias_of_nan_is_refused():
     m = AttentionMap(torch.randn(1, 1, 4, 8), torch.randn(1, 1, 4, 8), bias=torch.full((4, 4), torch.nan))
     with pytest.raises(ValueError, match="bias of shape"):

@@ -139,7 +139,9 @@ class AttentionMap:
     def lse(self) -> Float[Tensor, "batch heads queries"]:
         """The logarithm of each row's sum of exponentials, without sinks; -inf where there is nothing to attend to."""
         self.ready()
-        return self._lse(ask(self)).to(self._answers)
+        asked = ask(self)
+        own = self._own_lse(asked)
+        return (own if asked.shift is None else own + asked.shift).to(self._answers)
 
     # Parts.
 
@@ -371,18 +373,18 @@ class AttentionMap:
         return torch.zeros(shape, dtype=self._answers, device=self.device)
 
     def _norm(self, asked: Asked) -> Tensor:
-        lse = self._lse(asked).to(asked.call.q.dtype)
-        return asked.norm(lse if asked.shift is None else lse - asked.shift)
+        return asked.norm(self._own_lse(asked))
 
-    def _lse(self, asked: Asked) -> Tensor:
+    def _own_lse(self, asked: Asked) -> Tensor:
+        """The lse of what a question computes with, where a row may have a number taken off each of its scores."""
         if "lse" not in self.known:
-            given = self._given_lse
-            if given is not None and given.dtype == asked.call.q.dtype and holds(self, given, asked.empty):
-                self.known["lse"] = asked.without_empty(given, -torch.inf)
+            given, drowned = self._given_lse, asked.drowned
+            usable = given is not None and given.dtype == asked.call.q.dtype and not drowned
+            if usable and given is not None and holds(self, given, asked.empty):
+                self._know(asked, given if asked.shift is None else given - asked.shift)
             else:
                 self._know(asked, linear.log_sum(asked))
-        return self.known["lse"]  # type: ignore[no-any-return]
+        return self.known["lse"].to(asked.call.q.dtype)  # type: ignore[no-any-return]
 
     def _know(self, asked: Asked, lse: Tensor) -> None:
-        lse = lse if asked.shift is None else lse + asked.shift
         self.known["lse"] = asked.without_empty(lse, -torch.inf)

@@ -16,15 +16,15 @@ __all__ = ["one_text"]
 
 
 def one_text(m: AttentionMap, batch: int) -> AttentionMap:
-    """The map of one batch row, which shares the tensors of the whole.
+    """The map of one batch row as it is now: it shares the tensors of the whole, and looks for changes no more.
 
     Raises:
         IndexError: no such batch row.
+        RuntimeError: the tensors were changed since the model ran.
     """
     if not 0 <= batch < m.shape[0]:
         raise IndexError(f"there is no batch row {batch}: the map has {m.shape[0]}, counted from 0")
-    if m.shape[0] == 1:
-        return m
+    m.ready()
     mask, bias, sample = m.mask, m.bias, m.sample
     mask = None if mask is None else _of_row(mask, batch, *m.shape[2:])
     if isinstance(bias, Tensor) and bias.ndim == 4 and len(bias) > 1:
@@ -48,8 +48,9 @@ def one_text(m: AttentionMap, batch: int) -> AttentionMap:
         dropout=m.dropout,
         sample=sample,
         kernel=m.kernel,
-        fresh=m.ready,
     )
+    if m.shape[0] == 1:
+        made.known = m.known  # what is known of all of them is known of the one
     if m.tokens is not None:
         queries, keys = ([tokens[batch]] if not isinstance(tokens[0], str) else tokens for tokens in m.tokens)
         made.label(queries, keys)

@@ -32,6 +32,10 @@ STEEP = 1000.0
 """Scores that may be as large as this are computed in float64: float32 rounds them by 1e-5 and more."""
 
 
+LOWEST = -1e12
+"""A row whose bias is below that for every key is a padded one, of a model that adds the lowest number there is."""
+
+
 def exactly(method: Callable[P, R]) -> Callable[P, R]:
     """Without gradients, and in the dtypes that are written here whatever autocast wants."""
 
@@ -59,6 +63,8 @@ class Asked:
     """(batch, heads, queries): what was taken off the scores of each row."""
     empty: Tensor | None
     """(batch, heads, queries): rows that may attend to nothing; None if there is none."""
+    drowned: bool = False
+    """Whether the scores of some rows are lost beside their bias."""
 
     @property
     def fused(self) -> bool:
@@ -151,10 +157,21 @@ def ask(m: AttentionMap) -> Asked:
         shift = _by_group(call.q, mean)[..., 0] * call.scale
         k = call.k - mean
         call = replace(call, k=k, v=k)
+    drowned = False
+    if isinstance(call.bias, Tensor) and call.bias.numel():
+        highest = call.bias.amax(-1)
+        rows_of_it = highest < LOWEST
+        drowned = bool(rows_of_it.any())
+        if drowned:
+            # In sums with such numbers nothing is left of q . k, nor of the logarithm of how many keys there are.
+            off = highest.where(rows_of_it, 0.0)
+            q = call.q.masked_fill(rows_of_it.expand(call.q.shape[:-1])[..., None], 0.0)
+            call = replace(call, q=q, bias=call.bias - off[..., None])
+            shift = off.expand(q.shape[:-1]) if shift is None else shift.masked_fill(rows_of_it, 0.0) + off
     schedule = choose(call).schedule
     if "empty" not in m.known:
         m.known["empty"] = _empty(call, schedule)
-    return Asked(call, schedule, sinks, shift, m.known["empty"])
+    return Asked(call, schedule, sinks, shift, m.known["empty"], drowned)
 
 
 def _mean(k: Tensor) -> Tensor:

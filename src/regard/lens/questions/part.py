@@ -65,12 +65,17 @@ class _Exact:
         """The weights of these rows, (n, keys); on some keys only, if they are said."""
         scores = self.scores(b, h, i)
         empty = (scores == -torch.inf).all(-1, keepdim=True)
-        norm = scores.logsumexp(-1, keepdim=True)
-        if self.sinks is not None:
-            norm = torch.logaddexp(norm, self.sinks[h].double()[:, None])
-        norm = norm.masked_fill(norm == torch.inf, torch.nan)  # as in the definition, where inf - inf is not a number
+        largest = scores.amax(-1, keepdim=True)
+        sink = None if self.sinks is None else self.sinks[h].double()[:, None]
+        if sink is not None:
+            largest = torch.maximum(largest, sink)
+        # Not by the logarithm of the sum: where every score is the lowest number there is, that would lose the sum.
+        scores = scores.sub_(largest.masked_fill(empty, 0.0)).exp_()  # inf - inf is not a number, as in the definition
+        total = scores.sum(-1, keepdim=True)
+        if sink is not None:
+            total = total + (sink - largest).exp()
         wanted = scores if keys is None else scores.index_select(-1, keys)
-        return (wanted - norm).exp().masked_fill(empty, 0.0)
+        return (wanted / total).masked_fill(empty, 0.0)
 
 
 class _Heads:

@@ -94,7 +94,6 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         raise ValueError(f"there is nothing in a map of shape {entry.shape} (batch, heads, queries, keys)")
     made, row = entry.map(), batch
     if isinstance(made, AttentionMap):
-        made.ready()
         made, row = one_text(made, batch), 0
     kinds = made.kinds() if isinstance(made, Summary) else kinds_of(made, cross=entry.kind == "cross")
     _, heads, queries, keys = made.shape

@@ -1,6 +1,5 @@
 /** The small picture of a head, painted when it is about to be seen. */
 
-import { isDark } from "./colour.js";
 import { paintRaster } from "./raster.js";
 
 /** @typedef {import("./data.js").Data} Data */
@@ -13,9 +12,9 @@ const SLIMMEST = 0.5;
  * @param {Data} data
  * @param {number} attention
  * @param {number} head
- * @param {boolean} [dark]
+ * @param {boolean} dark
  */
-export function paintHead(canvas, data, attention, head, dark = isDark()) {
+export function paintHead(canvas, data, attention, head, dark) {
   paintRaster(canvas, data.picture(attention, head), data.about(attention, head).most, dark);
 }
 
@@ -44,7 +43,7 @@ export function whenNear(paint) {
         paint(/** @type {HTMLCanvasElement} */ (target));
       }
     },
-    { rootMargin: "600px" },
+    { rootMargin: "200px" },
   );
 
   /**

@@ -1,5 +1,6 @@
 /** All heads at once: a small picture of each. */
 
+import { isDark } from "./colour.js";
 import { make } from "./dom.js";
 import { field } from "./controls.js";
 import { headCard } from "./headcard.js";
@@ -34,6 +35,7 @@ function mountHeads(root, page) {
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let columns = 1;
+  let printing = false;
   /** @type {Map<HTMLCanvasElement, Place>} */
   const places = new Map();
   const watchOver = whenNear((canvas) => paintOne(canvas));
@@ -74,7 +76,7 @@ function mountHeads(root, page) {
     const byLayer = order === "layer" && wanted === "";
     grid.classList.toggle("flat", !byLayer);
     columns = byLayer ? Math.max(...data.facts.attentions.map(({ heads: all }, i) => (shown.some((place) => place.attention === i) ? all.length : 1))) : 0;
-    grid.style.gridTemplateColumns = byLayer ? `auto repeat(${columns}, minmax(4rem, 7rem))` : "";
+    grid.style.setProperty("--columns", String(columns));
     /** @type {HTMLElement[]} */
     const parts = [];
     shown.forEach((place, i) => {
@@ -109,7 +111,7 @@ function mountHeads(root, page) {
   /** @param {HTMLCanvasElement} canvas */
   function paintOne(canvas) {
     const place = places.get(canvas);
-    if (place) paintHead(canvas, data, place.attention, place.head);
+    if (place) paintHead(canvas, data, place.attention, place.head, isDark() && !printing);
   }
 
   /** Marks the head that the other views show. */
@@ -142,7 +144,8 @@ function mountHeads(root, page) {
     buttons[to]?.focus();
   });
   addEventListener("beforeprint", () => {
-    for (const [canvas, { attention, head }] of places) paintHead(canvas, data, attention, head, false);
+    printing = true;
+    for (const canvas of places.keys()) paintOne(canvas);
   });
 
   /** Paints those that are near, again. */
@@ -150,7 +153,10 @@ function mountHeads(root, page) {
     watchOver(places.keys());
     card.repaint();
   }
-  addEventListener("afterprint", repaint);
+  addEventListener("afterprint", () => {
+    printing = false;
+    repaint();
+  });
 
   /**
    * @param {State} state
