@@ -42,6 +42,7 @@ class Attention(nn.Module):
         self.projection = nn.Linear(64, 192)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(batch of one, tokens, 64) -> (1, heads, tokens, 32)."""
         q, k, v = self.projection(x).reshape(1, x.shape[1], 3, 2, 32).permute(2, 0, 3, 1, 4)
         return functional.scaled_dot_product_attention(2 * q, 2 * k, v, is_causal=True)
 
@@ -56,7 +57,9 @@ def pages() -> Iterator[Row]:
             seen, tokens = _minilm(text)
             bars = ("5 MB, 2 s at most", "1 s at most", "50 ms at most") if moves else ("", "", "")
             yield from _page(f"{tokens} tokens, 6 layers, 12 heads", seen, folder / f"{tokens}.html", moves, bars)
-        yield from _page("32,768 tokens, 2 heads", _long(), folder / "long.html", {"map": "zoom"}, ("5 MB at most", "", ""))
+        yield from _page(
+            "32,768 tokens, 2 heads", _long(), folder / "long.html", {"map": "zoom"}, ("5 MB at most", "", "")
+        )
     finally:
         shutil.rmtree(folder)
 
@@ -79,7 +82,7 @@ def _page(
 
 
 def _in_browser(path: Path, moves: dict[str, str]) -> tuple[float, list[list[float]]]:
-    """Seconds to the first picture, the median of five; and the milliseconds that each kind of move took, move by move."""
+    """Seconds to the first picture, the median of five; and the milliseconds of each kind of move, move by move."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -102,9 +105,11 @@ def _in_browser(path: Path, moves: dict[str, str]) -> tuple[float, list[list[flo
     return statistics.median(opened), answers
 
 
+WHERE = {"sentence": ".sentence [role=listbox]", "map": ".map [role=application]"}
+
+
 def _hover(page, view: str) -> None:
-    target = ".sentence .tokens" if view == "sentence" else ".map canvas"
-    box = page.locator(target).first.bounding_box()
+    box = page.locator(WHERE[view]).first.bounding_box()
     page.evaluate("() => window.answered.splice(0)")
     for step in range(40):
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.1 + 0.02 * step))
@@ -112,7 +117,7 @@ def _hover(page, view: str) -> None:
 
 
 def _zoom(page, view: str) -> None:
-    page.locator(f".{view} canvas").first.focus()
+    page.locator(WHERE[view]).first.focus()
     page.evaluate("() => window.answered.splice(0)")
     for key in "++++++++++++----":
         page.keyboard.press(key)
