@@ -315,11 +315,15 @@ def see(
             context = context_of([words, *compare], pretrained).to_dict() if compare else None
         kept, title, name = seen.recording, words if text is not None else str(file), pretrained.name
     try:
+        asked = named(kept, wanted) if wanted else None
+    except LookupError as error:  # no such layer or head
+        raise InputError(str(error.args[0])) from error
+    try:
         if terminal:
             from regard.views.square import draw
             from regard.views.terminal import console_for
 
-            for path, head in named(kept, wanted) if wanted else [choose(kept)]:
+            for path, head in asked or [choose(kept)]:
                 draw(kept, console_for(sys.stdout), path=path, head=head)
             return
 
@@ -336,8 +340,8 @@ def see(
             context=context,
             each=lambda paths: track(paths, "asking each layer", console=_on_stderr(), transient=True, disable=hidden),
         )
-    except (LookupError, ValueError, RuntimeError) as error:  # no such head; nothing to show; a limit that is too small
-        raise InputError(str(error.args[0] if error.args else error)) from error
+    except ValueError as error:  # nothing to show; a limit that is too small
+        raise InputError(str(error)) from error
     write_text(page, out)
     print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
     if open_:

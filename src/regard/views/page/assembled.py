@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -14,22 +12,17 @@ from regard.lens.map import AttentionMap
 from regard.lens.questions.asked import exactly
 from regard.lens.recording import Recording
 from regard.lens.summary import CELLS
-from regard.views.page.carried import WHOLE, Carrier, cannot
-from regard.views.page.codec import Numbers
-from regard.views.page.contents import THUMBNAIL, Texts, Told, groups_of, read
+from regard.views.page.carried import cannot
+from regard.views.page.contents import Texts, Told, groups_of, read
+from regard.views.page.draft import Draft
 from regard.views.page.fineness import COARSEST, Fineness
 from regard.views.page.image import Image
-from regard.views.page.left import left_out
-from regard.views.page.linked import page
 from regard.views.page.room import Plan, Wanted, planned
 
 __all__ = ["LIMIT", "Image", "notebook", "written"]
 
 LIMIT = 5_000_000
 """A page has at most so many bytes, unless somebody says otherwise."""
-
-FAR = 512
-"""The picture of a large map that is carried whole has so many rows and columns, to begin with."""
 
 TRIES = 5
 """What fits is guessed from how well it should pack, so it may take some tries to stay below the limit."""
@@ -112,24 +105,24 @@ def written(
         "image": None if image is None else image.facts([one.facts["keys"] for one in told]),
         "context": context,
     }
-    content = _Content(told, finenesses, refused, asked is not None, limit, facts)
-    return _filled(content, first, [wanted for wanted in order if wanted[0] in finenesses])
+    draft = Draft(told, finenesses, refused, asked is not None, limit, facts)
+    return _filled(draft, first, [wanted for wanted in order if wanted[0] in finenesses])
 
 
-def _filled(content: _Content, first: Wanted, order: Sequence[Wanted]) -> str:
+def _filled(draft: Draft, first: Wanted, order: Sequence[Wanted]) -> str:
     """The page with as much as there is room for.
 
     Args:
-        content: of the page.
+        draft: of the page.
         first: the head that is shown first.
         order: the heads that are wanted whole, the first first.
     """
-    limit = content.limit
-    bare = len(content.page(Plan(), first, small=True).encode())
+    limit = draft.limit
+    bare = len(draft.page(Plan(), first, small=True).encode())
     room = all_room = float(limit - bare)
     for _ in range(TRIES):
-        plan = planned(content.finenesses, order, room)
-        text = content.page(plan, first)
+        plan = planned(draft.finenesses, order, room)
+        text = draft.page(plan, first)
         size = len(text.encode())
         if size <= limit:
             return text
@@ -137,10 +130,10 @@ def _filled(content: _Content, first: Wanted, order: Sequence[Wanted]) -> str:
             break
         # What is carried took more than was thought, by this factor.
         room = min(plan.size, room) * SPARE * max(all_room, 0) / (size - bare)
-    text = content.page(Plan(), first)
+    text = draft.page(Plan(), first)
     if (size := len(text.encode())) <= limit:
         return text
-    image = content.facts["image"]
+    image = draft.facts["image"]
     much = f", {len(image['source']):,} of them the image" if image is not None else ""
     raise ValueError(
         f"a page of this recording takes {size:,} bytes without any head carried whole{much}, and limit={limit:,}: "
@@ -154,64 +147,6 @@ def notebook(text: str) -> str:
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" title="attention" '
         'style="width: 100%; height: 760px; border: 0"></iframe>'
     )
-
-
-@dataclass
-class _Content:
-    """What a page is made of, however much of it is carried whole."""
-
-    told: Sequence[Told]
-    finenesses: dict[int, Fineness]
-    """Of the attentions that can be carried, by their places."""
-    refused: Mapping[str, str]
-    """Why the others cannot."""
-    asked: bool
-    """Whether somebody said which heads."""
-    limit: float | int
-    facts: Mapping[str, Any]
-    """What static/data.js calls Facts, as far as it does not depend on what is carried."""
-
-    def page(self, plan: Plan, first: Wanted, *, small: bool = False) -> str:
-        """The page that carries what is planned, and shows a head first; with small pictures, even if that is all."""
-        numbers = Numbers()
-        attentions = [self._attention(place, plan, numbers, small=small) for place in range(len(self.told))]
-        attention, head = first
-        pairs = attentions[attention]["heads"][head]["pairs"]
-        query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
-        if plan.rows is not None and query not in plan.rows:
-            query = int(plan.rows[-1])
-        facts = {
-            **self.facts,
-            "attentions": attentions,
-            "left": left_out(self.told, plan, self.finenesses, self.refused, asked=self.asked, limit=self.limit),
-            "shorts": numbers.shorts,
-            "open": {"attention": attention, "head": head, "query": query},
-        }
-        said = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return page(_sound(facts["title"]), _sound(said).encode(), numbers.bytes())
-
-    def _attention(self, place: int, plan: Plan, numbers: Numbers, *, small: bool) -> dict[str, Any]:
-        """What static/data.js calls Attention."""
-        told = self.told[place]
-        facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
-        whole = [head for at, head in plan.heads if at == place]
-        if whole:
-            fineness = self.finenesses[place]
-            facts["within"] = fineness.settle(plan.bound)
-            carrier = Carrier(fineness, numbers, plan.bound, plan.rows, values=plan.values)
-            for head in whole:
-                facts["heads"][head]["carried"] = carrier.head(head)
-            facts["kv"] = carrier.kv
-            facts["low"], facts["high"] = carrier.ranges()
-        large = told.facts["queries"] * told.facts["keys"] > WHOLE
-        small = small or len(whole) == len(facts["heads"])
-        far = told.answers.picture(FAR) if large and whole else None
-        pictures = told.answers.picture(THUMBNAIL if small and not large else CELLS)
-        for place, head in enumerate(facts["heads"]):
-            cells = (pictures if far is None or head["carried"] is None else far)[place]
-            head["most"] = max(float(cells.max()), 1e-12)
-            head["picture"] = numbers.shares((cells / head["most"]).clamp(0, 1).sqrt())
-        return facts
 
 
 def _refuse_types(**given: Any) -> None:
@@ -265,8 +200,3 @@ def _by_layer(told: Sequence[Told], first: Wanted) -> list[Wanted]:
 def _titled(texts: Texts, told: Told) -> str:
     words = " ".join(texts.tokens(told.facts["keyText"])[:30]) if told.made.tokens else told.path
     return words[:120] or "attention"
-
-
-def _sound(text: str) -> str:
-    """A text without halves of characters, which no file can hold."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -8,14 +8,17 @@ import { paintRaster } from "./raster.js";
 const SLIMMEST = 0.5;
 
 /**
- * @param {HTMLCanvasElement} canvas
+ * An image and not a canvas: Chromium makes a layer of each canvas, and a thousand of them are slow to scroll.
+ * @param {HTMLImageElement} image
  * @param {Data} data
  * @param {number} attention
  * @param {number} head
  * @param {boolean} dark
  */
-export function paintHead(canvas, data, attention, head, dark) {
+export function paintHead(image, data, attention, head, dark) {
+  const canvas = document.createElement("canvas");
   paintRaster(canvas, data.picture(attention, head), data.about(attention, head).most, dark);
+  image.src = canvas.toDataURL();
 }
 
 /**
@@ -27,32 +30,27 @@ export function pictureShape({ queries, keys }) {
 }
 
 /**
- * Paints canvases when they come near the window, and hides those that are far: Chromium makes a layer of each, and a
- * thousand of them are slow to scroll.
- * @param {(canvas: HTMLCanvasElement) => void} paint
+ * Calls once for each picture, when it comes near the window.
+ * @param {(image: HTMLImageElement) => void} paint
  */
 export function whenNear(paint) {
-  /** @type {WeakSet<Element>} */
-  let painted = new WeakSet();
   const observer = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
-        target.classList.toggle("far", !isIntersecting);
-        if (!isIntersecting || painted.has(target)) continue;
-        painted.add(target);
-        paint(/** @type {HTMLCanvasElement} */ (target));
+        if (!isIntersecting) continue;
+        observer.unobserve(target);
+        paint(/** @type {HTMLImageElement} */ (target));
       }
     },
-    { rootMargin: "200px" },
+    { rootMargin: "600px" },
   );
 
   /**
    * Starts with some, or all over again.
-   * @param {Iterable<HTMLCanvasElement>} canvases
+   * @param {Iterable<HTMLImageElement>} images
    */
-  return (canvases) => {
+  return (images) => {
     observer.disconnect();
-    painted = new WeakSet();
-    for (const canvas of canvases) observer.observe(canvas);
+    for (const image of images) observer.observe(image);
   };
 }

@@ -15,7 +15,7 @@ import { paintHead, pictureShape, whenNear } from "./headpicture.js";
 export const heads = {
   name: "heads",
   title: "Heads",
-  help: "The attention of every head as a small picture: queries from top to bottom, keys from left to right, dark where much attention goes. A click enlarges it.",
+  help: "The attention of every head as a small picture: queries from top to bottom, keys from left to right; what stands out gets much attention. A click enlarges it.",
   fits: () => true,
   mount: mountHeads,
 };
@@ -36,9 +36,9 @@ function mountHeads(root, page) {
   let buttons = [];
   let columns = 1;
   let printing = false;
-  /** @type {Map<HTMLCanvasElement, Place>} */
+  /** @type {Map<HTMLImageElement, Place>} */
   const places = new Map();
-  const watchOver = whenNear((canvas) => paintOne(canvas));
+  const watchOver = whenNear((image) => paintOne(image));
 
   const sorts = make("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (sorts.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => make("option", { value }, text)));
   const kinds = make("select", { class: "kinds", onchange: () => arrange({ wanted: kinds.value }) });
@@ -92,9 +92,9 @@ function mountHeads(root, page) {
   /** @param {Place} place */
   function pictured(place) {
     const { attention, head, layer, facts } = place;
-    const canvas = make("canvas", { class: "picture far", width: 1, height: 1, "aria-hidden": "true" });
-    canvas.style.aspectRatio = String(pictureShape(data.attention(attention)));
-    places.set(canvas, place);
+    const image = make("img", { class: "picture", alt: "" });
+    image.style.aspectRatio = String(pictureShape(data.attention(attention)));
+    places.set(image, place);
     const short = facts.kind.replace(/ token$/, "");
     const byLayer = order === "layer" && wanted === "";
     const caption = byLayer
@@ -103,15 +103,15 @@ function mountHeads(root, page) {
     return make(
       "button",
       { type: "button", class: "head", tabindex: -1, "aria-label": headSentence(place), "aria-haspopup": "dialog", "data-attention": attention, "data-head": head, onclick: () => card.open(place), onfocus: (/** @type {FocusEvent} */ event) => rove(/** @type {HTMLButtonElement} */ (event.currentTarget)) },
-      canvas,
+      image,
       ...caption,
     );
   }
 
-  /** @param {HTMLCanvasElement} canvas */
-  function paintOne(canvas) {
-    const place = places.get(canvas);
-    if (place) paintHead(canvas, data, place.attention, place.head, isDark() && !printing);
+  /** @param {HTMLImageElement} image */
+  function paintOne(image) {
+    const place = places.get(image);
+    if (place) paintHead(image, data, place.attention, place.head, isDark() && !printing);
   }
 
   /** Marks the head that the other views show. */
@@ -145,7 +145,7 @@ function mountHeads(root, page) {
   });
   addEventListener("beforeprint", () => {
     printing = true;
-    for (const canvas of places.keys()) paintOne(canvas);
+    for (const image of places.keys()) paintOne(image);
   });
 
   /** Paints those that are near, again. */
