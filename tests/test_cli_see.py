@@ -1,11 +1,22 @@
 """`regard see`: the page of a text, a file or a recording, and one clear line for what cannot be shown."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+import torch
+import typer
+from safetensors.torch import save_file
 
 import regard
+from regard.cli import app
 from regard.lens import look
+from regard.lens.map import AttentionMap
 from weights import RIVER, minilm, random_checkpoint
 
 
@@ -98,9 +109,13 @@ def test_what_cannot_be_shown_is_one_line(command, tmp_path, monkeypatch, argume
 def test_a_recording_with_nothing_in_it_is_one_line(command, tmp_path):
     path = tmp_path / "empty.safetensors"
     regard.Recording().save(path)
-    for more in ([], ["--terminal"]):
-        code, _, err = command("see", "--recording", path, "--out", tmp_path / "page.html", *more)
+    for more, said in (
+        (["--out", tmp_path / "page.html"], "nothing|no attention"),
+        (["--terminal"], "no head to choose"),
+    ):
+        code, _, err = command("see", "--recording", path, *more)
         assert code == 2
+        assert re.search(said, err)
         assert err.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
 
@@ -111,3 +126,134 @@ def test_without_a_browser_the_page_is_there_all_the_same(command, tmp_path, mon
     code, _, err = command("see", "--recording", kept, "--out", tmp_path / "page.html", "--open")
     assert (code, err) == (0, "no browser could be opened: open the file yourself\n")
     assert (tmp_path / "page.html").is_file()
+
+
+def test_help_names_every_option(command):
+    code, out, _ = command("see", "--help")
+    assert code == 0
+    see = typer.main.get_command(app).commands["see"]
+    options = [name for option in see.params for name in option.opts if name.startswith("--")]
+    assert len(options) >= 11
+    for option in options:
+        assert re.search(rf"{option}\b", out), option
+    assert 'Example: regard see "' in out
+    assert "regard.html" in out
+
+
+def test_an_interrupt_leaves_no_part_of_a_page(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "see", RIVER * 40, "--out", str(tmp_path / "page.html")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
+    while "_safetensors_rust" not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert process.poll() is None
+        time.sleep(0.005)
+    time.sleep(0.5)  # by now the model runs, or the page is put together
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, (b"", b""))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_takes_a_page_and_stays_a_device(command, kept):
+    code, out, err = command("see", "--recording", kept, "--out", os.devnull)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{os.devnull}: ")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_places_where_no_page_can_be_written_are_named(command, tmp_path, kept):
+    for out, why in (
+        ("/dev/full", "No space left on device"),
+        ("/proc/page.html", "No such file or directory"),  # where not even root makes a file
+        (tmp_path, "Is a directory"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ):
+        code, shown, err = command("see", "--recording", kept, "--out", out)
+        assert (code, shown) == (2, "")
+        assert re.fullmatch(r"regard: cannot write '.*': .*\n", err)
+        assert why in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_takes_the_place_of_the_one_before_and_follows_links(command, tmp_path, kept):
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("before")
+    link.symlink_to(page)
+    assert command("see", "--recording", kept, "--out", link)[0] == 0
+    assert link.is_symlink()
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert command("see", "--recording", kept, "--out", page, "--limit", "0.5", "--heads", "9.0")[0] == 2
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("more", [[], ["--terminal"]])
+def test_recordings_that_are_damaged_are_one_line(command, tmp_path, kept, more):
+    data = kept.read_bytes()
+    damaged = {
+        "half": data[: len(data) // 2],
+        "empty": b"",
+        "begun": data[:5],
+        "renamed": data.replace(b"attentions", b"attentionz"),
+        "longer": data + b"more",
+        "later": data.replace(b'"version":"1"', b'"version":"9"'),
+    }
+    for name, content in damaged.items():
+        assert content != data
+        (tmp_path / name).write_bytes(content)
+    save_file({"weight": torch.ones(2)}, tmp_path / "weights")
+    there = sorted(tmp_path.iterdir())
+    for path in (*there, tmp_path, tmp_path / "missing"):
+        code, out, err = command("see", "--recording", path, *(more or ["--out", tmp_path / "page.html"]))
+        assert (code, out) == (2, "")
+        assert str(path) in err
+        assert err.count("\n") == 1
+        assert sorted(tmp_path.iterdir()) == there
+
+
+def test_what_nobody_can_compute_is_one_line_and_the_rest_is_shown(command, tmp_path):
+    recording = regard.Recording()
+    for layer, number in enumerate((torch.nan, 1.0)):
+        q, k = torch.full((1, 2, 5, 4), number), torch.randn(1, 2, 5, 4)
+        shape = (1, 2, 5, 5)
+        m = AttentionMap(q, k)
+        recording.add(f"layers.{layer}", m, shape=shape, mask="none", kernel="", kind="self", layer=layer)
+    path, page = tmp_path / "kept", tmp_path / "page.html"
+    recording.save(path)
+    assert command("see", "--recording", path, "--out", page)[::2] == (0, "")
+    assert command("see", "--recording", path, "--terminal")[0] == 0
+    page.unlink()
+    code, out, err = command("see", "--recording", path, "--terminal", "--heads", "0.0")
+    assert "Traceback" not in out + err
+    assert code in (0, 2)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_could_steer_the_terminal_is_made_visible(command, tmp_path):
+    hostile = "\x1b[31m\x07\u202e\r"
+    recording = regard.Recording()
+    m = AttentionMap(torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4))
+    recording.add(f"layers.{hostile}", m, shape=(1, 1, 3, 3), mask=hostile, kernel=hostile, kind="self", layer=0)
+    recording.label([hostile, "river", f"bank{hostile}"])
+    path = tmp_path / f"kept{hostile}"
+    recording.save(path)
+    code, out, err = command("see", "--recording", path, "--terminal")
+    assert (code, err) == (0, "")
+    assert "\\x1b[31m\\x07\\u202e\\r" in out
+    named = command("see", "--recording", path, "--out", tmp_path / f"{hostile}.html")
+    asked = command("see", "--recording", path, "--heads", "7.0")
+    missing = command("see", "--recording", tmp_path / f"no{hostile}")
+    unknown = command("see", "the river", "--model", f"no{hostile}/model")
+    assert [each[0] for each in (named, asked, missing, unknown)] == [0, 2, 2, 2]
+    for shown in (out, *named[1:], *asked[1:], *missing[1:], *unknown[1:]):
+        assert not set("\x1b\x07\u202e\r") & set(shown)
+
+
+def test_a_fault_of_ours_is_not_said_to_be_the_users(command, tmp_path, monkeypatch, kept):
+    monkeypatch.setattr("regard.views.page.fineness.VALUES", {})
+    with pytest.raises(KeyError):
+        command("see", "--recording", kept, "--out", tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []

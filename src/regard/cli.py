@@ -284,7 +284,7 @@ def see(
         ),
     ] = None,
     limit: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The most that the page may take.")] = 5.0,
-    out: Annotated[Path, typer.Option(metavar="PATH", help="Where to write the page.")] = Path("regard.html"),
+    out: Annotated[Path | None, _option("PATH", "Where to write the page; by default regard.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
 ) -> None:
@@ -293,8 +293,12 @@ def see(
 
     if sum(given is not None for given in (text, file, recording)) != 1:
         raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
-    if recording is not None and any(given is not None for given in (compare, target, layers)):
-        raise InputError("--recording shows what was kept: --compare, --target and --layers belong to a TEXT")
+    if recording is not None and (
+        model != DEFAULT_MODEL or any(given is not None for given in (compare, target, layers))
+    ):
+        raise InputError("--recording shows what was kept: --model, --compare, --target and --layers belong to a TEXT")
+    if terminal and (open_ or compare or out is not None):
+        raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
     if not limit < 1e9:
         raise InputError(f"--limit {limit}: a number of megabytes")
     _import_torch()
@@ -342,6 +346,7 @@ def see(
         )
     except ValueError as error:  # nothing to show; a limit that is too small
         raise InputError(str(error)) from error
+    out = out or Path("regard.html")
     write_text(page, out)
     print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
     if open_:

@@ -101,3 +101,15 @@ def test_a_phone_scrolls_the_grid_and_not_the_page(open_page, real):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator(".head").first.click()
     assert page.evaluate("document.querySelector('dialog').scrollWidth <= innerWidth")
+
+
+def test_an_open_card_closes_where_the_reader_goes_elsewhere_by_the_address(open_page, real):
+    """An open dialog of a hidden view would make the whole page dead to clicks."""
+    page = open_page(real[1], hash=HEADS)
+    page.locator(".head").first.click()
+    assert page.locator("dialog").evaluate("dialog => dialog.open")
+    page.evaluate("hash => { location.hash = hash }", quote(json.dumps({"view": "sentence"})))
+    page.wait_for_selector("#view-sentence:not([hidden])")
+    assert not page.locator("dialog").evaluate("dialog => dialog.open")
+    page.click("#tab-map")
+    page.wait_for_selector("#view-map:not([hidden])")

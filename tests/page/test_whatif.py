@@ -252,3 +252,14 @@ def test_a_frame_of_a_notebook_has_no_link_and_says_so(open_page, real, tmp_path
     inside.locator("text=Copy the link").click()
     assert "A frame in a notebook has no address of its own." in inside.locator(".link-part").inner_text()
     assert inside.locator("input.link").input_value().startswith("#%7B")
+
+
+@pytest.mark.parametrize("typed", ["1e308", "-2000000"])
+def test_numbers_that_would_overflow_are_refused(page, typed):
+    """A scale of 1e308 made every weight NaN, and sentences beside it untrue."""
+    before = weights(page)
+    field = page.get_by_label("Scale", exact=True).first
+    field.fill(typed)
+    field.press("Enter")
+    assert "between −1,000,000 and 1,000,000" in page.locator(".whatif").inner_text()
+    same(weights(page), before, 0)

@@ -124,6 +124,8 @@ class Fineness:
         growth = change.clamp_(max=LARGEST_CHANGE).expm1_()
         total = (weights * growth).sum(-1, keepdim=True)
         off = growth.sub_(total).mul_(weights).abs_().amax(-1) / (1 + total[..., 0])
+        # Where nothing is left of a row's sum, the weights that it had are gone.
+        off = off.nan_to_num_(1.0).clamp_(max=1.0)
         return off.reshape(len(k), -1).amax(1).double().cpu() * self._unseen
 
     def norms(self, bound: float) -> Float[Tensor, "heads queries"]:

@@ -20,8 +20,14 @@ from regard.views.page.codec import packed, seven_bits
 __all__ = ["linked", "page"]
 
 STATIC = files("regard.views.page") / "static"
-IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.MULTILINE)
-COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+IMPORT = re.compile(r'^import \{\s*\w+(?:,\s*\w+)*,?\s*\} from "\./(\w+)\.js";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
+STRAY = re.compile(r"^(?:import|export)\b.*|\bimport\s*[(.]", re.MULTILINE)
+END = re.compile(r"</script|<!--", re.IGNORECASE)
+BLOCK = re.compile(r"/\*.*?\*/", re.DOTALL)
+"""A comment, in which types may be imported as they like."""
+
+COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 """A comment with lines of its own: static/ is where to read the code, and a page has to be small."""
 
 NAMED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
@@ -52,7 +58,8 @@ def linked(main: str) -> str:
     """A module and all that it needs, as one.
 
     Raises:
-        ValueError: two modules use a name, or an import is of another form than ``import { a } from "./b.js";``.
+        ValueError: two modules use a name, or need each other; an import of another form than
+            ``import { a } from "./b.js";``, an export that is no declaration, or what would end the script.
     """
     sources: dict[str, str] = {}
     needs: dict[str, list[str]] = {}
@@ -62,7 +69,7 @@ def linked(main: str) -> str:
         if name in sources:
             continue
         sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
-        needs[name] = [found for _, found in IMPORT.findall(sources[name])]
+        needs[name] = IMPORT.findall(sources[name])
         waiting += needs[name]
     owner: dict[str, str] = {}
     parts = []
@@ -71,10 +78,11 @@ def linked(main: str) -> str:
         for used in NAMED.findall(source):
             if owner.setdefault(used, name) != name:
                 raise ValueError(f"{used} stands in {owner[used]}.js and in {name}.js: one script has room for one")
-        text = re.sub(r"^export ", "", IMPORT.sub("", source), flags=re.MULTILINE)
-        if stray := re.search(r"^(?:import|export)\b.*|</script|<!--", text, re.MULTILINE):
-            raise ValueError(f"{name}.js: {stray.group()!r} cannot be linked")
+        text = EXPORT.sub("", IMPORT.sub("", source))
         bare = re.sub(r"^ +", "", COMMENT.sub("", text), flags=re.MULTILINE)
+        # A page's script ends at the first end tag, in a comment too.
+        if stray := STRAY.search(BLOCK.sub("", text)) or END.search(bare):
+            raise ValueError(f"{name}.js: {stray.group()!r} cannot be linked")
         parts.append(f"// {name}.js\n{bare.strip()}\n")
     return "\n" + "\n".join(parts)
 

@@ -77,7 +77,7 @@ export const arithmetic = {
 function proofOfRow({ error, trusted, within, dropout }) {
   const held =
     error === null
-      ? "What the model's own attention put out is not known here, so that nothing proves these numbers."
+      ? "There is no output of the model's own attention to compare with, or no query that may look at anything: nothing proves these numbers."
       : `regard put weights @ v of this layer beside what the model's own attention put out: they differ by ${error.toExponential(1)} of its largest value, at most.`;
   const means =
     error === null

@@ -32,6 +32,9 @@
  * @property {number[]} [without] keys that are left out, as if the token did not stand in the text
  */
 
+/** Edits are numbers up to this size, and a temperature is at least one by it: larger ones overflow, and say nothing. */
+export const LARGEST_EDIT = 1e6;
+
 /**
  * Every step of a row; steps that this head does not have repeat the one before.
  * @typedef {object} Steps

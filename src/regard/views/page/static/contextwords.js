@@ -61,13 +61,13 @@ function bringIntoView(box, child) {
  * @param {(word: number) => void} pick
  */
 export function contextSentences({ sentences }, pick) {
-  const rows = sentences.map((parts) => {
+  const rows = sentences.map((parts, i) => {
     const buttons = [];
     const row = make("p", { dir: "auto" });
     for (const { text, word } of parts) {
       if (word === null) row.append(inSentence(text));
       else {
-        const button = make("button", { type: "button", class: "shared", "data-word": word, onclick: () => pick(word) }, inSentence(text));
+        const button = make("button", { type: "button", class: "shared", "data-word": word, "aria-label": `${visible(text)}, in sentence ${i}`, onclick: () => pick(word) }, inSentence(text));
         buttons.push(button);
         row.append(button);
       }

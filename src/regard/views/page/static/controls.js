@@ -84,7 +84,7 @@ export function controls({ data, store }) {
 
 /** @param {import("./data.js").Attention} attention */
 function proven({ error, trusted, within }) {
-  if (error === null) return "Not proved: the model's own output is not known here.";
+  if (error === null) return "Not proved: there is no output of the model's own to compare with, or no query that may look at anything.";
   const held = `weights @ v differs from the model's own output by ${error.toExponential(1)} of its largest value`;
   const kept = within > 0 ? `; weights computed in this page are within ${percent(within, within < 0.0001 ? 4 : 2)} of the exact ones` : "";
   return `${trusted ? "Proved" : "Do not trust this one"}: ${held}${kept}.`;

@@ -18,12 +18,17 @@ const SHARPEST = 160;
  */
 export function headCard(page) {
   const { data, store } = page;
-  const dialog = make("dialog", { class: "head-card", "aria-labelledby": "head-card-title" });
+  const title = make("h2", { id: "head-card-title" });
+  const dialog = make("dialog", { class: "head-card", "aria-labelledby": "head-card-title" }, title);
   /** @type {(() => void) | null} */
   let repaint = null;
   // A click beside the card closes it.
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
+  });
+  // Behind an open card nothing can be clicked, also where the reader went elsewhere by the address.
+  store.listen((state, before) => {
+    if (state.view !== "heads" || state.attention !== before.attention) dialog.close();
   });
 
   /** @param {Place} place */
@@ -35,8 +40,9 @@ export function headCard(page) {
     repaint = () => sharpest(picture, place);
     const look = make("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
     const close = make("button", { type: "button", onclick: () => dialog.close() }, "Close");
+    title.textContent = `Layer ${layer}, head ${facts.number}: ${facts.kind}`;
     dialog.replaceChildren(
-      make("h2", { id: "head-card-title" }, `Layer ${layer}, head ${facts.number}: ${facts.kind}`),
+      title,
       make("p", { class: "actions" }, look, close),
       make("p", { class: "quiet" }, `This head ${kindSays(facts.kind)}.`),
       make(

@@ -11,6 +11,9 @@ import { paintHead, pictureShape, whenNear } from "./headpicture.js";
 /** @typedef {import("./headorder.js").Order} Order */
 /** @typedef {import("./store.js").State} State */
 
+/** On paper so many heads stand side by side. */
+const PRINTED = 16;
+
 /** @type {import("./main.js").View} */
 export const heads = {
   name: "heads",
@@ -77,6 +80,7 @@ function mountHeads(root, page) {
     grid.classList.toggle("flat", !byLayer);
     columns = byLayer ? Math.max(...data.facts.attentions.map(({ heads: all }, i) => (shown.some((place) => place.attention === i) ? all.length : 1))) : 0;
     grid.style.setProperty("--columns", String(columns));
+    grid.classList.toggle("broad", columns > PRINTED);
     /** @type {HTMLElement[]} */
     const parts = [];
     shown.forEach((place, i) => {

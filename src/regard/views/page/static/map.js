@@ -120,7 +120,8 @@ function mountMap(root, page) {
   function zoom(spot, factor) {
     if (!screen.layout) return false;
     const [top, bottom, left, right] = area;
-    const middle = cursor ? { query: cursor.query + 0.5, key: cursor.key + 0.5 } : { query: (top + bottom) / 2, key: (left + right) / 2 };
+    const pair = cursor ?? chosen();
+    const middle = pair ? { query: pair.query + 0.5, key: pair.key + 0.5 } : { query: (top + bottom) / 2, key: (left + right) / 2 };
     return show(zoomedArea(area, factor, spot ? fractions(spot, area, screen.layout) : middle, screen.sight.map));
   }
 
@@ -155,7 +156,9 @@ function mountMap(root, page) {
         return;
       }
       const { queries, keys: count } = sight.map;
-      const from = cursor ?? chosen() ?? { query: store.state.query, key: left };
+      const last = cursor ?? chosen() ?? { query: store.state.query, key: left };
+      const inside = last.query >= top && last.query < bottom && last.key >= left && last.key < right;
+      const from = inside ? last : { query: (top + bottom) >> 1, key: (left + right) >> 1 };
       const far = { query: Math.ceil((STEP * (bottom - top)) / layout.tall), key: Math.ceil((STEP * (right - left)) / layout.wide) };
       const next = { query: bounded(from.query + down * far.query, queries), key: bounded(from.key + across * far.key, count) };
       show(areaWith(area, next, sight.map));

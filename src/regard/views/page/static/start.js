@@ -1,5 +1,7 @@
 /** Where a page begins, and which choices it can show. */
 
+import { LARGEST_EDIT } from "./attention.js";
+
 /** @typedef {import("./data.js").Data} Data */
 /** @typedef {import("./store.js").State} State */
 
@@ -30,9 +32,9 @@ export function fitted(state, data, views) {
   const head = within(state.head, heads.length, Math.min(first.head, heads.length - 1));
   const query = within(state.query, queries, Math.min(first.query, queries - 1));
   const key = state.key === null ? -1 : within(state.key, keys, -1);
-  const more = Array.isArray(state.more) ? state.more.filter((each) => within(each, heads.length, -1) >= 0 && each !== head) : [];
-  const [top = 0, bottom = 0, left = 0, right = 0] = Array.isArray(state.area) ? state.area.map(Number) : [];
-  const shown = top >= 0 && top < bottom && bottom <= queries && left >= 0 && left < right && right <= keys;
+  const more = Array.isArray(state.more) ? [...new Set(state.more)].filter((each) => within(each, heads.length, -1) >= 0 && each !== head) : [];
+  const [top = 0, bottom = 0, left = 0, right = 0] = Array.isArray(state.area) && state.area.length === 4 ? state.area : [];
+  const shown = [top, bottom, left, right].every(Number.isInteger) && top >= 0 && top < bottom && bottom <= queries && left >= 0 && left < right && right <= keys;
   return {
     view: views.includes(state.view) ? state.view : String(views[0]),
     attention,
@@ -56,13 +58,14 @@ export function fitted(state, data, views) {
 function edited(said, keys) {
   if (!said || typeof said !== "object") return {};
   const { scores, scale, temperature, mask, without } = /** @type {import("./attention.js").Edits} */ (said);
-  const fits = (/** @type {unknown} */ key) => Number.isInteger(Number(key)) && Number(key) >= 0 && Number(key) < keys;
+  const fits = (/** @type {string | number} */ key) => Number.isInteger(Number(key)) && String(Number(key)) === String(key) && Number(key) >= 0 && Number(key) < keys;
+  const bounded = (/** @type {unknown} */ value) => Number.isFinite(value) && Math.abs(Number(value)) <= LARGEST_EDIT;
   /** @type {import("./attention.js").Edits} */
   const edits = {};
-  if (scores) edits.scores = Object.fromEntries(Object.entries(scores).filter(([key, score]) => fits(key) && Number.isFinite(score)));
-  if (Number.isFinite(scale)) edits.scale = Number(scale);
-  if (Number.isFinite(temperature) && Number(temperature) > 0) edits.temperature = Number(temperature);
+  if (scores) edits.scores = Object.fromEntries(Object.entries(scores).filter(([key, score]) => fits(key) && bounded(score)));
+  if (bounded(scale)) edits.scale = Number(scale);
+  if (bounded(temperature) && Number(temperature) >= 1 / LARGEST_EDIT) edits.temperature = Number(temperature);
   if (mask) edits.mask = Object.fromEntries(Object.entries(mask).filter(([key, may]) => fits(key) && typeof may === "boolean"));
-  if (Array.isArray(without)) edits.without = without.filter(fits).map(Number);
+  if (Array.isArray(without)) edits.without = [...new Set(without)].filter((key) => typeof key === "number" && fits(key));
   return edits;
 }

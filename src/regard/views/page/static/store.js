@@ -56,7 +56,10 @@ export class Store {
   /** Takes back the last edit. */
   undo() {
     const last = this.#past.pop();
-    if (last) this.#go(last);
+    if (!last) return;
+    const { attention, head, query, edits } = last;
+    const moved = attention === this.state.attention ? {} : { more: last.more, area: last.area, key: last.key };
+    this.#go({ ...this.state, attention, head, query, edits, ...moved });
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Edits of a row as data: making them, taking one back, and listing them with what they changed from. */
 
-import { allowed } from "./attention.js";
+import { LARGEST_EDIT, allowed } from "./attention.js";
 import { cell } from "./rowparts.js";
 
 /** @typedef {import("./attention.js").Edits} Edits */
@@ -117,8 +117,9 @@ export function listedEdits(edits, head, query, scores) {
  */
 export function typedNumber(text, bad, positive = false) {
   const value = Number(text);
-  if (bad || text.trim() === "" || !Number.isFinite(value)) return { wrong: "A number is wanted, such as 2.5." };
-  if (positive && value <= 0) return { wrong: "A number above 0 is wanted, such as 0.5." };
+  if (bad || text.trim() === "" || Number.isNaN(value)) return { wrong: "A number is wanted, such as 2.5." };
+  if (positive && value < 1 / LARGEST_EDIT) return { wrong: "A number above 0 is wanted, such as 0.5." };
+  if (Math.abs(value) > LARGEST_EDIT) return { wrong: "A number between −1,000,000 and 1,000,000 is wanted." };
   return { value };
 }
 
