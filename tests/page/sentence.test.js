@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/page/static/picked.js";
-import { normOfRow } from "../../src/regard/views/page/static/rownorms.js";
-import { headDash, quotedToken } from "../../src/regard/views/page/static/scene.js";
-import { thresholdStep } from "../../src/regard/views/page/static/sentencetools.js";
-import { besideFocus } from "../../src/regard/views/page/static/stages.js";
-import { remainingWords } from "../../src/regard/views/page/static/strongest.js";
-import { tile } from "../../src/regard/views/page/static/attention.js";
-import { headColour } from "../../src/regard/views/page/static/colour.js";
+import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/page/static/sentence/picked.js";
+import { normOfRow } from "../../src/regard/views/page/static/sentence/rownorms.js";
+import { headDash, quotedToken } from "../../src/regard/views/page/static/sentence/scene.js";
+import { thresholdStep } from "../../src/regard/views/page/static/sentence/sentencetools.js";
+import { besideFocus } from "../../src/regard/views/page/static/sentence/stages.js";
+import { remainingWords } from "../../src/regard/views/page/static/sentence/strongest.js";
+import { tile } from "../../src/regard/views/page/static/core/attention.js";
+import { headColour } from "../../src/regard/views/page/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
   assert.deepEqual(

@@ -114,7 +114,9 @@ def everything_is_text(frame, image):
     assert not found["marked"], MARK
     assert found["forbidden"] == []
     assert (found["scripts"], found["handlers"]) == (3, [])
-    assert found["images"] == ["data:image/png;base64,"] * image
+    # The image that was given, and pictures of heads, which the page draws itself: none of a token.
+    assert set(found["images"]) <= {"data:image/png;base64,"}
+    assert len(found["images"]) >= image
 
 
 def visit(frame, view, image):

@@ -16,7 +16,7 @@ from regard.views.page.fineness import Fineness
 __all__ = ["WHOLE", "Carrier", "beside", "cannot"]
 
 WHOLE = 2**22
-"""So many weights a page computes at once (static/data.js); of larger maps it is given norms and margins."""
+"""So many weights a page computes at once (static/core/data.js); of larger maps it is given norms and margins."""
 
 PAIRS = 2**24
 """A mask that is no range of keys for each query takes a bit for each pair, up to so many pairs."""
@@ -53,7 +53,7 @@ class Carrier:
         self._asked: tuple[Tensor, Tensor, Tensor] | None = None
 
     def head(self, head: int) -> dict[str, object]:
-        """What static/data.js calls Carried.
+        """What static/core/data.js calls Carried.
 
         Args:
             head: its place in the map.

@@ -1,6 +1,6 @@
 """How numbers travel in a page: integers in byte planes, gzip, and text of seven bits a character.
 
-The other half, which reads, is static/codec.js.
+The other half, which reads, is static/core/codec.js.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAIR = 0x100
 would, so that the text is 8/7 of the bytes and no more; base64 takes 8/6."""
 
 Ref = dict[str, Any]
-"""Where an array stands among the numbers of a page: at, shape, step, type; what static/codec.js calls Ref."""
+"""Where an array stands among the numbers of a page: at, shape, step, type; what static/core/codec.js calls Ref."""
 
 
 class Numbers:

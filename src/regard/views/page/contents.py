@@ -1,4 +1,4 @@
-"""What a page says of a recording: the texts, and every attention and head of it, as static/data.js reads them."""
+"""What a page says of a recording: the texts, and every attention and head of it, as static/core/data.js reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Told:
     """A map is of one text."""
     answers: Answers
     facts: dict[str, Any]
-    """What static/data.js calls Attention, without what is carried."""
+    """What static/core/data.js calls Attention, without what is carried."""
 
 
 class Texts:
@@ -55,7 +55,7 @@ class Texts:
         return list(self._numbers)[number]
 
     def facts(self) -> list[dict[str, Any]]:
-        """As static/data.js reads them."""
+        """As static/core/data.js reads them."""
         return [{"tokens": tokens} for tokens in self._numbers]
 
 

@@ -35,7 +35,7 @@ class Draft:
     """Whether somebody said which heads."""
     limit: float | int
     facts: Mapping[str, Any]
-    """What static/data.js calls Facts, as far as it does not depend on what is carried."""
+    """What static/core/data.js calls Facts, as far as it does not depend on what is carried."""
 
     def page(self, plan: Plan, first: Wanted, *, small: bool = False) -> str:
         """The page that carries what is planned, and shows a head first; with small pictures, even if that is all."""
@@ -57,7 +57,7 @@ class Draft:
         return page(_sound(facts["title"]), _sound(said).encode(), numbers.bytes())
 
     def _attention(self, place: int, plan: Plan, numbers: Numbers, *, small: bool) -> dict[str, Any]:
-        """What static/data.js calls Attention."""
+        """What static/core/data.js calls Attention."""
         told = self.told[place]
         facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
         whole = [head for at, head in plan.heads if at == place]

@@ -71,7 +71,7 @@ class Image:
         return cls(data, patches)
 
     def facts(self, tokens: Sequence[int]) -> dict[str, Any]:
-        """What static/data.js calls Image.
+        """What static/core/data.js calls Image.
 
         Args:
             tokens: how many keys each attention has; of several towers, the one that fits best is the image's.

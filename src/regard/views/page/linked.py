@@ -10,9 +10,11 @@ import hashlib
 import html
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Template
 
 from regard.views.page.codec import packed, seven_bits
@@ -20,7 +22,7 @@ from regard.views.page.codec import packed, seven_bits
 __all__ = ["linked", "page"]
 
 STATIC = files("regard.views.page") / "static"
-IMPORT = re.compile(r'^import \{\s*\w+(?:,\s*\w+)*,?\s*\} from "\./(\w+)\.js";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{\s*\w+(?:,\s*\w+)*,?\s*\} from "\.\.?/(?:\w+/)?(\w+)\.js";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 STRAY = re.compile(r"^(?:import|export)\b.*|\bimport\s*[(.]", re.MULTILINE)
 END = re.compile(r"</script|<!--", re.IGNORECASE)
@@ -38,7 +40,7 @@ def page(title: str, facts: bytes, numbers: bytes) -> str:
 
     Args:
         title: for the window.
-        facts: JSON, what `static/data.js` calls Facts.
+        facts: JSON, what `static/core/data.js` calls Facts.
         numbers: what the facts point into.
     """
     script, style = linked("main"), styles()
@@ -61,6 +63,7 @@ def linked(main: str) -> str:
         ValueError: two modules use a name, or need each other; an import of another form than
             ``import { a } from "./b.js";``, an export that is no declaration, or what would end the script.
     """
+    modules = {file.name.removesuffix(".js"): file for file in _files(".js")}
     sources: dict[str, str] = {}
     needs: dict[str, list[str]] = {}
     waiting = [main]
@@ -68,7 +71,7 @@ def linked(main: str) -> str:
         name = waiting.pop()
         if name in sources:
             continue
-        sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        sources[name] = modules[name].read_text(encoding="utf-8")
         needs[name] = IMPORT.findall(sources[name])
         waiting += needs[name]
     owner: dict[str, str] = {}
@@ -90,10 +93,14 @@ def linked(main: str) -> str:
 @cache
 def styles() -> str:
     """The styles of all views, those that they share first."""
-    sheets = sorted(file.name for file in STATIC.iterdir() if file.name.endswith(".css") and file.name != "style.css")
-    return (
-        "\n" + "\n".join((STATIC / name).read_text(encoding="utf-8").strip() for name in ["style.css", *sheets]) + "\n"
-    )
+    sheets = sorted(_files(".css"), key=lambda file: (file.name != "style.css", file.name))
+    return "\n" + "\n".join(file.read_text(encoding="utf-8").strip() for file in sheets) + "\n"
+
+
+def _files(ending: str) -> Iterator[Traversable]:
+    """All files of static/ and of its folders, one for each view."""
+    for file in STATIC.iterdir():
+        yield from (each for each in (file.iterdir() if file.is_dir() else [file]) if each.name.endswith(ending))
 
 
 def _sha(text: str) -> str:

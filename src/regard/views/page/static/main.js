@@ -1,17 +1,17 @@
 /** Opens the page: reads what it carries, and shows one view at a time. */
 
-import { arithmetic } from "./arithmetic.js";
-import { context } from "./context.js";
-import { controls } from "./controls.js";
-import { Data } from "./data.js";
-import { make, visible } from "./dom.js";
-import { heads } from "./heads.js";
-import { map } from "./map.js";
-import { patches } from "./patches.js";
-import { sentence } from "./sentence.js";
-import { fitted, opening } from "./start.js";
-import { Store } from "./store.js";
-import { whatif } from "./whatif.js";
+import { arithmetic } from "./arithmetic/arithmetic.js";
+import { context } from "./context/context.js";
+import { controls } from "./core/controls.js";
+import { Data } from "./core/data.js";
+import { make, visible } from "./core/dom.js";
+import { heads } from "./heads/heads.js";
+import { map } from "./map/map.js";
+import { patches } from "./patches/patches.js";
+import { sentence } from "./sentence/sentence.js";
+import { fitted, opening } from "./core/start.js";
+import { Store } from "./core/store.js";
+import { whatif } from "./whatif/whatif.js";
 
 /**
  * A way of looking. It is mounted when it is first opened, and told of every change while it is open.
@@ -20,7 +20,7 @@ import { whatif } from "./whatif.js";
  * @property {string} title
  * @property {string} help a line for somebody who never saw it
  * @property {(data: Data) => boolean} fits whether this page has what it shows
- * @property {(root: HTMLElement, page: Page) => (state: import("./store.js").State, before: import("./store.js").State | null) => void} mount fills the root; answers the function that draws
+ * @property {(root: HTMLElement, page: Page) => (state: import("./core/store.js").State, before: import("./core/store.js").State | null) => void} mount fills the root; answers the function that draws
  */
 
 /**
@@ -66,8 +66,8 @@ async function openPage(body) {
   });
 
   /**
-   * @param {import("./store.js").State} state
-   * @param {import("./store.js").State | null} before
+   * @param {import("./core/store.js").State} state
+   * @param {import("./core/store.js").State | null} before
    */
   const show = (state, before) => {
     views.forEach((view, i) => {
@@ -84,7 +84,7 @@ async function openPage(body) {
     });
   };
 
-  const fit = (/** @type {import("./store.js").State} */ state) => fitted(state, data, names);
+  const fit = (/** @type {import("./core/store.js").State} */ state) => fitted(state, data, names);
   body.replaceChildren(...heading(data), controls(page), list, ...panels, footing(data));
   store.follow(location.hash, fit);
   store.listen((state, before) => {

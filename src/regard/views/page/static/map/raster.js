@@ -1,0 +1,76 @@
+/** Cells as pixels. The colour goes by the square root of a cell's share of the largest, so that small weights are seen. */
+
+import { shade } from "../core/colour.js";
+
+/** So many colours from nothing to the largest. */
+const SHADES = 1024;
+
+/** @type {Map<boolean, Uint32Array>} */
+const shadeTables = new Map();
+
+/**
+ * The colours from nothing to the largest, and behind them that of what is not known: a pixel of a canvas each.
+ * @param {boolean} dark
+ */
+function shadeTable(dark) {
+  const known = shadeTables.get(dark);
+  if (known) return known;
+  const pixels = new Uint8ClampedArray((SHADES + 1) * 4);
+  for (let i = 0; i <= SHADES; i++) pixels.set([...shade(i === SHADES ? NaN : i / (SHADES - 1), dark), 255], i * 4);
+  const table = new Uint32Array(pixels.buffer);
+  shadeTables.set(dark, table);
+  return table;
+}
+
+/**
+ * Where a value stands between nothing, 0, and the largest, 1, for the eye.
+ * @param {number} value
+ * @param {number} top the largest
+ */
+export function contrast(value, top) {
+  return top > 0 ? Math.sqrt(Math.min(1, Math.max(0, value / top))) : 0;
+}
+
+/**
+ * Paints cells on a canvas, a pixel each.
+ * @param {HTMLCanvasElement} canvas
+ * @param {{rows: number, columns: number, cells: Float32Array}} picture NaN is what is not known
+ * @param {number} top the value of the strongest colour
+ * @param {boolean} dark
+ */
+export function paintRaster(canvas, { rows, columns, cells }, top, dark) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const context = canvas.getContext("2d");
+  if (!context || rows * columns === 0) return;
+  const image = context.createImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const table = shadeTable(dark);
+  for (let i = 0; i < cells.length; i++) {
+    const cell = /** @type {number} */ (cells[i]);
+    const index = cell !== cell ? SHADES : Math.round(contrast(cell, top) * (SHADES - 1));
+    pixels[i] = /** @type {number} */ (table[index]);
+  }
+  context.putImageData(image, 0, 0);
+}
+
+/**
+ * The largest of some values; 0 where there is none. NaN does not count.
+ * @param {ArrayLike<number>} values
+ */
+export function largestOf(values) {
+  let largest = 0;
+  for (let i = 0; i < values.length; i++) if (Number(values[i]) > largest) largest = Number(values[i]);
+  return largest;
+}
+
+/**
+ * A round share that is at least as large: 0.34 gives 0.5. So the colours stay while the picture moves.
+ * @param {number} share
+ */
+export function roundShare(share) {
+  if (!(share > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(share));
+  const round = [1, 2, 5, 10].find((each) => each * power >= share * 0.9999) ?? 10;
+  return Math.min(1, round * power);
+}

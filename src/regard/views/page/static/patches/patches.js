@@ -1,0 +1,209 @@
+/** The image whose patches are the tokens, with the weights of one query over it. */
+
+import { field } from "../core/controls.js";
+import { make, percent, token } from "../core/dom.js";
+import { paintHeat, paintHeatScale, paintMarks } from "./heatcanvas.js";
+import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "./imagegrid.js";
+import { strongestOf } from "../sentence/picked.js";
+
+/** @typedef {import("../core/data.js").Image} Image */
+/** @typedef {import("../core/store.js").State} State */
+
+/** So many of the strongest keys are listed. */
+const PATCHES_LISTED = 10;
+
+/** More queries that are no patches than this stand in a list to choose from. */
+const QUERY_BUTTONS = 12;
+
+/** @type {import("../main.js").View} */
+export const patches = {
+  name: "patches",
+  title: "Image",
+  help: "The model sees the image as patches. Choose one by a click or the arrow keys: the heat shows how much it takes from each patch.",
+  fits: (data) => data.facts.image !== null,
+  mount: mountPatches,
+};
+
+/**
+ * @param {HTMLElement} root
+ * @param {import("../main.js").Page} page
+ */
+function mountPatches(root, { data, store }) {
+  const image = /** @type {Image} */ (data.facts.image);
+  const last = image.first + image.rows * image.columns;
+  /** The patch under the mouse. @type {number | null} */
+  let hovered = null;
+  let strength = 0.7;
+  /** @type {Float64Array | null} */
+  let weights = null;
+
+  const picture = make("img", { src: image.source, alt: "The image that the model was given" });
+  const heat = make("canvas", { class: "heat", role: "img" });
+  const marks = make("canvas", { class: "marks", "aria-hidden": "true" });
+  const readout = make("p", { class: "readout" });
+  const status = make("p", { class: "chosen", role: "status" });
+  const grid = make(
+    "div",
+    {
+      class: "grid",
+      role: "application",
+      tabindex: 0,
+      "aria-label": `Patches of the image, ${image.rows} rows of ${image.columns}. The arrow keys choose the query.`,
+      onpointermove: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && hover(under(event)),
+      onpointerleave: () => hover(null),
+      onclick: (/** @type {MouseEvent} */ event) => choose(under(event)),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        const { query, key } = store.state;
+        const next = patchByArrow(image, asks() ? query : (key ?? image.first), event.key);
+        if (next === null || event.ctrlKey || event.altKey || event.metaKey) return;
+        event.preventDefault();
+        choose(next);
+      },
+    },
+    picture,
+    heat,
+    marks,
+  );
+  const scale = make("canvas", { class: "scale", "aria-hidden": "true" });
+  const ticks = [0, 0.5, 1].map(() => make("span", {}));
+  const slider = make("input", { type: "range", min: 0, max: 100, step: 5, value: strength * 100, oninput: () => ((strength = Number(slider.value) / 100), paint()) });
+  const others = make("div", { class: "others" });
+  const rows = make("tbody", {});
+  const rest = make("p", { class: "rest" });
+  const missing = make("div", { class: "missing", role: "status" });
+  const listed = make("section", { class: "listed", "aria-label": "Strongest patches" }, make("h2", {}, "Takes most from"), make("table", {}, rows), rest);
+  const legend = make("div", { class: "legend" }, scale, make("div", { class: "ticks" }, ...ticks), make("p", {}, "Colours by the square root of the weight, so that small ones are seen; the image is grey beneath them."));
+  const body = make("div", { class: "body" }, make("div", {}, grid, readout, legend, field("Heat over the image", slider)), make("div", {}, others, status, listed));
+  root.append(missing, body);
+  new ResizeObserver(paint).observe(grid);
+
+  /** Whether the queries are the patches too, and not tokens of another text. */
+  function asks() {
+    return data.tokens(store.state.attention).queries.length >= last;
+  }
+
+  /** @param {number} attention */
+  function looksAtImage(attention) {
+    return data.attention(attention).keys >= last;
+  }
+
+  /** @param {PointerEvent | MouseEvent} event */
+  function under(event) {
+    const { left, top, width, height } = grid.getBoundingClientRect();
+    const [row, column] = [Math.floor(((event.clientY - top) / height) * image.rows), Math.floor(((event.clientX - left) / width) * image.columns)];
+    return row >= 0 && row < image.rows && column >= 0 && column < image.columns ? patchToken(image, row, column) : null;
+  }
+
+  /** @param {number | null} index */
+  function choose(index) {
+    if (index !== null) store.set(asks() ? { query: index } : { key: index });
+  }
+
+  /** @param {number | null} index */
+  function hover(index) {
+    if (index === hovered) return;
+    hovered = index;
+    frames();
+  }
+
+  /** The frames around patches, and what is said of the one under the mouse. */
+  function frames() {
+    const { query, key, attention } = store.state;
+    paintMarks(marks, image, asks() ? query : null, [key, hovered]);
+    const at = hovered ?? key;
+    const weight = at === null ? undefined : weights?.[at];
+    const { keys } = data.tokens(attention);
+    readout.textContent = at === null || weight === undefined ? "Point at a patch to read its weight." : `${sentenceCase(patchName(image, at, keys))}: ${percent(weight, 2)}`;
+    if (weight === undefined || at === null) delete readout.dataset.key;
+    else Object.assign(readout.dataset, { key: String(at), weight: String(weight) });
+  }
+
+  function paint() {
+    if (root.hidden || !weights) return;
+    const { shares, most } = patchShares(weights, image);
+    // Under colours that say something the image is grey.
+    picture.style.filter = strength > 0 ? "grayscale(1)" : "";
+    paintHeat(heat, image, shares, most, strength);
+    paintHeatScale(scale);
+    ticks.forEach((tick, i) => (tick.textContent = percent((i / 2) ** 2 * most, most < 0.04 ? 2 : 1)));
+    frames();
+  }
+
+  function list() {
+    const { queries, keys } = data.tokens(store.state.attention);
+    const { query } = store.state;
+    const name = asks() ? patchName(image, query, queries) : `token ${query} '${queries[query]}'`;
+    status.replaceChildren("Query: ", make("strong", {}, name));
+    if (!weights) return;
+    const found = strongestOf(weights, PATCHES_LISTED);
+    rows.replaceChildren(
+      ...found.map(({ index, weight }) => {
+        const bar = make("div", { class: "bar" });
+        bar.style.width = `${weight * 100}%`;
+        const place = patchPlace(image, index);
+        const says = make("button", { type: "button", class: "plain", onclick: () => store.set({ key: index }) }, place ? `row ${place.row}, column ${place.column}` : token(keys[index] ?? ""));
+        return make(
+          "tr",
+          { "data-key": index, "data-weight": weight, onpointerenter: () => hover(index), onpointerleave: () => hover(null) },
+          make("th", { scope: "row" }, says),
+          make("td", {}, percent(weight)),
+          make("td", { class: "bars", "aria-hidden": "true" }, bar),
+        );
+      }),
+    );
+    const { sum } = patchShares(weights, image);
+    const [strongestKey] = found;
+    const outside = weights.reduce((a, b) => a + b, 0) - sum;
+    rest.textContent = keys.length > last - image.first ? `All patches together get ${percent(sum)}, other tokens ${percent(outside)}.` : "";
+    const most = strongestKey ? ` It takes most from ${patchName(image, strongestKey.index, keys)}, ${percent(strongestKey.weight)}.` : "";
+    heat.setAttribute("aria-label", `Weights of the query, ${name}, over the patches.${most}`);
+  }
+
+  /** Queries that are no patches: the class token, registers, the words of another text. */
+  function offer() {
+    const { queries } = data.tokens(store.state.attention);
+    const offered = queries.map((text, index) => ({ text, index })).filter(({ index }) => !asks() || index < image.first || index >= last);
+    const go = (/** @type {number} */ query) => store.set({ query });
+    if (offered.length <= QUERY_BUTTONS) {
+      const buttons = offered.map(({ text, index }) => make("button", { type: "button", "data-query": index, onclick: () => go(index) }, token(text)));
+      others.replaceChildren(...(buttons.length ? [make("span", {}, asks() ? "Or choose a token that is no patch: " : "Query: "), ...buttons] : []));
+    } else {
+      const select = make("select", { onchange: () => go(Number(select.value)) }, make("option", { value: "" }, "choose"), ...offered.map(({ text, index }) => make("option", { value: index }, `${index} ${text.slice(0, 60)}`)));
+      others.replaceChildren(field(asks() ? "Or choose a token that is no patch" : "Query", select));
+    }
+  }
+
+  function showMissing() {
+    const { attention, head, query } = store.state;
+    const reasons = [];
+    const there = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ carried }, place) => (carried ? [{ attention: at, head: place }] : [])) : []));
+    const go = there.find((each) => each.attention === attention) ?? there[0];
+    if (!looksAtImage(attention)) reasons.push("The keys of this attention are not the patches of the image.");
+    else if (data.head(attention, head) === null) reasons.push("This head is in the page as a picture only: the foot of the page says how to get all of it.");
+    else if (!weights) reasons.push(`The row of query ${query} is not in this page; its foot says how to get it.`);
+    const button = go && reasons.length > 0 && (go.attention !== attention || go.head !== head);
+    missing.replaceChildren(
+      ...reasons.map((reason) => make("p", {}, reason)),
+      ...(button ? [make("button", { type: "button", onclick: () => store.set({ ...go, query: Math.min(query, data.attention(go.attention).queries - 1), key: null, area: null }) }, "Go to a head that looks at the image")] : []),
+    );
+    body.hidden = !looksAtImage(attention) || data.head(attention, head) === null;
+    body.classList.toggle("absent", !weights);
+  }
+
+  return (/** @type {State} */ state, /** @type {State | null} */ before) => {
+    const row = before === null || ["attention", "head", "query"].some((name) => state[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
+    if (row) {
+      weights = looksAtImage(state.attention) ? (data.row(state.attention, state.head, state.query)?.weights ?? null) : null;
+      showMissing();
+      if (before === null || state.attention !== before.attention) offer();
+      for (const button of others.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.query) === state.query));
+      list();
+      paint();
+    } else if (state.key !== before?.key) frames();
+  };
+}
+
+/** @param {string} text */
+function sentenceCase(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

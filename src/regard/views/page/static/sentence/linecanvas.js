@@ -1,0 +1,107 @@
+/** Draws weights as lines between tokens. */
+
+import { make } from "../core/dom.js";
+
+/** @typedef {import("./scene.js").Line} Line */
+/** @typedef {import("./scene.js").ShownHead} ShownHead */
+
+/**
+ * Where the tokens stand, in CSS pixels.
+ * @typedef {object} Geometry
+ * @property {"columns" | "rows" | "arcs"} shape keys at the right, keys above, or both below
+ * @property {number} width
+ * @property {number} height
+ * @property {(query: number) => number} query its middle along the side on which it stands
+ * @property {(key: number) => number} key
+ */
+
+/** The width of the line of a weight of 1, in CSS pixels. */
+const WIDEST_LINE = 9;
+
+/**
+ * Two drawings, one over the other: the lines among all tokens in sight, and those of the token that is looked at. So
+ * only a few lines are drawn anew when another one is.
+ */
+export function lineLayers() {
+  const faint = make("canvas", {});
+  const strong = make("canvas", {});
+  const element = make("div", { class: "lines", "aria-hidden": "true" }, faint, strong);
+  /** @type {Line[]} */
+  let among = [];
+  let omitted = 0;
+
+  /**
+   * @param {Geometry} geometry
+   * @param {import("./scene.js").Scene} scene
+   * @param {import("./scene.js").Focus} focus
+   * @param {number} threshold
+   * @param {{queries: [number, number], keys: [number, number]}} sight
+   * @param {boolean} all whether anything but the focus may have changed
+   */
+  function draw(geometry, scene, focus, threshold, sight, all) {
+    if (all) {
+      ({ lines: among, left: omitted } = scene.linesAmong(threshold, sight.queries, sight.keys));
+      drawLines(faint, geometry, among, scene.heads, false);
+    }
+    const { lines, left } = scene.linesOf(focus, threshold);
+    drawLines(strong, geometry, lines, scene.heads, true);
+    const others = among.filter((line) => line[focus.side] !== focus.index);
+    return { lines: lines.length + others.length, left: left + omitted };
+  }
+  return { element, draw };
+}
+
+/**
+ * Draws lines anew.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Geometry} geometry
+ * @param {Line[]} lines
+ * @param {ShownHead[]} heads
+ * @param {boolean} strong those that the reader looks at
+ */
+function drawLines(canvas, geometry, lines, heads, strong) {
+  const { width, height } = geometry;
+  const sharp = Math.max(1, devicePixelRatio);
+  const [pixels, rows] = [Math.round(width * sharp), Math.round(height * sharp)];
+  if (canvas.width !== pixels) canvas.width = pixels;
+  if (canvas.height !== rows) canvas.height = rows;
+  const pen = canvas.getContext("2d");
+  if (!pen) return;
+  pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  // Heads that draw the same line stand side by side.
+  const apart = Math.min(5, 16 / heads.length);
+  for (const { head, query, key, weight } of lines) {
+    const { colour, dash } = /** @type {ShownHead} */ (heads[head]);
+    pen.strokeStyle = colour;
+    pen.setLineDash(dash);
+    pen.lineWidth = 0.6 + weight * (WIDEST_LINE - 0.6);
+    pen.globalAlpha = strong ? 0.1 + 0.9 * Math.sqrt(weight) : 0.05 + 0.25 * Math.sqrt(weight);
+    const shift = (head - (heads.length - 1) / 2) * apart;
+    pen.stroke(lineCurve(geometry, geometry.query(query) + shift, geometry.key(key) + shift));
+  }
+  pen.globalAlpha = 1;
+}
+
+/**
+ * @param {Geometry} geometry
+ * @param {number} query
+ * @param {number} key
+ */
+function lineCurve({ shape, width, height }, query, key) {
+  const path = new Path2D();
+  if (shape === "columns") {
+    path.moveTo(0, query);
+    path.bezierCurveTo(width / 2, query, width / 2, key, width, key);
+  } else if (shape === "rows") {
+    path.moveTo(query, height);
+    path.bezierCurveTo(query, height / 2, key, height / 2, key, 0);
+  } else {
+    const itself = Math.abs(query - key) < 1;
+    const top = height - Math.min(height * 1.3, itself ? 30 : 26 + Math.abs(query - key) * 0.45);
+    const aside = itself ? 10 : 0;
+    path.moveTo(query, height);
+    path.bezierCurveTo(query - aside, top, key + aside, top, key, height);
+  }
+  return path;
+}

@@ -1,0 +1,153 @@
+/** The view in which a row can be changed: one number is edited, and all that follows from it moves. */
+
+import { steps } from "../core/attention.js";
+import { make } from "../core/dom.js";
+import { hasRows, queryPicker, rowMissing, setIdle } from "../row/rowpicker.js";
+import { strongestFirst } from "../row/rowparts.js";
+import { withChange } from "./whatifedits.js";
+import { wholeRow } from "./whatiffields.js";
+import { linkTo } from "./whatiflink.js";
+import { outcome } from "./whatifoutcome.js";
+import { whatifTable } from "./whatiftable.js";
+
+/** @typedef {import("../core/attention.js").Edits} Edits */
+/** @typedef {import("../core/attention.js").Steps} Steps */
+
+/**
+ * A row as the model has it and as it is edited: what the parts of this view draw.
+ * @typedef {object} EditedRow
+ * @property {import("../core/attention.js").Head} head
+ * @property {number} query
+ * @property {Steps} before
+ * @property {Steps} after
+ * @property {Edits} edits
+ * @property {number[]} order keys by their weight before, the largest first
+ * @property {string[]} keys tokens
+ * @property {string[]} queries tokens
+ * @property {number | null} chosen the key that is chosen
+ */
+
+/**
+ * What the fields of this view do.
+ * @typedef {object} Editing
+ * @property {(change: import("./whatifedits.js").Change) => void} preview shows a change at once; it is kept when the reader stops or leaves the field
+ * @property {(change: import("./whatifedits.js").Change) => void} keep shows and keeps a change
+ * @property {(edits: Edits) => void} replace keeps these edits in place of all
+ * @property {() => void} commit keeps what is previewed
+ */
+
+/** After so many milliseconds without a keystroke a previewed change is kept, as one step of undo. */
+const PAUSE = 400;
+
+/** @type {import("../main.js").View} */
+export const whatif = {
+  name: "whatif",
+  title: "What if",
+  help: "Change one number of a row, and see at once what follows. What the model computed stands beside it; nothing here changes the model.",
+  fits: hasRows,
+  mount(root, page) {
+    const { data, store } = page;
+    /** @type {{edits: Edits, row: string} | null} */
+    let draft = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let timer;
+    let committing = false;
+    /** @type {EditedRow | null} */
+    let shown = null;
+
+    const rowName = () => `${store.state.attention} ${store.state.head} ${store.state.query}`;
+
+    /** @type {Editing} */
+    const editing = {
+      preview(change) {
+        draft = { edits: withChange(draft?.edits ?? store.state.edits, change), row: rowName() };
+        clearTimeout(timer);
+        timer = setTimeout(editing.commit, PAUSE);
+        show(false);
+      },
+      keep(change) {
+        editing.preview(change);
+        editing.commit();
+      },
+      replace(edits) {
+        forget();
+        store.set({ edits });
+        show(true);
+      },
+      commit() {
+        const kept = draft;
+        forget();
+        if (!kept || kept.row !== rowName()) return;
+        committing = true;
+        store.set({ edits: kept.edits });
+        committing = false;
+      },
+    };
+
+    function forget() {
+      clearTimeout(timer);
+      draft = null;
+    }
+
+    function undo() {
+      if (table.restore() || fields.restore()) return;
+      editing.commit();
+      store.undo();
+    }
+
+    const picker = queryPicker(page);
+    const undoing = make("button", { type: "button", class: "undo", onclick: undo, "aria-keyshortcuts": "Control+Z" }, "↶ Undo");
+    const resetting = make("button", { type: "button", class: "reset-all", onclick: () => editing.replace({}) }, "Reset all");
+    const link = linkTo(store, editing);
+    const fields = wholeRow(editing);
+    const result = outcome(editing);
+    const table = whatifTable(editing);
+    const body = make("div", {}, make("div", { class: "tools" }, undoing, resetting, link), fields.root, result.root, table.root);
+    const missing = make("div");
+    root.append(picker.root, missing, body);
+    root.addEventListener("keydown", (event) => {
+      if (event.key.toLowerCase() !== "z" || event.shiftKey || event.altKey || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      undo();
+    });
+
+    /**
+     * Draws the numbers.
+     * @param {boolean} forced whether fields say again what is in the edits, and not what was typed
+     */
+    function show(forced) {
+      if (!shown) return;
+      const edits = draft?.edits ?? store.state.edits;
+      const untouched = Object.keys(edits).length === 0;
+      const row = { ...shown, edits, after: untouched ? shown.before : steps(shown.head, shown.query, edits), chosen: store.state.key };
+      shown = row;
+      setIdle(undoing, !store.undoable && draft === null);
+      setIdle(resetting, untouched);
+      fields.update(row, forced);
+      result.update(row);
+      table.update(row, forced);
+    }
+
+    return (state, before) => {
+      picker.update(state, before);
+      const notice = rowMissing(page, state);
+      missing.replaceChildren(...(notice ? [notice] : []));
+      body.hidden = notice !== null;
+      const { attention, head: place, query } = state;
+      const head = data.head(attention, place);
+      const computed = data.row(attention, place, query);
+      if (!head || !computed) {
+        shown = null;
+        return;
+      }
+      const fresh = !shown || !before || before.attention !== attention || before.head !== place || before.query !== query;
+      if (fresh) {
+        if (draft && draft.row !== rowName()) forget();
+        const order = strongestFirst(computed.weights);
+        shown = { head, query, before: computed, after: computed, edits: {}, order, chosen: state.key, ...data.tokens(attention) };
+        table.start(shown);
+      } else if (!committing && before?.edits !== state.edits) forget();
+      show(fresh || (!committing && before?.edits !== state.edits));
+    };
+  },
+};
