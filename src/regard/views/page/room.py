@@ -14,8 +14,8 @@ from regard.views.page.fineness import BOUNDS, COARSEST, Fineness
 
 __all__ = ["Plan", "Wanted", "planned"]
 
-TEXT = 8 / 7 * 1.015
-"""So many bytes of a page hold a byte of what it carries (`codec.seven_bits`), and gzip packs so well."""
+TEXT = 8 / 7 * 1.055
+"""So many bytes of a page hold a byte of what it carries (`codec.seven_bits`); gzip is a little worse than entropy."""
 
 MARGINS = 5
 """Bytes for each query and for each key of a large map: its norm and its entropy; what it received."""
