@@ -73,6 +73,9 @@ def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ([RIVER, "--out", "-"], "--out -: a page is a file; give it a name"),
+        ([RIVER, "--terminal", "--open"], "--terminal draws here and writes no page"),
+        (["--recording", "kept.safetensors", "--model", "other"], "--recording shows what was kept: --model"),
         ([], "give a TEXT, --file PATH or --recording PATH, one of them"),
         (["a", "--file", "b"], "one of them"),
         (["   "], "the text is empty"),

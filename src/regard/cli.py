@@ -299,6 +299,8 @@ def see(
         raise InputError("--recording shows what was kept: --model, --compare, --target and --layers belong to a TEXT")
     if terminal and (open_ or compare or out is not None):
         raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
+    if out == Path("-"):
+        raise InputError("--out -: a page is a file; give it a name, such as regard.html")
     if not limit < 1e9:
         raise InputError(f"--limit {limit}: a number of megabytes")
     _import_torch()
