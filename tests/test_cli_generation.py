@@ -57,7 +57,7 @@ def test_a_prompt_comes_from_standard_input_and_control_characters_stay_harmless
     )
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=5)
     assert (ended.returncode, ended.stdout.decode()) == (0, f"{expected}\n")
-    from regard.cli import _shown
+    from regard.cli.writing import _shown
 
     assert _shown("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
 
