@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
 
-from browsing import Seen, opened
+from browsing import WHOLE, Seen, opened
 from playwright.sync_api import Error, TimeoutError
 
 POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'">"""
@@ -116,9 +116,10 @@ def test_a_page_that_never_ends_fails_in_time_and_the_next_one_opens(chromium, w
     begun = time.perf_counter()
     with pytest.raises(TimeoutError), opened(chromium, written("<script>for (;;);</script>"), wait=0.5):
         pass
-    with opened(chromium, written("<p>text"), whole=1) as (page, _), pytest.raises(Error):
+    # Around all of it: where the machine is slow, the second is over before the page is open.
+    with pytest.raises(Error), opened(chromium, written("<p>text"), whole=1) as (page, _):
         page.evaluate("() => { for (;;); }")
-    assert time.perf_counter() - begun < 10
+    assert time.perf_counter() - begun < WHOLE
     with opened(chromium, written("<p>text")) as (page, did):
         assert page.inner_text("p") == "text"
     assert did == Seen()

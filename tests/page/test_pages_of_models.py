@@ -61,6 +61,13 @@ def continued():
     return seen
 
 
+class Attends(torch.nn.Module):
+    """Attention to itself, whatever it is given."""
+
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x.flip(-1), x)
+
+
 def changed():
     """An attention whose queries were written over since, beside one that is as it was."""
 
@@ -71,10 +78,6 @@ def changed():
 
         def forward(self, x):
             return self.second(self.first(x))
-
-    class Attends(torch.nn.Module):
-        def forward(self, x):
-            return torch.nn.functional.scaled_dot_product_attention(x, x.flip(-1), x)
 
     x = torch.randn(1, 2, 6, 4)
     with torch.no_grad(), regard.watch(model := Model()) as seen:
@@ -216,12 +219,8 @@ def test_what_cannot_be_shown_is_a_note_and_the_rest_is_there(shown):
 
 
 def test_nothing_that_can_be_shown_says_why():
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return torch.nn.functional.scaled_dot_product_attention(x, x.flip(-1), x)
-
     x = torch.randn(1, 2, 6, 4)
-    with torch.no_grad(), regard.watch(model := Model()) as seen:
+    with torch.no_grad(), regard.watch(model := Attends()) as seen:
         model(x)
     x.add_(1)
     with pytest.raises(ValueError, match=r"there is no attention to show: .*changed in place"):

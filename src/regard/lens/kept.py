@@ -77,8 +77,17 @@ def _facts_of_sample(m: AttentionMap, sample: Sample, writer: Writer) -> Facts:
 
 
 def _like(m: AttentionMap, sample: Sample) -> AttentionMap:
-    options = {name: getattr(m, name) for name in ("scale", "bias", "softcap", "sinks", "dropout", "kernel")}
-    return AttentionMap(m.q, m.k, m.v, m.mask, **options, lse=m._given_lse, sample=sample)
+    return AttentionMap(
+        m.q,
+        m.k,
+        m.v,
+        m.mask,
+        **m.arithmetic,
+        dropout=m.dropout,
+        lse=m._given_lse,
+        sample=sample,
+        kernel=m.kernel,
+    )
 
 
 def map_of(facts: Facts, reader: Reader) -> AttentionMap | Summary:

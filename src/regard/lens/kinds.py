@@ -159,15 +159,7 @@ class _Rows:
     def on(self, where: Mask) -> tuple[Tensor, Tensor]:
         """Each row's weight on some pairs, and whether it may attend to any of them."""
         m = self.m
-        part = AttentionMap(
-            m.q,
-            m.k,
-            None,
-            where if m.mask is None else m.mask & where,
-            scale=m.scale,
-            bias=m.bias,
-            softcap=m.softcap,
-        )
+        part = AttentionMap(m.q, m.k, None, where if m.mask is None else m.mask & where, **m.arithmetic)
         able = self._equal(where if self.mask is None else self.mask & where)
         # Rows without any key have lse -inf in both; they do not count.
         return (part.lse - self.norm).exp(), able.lse > -torch.inf

@@ -125,6 +125,11 @@ class AttentionMap:
         return torch.Size((*self.q.shape[:3], self.k.shape[2]))
 
     @property
+    def arithmetic(self) -> dict[str, Any]:
+        """What is done to the scores beside the mask, as keyword arguments: for another map that does the same."""
+        return {"scale": self.scale, "bias": self.bias, "softcap": self.softcap, "sinks": self.sinks}
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of q and k."""
         return self.q.dtype
