@@ -21,10 +21,12 @@ FLOORS = {
     "transformer": 2,
     "pretrained": 3,
     "generation": 4,
+    "embedding": 4,
     "lens": 5,
     "views": 6,
-    "cli": 7,
-    "__main__": 8,
+    "training": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 ATTENTION = [
     "mask",

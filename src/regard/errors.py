@@ -1,6 +1,9 @@
 """What regard raises when something that was handed over cannot be used."""
 
-__all__ = ["InputError", "quoted"]
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["InputError", "needed", "quoted"]
 
 
 class InputError(ValueError):
@@ -14,3 +17,20 @@ class InputError(ValueError):
 def quoted(text: str, longest: int = 60) -> str:
     """A text in quotes for a message of one line: its beginning, where it is long."""
     return repr(text) if len(text) <= longest else f"{text[:longest]!r}... ({len(text)} characters)"
+
+
+def needed(module: str, extra: str) -> ModuleType:
+    """Import a module of a library that regard does without until somebody asks for what it does.
+
+    Args:
+        module: its name, such as ``babel.dates``.
+        extra: of regard, that brings the library.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        library = module.partition(".")[0]
+        raise InputError(f"this needs {library}, which is not installed: pip install 'regard[{extra}]'") from error

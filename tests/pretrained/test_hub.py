@@ -131,14 +131,18 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
     assert hub.requests == [("HEAD", "config.json", "main")], "one look whether there is a newer commit"
 
     hub.requests.clear()
+    start = time.monotonic()
     offline = explain(tmp_path, "owner/good", address(hub), HF_HUB_OFFLINE="1")
+    without_asking = time.monotonic() - start
     assert json.loads(offline.stdout) == facts
     assert hub.requests == []
 
     start = time.monotonic()
     gone = explain(tmp_path, "owner/good", "http://127.0.0.1:9")
     assert json.loads(gone.stdout) == facts
-    assert time.monotonic() - start < 20, "a cached model must not wait for a network that is not there"
+    # Against a run that asks nobody, since starting Python takes its time where the machine is busy.
+    waited = time.monotonic() - start - without_asking
+    assert waited < 10 + without_asking, "a cached model must not wait for a network that is not there"
 
 
 def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):

@@ -17,9 +17,10 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.pretrained.checkpoint import read_array
 from regard.pretrained.locate import CONFIG, INDEX, TOKENIZER, WEIGHTS, Source
+from regard.pretrained.pixels import PREPROCESSOR
 from regard.pretrained.pooling import MODULES
 
-__all__ = ["GENERATION", "write"]
+__all__ = ["GENERATION", "write", "write_json"]
 
 GENERATION = "generation_config.json"
 
@@ -31,6 +32,7 @@ BESIDE = (
     TOKENIZER,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model", "source.spm", "target.spm"),
+    PREPROCESSOR,
     *(MODULES, "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 """What a model may have beside its config and its weights, for whoever reads it: copied as it is."""
@@ -76,7 +78,7 @@ def write(
         for file, path in beside.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, draft / file)
-        _write_json(draft / CONFIG, _with_dtype(settings, dtype))
+        write_json(draft / CONFIG, _with_dtype(settings, dtype))
         _write_weights(draft, tensors, shards)
         _move(draft, folder)
     except (OSError, SafetensorError) as error:
@@ -97,10 +99,11 @@ def _write_weights(draft: Path, tensors: Mapping[str, Tensor], shards: Mapping[s
         save_file(held, draft / file, metadata={"format": "pt"})
     if shards:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        _write_json(draft / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
+        write_json(draft / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write an object as JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

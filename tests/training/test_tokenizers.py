@@ -1,0 +1,158 @@
+"""Tokenizers trained on texts: exact, the same every time, and no letter torn apart."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from regard.training.data import pairs
+from regard.training.tokenizers import BYTES, trained
+
+SPECIAL = ("<|start|>", "<|end|>", "<|pad|>")
+TEXTS = ["The river bank, 1987: 36 días.\n\n\tdef f(x):\n        return x  # größer"] * 3 + [
+    "Она сказала: «да».",
+    "मार्च",
+] * 5
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return trained(TEXTS, vocab_size=400, special=SPECIAL)
+
+
+@pytest.fixture(scope="module")
+def dates():
+    return [side for row in pairs().train.take(6_000) for side in (row["source"], row["target"])]
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_comes_back(tokenizer, text):
+    encoded = tokenizer.encode(text)
+    assert tokenizer.decode(encoded.ids) == text
+    assert Tokenizer.from_str(tokenizer.to_str()).encode(text).ids == encoded.ids
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:1], *TEXTS[-2:], "", " ", "\r\n\r\n", "\x00", "雪☃🏔️ e\u0301", "a" * 5_000])
+def test_these_too(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_special_tokens_come_first(tokenizer):
+    assert [tokenizer.token_to_id(token) for token in SPECIAL] == [0, 1, 2]
+    ids = tokenizer.encode("river").ids
+    assert min(ids) > 2
+    assert tokenizer.decode([0, *ids, 1]) == "river"
+    assert tokenizer.decode([0, *ids, 1], skip_special_tokens=False) == "<|start|>river<|end|>"
+
+
+@pytest.mark.parametrize(
+    ("frame", "before", "behind"),
+    [
+        ({}, [], []),
+        ({"start": "<|start|>"}, [0], []),
+        ({"stop": "<|end|>"}, [], [1]),
+        ({"start": "<|start|>", "stop": "<|end|>"}, [0], [1]),
+        ({"start": "<|end|>", "stop": "<|end|>"}, [1], [1]),
+    ],
+)
+def test_what_is_added_around_a_text(frame, before, behind):
+    tokenizer = trained(TEXTS, vocab_size=300, special=SPECIAL, **frame)
+    bare = tokenizer.encode("The bank", add_special_tokens=False).ids
+    assert not set(bare) & {0, 1, 2}
+    assert tokenizer.encode("The bank").ids == [*before, *bare, *behind]
+    assert tokenizer.encode("").ids == [*before, *behind]
+    assert Tokenizer.from_str(tokenizer.to_str()).encode("The bank").ids == [*before, *bare, *behind]
+
+
+def test_digits_are_tokens_one_by_one(dates):
+    tokenizer = trained(dates, vocab_size=2_000, special=("</s>",))
+    for text in ("1987-03-05", "  1234567 x12 ১৯৮৭ ۱۹۸۷ ½²"):
+        spans = tokenizer.encode(text).offsets
+        for i, letter in enumerate(text):
+            if letter.isdecimal():
+                assert (i, i + 1) in spans
+
+
+@pytest.mark.parametrize("size", [700, 1_000, 2_000])
+def test_no_letter_is_torn_apart(size, dates):
+    """Plain byte pairs tear 58 of the 250 letters of the dates apart at any size, and join halves of two."""
+    tokenizer = trained(dates, vocab_size=size, special=("</s>",))
+    assert tokenizer.get_vocab_size() <= size
+    for letter in {letter for text in dates for letter in text}:
+        assert len(tokenizer.encode(letter).ids) == 1, letter
+    for text in dates[:1_000:2]:
+        offsets = tokenizer.encode(text).offsets
+        assert [start for start, _ in offsets[1:]] == [stop for _, stop in offsets[:-1]]
+
+
+def test_where_there_is_no_room_for_all_letters_the_frequent_ones_have_it():
+    letters = [chr(0x4E00 + i) for i in range(300)]
+    texts = [letter * (2 + 300 - i) for i, letter in enumerate(letters)]
+    tokenizer = trained(texts, vocab_size=BYTES + 200, special=())
+    whole = [len(tokenizer.encode(letter).ids) == 1 for letter in letters]
+    assert 80 < sum(whole) <= 100
+    assert whole == sorted(whole, reverse=True)
+    assert tokenizer.decode(tokenizer.encode("".join(letters)).ids) == "".join(letters)
+
+
+def test_a_month_is_one_token(dates):
+    """In Hindi and Bengali too, where most vowels are marks."""
+    tokenizer = trained(dates, vocab_size=2_000, special=("</s>",))
+    for text in (" Dezember", " декабря", " दिसंबर", " ডিসেম্বর", " دسامبر"):
+        assert len(tokenizer.encode(text).ids) == 1, text
+
+
+def test_a_small_vocabulary_is_no_larger_than_asked():
+    for size in (BYTES + 3, BYTES + 4, BYTES + 20, 300):
+        assert trained(TEXTS, vocab_size=size, special=SPECIAL).get_vocab_size() == size
+    assert trained(["ab ab"], vocab_size=5_000, special=()).get_vocab_size() == BYTES + 2  # "ab", " ab"
+
+
+def test_an_iterator_is_as_good_as_a_list(tokenizer):
+    assert trained(iter(TEXTS), vocab_size=400, special=SPECIAL).to_str() == tokenizer.to_str()
+
+
+def test_the_same_file_from_any_process(tokenizer, tmp_path):
+    tokenizer.save(str(tmp_path / "here.json"))
+    code = f"from regard.training.tokenizers import trained; trained({TEXTS!r}, vocab_size=400, special={SPECIAL!r})"
+    for threads, seed in (("1", "1"), ("4", "2")):
+        there = tmp_path / f"{seed}.json"
+        environment = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", f"{code}.save({str(there)!r})"], check=True, env=environment)
+        assert there.read_bytes() == (tmp_path / "here.json").read_bytes()
+
+
+def test_the_same_tokenizer_of_many_texts(dates):
+    assert len({trained(dates, vocab_size=1_500, special=SPECIAL).to_str() for _ in range(3)}) == 1
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"vocab_size": 258}, "vocab_size=258 has no room for 256 bytes and 3 special tokens: give at least 259"),
+            (
+                {"special": ("<s>", "<s>")},
+                r"special tokens are different texts, and none is empty; not \['<s>', '<s>'\]",
+            ),
+            ({"special": ("<s>", "")}, "none is empty"),
+            ({"start": "<s>"}, r"start='<s>' is none of the special tokens"),
+            ({"stop": "<s>"}, r"stop='<s>' is none of the special tokens"),
+        ],
+    )
+    def test_options(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            trained(TEXTS, **{"vocab_size": 300, "special": SPECIAL} | options)
+
+    @pytest.mark.parametrize("texts", [[], [""], iter([])])
+    def test_no_text(self, texts):
+        with pytest.raises(ValueError, match="there is no text to train a tokenizer on"):
+            trained(texts, vocab_size=300, special=SPECIAL)
+
+    def test_one_text(self):
+        with pytest.raises(TypeError, match=r"texts are many: hand over \[text\]"):
+            trained("one", vocab_size=300, special=SPECIAL)
