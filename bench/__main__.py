@@ -10,13 +10,15 @@ from collections.abc import Iterator
 
 import torch
 
-import regard
 from bench.attention import attending, multihead, packing, predicates, windows
+from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
 from bench.page import pages
 from bench.questions import at_length, questions
 from bench.table import PAGE, Row, write
 from bench.timing import medians
+from bench.trained import dates, digits, lm
+from bench.training import updates
 from bench.watch import against_eager, forward
 
 
@@ -30,24 +32,6 @@ def importing() -> Iterator[Row]:
     yield Row("import regard and its mechanism", "import torch", f"{theirs / ours:.2f}x", "0.87x (15 % longer at most)")
 
 
-@torch.inference_mode()
-def embedding() -> Iterator[Row]:
-    """Sentences of Python's documentation through the default model."""
-    import pydoc_data.topics
-    import re
-
-    from sentence_transformers import SentenceTransformer
-
-    from regard.pretrained.locate import DEFAULT, locate
-
-    prose = " ".join(" ".join(topic.split()) for topic in pydoc_data.topics.topics.values())
-    texts = [s for s in re.split(r"(?<=[.!?]) (?=[A-Z])", prose) if 5 <= len(s.split()) <= 60][:200]
-    pretrained = regard.load()
-    rival = SentenceTransformer(str(locate(DEFAULT).need("config.json").parent), device="cpu")
-    ours, theirs = medians(lambda: pretrained.embed(texts), lambda: rival.encode(texts, batch_size=32), rounds=5)
-    yield Row("embed 200 sentences", "sentence-transformers, batch 32", f"{theirs / ours:.2f}x")
-
-
 SECTIONS = {
     "attend": [attending],
     "multihead": [multihead],
@@ -57,7 +41,12 @@ SECTIONS = {
     "length": [at_length],
     "page": [pages],
     "generation": [greedy, beams, prefill],
-    "library": [importing, embedding],
+    "embed": [embedding],
+    "training": [updates],
+    "dates": [dates],
+    "lm": [lm],
+    "digits": [digits],
+    "library": [importing],
 }
 
 

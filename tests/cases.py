@@ -38,6 +38,8 @@ class Sizes:
     dense: int = 2**20
     tile_rows: int = 256
     tile_columns: int = 64
+    together: int = 8192
+    pairs: int = 2**18
     scores: int = 2**20
 
     @contextmanager
@@ -48,12 +50,14 @@ class Sizes:
             schedule = import_module("regard.attention.kernels.schedule")
             patch.setattr(schedule, "TILE_ROWS", self.tile_rows)
             patch.setattr(schedule, "TILE_COLUMNS", self.tile_columns)
+            patch.setattr(schedule, "TOGETHER", self.together)
+            patch.setattr(schedule, "PAIRS", self.pairs)
             patch.setattr(import_module("regard.attention.kernels.rows"), "SCORES", self.scores)
             yield
 
 
 LONG = Sizes()
-SHORT = Sizes(dense=0, tile_rows=16, tile_columns=8, scores=2**9)
+SHORT = Sizes(dense=0, tile_rows=16, tile_columns=8, together=24, pairs=100, scores=2**9)
 """Every kernel does with a few dozen tokens what it does with thousands: several tiles, several strips of rows."""
 
 
@@ -338,10 +342,13 @@ def expressions(batch: int, heads: int, queries: int, keys: int, depth: int) -> 
     """Expressions of masks up to so deep, as `masks.build` reads them."""
     a_length, a_reach = st.integers(0, keys), st.integers(1, 9) | st.integers(1, max(1, keys + 1))
     offsets = st.none() | st.none() | st.integers(-3, 9)
-    # Ids that repeat make documents that do not lie in one piece.
-    ids = st.lists(st.integers(-1, 5), min_size=1, max_size=4).map(
-        lambda some: [some[j * len(some) // keys] for j in range(keys)]
-    )
+
+    def ids(tokens: int) -> st.SearchStrategy[list[Any]]:
+        # Ids that repeat make documents that do not lie in one piece; the others are of about one length.
+        mixed = st.lists(st.integers(-1, 5), min_size=1, max_size=4)
+        lying = st.integers(2, 12).flatmap(lambda n: st.permutations(range(n)))
+        row = (mixed | lying).map(lambda some: [some[j * len(some) // tokens] for j in range(tokens)])
+        return row | each_row(row) if batch else row
 
     def each_row(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
         return st.lists(values, min_size=batch, max_size=batch)
@@ -354,12 +361,14 @@ def expressions(batch: int, heads: int, queries: int, keys: int, depth: int) -> 
     a_tensor = st.tuples(_broadcastable([batch, heads, queries, keys], least=2), st.integers(0, 99))
     causal = st.tuples(st.just("causal"), offsets)
     window = st.tuples(st.just("window"), a_reach, st.just(0) | a_reach, offsets)
-    documents = st.tuples(st.just("documents"), ids | each_row(ids) if batch else ids)
+    documents = st.tuples(st.just("documents"), ids(keys))
+    pairs = st.tuples(st.just("pairs"), ids(queries), ids(keys))
     leaf = st.one_of(
         causal,
         window,
         st.tuples(st.just("padding"), each_row(a_length)),
         documents,
+        pairs,
         st.tuples(st.just("prefix"), a_length | each_row(a_length)),
         st.tuples(st.just("where"), per_row_and_head if batch else st.just([[2]]), offsets),
         a_tensor.map(lambda drawn: ("allowed", *drawn)),
@@ -373,7 +382,7 @@ def expressions(batch: int, heads: int, queries: int, keys: int, depth: int) -> 
             st.tuples(st.sampled_from("&|"), expression, expression),
         )
     # What the kernels are made for is rare among expressions of any kind.
-    usual = st.one_of(causal, window, documents, st.tuples(st.just("&"), documents, causal | window))
+    usual = st.one_of(causal, window, documents, pairs, st.tuples(st.just("&"), documents | pairs, causal | window))
     return st.one_of(usual, leaf, expression, expression)
 
 

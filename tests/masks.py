@@ -14,8 +14,8 @@ from regard import mask
 
 Fact = tuple[Any, ...]
 
-KINDS = ("causal", "window", "padding", "documents", "prefix", "where", "allowed", "blocked")
-IN_FULL = KINDS[:5]
+KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where", "allowed", "blocked")
+IN_FULL = KINDS[:6]
 """The kinds whose text says all there is to them."""
 
 
@@ -64,6 +64,9 @@ def may_attend(fact: Fact, b: int, h: int, i: int, j: int, queries: int, keys: i
         case ("documents", ids):
             row = ids[b] if ids and isinstance(ids[0], list) else ids
             return position() >= 0 and row[position()] == row[j]
+        case ("pairs", ids, of_keys):
+            query, key = (row[b] if row and isinstance(row[0], list) else row for row in (ids, of_keys))
+            return query[i] == key[j]
         case ("prefix", n):
             return j < (n[b] if isinstance(n, list) else n) or j <= position()
         case ("where", steps, offset):
@@ -100,6 +103,8 @@ def build(fact: Fact) -> mask.Mask:
             return mask.where(lambda i, j: (i - j) % every == 0, offset=offset)
         case ("allowed" | "blocked" as kind, shape, seed):
             return getattr(mask, kind)(tensor(shape, seed))
+        case ("pairs", ids, of_keys):
+            return mask.documents(ids, of_keys)
         case (kind, value):
             return getattr(mask, kind)(value)
     raise AssertionError(fact)
@@ -112,7 +117,10 @@ def cases(draw: st.DrawFn, *, kinds: tuple[str, ...] = KINDS, most: int = 7, lea
     queries, keys = draw(st.integers(least, most)), draw(st.integers(least, most))
     offsets = st.none() | st.integers(-3, 9)
     a_length, an_id = st.integers(0, keys), st.integers(-1, 2)
-    ids = st.lists(an_id, min_size=keys, max_size=keys)
+
+    def ids(tokens: int) -> st.SearchStrategy[list[Any]]:
+        row = st.lists(an_id, min_size=tokens, max_size=tokens)
+        return row | each_row(row)
 
     def each_row(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
         return st.lists(values, min_size=batch, max_size=batch)
@@ -133,7 +141,8 @@ def cases(draw: st.DrawFn, *, kinds: tuple[str, ...] = KINDS, most: int = 7, lea
         "causal": [offsets],
         "window": [st.integers(1, 8), st.integers(0, 8), offsets],
         "padding": [each_row(a_length)],
-        "documents": [ids | each_row(ids)],
+        "documents": [ids(keys)],
+        "pairs": [ids(queries), ids(keys)],
         "prefix": [a_length | each_row(a_length)],
         "where": [steps, offsets],
         "allowed": a_tensor,

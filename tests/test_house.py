@@ -48,7 +48,16 @@ UPWARD = {
     ("lens/recording.py", "regard.views.figures"),
     ("lens/recording.py", "regard.views.page"),
 }
-OPTIONAL = ["jaxtyping", "beartype", "transformers", "sentence_transformers", "hypothesis", "pytest", "matplotlib"]
+OPTIONAL = [
+    "jaxtyping",
+    "beartype",
+    "transformers",
+    "sentence_transformers",
+    "hypothesis",
+    "pytest",
+    "matplotlib",
+    "pyarrow",
+]
 
 
 def imports(path):

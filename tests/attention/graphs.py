@@ -28,6 +28,7 @@ MASKS = {
     "causal and padding": mask.causal() & mask.padding([TOKENS, 70]),
     "padding on the left": mask.causal() & mask.allowed((torch.arange(TOKENS) > 30)[None, None, None]),
     "documents": mask.documents(torch.arange(TOKENS) // 50),
+    "pairs": mask.documents(torch.arange(TOKENS) // 50, torch.arange(TOKENS) // 70),
     "prefix": mask.prefix(9),
     "where": mask.where(lambda i, j: (i - j) % 3 == 0),
     "algebra": ~mask.window(4) | mask.causal(),

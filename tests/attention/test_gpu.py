@@ -20,6 +20,7 @@ MASKS = {
     "documents": mask.documents(IDS),
     "causal documents": mask.documents(IDS) & mask.causal(),
     "documents per row": mask.documents(torch.stack([IDS, IDS.flip(0)])) & mask.window(30),
+    "pairs": mask.documents(IDS, IDS.flip(0)),
     "prefix": mask.prefix([5, 40]),
     "where": mask.where(lambda i, j: (i - j) % 3 == 0),
     "per head": mask.allowed(torch.rand(1, 4, 160, 160, generator=torch.Generator().manual_seed(0)) < 0.5),

@@ -39,6 +39,9 @@ def masks(tokens=TOKENS, rows=slice(None), heads=4):
         "documents": ("packed", mask.documents(every_id[0])),
         "documents by row, causal": ("packed", mask.documents(ids) & mask.causal()),
         "documents by row, window": ("packed", mask.documents(ids) & mask.window(3, 1)),
+        "documents of one length": ("packed", mask.documents(torch.arange(tokens) // 5) & mask.causal()),
+        "pairs": ("packed", mask.documents(torch.arange(tokens) // 4, torch.arange(tokens) // 4)),
+        "pairs by row": ("packed", mask.documents(ids, ids.flip(-1))),
     }
     either = {
         "predicate": mask.where(every_few),

@@ -211,6 +211,7 @@ def test_any_mask_as_a_predicate(case: Case):
         (mask.padding([1, 8]), True),
         (mask.documents([0, 0, 0, 0, 1, 1, 1, 1]), True),
         (mask.documents([[0, 0, 0, 0, 1, 1, 1, 1], [3, 3, 3, 3, 3, 3, 3, 3]]), True),
+        (mask.documents([0, 0, 1, 1, 1, 1, 2, 2], [[1, 1, 1, 1, 4, 4, 4, 4], [2, 2, 0, 0, 0, 0, 1, 1]]), True),
         (mask.prefix(2), True),
         (mask.causal() & mask.padding([1, 8]), True),
         (~(mask.causal() | mask.prefix([2, 4])), True),
@@ -244,6 +245,7 @@ def test_bounds_of_queries_before_the_first_key(ids):
         mask.window(1),
         mask.padding([1]),
         mask.documents([0, 1]),
+        mask.documents([0, 1], [1, 0]),
         mask.prefix(1),
         mask.allowed(torch.ones(2, 2).bool()),
         mask.blocked(torch.ones(2, 2).bool()),
@@ -280,6 +282,7 @@ def test_dense_stays_where_the_tensors_are():
         (mask.window(2, offset=1), "window(2, offset=1)"),
         (mask.documents([0, 0, 1]), "documents([0, 0, 1])"),
         (mask.documents(torch.zeros(3, 4096).long()), "documents(<torch.int64 (3, 4096)>)"),
+        (mask.documents([0, 1], [[1, 0, 0]]), "documents([0, 1], keys=[[1, 0, 0]])"),
         (mask.prefix(3), "prefix(3)"),
         (mask.prefix([3, 4]), "prefix([3, 4])"),
         (mask.where(max), "where(max)"),
@@ -300,7 +303,7 @@ def test_repr_is_how_it_was_made(m, text):
 @given(cases(kinds=IN_FULL, most=4))
 def test_repr_reads_back_as_an_equal_mask(case: Case):
     m = build(case.fact)
-    again = eval(repr(m), {name: getattr(mask, name) for name in IN_FULL})
+    again = eval(repr(m), vars(mask))
     assert again == m
     assert torch.equal(again.dense(case.queries, case.keys), m.dense(case.queries, case.keys))
 
@@ -337,6 +340,9 @@ def distinct():
         mask.documents([0, 1]),
         mask.documents([[0, 1]]),
         mask.documents([0, 1, 1]),
+        mask.documents([0, 1], [0, 1]),
+        mask.documents([0, 1], [1, 0]),
+        mask.documents([0, 1], [[0, 1]]),
         mask.prefix(1),
         mask.prefix([1]),
         mask.prefix([1, 1]),
@@ -416,6 +422,9 @@ FAR = 2**70
         (lambda: mask.documents(1), ValueError, r"one id per token.*got shape \(\)"),
         (lambda: mask.documents([[[1]]]), ValueError, r"one id per token.*got shape \(1, 1, 1\)"),
         (lambda: mask.documents([[0, 1], [0]]), TypeError, r"rows equally long; got \[\[0, 1\], \[0\]\]"),
+        (lambda: mask.documents([0], [0.5]), TypeError, r"documents\(keys\) wants whole numbers; got a torch\.float32"),
+        (lambda: mask.documents([0], 1), ValueError, r"documents\(keys\) wants one id per key.*got shape \(\)"),
+        (lambda: mask.documents([[0]], [[0], [1]]), ValueError, r"the ids are of 1 batch rows, the keys of 2"),
         (lambda: mask.prefix(-1), ValueError, r"prefix\(-1\): a length cannot be negative"),
         (lambda: mask.prefix([2, -1]), ValueError, r"prefix\(\[2, -1\]\): a length cannot be negative"),
         (lambda: mask.prefix(True), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.bool"),
@@ -540,6 +549,8 @@ def test_two_numbers_of_tokens_do_not_combine():
         mask.documents([0, 1]) | square
     with pytest.raises(ValueError, match=r"the left is for 3 queries, the right for 5"):
         square & mask.blocked(torch.ones(5, 1).bool())
+    with pytest.raises(ValueError, match=r"the left is for 3 queries, the right for 2"):
+        square & mask.documents([0, 1], [0, 1, 1, 1])
     with pytest.raises(ValueError, match=r"the left is for 4 keys, the right for 2"):
         (square & mask.causal()) | ~mask.documents([0, 1])
 
@@ -554,6 +565,8 @@ def test_two_numbers_of_heads_do_not_combine():
     ("m", "message"),
     [
         (mask.documents([0, 0, 1]), r"documents\(\[0, 0, 1\]\) speaks of 3 tokens, but there are 4 keys"),
+        (mask.documents([0, 0, 1, 1], [0, 1, 1]), r"documents\(.*\) speaks of 3 tokens, but there are 4 keys"),
+        (mask.documents([0, 1, 1], [0, 0, 1, 1]), r"documents\(.*\) speaks of 3 queries, but there are 4"),
         (mask.prefix(5), r"prefix\(5\) speaks of 5 keys, but there are 4"),
         (mask.prefix([1, 5]), r"prefix\(\[1, 5\]\) speaks of 5 keys, but there are 4"),
         (mask.causal() & ~mask.padding([5]), r"padding\(\[5\]\) speaks of 5 keys, but there are 4"),

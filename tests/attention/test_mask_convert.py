@@ -27,6 +27,7 @@ EVERY_KIND = [
     mask.padding([4, 6]),
     mask.documents([0, 0, 1, 1, 0, 2]),
     mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
+    mask.documents([0, 1, 1, 2], [[2, 0, 0, 1, 1, 1], [1, 0, 2, 2, 3, 3]]),
     mask.prefix(2),
     mask.prefix([3, 1]),
     mask.where(lambda i, j: (i - j) % 2 == 0),

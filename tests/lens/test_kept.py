@@ -83,6 +83,7 @@ def test_every_mask_comes_back(case):
         {},
         {"mask": mask.causal() & mask.padding([6, 4])},
         {"mask": ~(mask.documents([0, 0, 1, 1, 1, 2]) | mask.window(2, 1, offset=0))},
+        {"mask": mask.documents([0, 0, 1, 1, 1, 2], [2, 2, 0, 0, 1, 1])},
         {"mask": mask.prefix([2, 3])},
         {"mask": mask.where(lambda i, j: (i - j) % 3 != 1)},
         {"mask": mask.blocked(torch.eye(6, dtype=torch.bool))},

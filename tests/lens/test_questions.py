@@ -183,6 +183,7 @@ MASKS = {
     "window and causal": mask.window(4, 2) & mask.causal(),
     "documents": mask.documents([0] * 9 + [1] * 20 + [2] * 11) & mask.causal(),
     "documents with windows": mask.documents([0] * 9 + [1] * 20 + [2] * 11) & mask.window(3, 1),
+    "pairs": mask.documents([0] * 9 + [1] * 20 + [2] * 11, [2] * 13 + [0] * 7 + [1] * 20),
     "prefix": mask.prefix([3, 9]),
     "predicate": mask.where(lambda i, j: (i - j) % STEPS == 0) & mask.causal(),
     "nobody": mask.blocked(torch.ones(TOKENS, 1, dtype=torch.bool)),

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "../../src/regard/views/page/static/patches/imagegrid.js";
 
-const image = { source: "data:,", rows: 2, columns: 3, first: 1 };
+const image = { source: "data:,", rows: 2, columns: 3, first: 1, attentions: [0] };
 
 test("patches stand row by row behind the first", () => {
   assert.equal(patchToken(image, 1, 2), 6);

@@ -412,12 +412,15 @@ class TestPooling:
         with pytest.raises(InputError, match="needs a type and a path"):
             read_pooling(Folder(folder))
 
-    def test_the_mean_is_over_real_tokens_and_cls_is_the_first(self):
-        states, lengths = torch.randn(2, 4, 3), torch.tensor([4, 2])
-        mean = torch.stack([states[0].mean(0), states[1, :2].mean(0)])
+    def test_the_mean_is_over_the_tokens_of_a_text_and_cls_is_the_first(self):
+        states, lengths = torch.randn(6, 3), torch.tensor([4, 0, 2])
+        nothing = torch.zeros(3)
+        mean = torch.stack([states[:4].mean(0), nothing, states[4:].mean(0)])
         torch.testing.assert_close(Pooling("mean")(states, lengths), mean)
-        torch.testing.assert_close(Pooling("cls")(states, lengths), states[:, 0])
-        torch.testing.assert_close(Pooling("mean", normalize=True)(states, lengths).norm(dim=-1), torch.ones(2))
+        torch.testing.assert_close(Pooling("cls")(states, lengths), torch.stack([states[0], nothing, states[4]]))
+        torch.testing.assert_close(
+            Pooling("mean", normalize=True)(states, lengths).norm(dim=-1), torch.tensor([1.0, 0.0, 1.0])
+        )
 
 
 class TestEmbed:

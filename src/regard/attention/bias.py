@@ -21,6 +21,9 @@ class PositionBias(nn.Module):
 
     num_heads: int
 
+    relative: bool = False
+    """Whether it is the distance alone that counts, so that two places which are as far apart have one bias."""
+
     @abstractmethod
     def forward(self, query: Int[Tensor, " queries"], key: Int[Tensor, " keys"]) -> Float[Tensor, "heads queries keys"]:
         """The bias of these query positions towards these key positions, head by head."""

@@ -15,10 +15,11 @@ from regard.attention.arguments import check
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
-from regard.attention.kernels.rows import height_of
-from regard.attention.kernels.schedule import Reach, Schedule, bands, pieces, reach, segments, terms, tiles, whole
+from regard.attention.kernels.rows import height_of, parts
+from regard.attention.kernels.schedule import Reach, Schedule, bands, pieces, reach, terms, tiles, whole
 from regard.attention.mask.algebra import And, Combined, Mask, Not
-from regard.attention.mask.kinds import Allowed, Band, Documents, Padding
+from regard.attention.mask.kinds import Allowed, Band, Padding
+from regard.attention.mask.packed import Documents
 
 __all__ = ["DENSE", "Choice", "Plan", "choose", "covers", "plan"]
 
@@ -144,16 +145,17 @@ def _by_mask(call: Call) -> Choice:
         pairs = _pairs(within, call.queries, call.keys)
         if not fits or 2 * pairs <= square:
             return Choice("bands", f"{call.mask!r} leaves {pairs:,} of {square:,} pairs", bands)
-    if len(others) == 1 and isinstance(others[0], Documents) and call.queries == call.keys:
-        ids = others[0].ids
-        found = [segments(row) for row in ([ids] if ids.ndim == 1 else ids)]
-        lying = [pieces for pieces in found if pieces is not None]
+    about = others[0] if len(others) == 1 else None
+    if isinstance(about, Documents) and (about.keys is not None or call.queries == call.keys):
+        found = about.runs()
+        lying = [runs for runs in found if runs is not None]
         # Where each batch row has ids of its own, its kernel does not hang on how those of another lie.
-        if len(lying) == len(found) or ids.ndim > 1:
+        if len(lying) == len(found) or about.rows is not None:
             rest = (
                 "" if len(lying) == len(found) else f"; {len(found) - len(lying)} batch rows are mixed, and go by tiles"
             )
-            return Choice("packed", f"{sum(map(len, lying)):,} documents, each in one piece{rest}", pieces)
+            count = sum(run.times for runs in lying for run in runs)
+            return Choice("packed", f"{count:,} documents, each in one piece{rest}", pieces)
     if fits:
         return Choice("dense", f"a mask of {square:,} pairs is small", partial(whole, keys=call.mask))
     return Choice("tiles", f"{call.mask!r} says tile by tile where anybody may attend", tiles)
@@ -196,7 +198,7 @@ def _varlen_takes(call: Call) -> bool:
     (about,) = (mask for mask in terms(call.mask) if isinstance(mask, Documents))
     near = [mask for mask in terms(call.mask) if mask is not about]
     nearest, farthest = reach(near, call.queries, call.keys)
-    lying = all(segments(row) is not None for row in about.ids.view(-1, about.ids.shape[-1]))
+    lying = about.keys is None and all(runs is not None for runs in about.runs())
     return lying and (nearest is None or nearest <= 0) and farthest >= 0
 
 
@@ -225,8 +227,9 @@ def _pairs(within: Reach, queries: int, keys: int) -> int:
 
 def _working(call: Call, block: Block, kernel: str) -> int:
     """Bytes that stand in memory while one block is computed."""
+    block = next(parts(call, block)) if kernel == "rows" else block
     size = call.q.element_size()
-    batch, heads = call.q.shape[:2] if block.batch is None else (1, call.q.shape[1])
+    batch, heads = call.q.shape[:2] if block.batch is None else (block.stack, call.q.shape[1])
     d_key, d_value = call.q.shape[-1], call.v.shape[-1]
     copied = 0
     if isinstance(block.keys, Tensor) or d_key != d_value:
@@ -237,7 +240,7 @@ def _working(call: Call, block: Block, kernel: str) -> int:
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
     rows = block.rows[1] - block.rows[0]
     wide = isinstance(call.bias, PositionBias) or (call.bias is not None and block.may is not None)
-    biased = (batch if len(call.v) > 1 else 1) * heads * rows * block.columns * size if wide else 0
+    biased = (batch if len(call.v) > 1 or block.stack > 1 else 1) * heads * rows * block.columns * size if wide else 0
     # A mask is a byte a pair, the numbers that are added as many as one holds, and positions beside them while a
     # function is evaluated.
     masked = block.may.numel() * (1 + size) if block.may is not None else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,22 +26,23 @@ def _number(metavar: str, help_: str, panel: str, **more: Any) -> Any:
 @app.command(
     help="Train a transformer.\n\n"
     "TASK is one of\n\n"
-    "translate: an encoder-decoder, on pairs of texts (TSV, JSONL, Parquet with source and target). Without DATA: dates in "
-    "12 languages, written by Babel, to ISO.\n\n"
-    "lm: a decoder, on texts (text files, JSONL, Parquet with text, globs). Without DATA: Python's own documentation.\n\n"
+    "translate: an encoder-decoder, on pairs of texts (TSV, JSONL, Parquet with source and target). Without DATA: "
+    "dates in 12 languages, written by Babel, to ISO.\n\n"
+    "lm: a decoder, on texts (text files, JSONL, Parquet with text, globs). Without DATA: Python's own "
+    "documentation.\n\n"
     "mlm: an encoder that guesses masked tokens, on the same.\n\n"
     "caption: an image encoder and a decoder, on a folder of images and a CSV with file_name and text. Without DATA: "
     "scikit-learn's handwritten digits, spelled.\n\n"
-    "DIR holds the best model so far, which every other command takes as --model, a picture of the loss, metrics.jsonl, the "
-    "attention of one held-out example at each look, and checkpoints. A run that was stopped or killed goes on with "
-    "--resume, and ends as it would have ended.",
+    "DIR holds the best model so far, which every other command takes as --model, a picture of the loss, "
+    "metrics.jsonl, the attention of one held-out example at each look, and checkpoints. A run that was stopped or "
+    "killed goes on with --resume, and ends as it would have ended.",
     epilog="Examples:\n\n"
     "Learn to read dates, in some minutes: regard train translate --out dates\n\n"
     "Your own pairs: regard train translate pairs.tsv --out en-de --steps 20000 --d-model 512 --layers 6 --heads 8 "
     "--d-ff 2048 --vocab-size 16000\n\n"
     "Two processes on this machine: regard train lm 'corpus/**/*.txt' --out lm --devices 2 --strategy fsdp\n\n"
-    "Two machines: torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m regard train "
-    "lm 'corpus/*.parquet' --out /shared/lm --strategy fsdp --precision bf16-mixed --resume",
+    "Two machines: torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m regard "
+    "train lm 'corpus/*.parquet' --out /shared/lm --strategy fsdp --precision bf16-mixed --resume",
 )
 def train(
     task: Annotated[str, typer.Argument(help="translate, lm, mlm or caption.")],
@@ -142,26 +144,33 @@ def train(
 
         fabric = engine(devices=devices, nodes=nodes, strategy=strategy, precision=precision, accelerator=accelerator)
     terminal = Terminal()
-    with terminal.listening():
-        ended = begin(
-            task,
-            data or (),
-            out=out,
-            fabric=fabric,
-            held_out=held_out,
-            model=model,
-            resume=resume,
-            settings={name: value for name, value in asked.items() if value is not None},
-            command=["regard", *sys.argv[1:]],
-            watcher=terminal,
-        )
+    try:
+        with terminal.listening():
+            ended = begin(
+                task,
+                data or (),
+                out=out,
+                fabric=fabric,
+                held_out=held_out,
+                model=model,
+                resume=resume,
+                settings={name: value for name, value in asked.items() if value is not None},
+                command=["regard", *sys.argv[1:]],
+                watcher=terminal,
+            )
+    except InputError:
+        if fabric.is_global_zero:
+            raise
+        return 0  # the process of rank 0 says the same
     if not fabric.is_global_zero:
         return 0
     if ended.why == "asked to leave":
         terminal.say(
-            f"saved after update {ended.progress.step:,}; go on with: regard train {task} --out {shlex.quote(str(out))} --resume"
+            f"saved after update {ended.progress.step:,}; go on with: regard train {task} "
+            f"--out {shlex.quote(str(out))} --resume"
         )
-        return 128 + (terminal.asked or 0)
+        return 128 + (terminal.asked or signal.SIGTERM)
+    why = ", stopped early" if ended.why == "patience" else ""
     best = f"the best was update {ended.progress.best_step:,}, with a held-out loss of {ended.progress.best:.3f}"
-    print(f"{told(ended.metrics) or 'nothing was left to do'}; {best}. The model is in {out}")
+    print(f"{told(ended.metrics) or 'nothing was left to do'}{why}; {best}. The model is in {out}")
     return 0

@@ -37,16 +37,24 @@ def _most_tokens(help_: str) -> Any:
     help="Write on from a prompt, and show the text while it is written.\n\n"
     "By default the likeliest token each time. With --temperature, --top-k, --top-p, --min-p, --repetition-penalty or "
     "--seed tokens are drawn; with --beam the best of several texts is found, and shown at the end. What is printed is "
-    "what is new.",
+    "what is new.\n\n"
+    "A model that reads images writes about one: there PROMPT is the image's path.",
     epilog='Example: regard generate "Once upon a time" --model openai-community/gpt2 --temperature 0.8 --top-p 0.95 '
     "--seed 1",
 )
 def generate(
-    prompt: Annotated[str, typer.Argument(help="The text to go on from, in quotes; - reads it from standard input.")],
+    prompt: Annotated[
+        str,
+        typer.Argument(
+            help="The text to go on from, in quotes; - reads it from standard input. The path of an image where the "
+            "model reads images."
+        ),
+    ],
     model: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help=MODEL_HELP + "GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
+            metavar="NAME",
+            help=MODEL_HELP + "GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5; vision-encoder-decoder.",
         ),
     ],
     max_new_tokens: Annotated[
@@ -82,8 +90,10 @@ def generate(
     }
     draws = {name: value for name, value in drawn.items() if value is not None}
     strategy = _strategy(draws, beam, length_penalty, n_best, must, never)
-    text = sys.stdin.read() if prompt == "-" else prompt
     pretrained = loaded(model)
+    if prompt == "-" and pretrained.reads == "images":
+        raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
+    text = sys.stdin.read() if prompt == "-" else prompt
     if max_new_tokens is None:
         from regard.generation import room
 

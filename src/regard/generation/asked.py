@@ -9,16 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard._shapes import Int
+from regard._shapes import Float, Int
 from regard.errors import InputError
 from regard.generation.reader import Reader
 from regard.generation.text import StopStrings, Writer
 from regard.pretrained import Pretrained
+from regard.pretrained.pixels import Picture
 from regard.transformer import Decoder, Encoder, EncoderDecoder, Special
 
-__all__ = ["Asked", "Form", "Prompt", "Stop", "Written", "ask", "room"]
+__all__ = ["Asked", "Form", "Prompt", "Prompts", "Stop", "Written", "ask", "room"]
 
-Prompt = str | Sequence[int] | Int[Tensor, " tokens"]
+Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | Picture | Float[Tensor, "channels height width"]
+Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]
 Written = Tensor | str | list[Any]
 
@@ -52,6 +54,9 @@ class Asked:
     model: Decoder | EncoderDecoder
     pretrained: Pretrained | None
     prompts: list[list[int]]
+    """Token ids; nothing where an image is read."""
+    images: list[Tensor]
+    """The pixels of each, where the model reads images."""
     form: Form
     limit: int
     special: Special
@@ -61,7 +66,9 @@ class Asked:
 
     def reader(self, width: int = 1) -> Reader:
         """The model at the beginning of the prompts, each of which becomes so many rows."""
-        return Reader(self.model, self.prompts, self.start, rows=len(self.prompts) * width, steps=self.limit)
+        return Reader(
+            self.model, self.images or self.prompts, self.start, rows=len(self.prompts) * width, steps=self.limit
+        )
 
     @property
     def decoder(self) -> Decoder:
@@ -113,10 +120,15 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
             raise InputError(f"start={start}: the vocabulary has ids 0 to {decoder.config.vocab_size - 1}")
     elif start is not None:
         raise ValueError(f"start={start}: a decoder-only model begins with its prompt")
-    prompts, form = _prompts(ids, pretrained)
     reads = runs.encoder.config if isinstance(runs, EncoderDecoder) else decoder.config
-    for n, prompt in enumerate(prompts):
-        _check_prompt(prompt, f" {n}" if len(prompts) > 1 else "", reads.vocab_size)
+    images: list[Tensor] = []
+    if reads.patches is not None:
+        images, form = _images(ids, pretrained)
+        prompts: list[list[int]] = [[] for _ in images]
+    else:
+        prompts, form = _prompts(ids, pretrained)
+        for n, prompt in enumerate(prompts):
+            _check_prompt(prompt, f" {n}" if len(prompts) > 1 else "", reads.vocab_size)
     longest = max(map(len, prompts))
     if isinstance(runs, EncoderDecoder):
         _check_length("the source", longest, 0, reads.max_positions)
@@ -124,7 +136,7 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
     else:
         _check_length("the prompt", longest, max_new_tokens, reads.max_positions)
     fill = pad if pad is not None else special.pad if special.pad is not None else stop_ids[0] if stop_ids else 0
-    return Asked(runs, pretrained, prompts, form, max_new_tokens, special, strings, start, fill)
+    return Asked(runs, pretrained, prompts, images, form, max_new_tokens, special, strings, start, fill)
 
 
 def room(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
@@ -155,6 +167,25 @@ def _stops(
         raise TypeError(f"stop={stop!r}: stop strings need a tokenizer, and a bare model has none; use regard.load")
     # Strings come beside the model's own stop tokens, ids instead of them.
     return (ids if ids or not strings else special.stop), strings
+
+
+def _images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tensor], Form]:
+    """The pixels of each image. What is written comes back as text, where images came and no pixels."""
+    if isinstance(images, Tensor):
+        if images.ndim not in (3, 4) or not images.is_floating_point():
+            raise TypeError(
+                "this model reads images: floating-point pixels (channels, height, width) or a batch of them; got "
+                f"{images.dtype} {tuple(images.shape)}"
+            )
+        if not images.numel():
+            raise InputError(f"there is no image in pixels of shape {tuple(images.shape)}")
+        form = Form(is_text=False, is_batch=images.ndim == 4, is_tensor=True)
+        return list(images if form.is_batch else images[None]), form
+    if pretrained is None:
+        raise TypeError("a bare model reads pixels; for images hand over what regard.load returned")
+    pixels = pretrained.pixels(images)
+    pretrained.decode([])  # without a tokenizer nothing could be said of them
+    return list(pixels), Form(is_text=True, is_batch=isinstance(images, list | tuple), is_tensor=False)
 
 
 def _prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[int]], Form]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
-
-from regard._shapes import Int
 from regard.errors import InputError
-from regard.generation.asked import Asked, Prompt, Stop, Written, ask
+from regard.generation.asked import Asked, Prompt, Prompts, Stop, Written, ask
 from regard.generation.beam import Hypothesis, Rules, search
 from regard.generation.choose import chooser_of
 from regard.generation.constraints import Constraints
@@ -26,7 +23,7 @@ GREEDY = Greedy()
 
 def generate(
     model: Decoder | EncoderDecoder | Pretrained,
-    ids: Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"],
+    ids: Prompts,
     *,
     max_new_tokens: int,
     strategy: Strategy = GREEDY,
@@ -38,12 +35,14 @@ def generate(
 
     What comes back has the form of what went in. Ids hold what the decoder has read and written: the prompt, or an
     encoder-decoder's start token, and then the new tokens with the stop token. Text is what is new, without special
-    tokens.
+    tokens. A model that reads images writes texts for images, and ids for pixels.
 
     Args:
         model: a decoder, an encoder-decoder, or what `regard.load` returned.
         ids: token ids, ``(tokens,)`` or ``(batch, tokens)`` or a list; several lists of different lengths make a
-            ragged batch. With a loaded model also a text, or a list of texts.
+            ragged batch. With a loaded model also a text, or a list of texts. For a model that reads images: what
+            `Pretrained.pixels` takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch,
+            channels, height, width)``.
         max_new_tokens: the most tokens that are written.
         strategy: `Greedy`, `Sample` or `Beam`.
         stop: token ids that end a text, and with a loaded model also strings; the text ends before such a string.
@@ -58,7 +57,7 @@ def generate(
     Raises:
         InputError: an empty prompt; ids outside the vocabulary; more tokens than the model has positions; constraints
             that no text can meet.
-        TypeError: a model that writes nothing; text for a model without a tokenizer.
+        TypeError: a model that writes nothing; text for a model without a tokenizer; an image that is none.
         ValueError: max_new_tokens below 1.
     """
     asked = ask(model, ids, max_new_tokens, stop, start, pad)
@@ -73,7 +72,7 @@ def generate(
 
 def hypotheses(
     model: Decoder | EncoderDecoder | Pretrained,
-    ids: Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"],
+    ids: Prompts,
     *,
     max_new_tokens: int,
     strategy: Beam,
@@ -111,7 +110,7 @@ def stream(
 
     Args:
         model: as in `generate`.
-        ids: one prompt: ids, or with a loaded model a text.
+        ids: one prompt: ids, or with a loaded model a text; an image for a model that reads images.
         max_new_tokens: see `generate`.
         strategy: `Greedy` or `Sample`; what a beam search writes is known at its end only.
         stop: see `generate`.

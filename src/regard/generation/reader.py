@@ -23,7 +23,7 @@ class Reader:
 
     Args:
         model: a decoder reads prompts; an encoder-decoder reads sources, and its decoder begins at the start token.
-        prompts: token ids, of any lengths.
+        prompts: token ids, of any lengths; the pixels of each image where the model reads images.
         start: the start token of an encoder-decoder.
         rows: how many rows there will be: those of the prompts, times the beams of each.
         steps: how many steps there will be at the most.
@@ -32,7 +32,7 @@ class Reader:
     def __init__(
         self,
         model: Decoder | EncoderDecoder,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[Sequence[int]] | Sequence[Tensor],
         start: int | None,
         *,
         rows: int,
@@ -44,7 +44,7 @@ class Reader:
         self.caches = self.decoder.caches()
         self._lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         self._ragged = len({len(prompt) for prompt in prompts}) > 1
-        self._rows = [torch.tensor(prompt, device=self.device) for prompt in prompts]
+        self._rows = [torch.as_tensor(prompt, device=self.device) for prompt in prompts]
         self._start = start
         self._read = 0
         self._context_mask: Mask | None = None
@@ -60,7 +60,7 @@ class Reader:
                 self._step = Step(self.decoder, rows=rows, steps=steps)
             if isinstance(self.model, EncoderDecoder):
                 self._read = 1
-                ids = pad_sequence(self._rows, batch_first=True)
+                ids = pad_sequence(self._rows, batch_first=True)  # images are of one size
                 self._context_mask = mask.padding(self._lengths) if self._ragged else None
                 context = self.model.encoder(ids, mask=self._context_mask)
                 start = torch.full((len(ids), 1), self._start or 0, device=self.device)

@@ -12,7 +12,7 @@ from regard.errors import InputError, quoted
 from regard.lens.forward import Pass, forward
 from regard.lens.words import Words
 from regard.pretrained import Pretrained
-from regard.transformer import Encoder, EncoderDecoder
+from regard.transformer import Encoder, EncoderDecoder, ImageEncoder
 from regard.transformer.stack import Stack
 
 __all__ = ["ATTENTIONS", "Sides", "segments_of"]
@@ -77,9 +77,15 @@ class Sides:
             raise InputError(f"{pretrained.name} is {_A[kind]} and reads one text: leave the target out")
         if target is not None and attention == "encoder":
             raise InputError("attention='encoder' is within the source, without a word of the target: leave that out")
+        if isinstance(model, EncoderDecoder) and isinstance(model.encoder, ImageEncoder):
+            raise InputError(
+                f"{pretrained.name} reads images, and their patches are no words: run it under regard.watch, and hand "
+                "the image to Recording.to_html"
+            )
         words = Words.of(text, pretrained)
         if not isinstance(model, EncoderDecoder):
             return cls(kind, model, words.ids, words, words)
+        assert isinstance(model.encoder, Encoder)
         if attention == "encoder":
             return cls(kind, model.encoder, words.ids, words, words)
         target = _written(words, pretrained, model) if target is None else target
@@ -136,6 +142,7 @@ def _of_decoder(model: EncoderDecoder, source: Words, target: Words, pretrained:
             f"the target has {len(read.ids)} tokens, and the decoder of {pretrained.name} has positions for {limit}; "
             f"it is {quoted(target.text)}. Shorten it or split it"
         )
+    assert isinstance(model.encoder, Encoder)
     words = target if cross else read
     keys = source if cross else words
     return Sides("encoder-decoder", model.decoder, read.ids, words, keys, model.encoder, source, target.text, first)

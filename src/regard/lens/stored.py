@@ -15,7 +15,8 @@ from torch import Tensor
 
 from regard.attention.bias import PositionBias
 from regard.attention.mask.algebra import And, Area, Mask, Not, Or
-from regard.attention.mask.kinds import Allowed, Band, Blocked, Documents, Padding, Prefix
+from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
+from regard.attention.mask.packed import Documents
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
 
@@ -82,7 +83,8 @@ class Writer:
             case Padding():
                 return {"padding": self.tensor(mask.lengths), "longest": mask.longest}
             case Documents():
-                return {"documents": self.tensor(mask.ids)}
+                facts = {"documents": self.tensor(mask.ids)}
+                return facts if mask.keys is None else {**facts, "keys": self.tensor(mask.keys)}
             case Prefix():
                 return {"prefix": self.tensor(mask.lengths), "longest": mask.longest, "each": mask.each}
             case Allowed():
@@ -171,7 +173,7 @@ class Reader:
             case {"padding": lengths, "longest": longest}:
                 return Padding(self._tensor(lengths), longest)
             case {"documents": ids}:
-                return Documents(self._tensor(ids))
+                return Documents(self._tensor(ids), self.tensor(facts.get("keys")))
             case {"prefix": lengths, "longest": longest, "each": each}:
                 return Prefix(self._tensor(lengths), longest, each)
             case {"allowed": bits}:

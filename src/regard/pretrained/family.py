@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from regard.pretrained.renames import Rename, back, every, fill
 from regard.pretrained.settings import Settings
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
-__all__ = ["ACTIVATIONS", "Constant", "Family", "Kind", "Layout", "config_of", "model_of"]
+__all__ = ["ACTIVATIONS", "Constant", "Family", "Kind", "Layout", "config_of", "model_of", "settings_of_tokens"]
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
 MODELS = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
@@ -131,6 +131,9 @@ class Family:
     """Settings that would change the model's numbers: no other value is supported."""
     without_effect: frozenset[str] = frozenset()
     """Settings of how the model was trained, or of what stands on top of it."""
+    parts: Mapping[str, tuple[str, Family]] = field(default_factory=dict)
+    """Where config.json holds one config for its ``encoder`` and one for its ``decoder``: the ``model_type`` that each
+    must have, and the family that reads it."""
 
     renames: Callable[[Config], Sequence[Rename]]
     """The table that makes every parameter of a model with this config."""
@@ -175,8 +178,32 @@ def config_of(family: Family, values: Mapping[str, Any], source: Path) -> Config
         InputError: a setting that is unknown, missing, or has a value that is not supported.
     """
     settings = Settings(values, source, family.defaults)
+    _refuse_unknown(family, values, source)
+    if family.parts:
+        return _of_parts(family, settings)
+    more = {} if family.more is None else family.more(settings)
+    decoder = None
+    if family.kind == "encoder-decoder":
+        names = {ours: theirs for theirs, ours in family.fields.items()}
+        names |= {ours: theirs for theirs, ours in family.decoder.items()}
+        decoder = _config(family, settings, {theirs: ours for ours, theirs in names.items()}, more)
+    fields = {name: value for name, value in more.items() if not name.startswith("decoder.")}
+    return _config(family, settings, family.fields, {**fields, "decoder": decoder} if decoder else fields)
+
+
+def settings_of_tokens(family: Family, values: Mapping[str, Any], source: Path) -> Settings:
+    """The settings that name special tokens; a config of two parts leaves to its decoder's what it does not say."""
+    if not family.parts:
+        return Settings(values, source, family.defaults)
+    _, part = family.parts["decoder"]
+    said = [{name: value for name, value in each.items() if value is not None} for each in (values["decoder"], values)]
+    return Settings(said[1], source, {**part.defaults, **said[0]})
+
+
+def _refuse_unknown(family: Family, values: Mapping[str, Any], source: Path) -> None:
+    """Refuse settings that would change the model's numbers, or might."""
     only = {**ONLY, "is_encoder_decoder": (family.kind == "encoder-decoder",), **family.only}
-    known = {"model_type", *only, *family.fields, *family.decoder, *family.reads}
+    known = {"model_type", *only, *family.fields, *family.decoder, *family.reads, *family.parts}
     known |= WITHOUT_EFFECT | family.without_effect
     for name, value in values.items():
         # True == 1 in Python, and a file that says one for the other means the same.
@@ -188,14 +215,21 @@ def config_of(family: Family, values: Mapping[str, Any], source: Path) -> Config
                 f"{source}: regard does not know the setting {name!r} (here {value!r}), so it cannot tell whether "
                 "the model would be right without it. If it does not matter, take it out of the file"
             )
-    more = {} if family.more is None else family.more(settings)
-    decoder = None
-    if family.kind == "encoder-decoder":
-        names = {ours: theirs for theirs, ours in family.fields.items()}
-        names |= {ours: theirs for theirs, ours in family.decoder.items()}
-        decoder = _config(family, settings, {theirs: ours for ours, theirs in names.items()}, more)
-    fields = {name: value for name, value in more.items() if not name.startswith("decoder.")}
-    return _config(family, settings, family.fields, {**fields, "decoder": decoder} if decoder else fields)
+
+
+def _of_parts(family: Family, settings: Settings) -> Config:
+    """The config of a model whose config.json holds one for each of its two stacks."""
+    found = {}
+    for name, (kind, part) in family.parts.items():
+        values = settings[name]
+        if not isinstance(values, dict) or values.get("model_type") != kind:
+            said = values.get("model_type") if isinstance(values, dict) else values
+            raise InputError(
+                f"{settings.source}: the {name} is of the model_type {said!r}; in a {family.name}, regard supports "
+                f"{kind!r} there"
+            )
+        found[name] = config_of(part, values, Path(f"{settings.source} ({name})"))
+    return replace(found["encoder"], vocab_size=found["decoder"].vocab_size, decoder=found["decoder"])
 
 
 def _config(family: Family, settings: Settings, names: Mapping[str, str], more: Mapping[str, Any]) -> Config:

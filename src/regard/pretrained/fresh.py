@@ -42,7 +42,7 @@ def fresh(
     """Write a model with random weights, and load it.
 
     Args:
-        folder: where to; made if it is not there. It holds config.json, tokenizer.json and model.safetensors afterwards.
+        folder: where to; made if it is not there. config.json, tokenizer.json and model.safetensors are put there.
         settings: of config.json, in the words of the family that ``model_type`` names.
         tokenizer: text to ids.
         seed: the same seed, the same weights.

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from regard._shapes import Float
-from regard.attention import mask
 from regard.errors import InputError, quoted
 from regard.pretrained.checkpoint import read_object, read_tokenizer, read_weights
+from regard.pretrained.embed import Embedder
 from regard.pretrained.families import FAMILIES
-from regard.pretrained.family import Family, Kind, Layout, config_of, model_of
+from regard.pretrained.family import Family, Kind, Layout, config_of, model_of, settings_of_tokens
 from regard.pretrained.locate import CONFIG, DEFAULT, TOKENIZER, MissingError, Source, UnknownError, locate
+from regard.pretrained.pixels import PREPROCESSOR, Picture, Pixels
 from regard.pretrained.pooling import Pooling, read_pooling
 from regard.pretrained.renames import DTYPES
 from regard.pretrained.save import GENERATION, write
 from regard.pretrained.sentencepieces import Pieces, SentencePieces
-from regard.pretrained.settings import Settings
 from regard.pretrained.special import special_of
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
@@ -63,6 +62,13 @@ class Pretrained:
     """Weights of the checkpoint that stand on top of the model and are not part of it; `save` writes them back."""
     checkpoint: Checkpoint
     """Where it was read from."""
+    preprocess: Pixels | None = None
+    """What `pixels` does to images; None beside models of texts, and where the checkpoint does not say it."""
+
+    @property
+    def reads(self) -> Literal["text", "images"]:
+        """What the model is given: texts, or images that it writes about."""
+        return "text" if self.config.patches is None else "images"
 
     @property
     def device(self) -> torch.device:
@@ -71,7 +77,7 @@ class Pretrained:
 
     @property
     def _token(self) -> Tensor:
-        stack = self.model.encoder if isinstance(self.model, EncoderDecoder) else self.model
+        stack = self.model.decoder if isinstance(self.model, EncoderDecoder) else self.model
         return stack.embeddings.token.weight
 
     def encode(self, text: str, *, target: bool = False) -> Encoding | Pieces:
@@ -87,6 +93,8 @@ class Pretrained:
         """
         if self.model.training:
             raise InputError(f"{self.name} is in training mode, where dropout changes every answer; call .model.eval()")
+        if self.reads == "images" and not target:
+            raise InputError(f"{self.name} reads images, not texts: see Pretrained.pixels")
         tokenizer = self._tokenizer()
         try:
             text.encode("utf-8")
@@ -115,6 +123,31 @@ class Pretrained:
                     f"the tokenizer of {self.name} gives the {what} {max(numbers)}, the model has {count} of them"
                 )
         return encoding
+
+    def pixels(self, images: Picture | Sequence[Picture]) -> Float[Tensor, "images channels height width"]:
+        """Images as the model reads them: resized, rescaled and normalized as its preprocessor_config.json says.
+
+        Args:
+            images: one image or several, of any sizes: paths, numpy arrays of uint8 ``(height, width)`` or ``(height,
+                width, channels)``, or PIL images. Grey ones become coloured and coloured ones grey, as the model wants
+                them; files are turned upright.
+
+        Returns:
+            ``(images, channels, height, width)``, in the model's dtype and where it is; one image is a batch of one.
+
+        Raises:
+            InputError: a model of texts; one that does not say how images become pixels; an image that cannot be read;
+                Pillow is not installed.
+            TypeError: something that is no image.
+        """
+        if self.reads != "images":
+            raise InputError(f"{self.name} reads texts, not images")
+        if self.preprocess is None:
+            raise InputError(
+                f"how {self.name} makes pixels of an image is not known: it has no {PREPROCESSOR}, or the Hub could "
+                "not be asked for it. So it takes pixels only"
+            )
+        return self.preprocess(images).to(self._token)
 
     def decode(self, ids: Sequence[int] | Tensor) -> str:
         """The text of ids that the model wrote, special tokens left out.
@@ -149,7 +182,7 @@ class Pretrained:
         return self.tokenizer
 
     @torch.no_grad()
-    def embed(self, texts: str | Sequence[str], *, batch_size: int = 32) -> Float[Tensor, "texts d_model"]:
+    def embed(self, texts: str | Sequence[str], *, batch_size: int | None = None) -> Float[Tensor, "texts d_model"]:
         """One vector per text.
 
         A text is never cut: where sentence-transformers truncates at its own, shorter limit, the whole text counts
@@ -157,7 +190,8 @@ class Pretrained:
 
         Args:
             texts: one text or several.
-            batch_size: texts that go through the model together, sorted by length so that little is padded.
+            batch_size: the most texts that go through the model together, packed without padding; by default as many
+                as have 2,048 tokens.
 
         Returns:
             ``(texts, d_model)`` in the order given.
@@ -167,33 +201,16 @@ class Pretrained:
                 not be read.
             ValueError: a batch size below 1.
         """
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
-        if not isinstance(self.model, Encoder):
-            raise InputError(
-                f"{self.name} is of the kind {self.kind}; one vector of a text is what an encoder makes, for example "
-                f"{DEFAULT}"
-            )
-        if self.pooling is None:
-            raise InputError(
-                f"how {self.name} makes one vector of a text is not known: when it was loaded, the Hub could not be "
-                "asked. Load it once with a network"
-            )
-        encoded = [self.encode(text) for text in ([texts] if isinstance(texts, str) else texts)]
-        weight = self._token
-        vectors = torch.empty(len(encoded), self.config.d_model, dtype=weight.dtype, device=weight.device)
-        by_length = sorted(range(len(encoded)), key=lambda i: len(encoded[i].ids))
-        for start in range(0, len(encoded), batch_size):
-            rows = by_length[start : start + batch_size]
-            lengths = torch.tensor([len(encoded[i].ids) for i in rows], device=weight.device)
-            ids = pad_sequence([torch.tensor(encoded[i].ids) for i in rows], batch_first=True).to(weight.device)
-            segments = None
-            if self.config.num_segments:
-                segments = pad_sequence([torch.tensor(encoded[i].type_ids) for i in rows], batch_first=True)
-                segments = segments.to(weight.device)
-            states = self.model(ids, segments, mask=mask.padding(lengths))
-            vectors[rows] = self.pooling(states, lengths)
-        return vectors
+        embedder = Embedder(self)
+        pooling = embedder.pooling()
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        each = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        vectors = torch.empty(len(each), self.config.d_model, dtype=embedder.dtype, device=self.device)
+        for places, states, lengths in embedder.states(embedder.read(list(each))[0], most=batch_size):
+            vectors[places] = pooling(states, lengths)
+        return vectors if len(each) == len(texts) else vectors[[each[text] for text in texts]]
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder, in the format that it was read in.
@@ -227,7 +244,8 @@ def load(name: str | Path = DEFAULT, *, dtype: torch.dtype = torch.float32) -> P
         name: a folder with ``config.json``, ``model.safetensors`` (or its shards with their index) and, to read and
             write text, ``tokenizer.json`` (Marian: ``source.spm``, ``target.spm``, ``vocab.json``); or a name on the
             Hugging Face Hub. Families: BERT, RoBERTa (encoders); GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2
-            (decoders); Marian, BART, T5 (encoder-decoders). For example ``FacebookAI/roberta-base``,
+            (decoders); Marian, BART, T5 (encoder-decoders); vision-encoder-decoder (a ViT that reads an image and a
+            GPT-2 that writes about it). For example ``FacebookAI/roberta-base``,
             ``openai-community/gpt2``, ``Qwen/Qwen2.5-0.5B-Instruct``, ``Helsinki-NLP/opus-mt-en-de``,
             ``facebook/bart-base``, ``google/flan-t5-small``.
         dtype: of the weights: torch.float32, bfloat16, float16 or float64.
@@ -259,7 +277,8 @@ def load(name: str | Path = DEFAULT, *, dtype: torch.dtype = torch.float32) -> P
             pooling = None
     checkpoint = Checkpoint(source, settings, layout, weights.shards, why_none)
     unused = list(layout.unused)
-    return Pretrained(name, family.kind, model, tokenizer, model.config, pooling, unused, checkpoint)
+    preprocess = _preprocess(source, config)
+    return Pretrained(name, family.kind, model, tokenizer, model.config, pooling, unused, checkpoint, preprocess)
 
 
 def _family(settings: Mapping[str, Any], path: Path) -> Family:
@@ -277,10 +296,21 @@ def _with_special(config: Config, family: Family, settings: Mapping[str, Any], p
         generation = {} if where is None else read_object(where)
     decoder = config.decoder
     size = (decoder or config).vocab_size
-    special = special_of(Settings(settings, path, family.defaults), generation, where, size)
+    special = special_of(settings_of_tokens(family, settings, path), generation, where, size)
     if decoder is not None:
         return replace(config, special=special, decoder=replace(decoder, special=special))
     return replace(config, special=special)
+
+
+def _preprocess(source: Source, config: Config) -> Pixels | None:
+    """What is done to images, where the model reads any and the checkpoint says it."""
+    if config.patches is None:
+        return None
+    try:
+        path = source.may_have(PREPROCESSOR)
+    except UnknownError:
+        return None
+    return None if path is None else Pixels.of(read_object(path), path, config.patches)
 
 
 def _tokenizer(source: Source, family: Family, config: Config) -> tuple[Tokenizer | SentencePieces | None, str]:

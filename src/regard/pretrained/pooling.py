@@ -34,15 +34,26 @@ class Pooling:
     normalize: bool = False
 
     def __call__(
-        self, states: Float[Tensor, "texts tokens d_model"], lengths: Int[Tensor, " texts"]
+        self, states: Float[Tensor, "tokens d_model"], lengths: Int[Tensor, " texts"]
     ) -> Float[Tensor, "texts d_model"]:
-        """One vector per text; only its first ``lengths`` tokens count."""
+        """One vector per text, zeros for one without tokens.
+
+        Args:
+            states: the vectors of all tokens, one text after the other.
+            lengths: how many tokens each text has.
+        """
+        texts = lengths.nonzero()[:, 0]
+        lengths, count = lengths[texts], len(lengths)
         if self.kind == "cls":
-            pooled = states[:, 0]
+            pooled = states[lengths.cumsum(0) - lengths]
         else:
-            real = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-            pooled = (states * real[:, :, None]).sum(1) / lengths[:, None].clamp(min=1)
-        return F.normalize(pooled, dim=-1) if self.normalize else pooled
+            wide = states.to(torch.promote_types(states.dtype, torch.float32))
+            text = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
+            total = wide.new_zeros(len(lengths), states.shape[1]).index_add_(0, text, wide)
+            pooled = (total / lengths[:, None]).to(states.dtype)
+        if self.normalize:
+            pooled = F.normalize(pooled, dim=-1)
+        return pooled.new_zeros(count, states.shape[1]).index_copy_(0, texts, pooled)
 
 
 def read_pooling(source: Source) -> Pooling:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.transformer import Config
 
-__all__ = ["DTYPES", "Rename", "back", "every", "fill", "linear", "listed", "packed"]
+__all__ = ["DTYPES", "Rename", "back", "every", "fill", "inside", "linear", "listed", "packed"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """What weights may be stored and loaded in."""
@@ -57,6 +57,27 @@ def packed(config: Config, ours: str, theirs: str, parts: tuple[str, str, str], 
     rows = (config.num_heads * config.width, kv, kv)
     kinds = ("weight", "bias") if bias else ("weight",)
     return [Rename(f"{ours}.qkv.{kind}", tuple(f"{theirs}.{part}.{kind}" for part in parts), rows) for kind in kinds]
+
+
+def inside(renames: Sequence[Rename], ours: str, theirs: str, letter: str = "n") -> list[Rename]:
+    """A model's table where that model is part of another.
+
+    Args:
+        renames: the table, whose layers are numbered by ``n``.
+        ours: what stands before its names here.
+        theirs: what stands before its names there.
+        letter: what numbers its layers in the other.
+    """
+
+    def numbered(name: str) -> str:
+        return name.replace("{n}", f"{{{letter}}}")
+
+    return [
+        replace(
+            rename, ours=numbered(ours + rename.ours), theirs=tuple(numbered(theirs + name) for name in rename.theirs)
+        )
+        for rename in renames
+    ]
 
 
 def every(renames: Sequence[Rename], layers: Mapping[str, int]) -> Iterator[Rename]:

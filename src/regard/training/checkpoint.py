@@ -44,6 +44,8 @@ class Progress:
     """Tokens that went through the model."""
     seconds: float = 0.0
     """What the updates took, all sessions together."""
+    left_out: int = 0
+    """Rows of a pass over the data that were left out for their length."""
 
 
 def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress) -> Path:
@@ -55,14 +57,16 @@ def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress)
     path = folder / FOLDER / f"step-{progress.step:06d}"
     draft = folder / FOLDER / f".draft-{progress.step:06d}"
     try:
-        shutil.rmtree(draft, ignore_errors=True)
+        for stale in (folder / FOLDER).glob(".draft-*"):  # of a session that was killed
+            shutil.rmtree(stale, ignore_errors=True)
         model.save(draft)
         save_file(optimizer, draft / OPTIMIZER)
         (draft / PROGRESS).write_text(json.dumps(asdict(progress), indent=2) + "\n", encoding="utf-8")
         for file in (OPTIMIZER, PROGRESS):
             with (draft / file).open("rb") as written:
                 os.fsync(written.fileno())
-        shutil.rmtree(path, ignore_errors=True)  # of a session that ended between here and the next step
+        if path.exists():  # where somebody wants to leave right after a look
+            _take_away(path)
         draft.rename(path)
     except (OSError, SafetensorError, InputError) as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -73,9 +77,7 @@ def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress)
             "--resume"
         ) from error
     for old in _all(folder)[:-KEPT]:
-        gone = old.with_name(f".draft-{old.name}")
-        old.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        _take_away(old)
     return path
 
 
@@ -108,6 +110,13 @@ def read(checkpoint: Path) -> tuple[State, Progress]:
         raise InputError(
             f"{checkpoint} is damaged: {error}. Take it away, and --resume goes on from the one before"
         ) from error
+
+
+def _take_away(checkpoint: Path) -> None:
+    """Half of a checkpoint must never bear its name."""
+    gone = checkpoint.with_name(f".draft-gone-{checkpoint.name}")
+    checkpoint.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _all(folder: Path) -> list[Path]:

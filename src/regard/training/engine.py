@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
-__all__ = ["State", "all_sum", "engine", "is_sharded", "put", "taken", "whole"]
+__all__ = ["State", "all_sum", "alone", "engine", "hold", "is_sharded", "put", "taken", "together", "whole"]
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
+
+T = TypeVar("T")
 
 State = dict[str, Tensor]
 """What an optimizer remembers, by the parameter's name and its own word, such as ``model.norm.weight/exp_avg``."""
@@ -42,8 +44,8 @@ def engine(
     Args:
         devices: processes on each machine; by default those that a launcher says, or one for each GPU, or one.
         nodes: machines.
-        strategy: ``ddp``: every process has all weights (PyTorch's DistributedDataParallel); ``fsdp``: each has its share
-            of them (``fully_shard``, FSDP2; Zhao et al. 2023). By default none for one process and ddp for more.
+        strategy: ``ddp``: every process has all weights (PyTorch's DistributedDataParallel); ``fsdp``: each has its
+            share of them (``fully_shard``, FSDP2; Zhao et al. 2023). By default none for one process and ddp for more.
         precision: of the arithmetic: ``32-true``, ``bf16-mixed`` or ``bf16-true``.
         accelerator: ``cpu``, ``cuda``, ... of Fabric; by default the best there is.
 
@@ -68,9 +70,7 @@ def engine(
         )
     options: dict[str, Any] = {"num_nodes": nodes, "strategy": chosen, "precision": precision}
     try:
-        fabric: Fabric = library.Fabric(
-            accelerator=accelerator, devices=each, **options
-        )
+        fabric: Fabric = library.Fabric(accelerator=accelerator, devices=each, **options)
     except (RuntimeError, ValueError, TypeError) as error:
         raise InputError(f"these processes cannot be had: {error}") from error
     return fabric
@@ -94,7 +94,7 @@ def is_sharded(fabric: Fabric) -> bool:
     return isinstance(fabric.strategy, library.strategies.ModelParallelStrategy)
 
 
-def all_sum(fabric: Fabric, *numbers: float) -> list[float]:
+def all_sum(fabric: Fabric, *numbers: float | int) -> list[float]:
     """Numbers of each process, added up over all of them."""
     if fabric.world_size == 1:
         return [float(number) for number in numbers]
@@ -104,6 +104,49 @@ def all_sum(fabric: Fabric, *numbers: float) -> list[float]:
     assert isinstance(summed, Tensor)
     found: list[float] = summed.tolist()
     return found
+
+
+def hold(fabric: Fabric, error: InputError | None) -> None:
+    """What one process cannot use, none can: the same is raised in all of them, which all have to call this.
+
+    Raises:
+        InputError: of this process, or of the first that has one.
+    """
+    if fabric.world_size == 1:
+        if error is not None:
+            raise error
+        return
+    told: list[str | None] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(told, None if error is None else str(error))
+    first = next((message for message in told if message is not None), None)
+    if first is not None:
+        raise InputError(first) from error
+
+
+def together(fabric: Fabric, do: Callable[[], T]) -> T:
+    """Do something in every process. If it fails in one, it fails in all.
+
+    Raises:
+        InputError: where it cannot be done; a disk that refuses is one.
+    """
+    error, done = None, None
+    try:
+        done = do()
+    except InputError as raised:
+        error = raised
+    except OSError as raised:
+        error = InputError(f"{raised.filename or 'a file'}: {raised.strerror or raised}")
+    hold(fabric, error)
+    return done  # type: ignore[return-value]
+
+
+def alone(fabric: Fabric, do: Callable[[], None]) -> None:
+    """Do something in the process of rank 0, while the others wait. If it fails there, it fails in all.
+
+    Raises:
+        InputError: as `together`.
+    """
+    together(fabric, do if fabric.is_global_zero else lambda: None)
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -130,7 +173,10 @@ def put(state: Mapping[str, Tensor], learner: nn.Module, optimizer: Optimizer) -
     for key, value in state.items():
         name, _, word = key.rpartition("/")
         parameter = parameters[name]
-        held = value if word == "step" else _as(value, parameter)
+        if word != "step":
+            held = _as(value, parameter)
+        else:  # one number, on the CPU but for the fused optimizer
+            held = value.to(parameter.device) if optimizer.defaults["fused"] else value
         optimizer.state.setdefault(parameter, {})[word] = held
 
 

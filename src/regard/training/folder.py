@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Folder:
                 f"{self.path} holds a run already. Go on with it by --resume, or name another folder: nothing is "
                 "overwritten"
             )
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path} is a file: a run wants a folder")
         if self.holds_something:
             raise InputError(f"{self.path} is not empty: a run wants a folder of its own, or one that is not there yet")
         try:
@@ -69,18 +72,23 @@ class Folder:
         self._replace(RUN, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
 
     def give_up(self) -> None:
-        """Take that back, for a run that could not begin."""
-        (self.path / RUN).unlink(missing_ok=True)
+        """Take back all that was written since `claim`, for a run that could not begin."""
+        for file in self.path.iterdir():
+            if file.is_dir():
+                shutil.rmtree(file, ignore_errors=True)
+            else:
+                file.unlink(missing_ok=True)
 
     def facts(self) -> dict[str, Any]:
         """What was written down.
 
         Raises:
-            InputError: there is no run, or its file is damaged.
+            InputError: the file is damaged, or of something else.
         """
-        if not self.begun:
-            raise InputError(f"{self.path} holds no run")
-        return read_object(self.path / RUN)
+        facts = read_object(self.path / RUN)
+        if any(name not in facts for name in ("task", "paths", "held_out", "model", "settings", "data")):
+            raise InputError(f"{self.path / RUN} was not written by regard train: name another folder")
+        return facts
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Add a line to the metrics."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,52 +17,25 @@ from torch import nn
 from regard.errors import InputError
 from regard.pretrained import Pretrained
 from regard.training import checkpoint
+from regard.training.batches import Batches
 from regard.training.checkpoint import Progress
 from regard.training.data import Data
-from regard.training.engine import State, all_sum, is_sharded, put, taken, whole
+from regard.training.engine import State, all_sum, alone, is_sharded, put, taken, whole
 from regard.training.folder import Folder
-from regard.training.learner import Learner
-from regard.training.order import Example, epoch
+from regard.training.learner import Learner, optimizer_of
 from regard.training.pictures import draw
-from regard.training.tasks import Batch, Sample, Task
+from regard.training.tasks import Batch, Task
+from regard.training.watcher import Ended, Watcher
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Ended", "Loop", "Watcher"]
+__all__ = ["Loop"]
 
 JUDGED = 200
 """For so many held-out rows a text is written at each look; for all of them at the end."""
 SHOWN = 3
 """So many of them are told."""
-
-
-class Watcher:
-    """Somebody who is told how a run goes, in the process of rank 0. This one does not care."""
-
-    def began(self, steps: int, progress: Progress) -> None:
-        """Before the first update of this session."""
-
-    def updated(self, progress: Progress, loss: float) -> None:
-        """After each update."""
-
-    def looked(self, progress: Progress, metrics: dict[str, float], samples: Sequence[Sample]) -> None:
-        """After each look at the held-out examples."""
-
-    def leaving(self) -> bool:
-        """Whether to save and leave; asked before each update, in every process."""
-        return False
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended."""
-
-    why: str
-    """``done``, ``patience`` or ``asked to leave``."""
-    progress: Progress
-    metrics: dict[str, float]
-    """Of the last look at the held-out examples in this session."""
 
 
 class Loop:
@@ -79,7 +52,7 @@ class Loop:
         watcher: who is told.
 
     Raises:
-        InputError: a batch that does not divide among the processes.
+        InputError: a batch that does not divide among the processes; held-out rows that cannot be used.
     """
 
     def __init__(
@@ -93,19 +66,29 @@ class Loop:
         progress: Progress,
         watcher: Watcher,
     ) -> None:
-        self.task, self.data, self.fabric, self.folder = task, data, fabric, folder
+        self.task, self.fabric, self.folder = task, fabric, folder
         self.settings, self.progress, self.watcher = task.settings, progress, watcher
-        self.share = self.settings.share(fabric.world_size)
-        self.tokens = pretrained
+        self.pretrained = pretrained
+        self._unwritten: InputError | None = None
+        self.batches = Batches(
+            task, data, fabric, pretrained, progress, leaving=watcher.leaving, failed=lambda: self._unwritten
+        )
         # Weights of which each process has a share can be neither saved nor asked: a copy has them whole.
         self.model = replace(pretrained, model=deepcopy(pretrained.model)) if is_sharded(fabric) else pretrained
-        self.learner = Learner(pretrained.model, task, self.settings.label_smoothing)
+        self.learner = Learner(pretrained.model, task, self.settings.label_smoothing, dropout=self.settings.dropout)
         self.module = fabric.setup_module(self.learner)
-        self.optimizer = torch.optim.AdamW(self._groups(), lr=self.settings.lr, betas=(0.9, 0.98))
+        self.optimizer = optimizer_of(self.learner, lr=self.settings.lr, weight_decay=self.settings.weight_decay)
         self.stepper: Any = fabric.setup_optimizers(self.optimizer)
         put(state, self.learner, self.optimizer)
-        self.judged = [example for row in data.held_out for example in task.held_out(row, pretrained)]
+        held_out = [(row, task.held_out(row, pretrained)) for row in data.held_out]
+        self.rows = [row for row, examples in held_out if examples]
+        self.left_out = len(held_out) - len(self.rows)
+        self.judged = [example for _, examples in held_out for example in examples]
         self.judged.sort(key=lambda example: len(example["targets"]))
+        if not self.judged:
+            raise InputError(
+                f"all {self.left_out} held-out rows of {data.name} are longer than --context {self.settings.context}"
+            )
 
     def run(self) -> Ended:
         """Train to the end, or until somebody wants to leave.
@@ -115,72 +98,32 @@ class Loop:
         """
         settings, progress = self.settings, self.progress
         metrics: dict[str, float] = {}
-        batches = self._batches()
+        batches = iter(self.batches)
         if self.fabric.is_global_zero:
             self.watcher.began(settings.steps, progress)
         on_device = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with torch.random.fork_rng(devices=on_device):
             while progress.step < settings.steps:
-                parts, predicted = next(batches)
-                if predicted is None:
+                if settings.patience is not None and progress.waited >= settings.patience:
+                    return Ended("patience", progress, metrics)
+                batch = self._next(batches)
+                if batch is None:
                     self._save()
                     return Ended("asked to leave", progress, metrics)
-                self._update(parts, predicted)
+                self._update(*batch)
                 done = progress.step == settings.steps
                 if done or progress.step % settings.evaluate_every == 0:
                     metrics = self._look(at_all=done)
-                    if settings.patience is not None and progress.waited >= settings.patience:
-                        return Ended("patience", progress, metrics)
         return Ended("done", progress, metrics)
 
-    # What is trained on.
-
-    def _batches(self) -> Iterator[tuple[list[Batch], int | None]]:
-        """This process's parts of each batch, and how many tokens all processes predict; None: leave."""
-        progress, size = self.progress, self.share * self.settings.accumulate
-        while True:
-            examples = self._examples(skip=progress.batches * size)
-            while True:
-                error, own = None, []
-                try:
-                    own = list(islice(examples, size))
-                except InputError as raised:
-                    error = raised
-                is_full = len(own) == size
-                parts = (
-                    [self.task.batch(own[i : i + self.share]) for i in range(0, size, self.share)] if is_full else []
-                )
-                # Whatever one process meets, all of them have to do: an epoch's end, a bad row, the wish to leave.
-                predicted, ended, failed, leaving = all_sum(
-                    self.fabric,
-                    sum(part.predicted for part in parts),
-                    not is_full,
-                    error is not None,
-                    self.watcher.leaving(),
-                )
-                if failed:
-                    self._save()
-                    raise error or InputError("another process met data that cannot be used, and says which")
-                if leaving:
-                    yield [], None
-                if ended:
-                    break
-                yield parts, int(predicted)
-            if progress.batches == 0:
-                raise InputError(
-                    f"{self.data.name} makes fewer than the {self.settings.batch_size} examples of one batch: give more "
-                    "data, or a smaller --batch-size"
-                )
-            progress.epoch, progress.batches = progress.epoch + 1, 0
-
-    def _examples(self, skip: int) -> Iterator[Example]:
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-
-        def encode(row: Example, number: int) -> Sequence[Example]:
-            return self.task.encode(row, number, self.tokens)
-
-        seed = self.settings.seed
-        return epoch(self.data, encode, self.progress.epoch, seed=seed, rank=rank, world=world, skip=skip)
+    def _next(self, batches: Iterator[tuple[list[Batch], int] | None]) -> tuple[list[Batch], int] | None:
+        """A row that cannot be used does not take with it what was learned so far."""
+        try:
+            return next(batches)
+        except InputError:
+            if self.progress.step and self._unwritten is None:
+                self._save()
+            raise
 
     # One update.
 
@@ -190,19 +133,19 @@ class Loop:
         begun = time.perf_counter()
         self.learner.train()
         # Dropout goes by the update and the process, so that nothing of the generator has to be saved.
-        torch.manual_seed((settings.seed * 2**31 + progress.step) * 2**12 + fabric.global_rank)
+        torch.manual_seed(random.Random(f"{settings.seed} {progress.step} {fabric.global_rank}").getrandbits(63))
         rate = settings.rate(progress.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         own = torch.zeros((), device=fabric.device)
+        scale = fabric.world_size / predicted  # processes average their gradients, and the loss is a sum
         for i, part in enumerate(parts):
             with self._gathering(last=i == len(parts) - 1):
-                loss = self.module(fabric.to_device(part.tensors))
-                # Processes average their gradients, and the loss is a sum.
-                fabric.backward(loss * (fabric.world_size / predicted))
+                loss = self.module(fabric.to_device(part.tensors), scale)
+                fabric.backward(loss)
             own += loss.detach()
         norm = whole(nn.utils.clip_grad_norm_(self.learner.parameters(), settings.clip))
-        total, tokens = all_sum(fabric, float(own), sum(part.tokens for part in parts))
+        total, tokens = all_sum(fabric, float(own) / scale, sum(part.tokens for part in parts))
         if not math.isfinite(total) or not math.isfinite(float(norm)):
             self._stop(total / predicted, float(norm), parts)
         self.stepper.step()
@@ -212,9 +155,12 @@ class Loop:
         progress.tokens += int(tokens)
         took = time.perf_counter() - begun
         progress.seconds += took
-        told = {"step": progress.step, "loss": total / predicted, "lr": rate, "gradient": float(norm)}
-        self._alone(lambda: self.folder.note({**told, "tokens": int(tokens), "seconds": round(took, 4)}), shared=False)
         if fabric.is_global_zero:
+            told = {"step": progress.step, "loss": total / predicted, "lr": rate, "gradient": float(norm)}
+            try:
+                self.folder.note({**told, "tokens": int(tokens), "seconds": round(took, 4)})
+            except InputError as error:
+                self._unwritten = error  # the others hear of it before the next update
             self.watcher.updated(progress, total / predicted)
 
     def _gathering(self, last: bool) -> AbstractContextManager[object]:
@@ -225,29 +171,26 @@ class Loop:
 
     def _stop(self, loss: float, norm: float, parts: Sequence[Batch]) -> None:
         rows = sorted({row for part in parts for row in part.where})
-        kept = checkpoint.latest(self.folder.path)
         raise InputError(
-            f"in update {self.progress.step + 1} the loss is {loss:g} and its gradient {norm:g} long: nothing was changed "
-            f"by it. The rows were {', '.join(rows[:3])}{', ...' if len(rows) > 3 else ''}. "
-            + (f"The last good checkpoint is {kept}. " if kept else "There is no checkpoint yet. ")
-            + "A smaller --lr, a longer --warm-up or a smaller --clip helps where it is the training that runs away"
+            f"in update {self.progress.step + 1} the loss is {loss:g} and its gradient {norm:g} long: nothing was "
+            f"changed by it. The rows were {', '.join(rows[:3])}{', ...' if len(rows) > 3 else ''}. "
+            f"{self._kept()}. A smaller --lr, a longer --warm-up or a smaller --clip helps where it is the training "
+            "that runs away"
         )
 
-    def _groups(self) -> list[dict[str, object]]:
-        """Matrices shrink by weight decay; biases, norms and the like do not."""
-        parameters = list(self.learner.parameters())
-        return [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.settings.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ]
+    def _kept(self) -> str:
+        kept = checkpoint.latest(self.folder.path)
+        return f"The last good checkpoint is {kept}" if kept else "There is no checkpoint yet"
 
     # The held-out examples.
 
     def _look(self, at_all: bool) -> dict[str, float]:
         """Judge the model by what it was not trained on, save it, and tell."""
-        progress, rows = self.progress, self.data.held_out
+        progress, rows = self.progress, self.rows
         self.learner.eval()
         loss = self._held_out_loss()
+        if not math.isfinite(loss):
+            raise InputError(f"after update {progress.step} the held-out loss is {loss:g}. {self._kept()}")
         if progress.best is None or loss < progress.best:
             progress.best, progress.best_step, progress.waited = loss, progress.step, 0
         else:
@@ -258,11 +201,13 @@ class Loop:
         def judge() -> None:
             most = len(rows) if at_all else JUDGED
             told.update(self.task.judge(self.model, rows, loss, most))
+            if self.settings.skip_long:
+                told["left_out"] = self.left_out + progress.left_out
             self.folder.note({"step": progress.step, **told})
             self.watcher.looked(progress, told, self.task.samples(self.model, rows[:SHOWN]))
             draw(self.folder, self.task.watched(self.model, rows[0]), progress.step)
 
-        self._alone(judge)
+        alone(self.fabric, judge)
         self._save()
         return told
 
@@ -271,8 +216,8 @@ class Loop:
         """The mean over every token that is predicted, in nats."""
         world, rank = self.fabric.world_size, self.fabric.global_rank
         loss = predicted = 0.0
-        for start in range(0, len(self.judged), self.share * world):
-            chunk = self.judged[start : start + self.share * world]
+        for start in range(0, len(self.judged), self.batches.share * world):
+            chunk = self.judged[start : start + self.batches.share * world]
             # Shared weights are gathered by all processes together, so each has something to run.
             own = chunk[rank::world]
             batch = self.task.batch(own or chunk[:1])
@@ -286,7 +231,7 @@ class Loop:
 
     def _refresh(self) -> None:
         """Bring the copy that has all weights up to date."""
-        if self.model is self.tokens:
+        if self.model is self.pretrained:
             return
         copies = dict(Learner(self.model.model, self.task).named_parameters())
         for name, parameter in self.learner.named_parameters():
@@ -295,6 +240,8 @@ class Loop:
     def _save(self) -> None:
         """Write a checkpoint; where it is the best so far, it becomes the run's model."""
         self._refresh()
+        if not all(bool(weight.isfinite().all()) for weight in self.model.model.parameters()):
+            raise InputError(f"after update {self.progress.step} weights are no longer finite. {self._kept()}")
         state = taken(self.learner, self.optimizer)
 
         def write() -> None:
@@ -302,22 +249,4 @@ class Loop:
             if self.progress.best_step == self.progress.step:
                 checkpoint.promote(self.folder.path, path)
 
-        self._alone(write)
-
-    def _alone(self, do: Callable[[], None], *, shared: bool = True) -> None:
-        """Do something in the process of rank 0. If it fails there, it fails everywhere.
-
-        Args:
-            do: what.
-            shared: whether the others wait for it.
-        """
-        failed: str | None = None
-        if self.fabric.is_global_zero:
-            try:
-                do()
-            except InputError as error:
-                if not shared or self.fabric.world_size == 1:
-                    raise
-                failed = str(error)
-        if shared and self.fabric.world_size > 1 and (failed := self.fabric.broadcast(failed)) is not None:
-            raise InputError(failed)
+        alone(self.fabric, write)

@@ -24,7 +24,8 @@ def epoch(
     """A process's share of one pass over the data.
 
     All processes together have the order that one alone would have: process r of n has its examples r, r + n, r + 2n,
-    ... But where the data's files divide among the processes, each reads its own files and no others.
+    ... Each reads all rows for that. If each read files of its own, batches would hang on how many processes there
+    are, and where one's files end first, the rest of the others' would never be trained on.
 
     Args:
         data: where rows come from.
@@ -35,7 +36,6 @@ def epoch(
         world: how many processes there are.
         skip: how many examples this process has had of this epoch.
     """
-    from datasets.distributed import split_dataset_by_node
 
     def encoded(batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         names = list(batch)
@@ -46,6 +46,5 @@ def epoch(
     examples = rows.map(encoded, batched=True, batch_size=16, remove_columns=list(data.held_out[0]))
     examples = examples.shuffle(seed=seed, buffer_size=BUFFER)
     examples.set_epoch(number)
-    shared = split_dataset_by_node(examples, rank=rank, world_size=world)
-    for row in islice(iter(shared), skip, None):
+    for row in islice(iter(examples), rank + skip * world, None, world):
         yield row["example"]

@@ -71,8 +71,9 @@ class Settings:
         optional = [name for name in ("patience", "image_size", "patch_size") if getattr(self, name) is not None]
         for name in (*counts, "evaluate_every", *optional):
             self._hold(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("warm_up", "weight_decay", "seed"):
-            self._hold(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("warm_up", "weight_decay"):
+            self._hold(name, getattr(self, name) >= 0 and math.isfinite(getattr(self, name)), "at least 0")
+        self._hold("seed", 0 <= self.seed < 2**63, "at least 0 and below 2**63")
         for name in ("lr", "clip"):
             self._hold(name, getattr(self, name) > 0 and math.isfinite(getattr(self, name)), "above 0")
         for name in ("dropout", "label_smoothing"):

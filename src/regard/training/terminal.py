@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from regard.training.checkpoint import Progress as Where
-from regard.training.loop import Watcher
 from regard.training.tasks import Sample
+from regard.training.watcher import Watcher
 from regard.views.visible import visible
 
 __all__ = ["Terminal", "told"]
@@ -30,7 +30,6 @@ class Terminal(Watcher):
 
     The first SIGTERM, SIGUSR1 (what SLURM sends ahead of its time limit) or Ctrl-C asks the run to save and leave; a
     second Ctrl-C ends it where it is.
-
     """
 
     def __init__(self) -> None:
@@ -103,11 +102,14 @@ class Terminal(Watcher):
 def told(metrics: dict[str, float]) -> str:
     """Measures as a person reads them."""
     words = {"held_out_loss": "held-out loss", "bits_per_byte": "bits per byte"}
-    shares = ("exact", "accuracy")
-    return ", ".join(
-        f"{words.get(name, name)} {value:.1%}" if name in shares else f"{words.get(name, name)} {value:.3f}"
-        for name, value in metrics.items()
-    )
+    said = []
+    for name, value in metrics.items():
+        if name == "left_out":
+            said.append(f"{value:,.0f} row{'s' * (value != 1)} left out for their length")
+        else:
+            shown = f"{value:.1%}" if name in ("exact", "accuracy") else f"{value:.3f}"
+            said.append(f"{words.get(name, name)} {shown}")
+    return ", ".join(said)
 
 
 def _cut(text: str) -> str:

@@ -7,22 +7,25 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import InputError
+from regard.errors import InputError, needed
 from regard.pretrained import Pretrained, load
 from regard.training import checkpoint
 from regard.training.checkpoint import Progress
 from regard.training.data import Data
-from regard.training.engine import State
+from regard.training.engine import State, alone, together
 from regard.training.folder import Folder
-from regard.training.loop import Ended, Loop, Watcher
+from regard.training.loop import Loop
 from regard.training.settings import Settings
 from regard.training.tasks import TASKS, Task
+from regard.training.watcher import Ended, Watcher
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 __all__ = ["settings_of", "train"]
 
+OF_THE_MODEL = frozenset({"layers", "d_model", "heads", "d_ff", "vocab_size", "dropout", "image_size", "patch_size"})
+"""Settings of a model that begins from nothing."""
 MAY_CHANGE = frozenset({"accumulate", "patience"})
 """Settings that a resumed run may have otherwise: they change how it is computed, or when it ends, and no weight."""
 
@@ -61,28 +64,32 @@ def train(
     kind = TASKS.get(task)
     if kind is None:
         raise InputError(f"there is no task {task!r}; there are {', '.join(TASKS)}")
-    folder = Folder(Path(out))
-    asked = {**(settings or {})}
+    needed("matplotlib", "train")  # rather than at the first look
+    folder, asked = Folder(Path(out)), {**(settings or {})}
+    sources: dict[str, Any] = {
+        "paths": [str(Path(path).absolute()) for path in paths],
+        "held_out": None if held_out is None else str(Path(held_out).absolute()),
+        "model": model,
+    }
+    told = None
     if resume and folder.begun:
-        wanted, told = _resumed(folder, task, asked, paths)
-        paths, held_out, model = told["paths"], told["held_out"], told["model"]
+        told = folder.facts()
+        sources, wanted = _resumed(folder, told, task, sources, asked)
     else:
-        _must_be_free(folder)
-        wanted, told = settings_of(kind, asked), None
-    wanted.share(fabric.world_size)
+        _may_begin(folder, sources, asked)
+        wanted = settings_of(kind, asked)
     fabric.launch()
-    data = kind.data([Path(path).absolute() for path in paths], None if held_out is None else Path(held_out).absolute())
-    learned = kind(wanted)
-    failed: str | None = None
-    if fabric.is_global_zero:
-        try:
-            _prepare(folder, learned, data, told, paths, held_out, model, command, fabric)
-        except InputError as error:
-            failed = str(error)
-    if (failed := fabric.broadcast(failed)) is not None:
-        raise InputError(failed)
-    pretrained, state, progress = _restored(folder)
-    return Loop(learned, data, fabric, folder, pretrained, state, progress, watcher or Watcher()).run()
+    wanted.share(fabric.world_size)
+    data = together(fabric, lambda: kind.data(sources["paths"], sources["held_out"]))
+    learned, progress = kind(wanted), Progress()
+    alone(fabric, lambda: _prepare(folder, learned, data, told, sources, command, fabric))
+    try:
+        pretrained, state, progress = together(fabric, lambda: _restored(folder))
+        return Loop(learned, data, fabric, folder, pretrained, state, progress, watcher or Watcher()).run()
+    except InputError:
+        if told is None and progress.step == 0:
+            alone(fabric, folder.give_up)  # so that the same command can be tried again
+        raise
 
 
 def settings_of(task: type[Task], asked: Mapping[str, Any]) -> Settings:
@@ -90,31 +97,42 @@ def settings_of(task: type[Task], asked: Mapping[str, Any]) -> Settings:
     return Settings(**{**task.defaults, **asked})
 
 
-def _must_be_free(folder: Folder) -> None:
-    """Refuse a folder that holds something, before anything is computed."""
+def _may_begin(folder: Folder, sources: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse, before anything is computed, a folder that holds something, and choices that a given model leaves not."""
     if folder.begun or folder.holds_something:
         folder.claim()
+    for name in OF_THE_MODEL & asked.keys() if sources["model"] is not None else ():
+        raise InputError(f"--{_option(name)} is of a new model; --model {sources['model']} is as it is. Leave one out")
 
 
 def _resumed(
-    folder: Folder, task: str, asked: Mapping[str, Any], paths: Sequence[str | Path]
-) -> tuple[Settings, dict[str, Any]]:
-    """The settings of the run in a folder. What is asked for must be what they are."""
-    told = folder.facts()
+    folder: Folder, told: Mapping[str, Any], task: str, sources: Mapping[str, Any], asked: Mapping[str, Any]
+) -> tuple[dict[str, Any], Settings]:
+    """The sources and settings of the run in a folder. What is asked for must be what they are."""
     if told["task"] != task:
         raise InputError(f"{folder.path} holds a run of {told['task']}, not of {task}")
-    if paths and [str(Path(path).absolute()) for path in paths] != told["paths"]:
-        raise InputError(f"{folder.path} was trained on {told['data']['name']}; leave the data out to resume it")
+    way_out = (
+        "a resumed run ends as it would have ended. Leave it out, or begin another from it: "
+        f"--model {folder.path} --out ANOTHER"
+    )
+    for name, value in sources.items():
+        if value and value != told[name]:
+            what = "the data" if name == "paths" else f"--{_option(name)}"
+            raise InputError(f"the run in {folder.path} has {what} {_said(told[name])}, not {_said(value)}: {way_out}")
     known = {field.name for field in fields(Settings)}
     kept = {name: value for name, value in told["settings"].items() if name in known}
     for name, value in asked.items():
         if name not in MAY_CHANGE and kept.get(name) != value:
-            raise InputError(
-                f"the run in {folder.path} has --{name.replace('_', '-')} {kept.get(name)}, not {value}: a resumed run "
-                "ends as it would have ended. Leave it out, or begin another from it: --model "
-                f"{folder.path} --out ANOTHER"
-            )
-    return Settings(**{**kept, **asked}), told
+            raise InputError(f"the run in {folder.path} has --{_option(name)} {kept.get(name)}, not {value}: {way_out}")
+    return {name: told[name] for name in sources}, settings_of(TASKS[task], {**kept, **asked})
+
+
+def _said(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) and value else str(value or "that is always there")
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _prepare(
@@ -122,9 +140,7 @@ def _prepare(
     task: Task,
     data: Data,
     told: Mapping[str, Any] | None,
-    paths: Sequence[str | Path],
-    held_out: str | Path | None,
-    model: str | None,
+    sources: Mapping[str, Any],
     command: Sequence[str],
     fabric: Fabric,
 ) -> None:
@@ -136,9 +152,7 @@ def _prepare(
             {
                 "task": task.name,
                 "command": list(command),
-                "paths": [str(Path(path).absolute()) for path in paths],
-                "held_out": None if held_out is None else str(Path(held_out).absolute()),
-                "model": model,
+                **sources,
                 "settings": task.settings.to_dict(),
                 "data": about,
                 "processes": fabric.world_size,
@@ -149,27 +163,39 @@ def _prepare(
     elif told["data"] != about:
         differs = [name for name in about if told["data"].get(name) != about[name]]
         raise InputError(
-            f"the data of the run in {folder.path} has changed since ({', '.join(differs)}): a resumed run wants what it "
-            "had. Begin another from it: --model and another --out"
+            f"the data of the run in {folder.path} has changed since ({', '.join(differs)}): a resumed run wants "
+            "what it had. Begin another from it: --model and another --out"
         )
-    if checkpoint.latest(folder.path) is None:
-        # Also where a process was killed before the first checkpoint: the same seed gives the same weights.
-        try:
-            _begin(folder, task, data, model)
-        except InputError:
+    path = checkpoint.latest(folder.path)
+    if path is not None:
+        progress = checkpoint.read(path)[1]
+        if progress.best_step == progress.step:
+            checkpoint.promote(folder.path, path)  # in case it was killed between the one and the other
+        folder.forget(after=progress.step)
+        return
+    # Also where a process was killed before the first checkpoint: the same seed gives the same weights.
+    try:
+        _begin(folder, task, data, sources["model"])
+    except InputError:
+        if told is None:
             folder.give_up()
-            raise
+        raise
+    folder.forget(after=0)
 
 
 def _begin(folder: Folder, task: Task, data: Data, model: str | None) -> None:
     """Put the model that training begins with into the folder."""
     if model is None:
-        task.begin(folder.path, data)
+        try:
+            task.begin(folder.path, data)
+        except InputError:
+            raise
+        except (ValueError, NotImplementedError) as error:
+            raise InputError(f"these settings make no model: {error}") from error
         return
     pretrained = load(model)
-    if pretrained.kind != task.kind or pretrained.tokenizer is None:
-        what = f"of the kind {pretrained.kind}" if pretrained.kind != task.kind else "without a tokenizer"
-        raise InputError(f"{task.name} trains an {task.kind} with a tokenizer; {model} is {what}")
+    if (what := task.unfit(pretrained)) is not None:
+        raise InputError(f"{task.name} trains an {task.kind} that reads {task.reads}, and {model} is {what}")
     positions = (pretrained.config.decoder or pretrained.config).max_positions
     if positions is not None and positions < task.settings.context:
         raise InputError(f"--context {task.settings.context}: {model} has positions for {positions}")
@@ -180,10 +206,5 @@ def _restored(folder: Folder) -> tuple[Pretrained, State, Progress]:
     """Where the run goes on from."""
     path = checkpoint.latest(folder.path)
     if path is None:
-        folder.forget(after=0)
         return load(folder.path), {}, Progress()
-    state, progress = checkpoint.read(path)
-    if progress.best_step == progress.step:
-        checkpoint.promote(folder.path, path)  # in case it was killed between the one and the other
-    folder.forget(after=progress.step)
-    return load(path), state, progress
+    return load(path), *checkpoint.read(path)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from regard.attention.positions.scaling import Scaling
 from regard.transformer.feed_forward import ACTIVATIONS
+from regard.transformer.patches import Patches
 
 __all__ = ["Config", "Special"]
 
@@ -44,7 +45,7 @@ class Config:
     """
 
     vocab_size: int
-    """How many different tokens there are."""
+    """How many different tokens there are; beside an image encoder, which reads none, those of its decoder."""
     d_model: int
     """Width of every token vector between the layers."""
     num_layers: int
@@ -54,6 +55,8 @@ class Config:
     d_ff: int
     """Width of the feed-forward network's hidden layer."""
 
+    patches: Patches | None = None
+    """How an image encoder cuts its images; None where the tokens are those of a text."""
     max_positions: int | None = None
     """The longest input, in tokens; None where any length has positions."""
     positions: Positions = "sinusoidal"

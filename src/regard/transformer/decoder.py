@@ -39,6 +39,10 @@ class Decoder(Stack):
                 "a Decoder has no second stack and guesses no masked tokens: config.decoder belongs to an "
                 "EncoderDecoder, config.masked_head to an Encoder"
             )
+        if config.patches is not None:
+            raise ValueError(
+                "a Decoder reads texts: config.patches belongs to an encoder, and its decoder's sizes to config.decoder"
+            )
         super().__init__(config, causal=True, d_context=d_context, token=token)
         self.d_context = d_context
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -49,6 +53,7 @@ class Decoder(Stack):
         ids: Int[Tensor, "*batch tokens"],
         mask: Mask | None = None,
         *,
+        positions: Int[Tensor, "*positions_batch tokens"] | None = None,
         pads: Int[Tensor, " batch"] | None = None,
         caches: Caches | None = None,
         context: Float[Tensor, "*sources context_tokens d_context"] | None = None,
@@ -61,6 +66,7 @@ class Decoder(Stack):
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
             mask: who may attend to whom, beside what a decoder hides anyway: `regard.mask.documents` for packed texts,
                 `padding` on the right.
+            positions: where each token stands; 0, 1, 2, ... by default. Packed documents begin anew at 0, each.
             pads: how many tokens at the left of each row are padding.
             caches: from `caches()`; keys and values of the tokens before, which the new ones join.
             context: an encoder's output ``(batch, context_tokens, d_context)``. With filled caches it may be left out,
@@ -78,7 +84,16 @@ class Decoder(Stack):
             raise ValueError(f"this decoder attends to a context of width d_context={self.d_context}; none was given")
         if last is not None and last < 1:
             raise ValueError(f"last={last}: logits of at least 1 token")
-        states = self.states(ids, None, mask, pads=pads, caches=caches, context=context, context_mask=context_mask)
+        states = self.states(
+            ids,
+            None,
+            mask,
+            positions=positions,
+            pads=pads,
+            caches=caches,
+            context=context,
+            context_mask=context_mask,
+        )
         for x in states:
             final = x
         return self.logits(final if last is None else final[..., -last:, :])

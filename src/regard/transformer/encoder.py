@@ -23,6 +23,8 @@ class Encoder(Stack):
     """
 
     def __init__(self, config: Config) -> None:
+        if config.patches is not None:
+            raise ValueError("an Encoder reads texts: config.patches belongs to an ImageEncoder")
         super().__init__(config, causal=False)
         self.head = MaskedHead(config) if config.masked_head else None
 
@@ -32,6 +34,7 @@ class Encoder(Stack):
         segments: Int[Tensor, "*batch tokens"] | None = None,
         mask: Mask | None = None,
         *,
+        positions: Int[Tensor, "*positions_batch tokens"] | None = None,
         pads: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "*batch tokens d_model"]:
         """The token vectors after the last block.
@@ -40,13 +43,14 @@ class Encoder(Stack):
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
             segments: the segment of each token, 0 by default.
             mask: who may attend; None lets every token attend to every token.
+            positions: where each token stands; 0, 1, 2, ... by default. Packed documents begin anew at 0, each.
             pads: how many tokens at the left of each row are padding.
 
         Raises:
             ValueError: more tokens than the model has positions.
             IndexError: an id outside the vocabulary.
         """
-        for x in self.states(ids, segments, mask, pads=pads):
+        for x in self.states(ids, segments, mask, positions=positions, pads=pads):
             last = x
         return last
 

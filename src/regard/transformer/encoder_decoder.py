@@ -10,6 +10,7 @@ from regard.transformer.caches import Caches
 from regard.transformer.config import Config
 from regard.transformer.decoder import Decoder
 from regard.transformer.encoder import Encoder
+from regard.transformer.image_encoder import ImageEncoder
 
 __all__ = ["EncoderDecoder"]
 
@@ -24,6 +25,8 @@ class EncoderDecoder(nn.Module):
         model = EncoderDecoder(base)
         logits = model(source, target, source_mask=regard.mask.padding(lengths))
 
+    With ``config.patches`` the source is an image, read by an `ImageEncoder`, and the target what is written about it.
+
     Args:
         config: of both stacks; of the encoder alone where ``config.decoder`` is another.
     """
@@ -34,6 +37,11 @@ class EncoderDecoder(nn.Module):
         if config.masked_head:
             raise ValueError("an EncoderDecoder guesses no masked tokens: config.masked_head belongs to an Encoder")
         decoder = config.decoder or config
+        if config.patches is not None:
+            # Projected to the decoder's width, so that its cross-attention is like its self-attention.
+            self.encoder: Encoder | ImageEncoder = ImageEncoder(config, d_out=decoder.d_model)
+            self.decoder = Decoder(decoder, d_context=decoder.d_model)
+            return
         self.encoder = Encoder(config)
         shared = self.encoder.embeddings.token if config.shared_embedding else None
         if shared is not None and (decoder.vocab_size, decoder.d_model) != (config.vocab_size, config.d_model):
@@ -45,21 +53,45 @@ class EncoderDecoder(nn.Module):
 
     def forward(
         self,
-        source: Int[Tensor, "*batch source_tokens"],
+        source: Int[Tensor, "*batch source_tokens"] | Float[Tensor, "*batch channels height width"],
         target: Int[Tensor, "*batch target_tokens"],
         source_mask: Mask | None = None,
         target_mask: Mask | None = None,
+        *,
+        context_mask: Mask | None = None,
+        source_positions: Int[Tensor, "*source_positions_batch source_tokens"] | None = None,
+        target_positions: Int[Tensor, "*target_positions_batch target_tokens"] | None = None,
     ) -> Float[Tensor, "*batch target_tokens vocab_size"]:
         """For each token of the target, the logits of the one that follows it.
 
         Args:
-            source: token ids of the texts to read.
+            source: token ids of the texts to read, or the pixels of images.
             target: token ids of the texts to write, the start token first.
             source_mask: which tokens of the source are real, ``regard.mask.padding(lengths)``.
             target_mask: the same for the target.
+            context_mask: which tokens of the source each token of the target may attend to; source_mask by default.
+                For packed pairs ``regard.mask.documents(target_ids, source_ids)``: each target sees its own source.
+            source_positions: where each token of a text stands; 0, 1, 2, ... by default. Packed texts begin anew at 0.
+            target_positions: the same for the target.
+
+        Raises:
+            ValueError: more tokens than the model has positions; masks or positions that do not fit; positions for
+                the patches of an image.
+            IndexError: an id outside the vocabulary.
         """
-        context = self.encoder(source, mask=source_mask)
-        logits: Tensor = self.decoder(target, target_mask, context=context, context_mask=source_mask)
+        if source_positions is None:
+            context = self.encoder(source, mask=source_mask)
+        elif isinstance(self.encoder, ImageEncoder):
+            raise ValueError("source_positions are for texts: the patches of an image have places of their own")
+        else:
+            context = self.encoder(source, mask=source_mask, positions=source_positions)
+        logits: Tensor = self.decoder(
+            target,
+            target_mask,
+            positions=target_positions,
+            context=context,
+            context_mask=source_mask if context_mask is None else context_mask,
+        )
         return logits
 
     def caches(self, *, length: int | None = None) -> Caches:

@@ -65,6 +65,7 @@ class Stack(nn.Module):
         segments: Int[Tensor, "*batch tokens"] | None = None,
         mask: Mask | None = None,
         *,
+        positions: Int[Tensor, "*positions_batch tokens"] | None = None,
         pads: Int[Tensor, " batch"] | None = None,
         caches: Caches | None = None,
         context: Float[Tensor, "*sources context_tokens d_context"] | None = None,
@@ -79,6 +80,9 @@ class Stack(nn.Module):
             segments: the segment of each token, 0 by default.
             mask: who may attend to whom in self-attention, beside what the stack itself says: `causal` in a decoder,
                 the layers' windows.
+            positions: where each token stands, ``(tokens,)`` or as ids; 0, 1, 2, ... by default. Packed documents begin
+                anew at 0, each. ALiBi and T5's bias go by how far apart two tokens lie in the row, which within a
+                document is the same.
             pads: how many tokens at the left of each row are padding. They get no position, and nobody attends to
                 them. For padding on the right: ``mask=regard.mask.padding(lengths)``.
             caches: keys and values of the tokens before; the new ones join them.
@@ -87,11 +91,18 @@ class Stack(nn.Module):
 
         Raises:
             TypeError: ids that are not whole numbers.
-            ValueError: more tokens than positions; pads, a mask or caches that do not fit.
+            ValueError: more tokens than positions; positions, pads, a mask or caches that do not fit.
             IndexError: an id outside the vocabulary.
         """
         x, every = self.prepare(
-            ids, segments, mask, pads=pads, caches=caches, context=context, context_mask=context_mask
+            ids,
+            segments,
+            mask,
+            positions=positions,
+            pads=pads,
+            caches=caches,
+            context=context,
+            context_mask=context_mask,
         )
         for block, reads in zip(self.blocks, every, strict=True):
             yield x
@@ -106,6 +117,7 @@ class Stack(nn.Module):
         segments: Int[Tensor, "*batch tokens"] | None = None,
         mask: Mask | None = None,
         *,
+        positions: Int[Tensor, "*positions_batch tokens"] | None = None,
         pads: Int[Tensor, " batch"] | None = None,
         caches: Caches | None = None,
         context: Float[Tensor, "*sources context_tokens d_context"] | None = None,
@@ -121,7 +133,10 @@ class Stack(nn.Module):
         seen = 0 if caches is None else caches.seen
         tokens = ids.shape[-1]
         pads = _checked(pads, caches, ids)
-        positions, last = self._positions(seen, ids, pads)
+        if positions is None:
+            positions, last = self._positions(seen, ids, pads)
+        else:
+            positions, last = self._given(positions, ids, pads, caches)
         x: Tensor = self.embeddings(ids, segments, positions)
         table = None
         if self.rotary is not None:
@@ -153,6 +168,24 @@ class Stack(nn.Module):
         if limit is not None and last > limit:
             raise ValueError(f"{last} tokens, but this model has positions for {limit}: shorten the text or split it")
         return positions, last
+
+    def _given(self, positions: Tensor, ids: Tensor, pads: Tensor | None, caches: Caches | None) -> tuple[Tensor, int]:
+        """Where each token stands as somebody said, and how long the longest text is."""
+        if pads is not None or caches is not None:
+            raise ValueError(
+                "positions are for texts that are read at once: with pads or caches they follow from these"
+            )
+        if positions.shape not in (ids.shape, ids.shape[-1:]):
+            raise ValueError(f"positions of shape {tuple(positions.shape)} do not fit ids of shape {tuple(ids.shape)}")
+        if positions.is_floating_point() or positions.dtype == torch.bool:
+            raise TypeError(f"positions are whole numbers from 0; got {positions.dtype}")
+        positions = positions.long()  # narrower integers would wrap around in sums
+        low, high = (int(end) for end in positions.aminmax()) if len(ids) else (0, 0)
+        limit = self.config.max_positions
+        if low < 0 or (limit is not None and high >= limit):
+            most = "" if limit is None else f" to {limit - 1}"
+            raise ValueError(f"positions are 0{most} in this model; got {low} to {high}")
+        return positions, high + 1
 
     def _mask(
         self, queries: int, keys: int, window: int | None, mask: Mask | None, pads: Tensor | None, dropped: int

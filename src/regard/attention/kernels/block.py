@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -27,8 +27,10 @@ class Block:
     batch: int | None = None
     """The batch row it is about; None for all of them."""
     stack: int = 1
-    """So many blocks alike, each as many rows and keys further on as the first has rows. They are about one batch row,
-    and stand on the batch axis of what is taken. Only a run of keys is stacked, and only without a bias."""
+    """So many blocks alike, each as many rows further on as the first has. They are about one batch row, and stand on
+    the batch axis of what is taken. Only a run of keys is stacked."""
+    apart: int | None = None
+    """So many keys further on each block of a stack is; None: as many as rows."""
 
     @property
     def columns(self) -> int:
@@ -47,30 +49,53 @@ class Block:
         if not self.causal:
             return self.stack * rows * self.columns
         square = min(rows, self.columns)
-        return square * (square + 1) // 2 + (rows - square) * self.columns
+        return self.stack * (square * (square + 1) // 2 + (rows - square) * self.columns)
+
+    @property
+    def step(self) -> int:
+        """How many keys further on each block of a stack is."""
+        return self.height if self.apart is None else self.apart
+
+    @property
+    def where(self) -> tuple[slice, slice]:
+        """Which batch rows it is about, and which of their rows, those of a stack together."""
+        of_batch = slice(None) if self.batch is None else slice(self.batch, self.batch + 1)
+        return of_batch, slice(self.rows[0], self.rows[0] + self.stack * self.height)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the first to the last of the keys it is about, as (start, stop)."""
+        if isinstance(self.keys, Tensor):
+            return int(self.keys[0]), int(self.keys[-1]) + 1
+        return self.keys[0], self.keys[1] + (self.stack - 1) * self.step
 
     def of_queries(self, t: Tensor) -> Tensor:
         """The rows of a tensor (batch, heads, queries, ...), as a view."""
         t = self._of_batch(t)
         if self.stack == 1:
             return t[:, :, slice(*self.rows)]
-        rows = t[0].narrow(1, self.rows[0], self.stack * self.height)
-        return rows.unflatten(1, (self.stack, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
+        return self._stack_of_rows(t)
 
     def of_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
         t = self._of_batch(t)
         if self.stack == 1 or isinstance(self.keys, Tensor):
             return self._along_keys(t, 2)
-        # Neighbours share keys: a view in which these stand more than once.
-        run = t[0].narrow(1, self.keys[0], self.columns + (self.stack - 1) * self.height)
-        return run.unfold(1, self.columns, self.height).permute(1, 0, 3, 2)
+        # Neighbours may share keys: a view in which these stand more than once.
+        return self._unfolded(t[0], 1).permute(1, 0, 3, 2)
 
     def of_pairs(self, t: Tensor) -> Tensor:
         """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
         t = self._of_batch(t)
-        t = t if t.shape[2] == 1 else t[:, :, slice(*self.rows)]
-        return t if t.shape[3] == 1 else self._along_keys(t, 3)
+        by_row, by_key = (size != 1 for size in t.shape[2:])
+        if self.stack == 1 or isinstance(self.keys, Tensor):
+            t = t[:, :, slice(*self.rows)] if by_row else t
+            return self._along_keys(t, 3) if by_key else t
+        t = self._stack_of_rows(t) if by_row else t
+        if not by_key:
+            return t
+        t = self._unfolded(t, 3).movedim(3, 0)  # of each block's rows, the keys of every block
+        return t.diagonal(dim1=0, dim2=1).movedim(-1, 0) if by_row else t[:, 0]
 
     def add_to_queries(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_queries` takes."""
@@ -78,6 +103,9 @@ class Block:
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_keys` takes."""
+        if self.stack > 1 and self.step >= self.columns:
+            self.of_keys(total).add_(part)
+            return
         total = self._of_batch(total)
         if self.stack == 1:
             self._add_along_keys(total, part, 2)
@@ -86,6 +114,9 @@ class Block:
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
         """Add to what `of_pairs` takes."""
+        if self.stack > 1 and not isinstance(self.keys, Tensor):
+            self.of_pairs(total).add_(part)
+            return
         total = self._of_batch(total)
         total = total if total.shape[2] == 1 else total[:, :, slice(*self.rows)]
         if total.shape[3] == 1:
@@ -95,12 +126,28 @@ class Block:
 
     def each(self) -> Iterator[Block]:
         """The blocks of a stack, one by one."""
-        if self.stack == 1 or isinstance(self.keys, Tensor):
+        return self.split(1)
+
+    def split(self, most: int) -> Iterator[Block]:
+        """The blocks of a stack, up to so many together."""
+        if self.stack <= most or isinstance(self.keys, Tensor):
             yield self
             return
-        for n in range(0, self.stack * self.height, self.height):
-            rows, keys = (self.rows[0] + n, self.rows[1] + n), (self.keys[0] + n, self.keys[1] + n)
-            yield Block(rows, keys, self.may, self.causal, self.batch)
+        for n in range(0, self.stack, most):
+            down, on = n * self.height, n * self.step
+            rows, keys = (self.rows[0] + down, self.rows[1] + down), (self.keys[0] + on, self.keys[1] + on)
+            yield replace(self, rows=rows, keys=keys, stack=min(most, self.stack - n))
+
+    def _stack_of_rows(self, t: Tensor) -> Tensor:
+        """(1, heads, queries, ...) as (stack, heads, rows, ...), a view."""
+        rows = t[0].narrow(1, self.rows[0], self.stack * self.height)
+        return rows.unflatten(1, (self.stack, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _unfolded(self, t: Tensor, axis: int) -> Tensor:
+        """The keys of every block of a stack along one axis, those of each on a new last axis; a view."""
+        assert not isinstance(self.keys, Tensor)
+        run = t.narrow(axis, self.keys[0], self.columns + (self.stack - 1) * self.step)
+        return run.unfold(axis, self.columns, self.step)
 
     def _along_keys(self, t: Tensor, axis: int) -> Tensor:
         if isinstance(self.keys, Tensor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -76,9 +77,18 @@ class Call:
         """The bias of a block's rows towards its keys; four axes."""
         if self.bias is None or isinstance(self.bias, Tensor):
             return None if self.bias is None else block.of_pairs(self.bias)
+        blocks = [block]
+        if block.stack > 1:
+            # Queries that move as far as keys keep their distances: the first block's bias is that of all.
+            same = self.bias.relative and block.step == block.height
+            blocks = list(islice(block.each(), 1 if same else None))
+        parts = [self.bias(*self._positions(each))[None].to(self.q.dtype) for each in blocks]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _positions(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Where the queries and the keys of a block stand among the keys."""
         key = block.keys if isinstance(block.keys, Tensor) else torch.arange(*block.keys, device=self.q.device)
-        query = torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries
-        return self.bias(query, key)[None].to(self.q.dtype)  # type: ignore[no-any-return]
+        return torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries, key
 
     def without_tensors(self) -> Call:
         """The same for what needs shapes alone, so that the backward pass keeps no q, k and v but those it saves."""

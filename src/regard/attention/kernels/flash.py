@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call, unchanged
+from regard.attention.kernels.gathered import Gathered, laid_out
 from regard.attention.kernels.schedule import Schedule
 
 __all__ = ["additive", "backward", "first_derivative_only", "forward", "fused_kernel", "run", "widen"]
@@ -56,10 +57,10 @@ class _Flash(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: Call, schedule: Schedule
     ) -> tuple[Tensor, Tensor]:
-        output = v.new_empty(*q.shape[:-1], v.shape[-1])
+        output = laid_out(q, v.shape[-1], q.dtype)
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-        lse = torch.empty(q.shape[:-1], dtype=wide, device=q.device)
-        missing = torch.ones(len(q), 1, call.queries, dtype=torch.bool)
+        lse = torch.empty(len(q), call.queries, q.shape[1], dtype=wide, device=q.device).transpose(1, 2)
+        computed: list[tuple[slice, slice]] = []
         added = _Added(call)
         for block in schedule(call):
             part, part_lse = fused_kernel(
@@ -72,11 +73,9 @@ class _Flash(torch.autograd.Function):
             )
             block.of_queries(output).copy_(part)
             block.of_queries(lse).copy_(part_lse)
-            block.of_queries(missing).fill_(False)
+            computed.append(block.where)
         # Rows that no block is about attend to nothing: zeros.
-        if bool(missing.any()):
-            output.masked_fill_(missing[..., None], 0.0)
-            lse.masked_fill_(missing, 0.0)
+        _zero_the_others(computed, output, lse)
         with_sink = lse
         if sinks is not None:
             with_sink = _sum_of_two(lse, sinks.to(wide)[:, None])
@@ -91,9 +90,9 @@ class _Flash(torch.autograd.Function):
         first_derivative_only(ctx.held)
         q, k, v, sinks, output, lse = ctx.saved_tensors
         call: Call = ctx.call
-        dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
-        # A row belongs to one block, a key to many: in half precision, each of them would round its gradient again.
-        dk, dv = (torch.zeros(t.shape, dtype=lse.dtype, device=t.device) for t in (k, v))
+        dq = laid_out(q, q.shape[-1], q.dtype)
+        dk, dv = Gathered(k, lse.dtype), Gathered(v, lse.dtype)
+        computed: list[tuple[slice, slice]] = []
         added = _Added(call)
         width = max(q.shape[-1], v.shape[-1])
         for block in ctx.schedule(call):
@@ -106,15 +105,29 @@ class _Flash(torch.autograd.Function):
                 attn_mask=added(block),
                 scale=call.scale,
             )
-            block.add_to_queries(dq, dq_part[..., : q.shape[-1]])
-            block.add_to_keys(dk, dk_part[..., : k.shape[-1]])
-            block.add_to_keys(dv, dv_part[..., : v.shape[-1]])
+            block.of_queries(dq).copy_(dq_part[..., : q.shape[-1]])
+            dk.add(block, dk_part[..., : k.shape[-1]])
+            dv.add(block, dv_part[..., : v.shape[-1]])
+            computed.append(block.where)
+        _zero_the_others(computed, dq)
         dsinks = None
         if sinks is not None:
             # d output / d sink = -(the sink's own weight) * output.
             weight = (sinks.to(lse.dtype)[:, None] - lse).exp()
             dsinks = -(weight * (gradient * output).sum(-1)).sum((0, 2)).to(sinks.dtype)
-        return dq, dk.to(k.dtype), dv.to(v.dtype), dsinks, None, None
+        return dq, dk.result(), dv.result(), dsinks, None, None
+
+
+def _zero_the_others(computed: list[tuple[slice, slice]], *tensors: Tensor) -> None:
+    """Zeros in the rows of each batch row that are not among these; tensors are (batch, heads, rows, ...)."""
+    batch, _, queries = tensors[0].shape[:3]
+    sizes = ((len(range(batch)[of_batch]), rows.stop - rows.start) for of_batch, rows in computed)
+    if sum(some * rows for some, rows in sizes) < batch * queries:
+        missing = torch.ones(batch, queries, dtype=torch.bool)
+        for of_batch, rows in computed:
+            missing[of_batch, rows] = False
+        for t in tensors:
+            t.masked_fill_(missing.view(batch, 1, queries, *[1] * (t.ndim - 3)), 0.0)
 
 
 def first_derivative_only(held: list[tuple[Tensor, int]]) -> None:

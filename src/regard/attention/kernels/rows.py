@@ -7,6 +7,7 @@ and formed again in the backward pass (Chen et al. 2016, "Training Deep Nets wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from regard.attention.kernels.flash import first_derivative_only
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.steps import define
 
-__all__ = ["height_of", "run"]
+__all__ = ["height_of", "parts", "run"]
 
 SCORES = 2**20
 """About how many scores of one batch row stand in memory at once; tiles that fit the caches are the fastest."""
@@ -140,7 +141,7 @@ def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
     """The schedule's blocks in strips of few rows, each about one batch row where the square is large."""
     # By sizes that do not hang on the batch, so that a row of it has the same bits alone.
     large = call.q.shape[1] * call.queries * call.keys > SCORES // 16
-    for block in (one for stack in schedule(call) for one in stack.each()):
+    for block in (part for stack in schedule(call) for part in parts(call, stack)):
         height = height_of(call, block)
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
         for top in range(*block.rows, height):
@@ -150,7 +151,15 @@ def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
                 mine = may
                 if may is not None and len(may) > 1 and batch is not None:
                     mine = may[batch : batch + 1]
-                yield Block(rows, block.keys, mine, batch=batch)
+                yield replace(block, rows=rows, may=mine, causal=False, batch=batch)
+
+
+def parts(call: Call, block: Block) -> Iterator[Block]:
+    """A stack's blocks one by one; those that share no keys, as many at a time as scores may stand in memory."""
+    if block.step < block.columns or block.height > height_of(call, block):
+        yield from block.each()
+    else:
+        yield from block.split(max(1, SCORES // max(1, call.q.shape[1] * block.height * block.columns)))
 
 
 def height_of(call: Call, block: Block) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -11,9 +12,10 @@ from torch import Tensor
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
 from regard.attention.mask.algebra import And, Bounds, Grid, Mask
-from regard.attention.mask.kinds import Band, Documents
+from regard.attention.mask.kinds import Band
+from regard.attention.mask.packed import Documents, Run
 
-__all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "segments", "square", "terms", "tiles", "whole"]
+__all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "square", "terms", "tiles", "whole"]
 
 Reach = tuple[int | None, int]
 """(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
@@ -21,6 +23,10 @@ Reach = tuple[int | None, int]
 TILE_ROWS, TILE_COLUMNS = 256, 64
 STACK = 32
 """So many blocks of a band are computed together, at most."""
+TOGETHER = 8192
+"""So many tokens of short documents are computed together, at most: memory does not grow with how many there are."""
+PAIRS = 2**18
+"""Where a bias stands beside them, so many pairs of a query and a key."""
 LOOK = 2048
 """So many keys of a block are asked for at once, so that what a function computes on the way stays in the caches."""
 
@@ -126,31 +132,43 @@ def _diagonal(
     return None if may.all() else may[None, None]
 
 
-def segments(ids: Tensor) -> list[tuple[int, int]] | None:
-    """The documents of one row of tokens as (start, stop); None if one of them does not lie in one piece."""
-    values, lengths = torch.unique_consecutive(ids.cpu(), return_counts=True)
-    if len(values) != len(values.unique()):
-        return None
-    stops = lengths.cumsum(0).tolist()
-    return list(zip([0, *stops[:-1]], stops, strict=True)) if stops else []
-
-
 def pieces(call: Call) -> Iterator[Block]:
     """Packed documents: each against itself, within what causal masks and windows beside them leave."""
     masks = terms(call.mask)
     (about,) = (mask for mask in masks if isinstance(mask, Documents))
-    within = reach([mask for mask in masks if mask is not about], call.queries, call.keys)
-    if about.ids.ndim == 1:
-        found: list[tuple[int | None, Tensor]] = [(None, about.ids)]
-    else:
-        # The mask speaks of the last batch axis, whatever axes stand before it.
-        found = [(batch, about.ids[batch % len(about.ids)]) for batch in range(len(call.q))]
-    for batch, ids in found:
-        lying = segments(ids)
-        if lying is None:
+    near = [mask for mask in masks if mask is not about]
+    within = reach(near, call.queries, call.keys)
+    found = about.runs()
+    # The mask speaks of the last batch axis, whatever axes stand before it.
+    for batch in [None] if about.rows is None else range(len(call.q)):
+        runs = found[0 if batch is None else batch % len(found)]
+        if runs is None:
             yield from tiles(call, only=batch)
-        for piece in lying or []:
-            yield from _band(within, piece, piece, call, batch)
+        for run in runs or []:
+            yield from _run(within, run, call, batch)
+
+
+def _run(within: Reach, run: Run, call: Call, batch: int | None) -> Iterator[Block]:
+    """The blocks of documents of one length; where one block holds a document, those of many together."""
+    height, width = run.rows[1] - run.rows[0], run.keys[1] - run.keys[0]
+    most = max(1, TOGETHER // height)
+    if call.bias is not None:
+        most = min(most, max(1, PAIRS // (height * width)))
+    # What a reach leaves is the same in each of them if queries move as far as keys from one to the next.
+    alike = height == width or (within[0] is None and within[1] >= call.keys)
+    stacked = alike and min(most, run.times) > 1
+    # A stack stands on the batch axis, so each batch row has its own.
+    for each in range(len(call.q)) if stacked and batch is None else [batch]:
+        first = list(islice(_band(within, run.rows, run.keys, call, each), 2)) if stacked else []
+        if len(first) == 1 and first[0].rows == run.rows:
+            yield from replace(first[0], stack=run.times, apart=width).split(most)
+        else:
+            for n in range(run.times):
+                yield from _band(within, _further(run.rows, n * height), _further(run.keys, n * width), call, each)
+
+
+def _further(span: tuple[int, int], by: int) -> tuple[int, int]:
+    return span[0] + by, span[1] + by
 
 
 def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:

@@ -17,7 +17,8 @@ A bare boolean tensor says nothing about its polarity: ``nn.MultiheadAttention``
 
 from regard.attention.mask.algebra import Mask
 from regard.attention.mask.convert import from_flex, from_huggingface, from_multihead, from_sdpa
-from regard.attention.mask.kinds import allowed, blocked, causal, documents, padding, prefix, where, window
+from regard.attention.mask.kinds import allowed, blocked, causal, padding, prefix, where, window
+from regard.attention.mask.packed import documents
 
 __all__ = [
     "Mask",

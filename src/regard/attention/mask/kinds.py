@@ -17,16 +17,16 @@ __all__ = [
     "Allowed",
     "Band",
     "Blocked",
-    "Documents",
     "Padding",
     "Prefix",
     "Where",
     "allowed",
     "blocked",
     "causal",
-    "documents",
+    "integers",
     "padding",
     "prefix",
+    "short",
     "where",
     "window",
 ]
@@ -73,30 +73,13 @@ def padding(lengths: Sequence[int] | Tensor) -> Mask:
     Args:
         lengths: one whole number per batch row, as a list or an integer tensor ``(batch,)``.
     """
-    lengths = _integers("padding", "lengths", lengths)
+    lengths = integers("padding", "lengths", lengths)
     if lengths.ndim != 1:
         raise ValueError(
             f"padding(lengths) wants one length per batch row, shape (batch,); got shape {tuple(lengths.shape)}. "
             "For a 0/1 tensor that marks the real keys: mask.allowed((real == 1)[:, None, None, :])"
         )
     return Padding(lengths, longest=_largest("padding", lengths))
-
-
-def documents(ids: Sequence[int] | Sequence[Sequence[int]] | Tensor) -> Mask:
-    """Several documents in one row of tokens: tokens of one document see one another and nothing else.
-
-    Packed training adds ``& causal()``. With fewer queries than keys the queries are the last tokens.
-
-    Args:
-        ids: which document each token belongs to, ``(tokens,)`` or ``(batch, tokens)``. Documents that lie in one
-            piece, as packing leaves them, are computed one by one.
-    """
-    ids = _integers("documents", "ids", ids)
-    if ids.ndim not in (1, 2):
-        raise ValueError(
-            f"documents(ids) wants one id per token, shape (tokens,) or (batch, tokens); got shape {tuple(ids.shape)}"
-        )
-    return Documents(ids)
 
 
 def prefix(n: int | Sequence[int] | Tensor) -> Mask:
@@ -112,7 +95,7 @@ def prefix(n: int | Sequence[int] | Tensor) -> Mask:
         if length < 0:
             raise ValueError(f"prefix({length}): a length cannot be negative")
         return Prefix(torch.tensor([length]), length, each=False)
-    lengths = _integers("prefix", "n", n)
+    lengths = integers("prefix", "n", n)
     if lengths.ndim != 1:
         raise ValueError(f"prefix(n) wants one whole number, or one per batch row; got shape {tuple(lengths.shape)}")
     return Prefix(lengths, _largest("prefix", lengths), each=True)
@@ -220,66 +203,7 @@ class Padding(Mask):
         return self.longest
 
     def __repr__(self) -> str:
-        return f"padding({_short(self.lengths)})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Documents(Mask):
-    """See `documents`."""
-
-    ids: Tensor
-
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        ids = self.ids.to(area.device or self.ids.device)
-        first = area.first(None)
-        # A query before the first key belongs to no document.
-        outside = max(0, -(area.rows[0] + first))
-        query = ids[..., max(0, area.rows[0] + first) : max(0, area.rows[1] + first)]
-        key = ids[..., slice(*area.columns)]
-        same = query[..., :, None] == key[..., None, :]
-        if outside:
-            same = torch.nn.functional.pad(same, (0, 0, min(outside, area.rows[1] - area.rows[0]), 0))
-        return same if ids.ndim == 1 else same[:, None]
-
-    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
-        ids, first = self.ids.to(device or self.ids.device), keys - queries
-        return lambda b, h, i, j: self._same(ids, b, i + first, j)
-
-    def _same(self, ids: Tensor, b: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        known = query.clamp(min=0)  # a query before the first key belongs to no document, and has no id to look up
-        same = ids[known] == ids[key] if ids.ndim == 1 else ids[b, known] == ids[b, key]
-        return same & (query >= 0)
-
-    def bounds(self, grid: Grid) -> Bounds:
-        ids = self.ids.cpu()
-        # By the smallest and the largest id of a tile: exact for documents in one piece with rising ids, and never
-        # wrong for others. A query before the first key counts as the first key's.
-        first = grid.keys - grid.queries
-        query_low, query_high = _extremes(
-            ids, (grid.top[:, 0] + first).clamp(min=0), (grid.bottom[:, 0] + first).clamp(min=0)
-        )
-        low, high = _extremes(ids, grid.left, grid.right)
-        query_low, query_high = query_low[..., :, None], query_high[..., :, None]
-        low, high = low[..., None, :], high[..., None, :]
-        some = (query_low <= high) & (low <= query_high)
-        every = (query_low == query_high) & (low == high) & (query_low == low)
-        every = every & (grid.top + grid.keys - grid.queries >= 0)
-        return Bounds(some, every) if ids.ndim == 1 else Bounds(some[:, None], every[:, None])
-
-    def check(self, queries: int, keys: int) -> None:
-        if self.ids.shape[-1] != keys:
-            raise ValueError(f"{self!r} speaks of {self.ids.shape[-1]} tokens, but there are {keys} keys")
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        return len(self.ids) if self.ids.ndim == 2 else None
-
-    @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
-        return None, self.ids.shape[-1]
-
-    def __repr__(self) -> str:
-        return f"documents({_short(self.ids)})"
+        return f"padding({short(self.lengths)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -321,7 +245,7 @@ class Prefix(Mask):
         return self.longest
 
     def __repr__(self) -> str:
-        return f"prefix({_short(self.lengths) if self.each else int(self.lengths[0])})"
+        return f"prefix({short(self.lengths) if self.each else int(self.lengths[0])})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -440,7 +364,8 @@ def _is_whole(n: object) -> TypeGuard[int]:
     return isinstance(n, int | Integral) and not isinstance(n, bool)
 
 
-def _integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
+def integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
+    """A copy of what a kind of mask was given, as int64; what holds no whole numbers is refused."""
     try:
         values = given if isinstance(given, Tensor) else torch.tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -489,21 +414,12 @@ def _boolean(name: str, t: Tensor) -> Tensor:
     return t
 
 
-def _extremes(ids: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest id of some spans of tokens."""
-    spans = [ids[..., a : b + 1] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-    if not spans or not ids.shape[-1]:
-        nothing = ids.new_zeros(*ids.shape[:-1], len(spans))
-        return nothing, nothing
-    return torch.stack([span.amin(-1) for span in spans], -1), torch.stack([span.amax(-1) for span in spans], -1)
-
-
 def _at(t: Tensor, index: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
     """One element per index, where an axis of size 1 answers for all."""
     here = index[-t.ndim :]
     return t[tuple(i if size != 1 else i * 0 for i, size in zip(here, t.shape, strict=True))]
 
 
-def _short(t: Tensor) -> str:
-    """The numbers, or the shape where they are many."""
+def short(t: Tensor) -> str:
+    """The numbers of a mask for its repr, or the shape where they are many."""
     return str(t.tolist()) if t.numel() <= (16 if t.ndim < 2 else 8) else f"<{t.dtype} {tuple(t.shape)}>"

@@ -34,6 +34,7 @@ class ALiBi(PositionBias):
     """
 
     slopes: Float[Tensor, " heads"]
+    relative = True
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -81,6 +82,8 @@ class T5Relative(PositionBias):
     Raises:
         ValueError: no heads; buckets or a max_distance that leave nothing to share.
     """
+
+    relative = True
 
     def __init__(
         self, num_heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True

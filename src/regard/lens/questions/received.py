@@ -20,7 +20,8 @@ from regard.attention.kernels import flash
 from regard.attention.kernels.call import Call
 from regard.attention.kernels.schedule import terms
 from regard.attention.mask.algebra import Area, Bounds, Grid, Mask, Predicate
-from regard.attention.mask.kinds import Band, Documents
+from regard.attention.mask.kinds import Band
+from regard.attention.mask.packed import Documents
 from regard.attention.plan import choose
 from regard.lens.questions import tiles
 from regard.lens.questions.asked import Asked
@@ -89,6 +90,9 @@ def _apart(call: Call) -> tuple[list[Mask], Tensor | None]:
 
 def _turn(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
     """Who is looked at by whom; the kinds that kernels know stay such."""
+    if isinstance(mask, Documents) and mask.keys is not None:
+        turned = mask.keys, mask.ids
+        return Documents(*(ids.flip(-1) for ids in turned)) if flip else Documents(*turned)
     if isinstance(mask, Documents) and queries == keys:
         return Documents(mask.ids.flip(-1)) if flip else mask
     if isinstance(mask, Band):

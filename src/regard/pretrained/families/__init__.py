@@ -8,6 +8,7 @@ from regard.pretrained.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from regard.pretrained.families.marian import MARIAN
 from regard.pretrained.families.roberta import ROBERTA
 from regard.pretrained.families.t5 import T5
+from regard.pretrained.families.vision import VISION
 
 __all__ = ["FAMILIES"]
 
@@ -23,5 +24,6 @@ FAMILIES = {
     "marian": MARIAN,
     "bart": BART,
     "t5": T5,
+    "vision-encoder-decoder": VISION,
 }
 """By config.json's ``model_type``."""

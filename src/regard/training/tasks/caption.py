@@ -22,6 +22,7 @@ from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.order import Example
 from regard.training.packing import packed
+from regard.training.surprise import Logits, logits_of
 from regard.training.tasks.task import Batch, Sample, Task, exact
 from regard.training.tokenizers import trained
 from regard.transformer import EncoderDecoder
@@ -38,6 +39,7 @@ class Caption(Task):
 
     name = "caption"
     kind = "encoder-decoder"
+    reads = "images"
     defaults: ClassVar[Mapping[str, Any]] = {
         "layers": 3,
         "d_model": 96,
@@ -45,13 +47,13 @@ class Caption(Task):
         "d_ff": 384,
         "context": 32,
         "vocab_size": 300,
-        "dropout": 0.1,
-        "steps": 800,
+        "dropout": 0.2,
+        "steps": 1_500,
         "batch_size": 64,
         "lr": 1e-3,
         "warm_up": 50,
         "weight_decay": 0.05,
-        "evaluate_every": 200,
+        "evaluate_every": 300,
     }
 
     @staticmethod
@@ -143,21 +145,22 @@ class Caption(Task):
         where = tuple(example["where"] for example in examples)
         return Batch({"pixels": pixels, **target._asdict(), "targets": targets}, len(targets), len(targets), where)
 
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each token, reading its own image."""
         assert isinstance(model, EncoderDecoder)
         patches = model.encoder(tensors["pixels"])
         images, each, _ = patches.shape
         documents = tensors["documents"]
         sources = torch.arange(images, device=patches.device).repeat_interleave(each)[None]
-        logits = model.decoder(
+        *_, vectors = model.decoder.states(
             tensors["ids"],
+            None,
             mask.documents(documents),
             positions=tensors["positions"],
             context=patches.flatten(0, 1)[None],
             context_mask=mask.documents(documents, sources),
         )
-        return logits[0], tensors["targets"]
+        return logits_of(model.decoder, vectors[0]), tensors["targets"]
 
     def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
         """The share of images of which exactly what stands in the data is said."""
@@ -183,7 +186,8 @@ class Caption(Task):
         ids = torch.tensor([example["ids"]], device=model.device)
         with watch(model.model) as recording:
             model.model(pixels, ids)
-        assert model.tokenizer is not None and model.config.patches is not None
+        assert model.tokenizer is not None
+        assert model.config.patches is not None
         read, written = ([_shown(model, token) for token in example[side]] for side in ("ids", "targets"))
         patches = model.config.patches.names
         for path in recording:

@@ -22,6 +22,7 @@ from regard.training import data as sources
 from regard.training.data import Data
 from regard.training.order import Example
 from regard.training.packing import NOTHING, packed
+from regard.training.surprise import Logits, logits_of
 from regard.training.tasks.task import Batch, Sample, Task, beginning
 from regard.training.tokenizers import trained
 from regard.transformer import Decoder
@@ -38,18 +39,18 @@ class Language(Task):
     name = "lm"
     kind = "decoder"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "layers": 6,
+        "layers": 4,
         "d_model": 256,
         "heads": 4,
         "d_ff": 704,
         "context": 256,
         "vocab_size": 2_000,
-        "dropout": 0.2,
-        "steps": 2_000,
+        "dropout": 0.1,
+        "steps": 1_000,
         "batch_size": 16,
-        "lr": 1e-3,
+        "lr": 3e-3,
         "warm_up": 100,
-        "evaluate_every": 250,
+        "evaluate_every": 200,
     }
 
     @staticmethod
@@ -82,6 +83,10 @@ class Language(Task):
         }
         return fresh(folder, settings, tokenizer, seed=wanted.seed)
 
+    def unfit(self, model: Pretrained) -> str | None:
+        """Also where no token ends a text."""
+        return super().unfit(model) or (None if model.config.special.stop else "without a token that ends a text")
+
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """A text in pieces, cut in other places in each epoch."""
         ids = self._framed(row["text"], model)
@@ -89,7 +94,7 @@ class Language(Task):
         return [{**piece, "where": row["where"]} for piece in pieces(ids, self.settings.context, first)]
 
     def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
-        """Pieces that overlap by half: what is predicted has at least half the context before it, where there is any."""
+        """Pieces that overlap by half, so that what is predicted has half the context before it, where there is any."""
         ids, context = self._framed(row["text"], model), self.settings.context
         examples = []
         for start in range(0, max(1, len(ids) - 1 - context // 2), context - context // 2):
@@ -107,10 +112,13 @@ class Language(Task):
         where = tuple(example["where"] for example in examples)
         return Batch({**row._asdict(), "targets": targets}, predicted, row.ids.numel(), where)
 
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each next token."""
-        logits = model(tensors["ids"], mask.documents(tensors["documents"]), positions=tensors["positions"])
-        return logits[0], tensors["targets"]
+        assert isinstance(model, Decoder)
+        *_, vectors = model.states(
+            tensors["ids"], None, mask.documents(tensors["documents"]), positions=tensors["positions"]
+        )
+        return logits_of(model, vectors[0]), tensors["targets"]
 
     def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
         """Bits for each byte of the held-out texts, their ends included, and the perplexity of a token."""

@@ -81,6 +81,11 @@ class Masked(Task):
         }
         return fresh(folder, settings, tokenizer, seed=wanted.seed)
 
+    def unfit(self, model: Pretrained) -> str | None:
+        """Also where it has no head to guess with."""
+        has_head = isinstance(model.model, Encoder) and model.model.head is not None
+        return super().unfit(model) or (None if has_head else "without a head that guesses masked tokens")
+
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """A text in pieces, cut and masked in another way in each epoch."""
         chance = random.Random(f"{self.settings.seed} {epoch} {row['where']}")

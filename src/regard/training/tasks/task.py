@@ -16,6 +16,7 @@ from regard.pretrained.sentencepieces import SentencePieces
 from regard.training.data import Data
 from regard.training.order import Example
 from regard.training.settings import Settings
+from regard.training.surprise import Logits
 
 __all__ = ["Batch", "Sample", "Task", "beginning", "exact", "tokens"]
 
@@ -54,6 +55,8 @@ class Task(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """Of the model: ``encoder``, ``decoder`` or ``encoder-decoder``."""
+    reads: ClassVar[str] = "text"
+    """Or ``images``."""
     defaults: ClassVar[Mapping[str, Any]]
     """Of `Settings`."""
 
@@ -73,6 +76,14 @@ class Task(ABC):
     def begin(self, folder: Path, data: Data) -> Pretrained:
         """A tokenizer trained on the data and a model with random weights, written to a folder."""
 
+    def unfit(self, model: Pretrained) -> str | None:
+        """Why a model that is there already cannot be trained by this task; None where it can."""
+        if model.kind != self.kind:
+            return f"of the kind {model.kind}"
+        if model.reads != self.reads:
+            return f"one that reads {model.reads}"
+        return "without a tokenizer" if model.tokenizer is None else None
+
     @abstractmethod
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """The examples that a row of the data makes.
@@ -90,8 +101,8 @@ class Task(ABC):
         """Examples as one batch."""
 
     @abstractmethod
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Logits ``(predicted, vocab_size)`` and targets ``(predicted,)`` of a batch."""
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
+        """Logits ``(predicted, vocab_size)``, multiplied out or not, and targets ``(predicted,)`` of a batch."""
 
     def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
         """What is told of the held-out rows beside the loss.

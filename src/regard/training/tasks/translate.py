@@ -20,6 +20,7 @@ from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.order import Example
 from regard.training.packing import packed
+from regard.training.surprise import Logits, logits_of
 from regard.training.tasks.task import Batch, Sample, Task, exact, tokens
 from regard.training.tokenizers import trained
 from regard.transformer import EncoderDecoder
@@ -42,13 +43,13 @@ class Translate(Task):
         "context": 128,
         "vocab_size": 2_000,
         "dropout": 0.1,
-        "steps": 3_000,
+        "steps": 1_000,
         "batch_size": 128,
-        "lr": 1e-3,
-        "warm_up": 300,
+        "lr": 2e-3,
+        "warm_up": 100,
         "weight_decay": 0.01,
         "label_smoothing": 0.1,
-        "evaluate_every": 500,
+        "evaluate_every": 250,
     }
 
     @staticmethod
@@ -125,21 +126,22 @@ class Translate(Task):
         read = source.ids.numel() + target.ids.numel()
         return Batch(tensors, len(targets), read, tuple(example["where"] for example in examples))
 
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each token of the targets."""
         assert isinstance(model, EncoderDecoder)
         sources, documents = tensors["source_documents"], tensors["documents"]
         context = model.encoder(
             tensors["source_ids"], mask=mask.documents(sources), positions=tensors["source_positions"]
         )
-        logits = model.decoder(
+        *_, vectors = model.decoder.states(
             tensors["ids"],
+            None,
             mask.documents(documents),
             positions=tensors["positions"],
             context=context,
             context_mask=mask.documents(documents, sources),
         )
-        return logits[0], tensors["targets"]
+        return logits_of(model.decoder, vectors[0]), tensors["targets"]
 
     def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
         """The share of rows that are written as they stand in the data."""

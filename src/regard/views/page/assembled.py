@@ -102,7 +102,7 @@ def written(
         "made": f"regard {version('regard')}",
         "texts": texts.facts(),
         "notes": notes,
-        "image": None if image is None else image.facts([one.facts["keys"] for one in told]),
+        "image": None if image is None else image.facts(_may_look(told)),
         "context": context,
     }
     draft = Draft(told, finenesses, refused, asked is not None, limit, facts)
@@ -173,6 +173,19 @@ def _refusal(told: Told) -> str | None:
     if isinstance(told.made, AttentionMap):
         return cannot(told.made)
     return 'this recording keeps summaries; watch with keep="maps"'
+
+
+def _may_look(told: Sequence[Told]) -> dict[int, int]:
+    """The attentions whose keys may be an image's patches, and how many keys each has.
+
+    Where a model has cross-attention, what it looks at is the image, and the stack around it reads its own text.
+    """
+    decoders = {one.entry.stack for one in told if one.entry.kind == "cross"}
+    return {
+        place: one.facts["keys"]
+        for place, one in enumerate(told)
+        if one.entry.kind == "cross" or one.entry.stack not in decoders
+    }
 
 
 def _worth_seeing(told: Sequence[Told], some: Iterable[int]) -> Wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,15 +70,17 @@ class Image:
             raise InputError(f"{named}: no PNG, JPEG, GIF or WebP image")
         return cls(data, patches)
 
-    def facts(self, tokens: Sequence[int]) -> dict[str, Any]:
+    def facts(self, keys: Mapping[int, int]) -> dict[str, Any]:
         """What static/core/data.js calls Image.
 
         Args:
-            tokens: how many keys each attention has; of several towers, the one that fits best is the image's.
+            keys: how many keys each attention has that may look at the image, by its number on the page; of several
+                towers, the one that fits best is the image's.
 
         Raises:
             ValueError: there are fewer tokens than patches, or patches that make no square and were not said.
         """
+        tokens = list(keys.values())
         if self.patches is not None:
             rows, columns = self.patches
             most = max(tokens)
@@ -99,6 +101,7 @@ class Image:
             "rows": rows,
             "columns": columns,
             "first": count - rows * columns,
+            "attentions": [attention for attention, each in keys.items() if each >= count],
         }
 
 

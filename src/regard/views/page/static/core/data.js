@@ -84,6 +84,7 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @property {number} rows of patches
  * @property {number} columns
  * @property {number} first the token that is the first patch
+ * @property {number[]} attentions those whose keys are the patches
  */
 
 /**

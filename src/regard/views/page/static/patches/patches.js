@@ -79,12 +79,13 @@ function mountPatches(root, { data, store }) {
 
   /** Whether the queries are the patches too, and not tokens of another text. */
   function asks() {
-    return data.tokens(store.state.attention).queries.length >= last;
+    const { kind, queries } = data.attention(store.state.attention);
+    return looksAtImage(store.state.attention) && kind !== "cross" && queries >= last;
   }
 
   /** @param {number} attention */
   function looksAtImage(attention) {
-    return data.attention(attention).keys >= last;
+    return image.attentions.includes(attention);
   }
 
   /** @param {PointerEvent | MouseEvent} event */

@@ -1,0 +1,124 @@
+"""Text about images: the ids of transformers' own generation, every strategy, streams, and the command."""
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from captioners import image, random_captioner
+from regard.generation import room
+from weights import random_checkpoint
+
+IMAGES = [image(seed) for seed in range(4)]
+
+
+@pytest.fixture(scope="module", params=[{}, {"writer": {"n_embd": 32}}], ids=["like", "projected"])
+def pair(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captioner")
+    theirs = random_captioner(folder, **request.param)
+    return theirs, regard.load(folder), folder
+
+
+def expected(theirs, pixels, **options):
+    with torch.inference_mode():
+        return theirs.generate(pixel_values=pixels, max_new_tokens=12, pad_token_id=0, **options)
+
+
+def test_greedy_ids_equal_transformers(pair):
+    theirs, pretrained, _ = pair
+    pixels = pretrained.pixels(IMAGES)
+    found = regard.generate(pretrained, pixels, max_new_tokens=12, pad=0)
+    assert torch.equal(found, expected(theirs, pixels, do_sample=False))
+    assert len({tuple(row) for row in found.tolist()}) > 1, "the images must matter"
+    assert torch.equal(regard.generate(pretrained, pixels[1], max_new_tokens=12), found[1][: len(found[1])])
+    assert torch.equal(regard.generate(pretrained.model, pixels, max_new_tokens=12, pad=0), found)
+
+
+def test_beam_ids_equal_transformers(pair):
+    theirs, pretrained, _ = pair
+    pixels = pretrained.pixels(IMAGES)
+    found = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(width=3), pad=0)
+    assert torch.equal(found, expected(theirs, pixels, num_beams=3, do_sample=False))
+
+
+def test_images_give_texts(pair):
+    _, pretrained, _ = pair
+    written = regard.generate(pretrained, IMAGES, max_new_tokens=12)
+    ids = regard.generate(pretrained, pretrained.pixels(IMAGES), max_new_tokens=12)
+    assert written == [pretrained.decode(row[1:]) for row in ids]
+    alone = [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
+    assert alone == written
+    assert regard.generate(pretrained, np.asarray(IMAGES[2]), max_new_tokens=12) == written[2]
+    assert "".join(regard.stream(pretrained, IMAGES[1], max_new_tokens=12)) == written[1]
+    assert list(regard.stream(pretrained, pretrained.pixels(IMAGES[1])[0], max_new_tokens=12)) == ids[1, 1:].tolist()
+    drawn = regard.Sample(temperature=1.5, seed=3)
+    sampled = regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn)
+    assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != written
+    assert room(pretrained, IMAGES[0]) == 40
+    with pytest.raises(regard.InputError, match="max_new_tokens=40 at the most"):
+        regard.generate(pretrained, IMAGES[0], max_new_tokens=41)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_what_cannot_be_read_is_said(pair, tmp_path):
+    _, pretrained, _ = pair
+    for model, given, kind, message in (
+        (pretrained, [1, 2], TypeError, "an image is a path, an array of uint8 or a PIL image; got int"),
+        (pretrained, torch.tensor([[1, 2]]), TypeError, r"floating-point pixels .*; got torch.int64 \(1, 2\)"),
+        (pretrained, torch.zeros(0, 3, 8, 12), regard.InputError, "there is no image in pixels of shape"),
+        (pretrained, torch.zeros(1, 3, 8, 8), ValueError, r"\(3, 8, 12\).* got \(1, 3, 8, 8\)"),
+        (pretrained, [], regard.InputError, "there is no image: the list is empty"),
+        (pretrained, "a text", regard.InputError, "'a text' is no file; the model reads images"),
+        (pretrained.model, IMAGES[0], TypeError, "a bare model reads pixels"),
+    ):
+        with pytest.raises(kind, match=message):
+            regard.generate(model, given, max_new_tokens=3)
+    with pytest.raises(ValueError, match="stream writes one text; got 4 prompts"):
+        regard.stream(pretrained, IMAGES, max_new_tokens=3)
+    random_checkpoint(tmp_path, "gpt2")
+    with pytest.raises(TypeError, match="ids must be a tensor, a list of token ids or a text; got Image"):
+        regard.generate(regard.load(tmp_path), IMAGES[0], max_new_tokens=3)
+
+
+def test_a_model_without_a_tokenizer_takes_pixels_only(pair, tmp_path):
+    _, _, folder = pair
+    for path in folder.iterdir():
+        if path.name != "tokenizer.json":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    bare = regard.load(tmp_path)
+    with pytest.raises(regard.InputError, match="has no tokenizer"):
+        regard.generate(bare, IMAGES[0], max_new_tokens=3)
+    assert regard.generate(bare, bare.pixels(IMAGES[0]), max_new_tokens=3).shape[0] == 1
+
+
+def test_the_command_writes_about_a_file(pair, tmp_path, command):
+    _, pretrained, folder = pair
+    path = tmp_path / "picture.png"
+    IMAGES[0].save(path)
+    expected = regard.generate(pretrained, IMAGES[0], max_new_tokens=40)
+    assert command("generate", path, "--model", folder) == (0, f"{expected}\n", "")
+    best = regard.generate(pretrained, path, max_new_tokens=9, strategy=regard.Beam(width=3, n_best=2))
+    code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--beam", 3, "--n-best", 2)
+    assert (code, out.splitlines()) == (0, best)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "the river"], "'the river' is no file; the model reads images, and this should be one"),
+        (["generate", __file__], "cannot be read as an image: cannot identify image file"),
+        (["generate", "-"], "reads images, and standard input is read as text: give the path of an image"),
+        (["translate", "the river"], "reads images, not texts"),
+        (["see", "the river", "--out", "page.html"], "reads images, and their patches are no words"),
+        (["explain", "the river"], "reads images, and their patches are no words"),
+    ],
+)
+def test_wrong_input_is_said_with_exit_code_2(pair, command, arguments, message):
+    code, out, err = command(*arguments, "--model", pair[2])
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_help_tells_of_images(command):
+    out = " ".join(command("generate", "--help")[1].replace("│", " ").split())
+    assert "A model that reads images writes about one: there PROMPT is the image's path." in out

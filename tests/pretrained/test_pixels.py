@@ -1,0 +1,164 @@
+"""Images to pixels, bit for bit as transformers' ViTImageProcessor makes them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+import regard
+from captioners import image, random_captioner
+from weights import random_checkpoint
+
+SETTINGS = {
+    "as it is": {},
+    "nearest": {"resample": 0, "rescale_factor": 0.01},
+    "bicubic": {"resample": 3, "image_mean": 0.3, "image_std": 0.7},
+    "as numbers": {"do_rescale": False, "do_normalize": False},
+    "not normalized": {"do_normalize": False},
+    "not rescaled": {"do_rescale": False},
+    "of old": {"image_processor_type": ..., "feature_extractor_type": "ViTFeatureExtractor", "do_center_crop": False},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model of colours (8 by 12) and one of grey (8 by 8)."""
+    made = {}
+    for name, reader in (("RGB", {}), ("L", {"num_channels": 1, "image_size": 8, "patch_size": 4})):
+        made[name] = tmp_path_factory.mktemp(name)
+        random_captioner(made[name], reader=reader)
+    return made
+
+
+def told(folder, tmp_path, **changes):
+    """The same model with other settings for its images."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    file = tmp_path / "preprocessor_config.json"
+    settings = {**json.loads(file.read_text()), **changes}
+    settings = {name: value for name, value in settings.items() if value is not ...}
+    file.write_text(json.dumps(settings))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
+    folder = told(folders[mode], tmp_path, **SETTINGS[name])
+    theirs = ViTImageProcessorPil.from_pretrained(folder)
+    pretrained = regard.load(folder)
+    images = [image(seed, size, mode) for seed, size in enumerate([(31, 17), (5, 3), (12, 8), (8, 8)])]
+    expected = torch.stack([theirs(each, return_tensors="pt").pixel_values[0].float() for each in images])
+    assert torch.equal(pretrained.pixels(images), expected)
+    assert torch.equal(pretrained.pixels([np.asarray(each) for each in images]), expected)
+    assert expected.std() > 0.1
+
+
+def test_files_arrays_and_pictures_are_the_same_image(folders, tmp_path):
+    pretrained, picture = regard.load(folders["RGB"]), image()
+    picture.save(tmp_path / "one.png")
+    numbers = np.asarray(picture)
+    alpha = np.dstack([numbers, np.full(numbers.shape[:2], 7, np.uint8)])
+    pixels = pretrained.pixels(picture)
+    assert pixels.shape == (1, 3, 8, 12)
+    for other in (tmp_path / "one.png", str(tmp_path / "one.png"), numbers, alpha, [picture], (numbers,)):
+        assert torch.equal(pretrained.pixels(other), pixels)
+    assert torch.equal(pretrained.pixels([picture, image(1)])[1:], pretrained.pixels(image(1)))
+
+
+def test_grey_becomes_coloured_and_coloured_grey(folders):
+    colours, greys = (regard.load(folders[mode]) for mode in ("RGB", "L"))
+    grey = image(3, mode="L")
+    assert torch.equal(colours.pixels(grey), colours.pixels(grey.convert("RGB")))
+    assert torch.equal(greys.pixels(image()), greys.pixels(image().convert("L")))
+    assert torch.equal(greys.pixels(np.asarray(grey)[..., None]), greys.pixels(grey))
+    assert torch.equal(colours.pixels(grey.convert("P")), colours.pixels(grey))
+
+
+def test_files_are_turned_upright(folders, tmp_path):
+    pretrained, picture = regard.load(folders["RGB"]), image()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held on its side
+    picture.save(tmp_path / "lying.png", exif=exif)
+    upright = picture.transpose(Image.Transpose.ROTATE_270)
+    assert torch.equal(pretrained.pixels(tmp_path / "lying.png"), pretrained.pixels(upright))
+
+
+def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
+    pretrained = regard.load(told(folders["RGB"], tmp_path, do_resize=False, size=999))
+    assert pretrained.pixels(image(size=(12, 8))).shape == (1, 3, 8, 12)
+    with pytest.raises(regard.InputError, match="the image is 8 wide and 12 high; the model reads 12 by 8"):
+        pretrained.pixels(image(size=(8, 12)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": 224}, r"size is 224; the model reads images of \{'height': 8, 'width': 12\}"),
+        ({"size": {"shortest_edge": 8}}, r"size is \{'shortest_edge': 8\}"),
+        ({"size": {"height": 12, "width": 8}}, r"the model reads images of \{'height': 8, 'width': 12\}"),
+        ({"image_mean": [0.5]}, r"image_mean is \[0\.5\]; it must be a number for each channel, .* has 3"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "nothing is divided by 0"),
+        ({"image_std": "big"}, "image_std is 'big'"),
+        ({"resample": 9}, "resample is 9; PIL's filters are 0 to 5"),
+        ({"do_normalize": 1}, "do_normalize is 1; it must be true or false"),
+        ({"rescale_factor": "1/255"}, "rescale_factor is '1/255'; it must be a number"),
+        ({"do_center_crop": True}, "do_center_crop is True; regard supports False or None"),
+        ({"image_processor_type": "CLIPImageProcessor"}, "regard supports 'ViTImageProcessor'"),
+        ({"do_sharpen": True}, r"does not know the setting 'do_sharpen' \(here True\)"),
+    ],
+)
+def test_what_is_unknown_is_refused(folders, tmp_path, changes, message):
+    with pytest.raises(regard.InputError, match=message):
+        regard.load(told(folders["RGB"], tmp_path, **changes))
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_what_is_no_image_is_refused(folders, tmp_path):
+    pretrained = regard.load(folders["RGB"])
+    (tmp_path / "text.png").write_text("the river bank")
+    (tmp_path / "empty.png").write_bytes(b"")
+    image(size=(64, 64)).save(tmp_path / "whole.png")
+    (tmp_path / "half.png").write_bytes((tmp_path / "whole.png").read_bytes()[:2000])
+    deep = Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8))
+    for given, kind, message in (
+        (tmp_path / "none.png", regard.InputError, "none.png' is no file; the model reads images"),
+        (tmp_path, regard.InputError, "cannot be read as an image: Is a directory"),
+        (tmp_path / "text.png", regard.InputError, "text.png' cannot be read as an image: cannot identify"),
+        (tmp_path / "empty.png", regard.InputError, "empty.png' cannot be read as an image"),
+        (tmp_path / "half.png", regard.InputError, "half.png' cannot be read as an image"),
+        ("a\0b.png", regard.InputError, "cannot be read as an image: embedded null"),
+        ([], regard.InputError, "there is no image: the list is empty"),
+        (np.zeros((8, 8)), regard.InputError, r"uint8 \(height, width\).* got float64 \(8, 8\)"),
+        (np.zeros((2, 8, 8, 3), np.uint8), regard.InputError, r"got uint8 \(2, 8, 8, 3\)"),
+        (np.zeros((8, 8, 2), np.uint8), regard.InputError, r"got uint8 \(8, 8, 2\)"),
+        (np.zeros((0, 8), np.uint8), regard.InputError, r"shape \(0, 8\) holds no pixel"),
+        (Image.new("RGB", (0, 4)), regard.InputError, "holds no pixel"),
+        (deep, regard.InputError, "PIL's mode 'I;16'; convert it to 'RGB', with 8 bits"),
+        (3, TypeError, "an image is a path, an array of uint8 or a PIL image; got int"),
+        ([image(), None], TypeError, "got NoneType"),
+    ):
+        with pytest.raises(kind, match=message):
+            pretrained.pixels(given)
+
+
+def test_what_is_not_known_of_images_is_said(folders, tmp_path):
+    folder = told(folders["RGB"], tmp_path)
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(regard.InputError, match=r"it has no preprocessor_config\.json"):
+        regard.load(folder).pixels(image())
+    random_checkpoint(tmp_path / "gpt2", "gpt2")
+    with pytest.raises(regard.InputError, match="reads texts, not images"):
+        regard.load(tmp_path / "gpt2").pixels(image())
+
+
+def test_without_pillow_the_way_out_is_said(folders, monkeypatch):
+    pretrained, numbers = regard.load(folders["L"]), np.zeros((8, 8), np.uint8)
+    assert pretrained.pixels(numbers).shape == (1, 1, 8, 8)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(regard.InputError, match=r"pip install 'regard\[train\]'"):
+        pretrained.pixels(numbers)

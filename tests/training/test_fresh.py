@@ -1,0 +1,91 @@
+"""Models that training begins with."""
+
+import json
+import math
+
+import pytest
+import torch
+from runs import TINY, same, weights, write
+
+import regard
+from regard import InputError
+from regard.pretrained.fresh import fresh
+from regard.training.data import images
+from regard.training.packing import NOTHING
+from regard.training.surprise import surprise
+from regard.training.tasks import TASKS
+from regard.training.tokenizers import trained
+from regard.training.train import settings_of
+
+SETTINGS = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 257,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return trained(["a text"], vocab_size=257, special=("<|end|>",))
+
+
+def test_the_same_seed_gives_the_same_weights(tokenizer, tmp_path):
+    before = torch.random.get_rng_state()
+    made = fresh(tmp_path / "a", SETTINGS, tokenizer, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.randn(5)
+    fresh(tmp_path / "b", SETTINGS, tokenizer, seed=3)
+    fresh(tmp_path / "c", SETTINGS, tokenizer, seed=4)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+    loaded = regard.load(tmp_path / "a")
+    ids = torch.randint(257, (1, 9))
+    with torch.inference_mode():
+        assert torch.equal(loaded.model(ids), made.model(ids))
+    assert loaded.unused == []
+    assert json.loads((tmp_path / "a" / "config.json").read_text()) == SETTINGS
+    assert loaded.tokenizer.to_str() == tokenizer.to_str()
+
+
+def test_files_beside(tokenizer, tmp_path):
+    fresh(tmp_path, SETTINGS, tokenizer, seed=0, beside={"generation_config.json": {"do_sample": True}})
+    assert json.loads((tmp_path / "generation_config.json").read_text()) == {"do_sample": True}
+
+
+def test_settings_that_make_no_model(tokenizer, tmp_path):
+    with pytest.raises(InputError, match=r"config\.json: .*rotary.*d_key=3"):
+        fresh(tmp_path / "odd", {**SETTINGS, "hidden_size": 12}, tokenizer, seed=0)
+    assert not (tmp_path / "odd").exists()
+
+
+def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file cannot be written: File exists"):
+        fresh(tmp_path / "file", SETTINGS, tokenizer, seed=0)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_new_model_knows_nothing_yet(task, tmp_path):
+    """Its first loss is that of a guess, or little more: no weight begins too large."""
+    learned = TASKS[task](settings_of(TASKS[task], {**TINY, "d_model": 64, "layers": 2}))
+    data = images([write(task, tmp_path)]) if task == "caption" else learned.data([write(task, tmp_path)], None)
+    made = learned.begin(tmp_path / "model", data)
+    assert made.kind == learned.kind
+    examples = [example for row in data.held_out for example in learned.held_out(row, made)]
+    with torch.inference_mode():
+        logits, targets = learned.predict(made.model, learned.batch(examples).tensors)
+        loss = float(surprise(logits, targets)) / int((targets != NOTHING).sum())
+    size = (made.config.decoder or made.config).vocab_size
+    print(task, loss, math.log(size))
+    assert math.log(size) - 0.3 < loss < math.log(size) + 1.5

@@ -1,0 +1,238 @@
+"""The loss that is computed together with its logits, against the plain one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from runs import TINY, write
+
+from regard.training import surprise as room
+from regard.training.engine import put, taken
+from regard.training.learner import Learner, optimizer_of
+from regard.training.packing import NOTHING
+from regard.training.surprise import Logits, logits_of, surprise
+from regard.training.tasks import TASKS
+from regard.training.train import settings_of
+from regard.transformer import Config, Decoder
+
+PREDICTED, VOCABULARY, WIDTH = 23, 101, 16
+ONE_ROW, SOME_ROWS, ALL_ROWS = VOCABULARY, 5 * VOCABULARY, 2**24
+
+
+@pytest.fixture(params=[ONE_ROW, SOME_ROWS, ALL_ROWS])
+def at_once(request, monkeypatch):
+    """So many logits stand in memory."""
+    monkeypatch.setattr(room, "AT_ONCE", (request.param, request.param))
+
+
+def drawn(dtype=torch.float32, *, bias=False):
+    vectors = torch.randn(PREDICTED, WIDTH, dtype=dtype, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
+    added = torch.randn(VOCABULARY, dtype=dtype, requires_grad=True) if bias else None
+    targets = torch.randint(VOCABULARY, (PREDICTED,))
+    targets[[0, 7, 22]] = NOTHING
+    return Logits(vectors, weight, added), targets
+
+
+def plain(logits, targets, label_smoothing=0.0):
+    """As PyTorch does it."""
+    return F.cross_entropy(logits, targets, reduction="sum", ignore_index=NOTHING, label_smoothing=label_smoothing)
+
+
+def gradients(loss, logits):
+    return torch.autograd.grad(loss, [part for part in logits if part is not None])
+
+
+def assert_same(ours, theirs, *, relative):
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        assert (one - other).abs().max() <= relative * other.abs().max()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
+@pytest.mark.usefixtures("at_once")
+def test_loss_and_gradients_are_those_of_the_plain_one(dtype, relative, label_smoothing, bias):
+    logits, targets = drawn(dtype, bias=bias)
+    ours = surprise(logits, targets, label_smoothing)
+    theirs = plain(F.linear(*logits), targets, label_smoothing)
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=relative)
+    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=relative)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_half_precision_is_summed_in_float32():
+    logits, targets = drawn(torch.bfloat16, bias=True)
+    ours = surprise(logits, targets)
+    wide = Logits(*(part.detach().float().requires_grad_() for part in logits))
+    exact = plain(F.linear(*wide), targets)
+    assert ours.dtype == torch.float32
+    assert float(ours.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
+    for one, other in zip(gradients(ours, logits), gradients(exact, wide), strict=True):
+        assert one.dtype == torch.bfloat16
+        assert (one - other).abs().max() <= 2e-2 * other.abs().max()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_autocast_multiplies_in_half_precision():
+    logits, targets = drawn(bias=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = surprise(logits, targets)
+        theirs = plain(F.linear(*logits).float(), targets)
+    assert ours.dtype == torch.float32
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
+    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=2e-2)
+
+
+def test_autocast_leaves_float64_alone():
+    logits, targets = drawn(torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = surprise(logits, targets)
+    assert float(ours.detach()) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-14)
+
+
+@pytest.mark.parametrize("behind", [1.0, 3.0])
+def test_a_scale_before_or_behind(behind):
+    logits, targets = drawn(bias=True)
+    ours = surprise(logits, targets, 0.1, 0.25) * behind
+    theirs = plain(F.linear(*logits), targets, 0.1) * (0.25 * behind)
+    assert_same([ours.detach()], [theirs.detach()], relative=1e-6)
+    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=1e-6)
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
+def test_only_what_is_learned_has_a_gradient(wanted):
+    logits, targets = drawn()
+    parts = [part.detach().requires_grad_(learned) for part, learned in zip(logits[:2], wanted, strict=True)]
+    surprise(Logits(*parts), targets).backward()
+    plain(F.linear(*logits), targets, 0.0).backward()
+    for part, whole, learned in zip(parts, logits[:2], wanted, strict=True):
+        assert (part.grad is not None) == learned
+        if learned:
+            assert_same([part.grad], [whole.grad], relative=1e-6)
+
+
+def test_a_target_that_is_next_to_impossible():
+    """Its probability is no float32, its logarithm is -200."""
+    weight = torch.tensor([[100.0], [-100.0]], requires_grad=True)
+    logits = Logits(torch.ones(2, 1, requires_grad=True), weight)
+    loss = surprise(logits, torch.tensor([1, 0]))
+    assert float(loss.detach()) == 200.0
+    assert_same(gradients(loss, logits), [torch.tensor([[200.0], [0.0]]), torch.tensor([[1.0], [-1.0]])], relative=1e-6)
+
+
+@pytest.mark.parametrize("worst", [torch.nan, torch.inf])
+def test_what_is_no_number_shows(worst):
+    logits, targets = drawn()
+    with torch.no_grad():
+        logits.vectors[3, 0] = worst
+    loss = surprise(logits, targets)
+    assert loss.isnan()
+    assert gradients(loss, logits)[1].isnan().any()
+
+
+def test_nothing_to_predict():
+    logits, targets = drawn(bias=True)
+    loss = surprise(logits, torch.full_like(targets, NOTHING))
+    assert float(loss.detach()) == 0.0
+    assert all(not gradient.any() for gradient in gradients(loss, logits))
+
+
+def test_without_gradients_none_are_computed():
+    logits, targets = drawn()
+    with torch.no_grad():
+        loss = surprise(logits, targets)
+    assert not loss.requires_grad
+    assert float(loss) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-6)
+
+
+def test_no_second_derivative():
+    logits, targets = drawn()
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        torch.autograd.grad(surprise(logits, targets), [logits.vectors], create_graph=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_softmax_may_write_over_its_logits(dtype):
+    """What PyTorch does not promise, and `_softmax` counts on: rows of every length around those of its vectors."""
+    for length in (*range(1, 70), 1000, 50_257):
+        logits = torch.randn(3, length, dtype=dtype) * 10
+        wanted = torch.softmax(logits, -1)
+        assert torch.equal(room._softmax(logits), wanted)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"tied": False},
+        {"logit_bias": True},
+        {"logit_scale": 0.5},
+        {"logit_softcap": 2.0},
+        {"logit_softcap": 2.0, "logit_bias": True, "tied": False},
+    ],
+)
+def test_what_a_decoder_makes_of_its_vectors(choices):
+    config = Config(vocab_size=41, d_model=WIDTH, num_layers=1, num_heads=2, d_ff=16, max_positions=8, **choices)
+    decoder = Decoder(config)
+    if decoder.logit_bias is not None:
+        torch.nn.init.normal_(decoder.logit_bias)
+    vectors, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
+    learned = [vectors, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
+    found = []
+    for loss in (surprise(logits_of(decoder, vectors), targets), plain(decoder.logits(vectors), targets)):
+        found.append([loss.detach(), *torch.autograd.grad(loss, learned, allow_unused=True, materialize_grads=True)])
+    assert_same(*found, relative=1e-6)
+
+
+def test_the_optimizer_goes_on_as_if_it_had_not_stopped(tmp_path):
+    """Its memory, written and read back, gives the same weights bit for bit."""
+    task = TASKS["lm"](settings_of(TASKS["lm"], TINY))
+    data = task.data([write("lm", tmp_path)], None)
+    made = task.begin(tmp_path / "model", data)
+    batch = task.batch([example for row in data.held_out for example in task.held_out(row, made)])
+
+    def update(learner, optimizer):
+        learner(batch.tensors, 1 / batch.predicted).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    learner = Learner(made.model, task)
+    optimizer = optimizer_of(learner, lr=1e-2, weight_decay=0.1)
+    for _ in range(3):
+        update(learner, optimizer)
+    kept = {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
+    state = taken(learner, optimizer)
+    update(learner, optimizer)
+    wanted = {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
+    with torch.no_grad():
+        for name, parameter in learner.named_parameters():
+            parameter.copy_(kept[name])
+    again = optimizer_of(learner, lr=1e-2, weight_decay=0.1)
+    put(state, learner, again)
+    update(learner, again)
+    for name, parameter in learner.named_parameters():
+        assert torch.equal(parameter, wanted[name])
+
+
+def test_the_fused_optimizer_is_adamw():
+    torch.manual_seed(0)
+    ours, theirs = torch.nn.Linear(33, 65), torch.nn.Linear(33, 65)
+    theirs.load_state_dict(ours.state_dict())
+    optimizers = [
+        optimizer_of(ours, lr=1e-2, weight_decay=0.1),
+        torch.optim.AdamW(
+            [{"params": [theirs.weight], "weight_decay": 0.1}, {"params": [theirs.bias], "weight_decay": 0.0}],
+            lr=1e-2,
+            betas=(0.9, 0.98),
+        ),
+    ]
+    assert optimizers[0].defaults["fused"]
+    for _ in range(5):
+        x = torch.randn(7, 33)
+        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
+            model(x).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours.bias, theirs.bias, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,172 @@
+"""Several texts in one row: each comes out as it does alone, whatever tells the model where a token stands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import mask
+from regard.attention.positions import Linear, YaRN
+from regard.transformer import Config, Decoder, Encoder, EncoderDecoder, Patches
+
+SMALL = {"vocab_size": 13, "d_model": 12, "num_layers": 2, "num_heads": 2, "d_ff": 10}
+LONGEST = 7
+
+POSITIONS = [
+    {"positions": "sinusoidal"},
+    {"positions": "sinusoidal", "sinusoidal_halves": True, "max_positions": LONGEST},
+    {"positions": "learned", "max_positions": LONGEST},
+    {"positions": "learned", "max_positions": LONGEST, "first_position": 2},
+    {"positions": "rotary", "max_positions": LONGEST},
+    {"positions": "rotary", "rotary_scaling": Linear(2)},
+    {"positions": "rotary", "rotary_scaling": YaRN(4, 4), "num_kv_heads": 1},
+    {"positions": "alibi"},
+    {"positions": "t5", "attention_scale": 1, "t5_buckets": 4, "t5_max_distance": 5},
+    {"positions": "none"},
+]
+OTHERS = [
+    {},
+    {"windows": (3, 3)},
+    {"windows": (None, 2), "norm": "rms", "norm_place": "pre"},
+    {"softcap": 2.0, "gated": True},
+    {"sinks": True, "norm_place": "both"},
+]
+
+
+def moved(model):
+    """Every parameter away from the zeros and ones that would hide it."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    return model.double().eval()
+
+
+def packed(lengths):
+    """Texts of these lengths in one row: token ids, the document of each token, its place in that."""
+    lengths = torch.tensor(lengths)
+    places = torch.cat([torch.arange(n) for n in lengths])
+    return torch.randint(13, (int(lengths.sum()),)), torch.arange(len(lengths)).repeat_interleave(lengths), places
+
+
+def assert_same_with_gradients(model, together, alone):
+    """One output, and one gradient of every parameter."""
+    torch.testing.assert_close(together, alone)
+    cotangent = torch.randn_like(alone)
+    for ours, theirs in zip(
+        *(
+            torch.autograd.grad(output, list(model.parameters()), cotangent, materialize_grads=True)
+            for output in (together, alone)
+        ),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+kinds = st.builds(lambda a, b: {**a, **b}, st.sampled_from(POSITIONS), st.sampled_from(OTHERS))
+lengths = st.lists(st.integers(1, LONGEST), min_size=1, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(kinds, lengths, st.sampled_from([Encoder, Decoder]), st.sampled_from(["row", "batch"]))
+def test_packed_texts_are_what_they_are_alone(kind, lengths, make, axes):
+    model = moved(make(Config(**SMALL, **kind)))
+    ids, documents, places = packed(lengths)
+    if axes == "batch":  # the second row holds the same texts in reverse
+        ids, documents, places = (torch.stack([t, t]) for t in (ids, documents, places))
+        order = torch.arange(len(lengths)).flip(0)
+        order = torch.cat([(documents[0] == n).nonzero()[:, 0] for n in order])
+        ids[1], documents[1], places[1] = ids[0, order], documents[0, order], places[0, order]
+    together = model(ids, mask=mask.documents(documents), positions=places)
+    alone = [torch.cat([model(row[of == n]) for n in of.unique_consecutive()]) for row, of in rows(ids, documents)]
+    assert_same_with_gradients(model, together, alone[0] if axes == "row" else torch.stack(alone))
+
+
+def rows(ids, documents):
+    return [(ids, documents)] if ids.ndim == 1 else list(zip(ids, documents, strict=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(kinds, st.lists(st.tuples(st.integers(1, LONGEST), st.integers(1, LONGEST)), min_size=1, max_size=6), st.data())
+def test_packed_pairs_are_what_they_are_alone(kind, pairs, data):
+    """The sources in another order than the targets; each target sees its own."""
+    model = moved(EncoderDecoder(Config(**SMALL, **kind)))
+    order = torch.tensor(data.draw(st.permutations(range(len(pairs)))))
+    source, of_source, source_places = packed([pairs[n][0] for n in order])
+    of_source = order[of_source]
+    target, of_target, target_places = packed([n for _, n in pairs])
+    together = model(
+        source,
+        target,
+        mask.documents(of_source),
+        mask.documents(of_target),
+        context_mask=mask.documents(of_target, of_source),
+        source_positions=source_places,
+        target_positions=target_places,
+    )
+    alone = torch.cat([model(source[of_source == n], target[of_target == n]) for n in range(len(pairs))])
+    assert_same_with_gradients(model, together, alone)
+
+
+def test_without_a_mask_of_its_own_cross_attention_goes_by_the_sources():
+    model = moved(EncoderDecoder(Config(**SMALL)))
+    source, target, real = torch.randint(13, (2, 6)), torch.randint(13, (2, 5)), mask.padding([6, 3])
+    torch.testing.assert_close(model(source, target, real), model(source, target, real, context_mask=real))
+    assert not torch.equal(model(source, target, real), model(source, target, real, context_mask=mask.padding([2, 6])))
+
+
+@pytest.mark.parametrize("kind", POSITIONS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+def test_positions_from_zero_up_are_those_that_a_text_has_by_itself(kind, dtype):
+    model, ids = moved(Decoder(Config(**SMALL, **kind))), torch.randint(13, (2, LONGEST))
+    places = torch.arange(LONGEST).to(dtype)
+    expected = model(ids)
+    assert torch.equal(model(ids, positions=places), expected)
+    torch.testing.assert_close(model(ids, positions=places.expand(2, -1)), expected)
+
+
+def test_a_row_may_be_longer_than_the_positions():
+    model = moved(Encoder(Config(**SMALL, positions="learned", max_positions=3)))
+    ids, documents, places = packed([3] * 40)
+    assert model(ids, mask=mask.documents(documents), positions=places).shape == (120, 12)
+    with pytest.raises(ValueError, match="120 tokens, but this model has positions for 3"):
+        model(ids, mask=mask.documents(documents))
+
+
+@pytest.mark.parametrize(
+    ("positions", "error", "message"),
+    [
+        (torch.tensor([0, 1, 2, 3, 7]), ValueError, "positions are 0 to 6 in this model; got 0 to 7"),
+        (torch.tensor([0, 1, -1, 3, 4]), ValueError, "positions are 0 to 6 in this model; got -1 to 4"),
+        (torch.arange(4), ValueError, r"positions of shape \(4,\) do not fit ids of shape \(2, 5\)"),
+        (torch.zeros(3, 5).long(), ValueError, r"positions of shape \(3, 5\) do not fit ids of shape \(2, 5\)"),
+        (torch.zeros(5), TypeError, r"positions are whole numbers from 0; got torch\.float32"),
+        (torch.zeros(5).bool(), TypeError, r"positions are whole numbers from 0; got torch\.bool"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_positions_that_do_not_fit(positions, error, message):
+    ids = torch.zeros(2, 5).long()
+    for make in (Encoder, Decoder):
+        with pytest.raises(error, match=message):
+            make(Config(**SMALL, positions="rotary", max_positions=LONGEST))(ids, positions=positions)
+
+
+def test_positions_beside_what_says_them_already():
+    model, ids, places = Decoder(Config(**SMALL)), torch.zeros(2, 5).long(), torch.arange(5)
+    for other in ({"pads": torch.tensor([0, 2])}, {"caches": model.caches()}):
+        with pytest.raises(ValueError, match="positions are for texts that are read at once: with pads or caches"):
+            model(ids, positions=places, **other)
+
+
+def test_patches_have_places_of_their_own():
+    config = Config(
+        **{**SMALL, "decoder": Config(**SMALL)},
+        patches=Patches(image_size=(4, 4), patch_size=(2, 2), channels=1),
+        positions="learned",
+        max_positions=5,
+    )
+    model = EncoderDecoder(config)
+    with pytest.raises(ValueError, match="source_positions are for texts: the patches of an image have places"):
+        model(torch.zeros(1, 1, 4, 4), torch.zeros(1, 3).long(), source_positions=torch.arange(5))
