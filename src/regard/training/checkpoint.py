@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,7 +89,8 @@ def promote(folder: Path, checkpoint: Path) -> None:
         shutil.copyfile(checkpoint / WEIGHTS, draft)
         os.replace(draft, folder / WEIGHTS)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise InputError(f"{folder / WEIGHTS} cannot be written: {error}; the weights are in {checkpoint}") from error
 
 

@@ -48,12 +48,12 @@ class Caption(Task):
         "context": 32,
         "vocab_size": 300,
         "dropout": 0.2,
-        "steps": 1_500,
+        "steps": 1_000,
         "batch_size": 64,
         "lr": 1e-3,
         "warm_up": 50,
         "weight_decay": 0.05,
-        "evaluate_every": 300,
+        "evaluate_every": 250,
     }
 
     @staticmethod
