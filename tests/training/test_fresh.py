@@ -11,6 +11,7 @@ import regard
 from regard import InputError
 from regard.pretrained.fresh import fresh
 from regard.training.data import images
+from regard.training.learner import Learner
 from regard.training.packing import NOTHING
 from regard.training.surprise import surprise
 from regard.training.tasks import TASKS
@@ -89,3 +90,11 @@ def test_a_new_model_knows_nothing_yet(task, tmp_path):
     size = (made.config.decoder or made.config).vocab_size
     print(task, loss, math.log(size))
     assert math.log(size) - 0.3 < loss < math.log(size) + 1.5
+
+
+def test_the_dropout_asked_for_is_there_where_the_format_has_no_word_for_it(tmp_path):
+    task = TASKS["lm"](settings_of(TASKS["lm"], {"dropout": 0.3, "d_model": 16, "layers": 1, "vocab_size": 300}))
+    model = task.begin(tmp_path, task.data([], None)).model
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.0}, "Llama's"
+    learner = Learner(model, task, dropout=task.settings.dropout)
+    assert {module.p for module in learner.modules() if isinstance(module, torch.nn.Dropout)} == {0.3}

@@ -25,7 +25,7 @@ from regard.training.train import settings_of
 LEARNING = {
     "translate": {"steps": 40, "evaluate_every": 40, "batch_size": 16},
     "lm": {"steps": 40, "evaluate_every": 40, "context": 24},
-    "mlm": {"steps": 120, "evaluate_every": 120, "context": 32, "batch_size": 16},
+    "mlm": {"steps": 200, "evaluate_every": 200, "context": 32, "batch_size": 16},
     "caption": {"steps": 40, "evaluate_every": 40, "batch_size": 16},
 }
 

@@ -45,12 +45,13 @@ class Language(Task):
         "d_ff": 704,
         "context": 256,
         "vocab_size": 2_000,
-        "dropout": 0.1,
-        "steps": 1_000,
+        "dropout": 0.3,
+        "steps": 700,
         "batch_size": 16,
-        "lr": 3e-3,
-        "warm_up": 100,
-        "evaluate_every": 200,
+        "lr": 2e-3,
+        "warm_up": 70,
+        "weight_decay": 1.0,
+        "evaluate_every": 100,
     }
 
     @staticmethod
