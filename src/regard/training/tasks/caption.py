@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +22,8 @@ from regard.pretrained.pixels import PREPROCESSOR
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.order import Example
-from regard.training.packing import packed
 from regard.training.surprise import Logits, logits_of
-from regard.training.tasks.task import Batch, Sample, Task, exact
+from regard.training.tasks.task import Batch, Sample, Task, exact, in_one_row
 from regard.training.tokenizers import trained
 from regard.transformer import EncoderDecoder
 
@@ -140,10 +140,8 @@ class Caption(Task):
         """Images, which are all of one size, and their texts as one packed row."""
         examples = sorted(examples, key=lambda example: len(example["ids"]))
         pixels = torch.stack([torch.as_tensor(np.asarray(example["pixels"])) for example in examples])
-        target = packed([example["ids"] for example in examples])
-        targets = torch.tensor([token for example in examples for token in example["targets"]])
-        where = tuple(example["where"] for example in examples)
-        return Batch({"pixels": pixels, **target._asdict(), "targets": targets}, len(targets), len(targets), where)
+        texts = in_one_row(examples)
+        return replace(texts, tensors={"pixels": pixels, **texts.tensors})
 
     def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each token, reading its own image."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from regard.attention import mask
@@ -18,12 +17,12 @@ from regard.lens import Recording
 from regard.lens.look import run
 from regard.pretrained import Pretrained
 from regard.pretrained.fresh import fresh
-from regard.training import data as sources
+from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.order import Example
-from regard.training.packing import NOTHING, packed
+from regard.training.packing import NOTHING
 from regard.training.surprise import Logits, logits_of
-from regard.training.tasks.task import Batch, Sample, Task, beginning
+from regard.training.tasks.task import Batch, Sample, Task, beginning, in_one_row
 from regard.training.tokenizers import trained
 from regard.transformer import Decoder
 
@@ -57,7 +56,7 @@ class Language(Task):
     @staticmethod
     def data(paths: Sequence[str | Path], held_out: str | Path | None) -> Data:
         """Texts."""
-        return sources.texts(paths, held_out=held_out)
+        return kept.texts(paths, held_out=held_out)
 
     def begin(self, folder: Path, data: Data) -> Pretrained:
         """A Llama."""
@@ -106,12 +105,7 @@ class Language(Task):
 
     def batch(self, examples: Sequence[Example]) -> Batch:
         """Pieces as one packed row."""
-        examples = sorted(examples, key=lambda example: len(example["ids"]))
-        row = packed([example["ids"] for example in examples])
-        targets = torch.tensor([token for example in examples for token in example["targets"]])
-        predicted = int((targets != NOTHING).sum())
-        where = tuple(example["where"] for example in examples)
-        return Batch({**row._asdict(), "targets": targets}, predicted, row.ids.numel(), where)
+        return in_one_row(examples)
 
     def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each next token."""

@@ -19,8 +19,8 @@ from regard.pretrained.fresh import fresh
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.order import Example
-from regard.training.packing import NOTHING, packed
-from regard.training.tasks.task import Batch, Sample, Task, beginning, tokens
+from regard.training.packing import NOTHING
+from regard.training.tasks.task import Batch, Sample, Task, beginning, in_one_row, tokens
 from regard.training.tokenizers import trained
 from regard.transformer import Encoder
 
@@ -123,12 +123,7 @@ class Masked(Task):
 
     def batch(self, examples: Sequence[Example]) -> Batch:
         """Pieces as one packed row."""
-        examples = sorted(examples, key=lambda example: len(example["ids"]))
-        row = packed([example["ids"] for example in examples])
-        targets = torch.tensor([token for example in examples for token in example["targets"]])
-        predicted = int((targets != NOTHING).sum())
-        where = tuple(example["where"] for example in examples)
-        return Batch({**row._asdict(), "targets": targets}, predicted, row.ids.numel(), where)
+        return in_one_row(examples)
 
     def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """What the encoder says of the tokens to guess, and of no others."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from regard.lens import Recording
@@ -15,10 +16,11 @@ from regard.pretrained import Pretrained
 from regard.pretrained.sentencepieces import SentencePieces
 from regard.training.data import Data
 from regard.training.order import Example
+from regard.training.packing import NOTHING, packed
 from regard.training.settings import Settings
 from regard.training.surprise import Logits
 
-__all__ = ["Batch", "Sample", "Task", "beginning", "exact", "tokens"]
+__all__ = ["Batch", "Sample", "Task", "beginning", "exact", "in_one_row", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,15 @@ class Task(ABC):
     @abstractmethod
     def watched(self, model: Pretrained, row: Mapping[str, Any]) -> Recording:
         """The attention of one held-out row, with its tokens."""
+
+
+def in_one_row(examples: Sequence[Example]) -> Batch:
+    """Examples with ``ids`` and a target for each of them, packed, the short ones first."""
+    examples = sorted(examples, key=lambda example: len(example["ids"]))
+    row = packed([example["ids"] for example in examples])
+    targets = torch.tensor([token for example in examples for token in example["targets"]])
+    where = tuple(example["where"] for example in examples)
+    return Batch({**row._asdict(), "targets": targets}, int((targets != NOTHING).sum()), row.ids.numel(), where)
 
 
 def exact(samples: Sequence[Sample]) -> float:
