@@ -85,7 +85,7 @@ def train(
         int | None, _number("N", "The longest text in tokens; longer documents are read in pieces.", MODEL)
     ] = None,
     vocab_size: Annotated[int | None, _number("N", "Tokens of the tokenizer that is trained, at most.", MODEL)] = None,
-    dropout: Annotated[float | None, _number("P", "Share of each sub-layer's output dropped.", MODEL)] = None,
+    dropout: Annotated[float | None, _number("P", "Share of each sub-layer's output dropped.", RATE)] = None,
     image_size: Annotated[
         int | None, _number("N", "Images are resized to N x N pixels; by default to the first one's size.", MODEL)
     ] = None,

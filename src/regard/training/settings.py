@@ -32,8 +32,6 @@ class Settings:
     """The longest text, in tokens; longer documents are read in pieces, longer pairs are refused."""
     vocab_size: int
     """Tokens that the tokenizer is trained to have, at most."""
-    dropout: float
-    """Share of each sub-layer's output dropped."""
 
     image_size: int | None = None
     """The side of the square that images are resized to; by default that of the first one, at most 224."""
@@ -51,6 +49,8 @@ class Settings:
     """The learning rate at its peak."""
     warm_up: int
     """Updates until the learning rate is at its peak; from there it falls to a tenth along a cosine."""
+    dropout: float
+    """Share of each sub-layer's output dropped while it learns."""
     weight_decay: float = 0.1
     """Of matrices; biases and norms have none."""
     clip: float = 1.0

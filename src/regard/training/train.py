@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["settings_of", "train"]
 
-OF_THE_MODEL = frozenset({"layers", "d_model", "heads", "d_ff", "vocab_size", "dropout", "image_size", "patch_size"})
+OF_THE_MODEL = frozenset({"layers", "d_model", "heads", "d_ff", "vocab_size", "image_size", "patch_size"})
 """Settings of a model that begins from nothing."""
 MAY_CHANGE = frozenset({"accumulate", "patience"})
 """Settings that a resumed run may have otherwise: they change how it is computed, or when it ends, and no weight."""
