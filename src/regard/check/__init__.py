@@ -1,0 +1,1 @@
+"""Hand over an attention; learn which step is wrong, and why."""

@@ -1,0 +1,895 @@
+"""What attention is mistaken for, what it may differ in and still be right, and what it may differ in on purpose.
+
+A cause that changes the output says how, as choices of a recipe; it is named only where those choices reproduce what
+the implementation returned. The others were shown by how the implementation behaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard.check.recipe import Choices
+
+__all__ = ["CAUSES", "OTHERWISE", "Known", "Otherwise"]
+
+Asked = Literal["none", "mask", "padding", "flag", "built-in"]
+"""Where a mask comes from: nowhere, an argument of queries x keys, one of samples x keys, a flag, the code itself."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A mistake."""
+
+    id: str
+    step: str
+    """Of the definition; as in `regard.check.recipe.NAMES`, or "call", "block", "positions" for what is around it."""
+    example: str
+    """A line of code that does it."""
+    says: str
+    """The cause in a sentence; numbers in braces are measured or counted."""
+    effect: str
+    """What comes of it."""
+    choices: tuple[Choices, ...] = ()
+    """Ways to do it, any of which reproduces the output."""
+    shipped: tuple[str, ...] = ()
+    """Where it was published, as owner/name#number."""
+    asked: tuple[Asked, ...] = ()
+    """Where the mask has to come from; anywhere, by default."""
+    functions: bool = True
+    """Whether a function of (q, k, v) can have it."""
+    modules: bool = True
+    """Whether a module with weights of its own can have it."""
+
+
+@dataclass(frozen=True)
+class Otherwise:
+    """Right, in another way."""
+
+    kind: Literal["convention", "design", "precision"]
+    says: str
+    choices: Choices
+    functions: bool = True
+    modules: bool = True
+    packed: bool = False
+    """Whether only weights that stand in one matrix can have it: those with names of their own are meant by them."""
+
+
+_MASKED = ("flag", "built-in")
+_GIVEN = ("mask", "padding")
+
+
+def _slot(slot: str, *choices: Any) -> tuple[Choices, ...]:
+    return tuple({slot: choice} for choice in choices)
+
+
+_ALL = (
+    # Which sequence, which weights.
+    Known(
+        "k-from-x",
+        "k",
+        "k, v = self.k(x), self.v(context)",
+        "the {what} of cross-attention are made of x; they belong to the context",
+        "Queries look for matches in their own sequence, and read the values of other positions of the context.",
+        ({"sources": "k-x"}, {"sources": "v-x"}),
+        functions=False,
+    ),
+    Known(
+        "context-ignored",
+        "k",
+        "k, v = self.k(x), self.v(x)",
+        "the context is taken and has no effect: keys and values are made of x",
+        "A decoder never sees what the encoder read; it learns to speak, not to translate.",
+        ({"sources": "kv-x"},),
+        functions=False,
+    ),
+    Known(
+        "q-from-context",
+        "q",
+        "q = self.q(context)",
+        "queries are made of the context; they belong to x",
+        "What the decoder has written has no say in where it looks.",
+        ({"sources": "q-context"}, {"sources": "swapped"}),
+        functions=False,
+    ),
+    Known(
+        "untransposed",
+        "q",
+        "q = x @ self.wq.weight",
+        "{what} multiplied by the weight as torch.nn.Linear stores it, (out, in); the definition multiplies by its transpose",
+        "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
+        _slot("linear", "QKV", "Qkv", "qKv", "qkV", "QKv", "qKV", "QkV"),
+        ("pytorch/pytorch#139598", "pytorch/pytorch#129834"),
+        functions=False,
+    ),
+    Known(
+        "not-projected",
+        "q",
+        "v = x  # self.v exists",
+        "{what} not projected: their weights exist and have no effect",
+        "Parameters that are never trained, and heads that cannot choose what to read.",
+        _slot("linear", "---", "-kv", "q-v", "qk-", "--v", "-k-", "q--"),
+        functions=False,
+    ),
+    Known(
+        "shared-projection",
+        "q",
+        "k = self.q(x)",
+        "{what} made with the weights of another role, though their own exist",
+        "Weights without effect; with queries and keys alike, every token looks for itself.",
+        _slot(
+            "linear", "qqv", "kkv", "qkq", "qkk", "qqq", "kkk", "vvv", "vkv", "qvv", "qqk", "kkq", "vvq", "qvq", "vkk"
+        ),
+        functions=False,
+    ),
+    Known(
+        "bias-dropped",
+        "q",
+        "q, k, v = F.linear(x, self.qkv.weight).chunk(3, -1)",
+        "the biases of the projections exist and are left out",
+        "A checkpoint with biases gives other numbers, and biases that are never trained.",
+        _slot("linear", "qkv no-bias"),
+        functions=False,
+    ),
+    # Heads.
+    Known(
+        "split-by-view",
+        "q",
+        "q = q.view(B, H, T, D)",
+        "heads are cut by view({batch}, {heads}, {tokens}, {d}): a head is a run of tokens with all channels mixed; the definition "
+        "cuts (batch, tokens, heads, width) and transposes",
+        "Every head sees other tokens' channels as positions; masks block the wrong ones, and the future leaks.",
+        (
+            {"split": "view", "merge": "no-transpose"},
+            {"split": "view"},
+            {"split": "columns", "merge": "no-transpose"},
+            {"split": "columns"},
+        ),
+        (
+            "ajhalthor/Transformer-Neural-Network#4",
+            "jsbaan/transformer-from-scratch#6",
+            "649453932/Chinese-Text-Classification-Pytorch#10",
+        ),
+        functions=False,
+    ),
+    Known(
+        "heads-attend-heads",
+        "q",
+        "q = q.view(B, T, H, D)  # and no transpose",
+        "scores are {heads} x {heads}, between the heads of one token; the definition's are {tokens} x {tokens}, between tokens",
+        "No token sees another: the model is a bag of tokens.",
+        (
+            {"split": "tokens", "merge": "tokens"},
+            {"split": "tokens", "merge": "no-transpose"},
+            {"split": "tokens"},
+        ),
+        functions=False,
+    ),
+    Known(
+        "one-head-only",
+        "output",
+        "out = torch.cat([head_0] * H, -1)",
+        "{what} stands in the place of all {heads}",
+        "Heads that compute for nothing: one subspace, where the paper wants {heads}.",
+        (
+            {"groups": "first-head"},
+            {"groups": "last-head"},
+            {"merge": "first"},
+            {"merge": "last"},
+        ),
+        functions=False,
+    ),
+    Known(
+        "kv-first-head",
+        "k",
+        "k = k[:, :1].expand(-1, H, -1, -1)",
+        "the first key and value head serves all {heads} query heads; the others have no effect",
+        "Grouped-query attention has become multi-query attention, with weights that are never trained.",
+        _slot("groups", "first"),
+    ),
+    # Who is who.
+    Known(
+        "kv-swapped",
+        "scores",
+        "scores = q @ v.mT; out = weights @ k",
+        "keys and values are exchanged",
+        "Matches are made on what should be read, and what is read is what should be matched.",
+        ({"roles": "qvk"}, {"linear": "qvk"}),
+    ),
+    Known(
+        "q-as-k",
+        "scores",
+        "scores = q @ q.transpose(-2, -1)",
+        "scores are q qT: keys have no effect",
+        "Every token resembles itself most; the keys' weights are never trained.",
+        _slot("roles", "qqv", "qqq"),
+        modules=False,
+    ),
+    Known(
+        "k-as-q",
+        "scores",
+        "scores = k @ k.transpose(-2, -1)",
+        "scores are k kT: queries have no effect",
+        "Every token resembles itself most; what is asked for does not count.",
+        _slot("roles", "kkv", "kkk"),
+        modules=False,
+    ),
+    Known(
+        "v-as-k",
+        "scores",
+        "scores = q @ v.transpose(-2, -1)",
+        "scores are q vT: keys have no effect",
+        "What a token says is also what it is found by.",
+        _slot("roles", "qvv"),
+        modules=False,
+    ),
+    Known(
+        "k-as-v",
+        "output",
+        "out = weights @ k",
+        "the output is weights @ k: values have no effect",
+        "What a token is found by is also what it says.",
+        _slot("roles", "qkk"),
+        modules=False,
+    ),
+    Known(
+        "q-as-v",
+        "output",
+        "out = weights @ q",
+        "the output is weights @ q: values have no effect",
+        "What a token looks for is also what it says.",
+        _slot("roles", "qkq"),
+        modules=False,
+    ),
+    # Masks.
+    Known(
+        "mask-dropped",
+        "masked",
+        "def forward(self, x, mask=None): ...  # mask is never read",
+        "the {mask} has no effect",
+        "{leak}",
+        _slot("seen", "none"),
+        ("keras-team/keras#23038", "keras-team/keras#21284", "facebookresearch/fairseq#1682"),
+    ),
+    Known(
+        "mask-inverted",
+        "masked",
+        "scores.masked_fill(causal, -inf)  # causal: True = may attend",
+        "the {mask} is inverted: a query sees {seen}",
+        "{leak}",
+        _slot("seen", "inverted", "transposed"),
+        ("pytorch/pytorch#29546", "rasbt/LLMs-from-scratch#1061", "tensorflow/text#894"),
+        _MASKED,
+    ),
+    Known(
+        "mask-strict",
+        "masked",
+        "torch.tril(ones, diagonal=-1)",
+        "a query does not see its own position; the paper has it see all up to and including that (section 3.2.3)",
+        "The first query has nothing to attend to, and every token is predicted without the one just read.",
+        _slot("seen", "strict"),
+        asked=_MASKED,
+    ),
+    Known(
+        "mask-one-ahead",
+        "masked",
+        "torch.tril(ones, diagonal=1)",
+        "a query sees one position ahead: the very token it is to predict",
+        "{leak}",
+        _slot("seen", "ahead"),
+        asked=_MASKED,
+    ),
+    Known(
+        "mask-rows",
+        "masked",
+        "scores.masked_fill(~keep[:, None, :, None], -inf)",
+        "the padding mask blocks queries (rows of the scores); it belongs to the keys (columns)",
+        "{leak}",
+        _slot("seen", "transposed"),
+        ("Kyubyong/transformer#103", "phlippe/uvadlc_notebooks#110"),
+        ("padding",),
+    ),
+    Known(
+        "mask-transposed",
+        "masked",
+        "mask = mask.transpose(-2, -1)",
+        "the mask is applied transposed: what it says of query i and key j is done to query j and key i",
+        "{leak}",
+        _slot("seen", "transposed"),
+        asked=("mask",),
+    ),
+    Known(
+        "mask-first-only",
+        "masked",
+        "mask = mask[0]",
+        "{what}",
+        "{leak}",
+        _slot("seen", "first-sample", "tiled", "interleaved"),
+        asked=_GIVEN,
+    ),
+    Known(
+        "mask-one-head",
+        "masked",
+        "scores[:, 0] = scores[:, 0].masked_fill(~mask, -inf)",
+        "the {mask} reaches one head of {heads}",
+        "{leak}",
+        _slot("seen", "first-head", "last-head"),
+    ),
+    Known(
+        "padding-as-zeros",
+        "masked",
+        "k, v = k * keep, v * keep",
+        "padded keys and values are set to zero; a score of 0 still receives exp(0)",
+        "{leak}",
+        _slot("scores", "zeroed"),
+        asked=("padding", "mask"),
+    ),
+    # Scores.
+    Known(
+        "scores-transposed",
+        "scores",
+        "scores = k @ q.transpose(-2, -1)",
+        "scores are k qT, as if queries and keys were exchanged: row i holds what the queries think of key i",
+        "Each token is weighed by how much others look for it; with a mask, the past looks at the future.",
+        ({"scores": "kq"}, {"roles": "kqv"}, {"linear": "kqv"}),
+    ),
+    Known(
+        "key-reshaped",
+        "scores",
+        "scores = q @ k.view(B, H, D, T)",
+        "keys are reshaped to (width, tokens), where the definition transposes them",
+        "Scores of channels of different tokens, which mean nothing and train all the same.",
+        _slot("scores", "reshaped"),
+    ),
+    Known(
+        "scores-negated",
+        "scores",
+        "scores = -(q @ k.transpose(-2, -1))",
+        "scores have the opposite sign",
+        "The best match receives the least.",
+        _slot("scores", "negated"),
+    ),
+    # Scale.
+    Known(
+        "no-scale",
+        "scaled",
+        "weights = (q @ k.transpose(-2, -1)).softmax(-1)",
+        "you do not scale; the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "Weights come nearer to one-hot as heads get wider, and their gradients vanish (paper, section 3.2.1).",
+        _slot("scale", "none"),
+    ),
+    Known(
+        "scale-d",
+        "scaled",
+        "scores / d_k",
+        "you divide by {number:.2f} = {d}, the head's width; the definition divides by its root, {right:.2f}",
+        "Weights are nearly even, whatever is asked for.",
+        _slot("scale", "d"),
+    ),
+    Known(
+        "scale-d-model",
+        "scaled",
+        "scores / math.sqrt(d_model)",
+        "you divide by {number:.2f} = sqrt({model}), the width of all heads; the definition divides by {right:.2f} = sqrt({d}), "
+        "the head's",
+        "Weights are too even, by the root of the number of heads in every score.",
+        _slot("scale", "d-model"),
+        ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
+    ),
+    Known(
+        "scale-d-value",
+        "scaled",
+        "scores / math.sqrt(v.shape[-1])",
+        "you divide by {number:.2f} = sqrt({d_value}), the width of the values; the definition divides by {right:.2f} = sqrt({d}), "
+        "that of the keys",
+        "Right while both are equal, and wrong without an error when they are not.",
+        _slot("scale", "d-value"),
+    ),
+    Known(
+        "scale-tokens",
+        "scaled",
+        "scores / math.sqrt(k.size(-2))",
+        "you divide by {number:.2f} = sqrt({count} tokens); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "The same two tokens attend to one another otherwise when others join them.",
+        _slot("scale", "keys", "queries"),
+    ),
+    Known(
+        "scale-heads",
+        "scaled",
+        "scores / math.sqrt(num_heads)",
+        "you divide by {number:.2f} = sqrt({heads} heads); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "Weights come nearer to one-hot as heads get wider.",
+        _slot("scale", "heads"),
+        ("tenstorrent/tt-metal#56789",),
+    ),
+    Known(
+        "scale-batch",
+        "scaled",
+        "scores / math.sqrt(k.size(0))",
+        "you divide by {number:.2f} = sqrt({batch} samples); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "A sample's result depends on how many others are in its batch.",
+        _slot("scale", "batch"),
+    ),
+    Known(
+        "scale-multiplied",
+        "scaled",
+        "scores * math.sqrt(d_k)",
+        "you multiply by {inverse:.2f} = sqrt({d}); the definition divides by it",
+        "Weights are next to one-hot, and their gradients vanish.",
+        _slot("scale", "multiplied"),
+        ("esceptico/perceiver-io#9",),
+    ),
+    Known(
+        "scale-fourth-root",
+        "scaled",
+        "q = q * d_k ** -0.25  # and not k",
+        "you divide by {number:.2f} = {d} ** 0.25; the definition divides by {right:.2f} = {d} ** 0.5, on q and k together",
+        "Weights come nearer to one-hot as heads get wider.",
+        _slot("scale", "fourth-root"),
+    ),
+    Known(
+        "scale-half",
+        "scaled",
+        "scores / math.sqrt(d_k // 2)",
+        "you divide by {number:.2f} = sqrt({d} / 2); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "Every score is 1.41 times too large.",
+        _slot("scale", "half"),
+    ),
+    Known(
+        "scale-constant",
+        "scaled",
+        "scores / 8  # whatever the width",
+        "you divide by {number:.2f}{known}, whatever the sizes; the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "Right for one width of heads, and wrong without an error for every other.",
+        (),
+    ),
+    Known(
+        "scale-floor",
+        "scaled",
+        "scores // math.sqrt(d_k)",
+        "scores are rounded down to whole numbers: // divides and drops the rest",
+        "Weights take a few values only, and no gradient passes through them.",
+        _slot("scale", "floor"),
+    ),
+    # A bias.
+    Known(
+        "bias-before-scale",
+        "biased",
+        "scores = (q @ k.transpose(-2, -1) + bias) / math.sqrt(d_k)",
+        "the bias or additive mask is added before the scaling and divided by {right:.2f} with the scores; the definition adds it after",
+        "Nothing is amiss with 0 and -inf; every finite bias counts {right:.2f} times too little.",
+        _slot("bias", "before-scale"),
+    ),
+    Known(
+        "bias-ignored",
+        "biased",
+        "def attention(q, k, v, bias=None): ...  # bias is never read",
+        "the bias is taken and has no effect",
+        "Positions that the bias stands for are not seen.",
+        _slot("bias", "ignored"),
+    ),
+    Known(
+        "bias-after-softmax",
+        "weights",
+        "weights = scores.softmax(-1) + bias",
+        "the bias is added to the weights, after the softmax",
+        "Rows no longer sum to 1, and weights may be negative.",
+        ({"bias": "ignored", "after": "bias"},),
+    ),
+    # What blocked scores become.
+    Known(
+        "mask-zero-fill",
+        "masked",
+        "scores = scores * mask",
+        "blocked scores become 0 before the softmax, and exp(0) = 1 is not nothing",
+        "{leak}",
+        _slot("fill", 0.0),
+    ),
+    Known(
+        "mask-weak-fill",
+        "masked",
+        "scores.masked_fill(~mask, -10.0)",
+        "blocked scores become {number:g}, which is not little enough; the definition has -inf",
+        "{leak}",
+        _slot("fill", -1.0, -10.0, -100.0, 1e-9, -1e-9, -1e-12, -5.0, -50.0, -20.0, -2.0, 1.0),
+        ("hyunwoongko/transformer#10",),
+    ),
+    Known(
+        "mask-added-01",
+        "masked",
+        "scores = scores + mask.float()",
+        "a mask of 0 and 1 is added to the scores, which blocks nothing",
+        "{leak}",
+        _slot("fill", "added-may", "added-blocked"),
+        ("pytorch/pytorch#21518",),
+    ),
+    Known(
+        "mask-positive-fill",
+        "masked",
+        "scores.masked_fill(~mask, 1e9)",
+        "blocked scores become {number:g}: what is blocked receives everything",
+        "{leak}",
+        _slot("fill", 1e9, 1e4, float("inf")),
+    ),
+    Known(
+        "mask-after-softmax",
+        "weights",
+        "weights = scores.softmax(-1) * mask",
+        "the mask is applied to the weights after the softmax, and they are not made to sum to 1 again",
+        "Blocked keys take their share of each row, and it is lost: outputs shrink, most where most is blocked.",
+        ({"fill": "after", "after": "mask"},),
+    ),
+    # Softmax.
+    Known(
+        "softmax-queries",
+        "weights",
+        "scores.softmax(dim=-2)",
+        "the softmax runs over the queries: columns sum to 1, and rows do not (first row: {row:.2f})",
+        "Tokens compete for being looked at, and the past's weights depend on the future.",
+        _slot("softmax", "queries"),
+        (
+            "labmlai/annotated_deep_learning_paper_implementations#146",
+            "nerdai/llms-from-scratch-rs#30",
+            "PetrochukM/PyTorch-NLP#2",
+        ),
+    ),
+    Known(
+        "softmax-heads",
+        "weights",
+        "scores.softmax(dim=1)",
+        "the softmax runs over the {heads} heads: for each pair of tokens they sum to 1, and rows do not (first row: {row:.2f})",
+        "Heads compete for each pair; keys do not compete at all.",
+        _slot("softmax", "heads"),
+    ),
+    Known(
+        "softmax-batch",
+        "weights",
+        "scores.softmax(dim=0)",
+        "the softmax runs over the {batch} samples of the batch; rows do not sum to 1 (first row: {row:.2f})",
+        "A sample's result depends on the others in its batch, and alone it gets weights of 1 everywhere.",
+        _slot("softmax", "batch"),
+        ("nerminnuraydogan/vision-transformer#1",),
+    ),
+    Known(
+        "softmax-all",
+        "weights",
+        "scores.flatten(-2).softmax(-1).view_as(scores)",
+        "the softmax runs over the whole matrix: all of it sums to 1, and a row to {row:.2f}",
+        "Queries compete with one another; outputs shrink with the length.",
+        _slot("softmax", "all", "everything"),
+    ),
+    Known(
+        "softmax-missing",
+        "weights",
+        "out = (scores / math.sqrt(d_k)) @ v",
+        "there is no softmax: weights are the scores",
+        "Weights are negative as well, and grow with the length.",
+        _slot("softmax", "missing"),
+    ),
+    Known(
+        "softmax-twice",
+        "weights",
+        "F.softmax(F.softmax(scores, -1), -1)",
+        "the softmax is applied twice",
+        "Weights are nearly even, and blocked keys receive weight: exp(0) for each.",
+        _slot("softmax", "twice"),
+    ),
+    Known(
+        "softmax-log",
+        "weights",
+        "F.log_softmax(scores, -1)",
+        "weights are logarithms: log_softmax where softmax belongs",
+        "Weights are negative, and the best match counts least.",
+        _slot("softmax", "log"),
+    ),
+    Known(
+        "softmax-unnormalised",
+        "weights",
+        "weights = scores.exp()",
+        "weights are exp(scores) and are not divided by their sum (first row: {row:.2f})",
+        "Outputs grow with the length and with the scores.",
+        _slot("softmax", "exp"),
+    ),
+    Known(
+        "softmax-l1",
+        "weights",
+        "weights = scores / scores.sum(-1, keepdim=True)",
+        "weights are scores divided by their sum, without exp",
+        "Weights are negative as well, and explode where the sum is near 0.",
+        _slot("softmax", "l1"),
+    ),
+    Known(
+        "scale-after-softmax",
+        "weights",
+        "weights = scores.softmax(-1) / math.sqrt(d_k)",
+        "the weights are divided by {right:.2f} after the softmax; the definition divides the scores before it",
+        "Rows sum to {row:.2f}, and the softmax is as near to one-hot as without scaling.",
+        ({"scale": "none", "after": "scale"}, {"after": "scale"}),
+    ),
+    # What is read.
+    Known(
+        "weights-transposed",
+        "output",
+        "out = weights.transpose(-2, -1) @ v",
+        "values are weighed by the columns of the weights, not by the rows",
+        "A token collects from those that look at it, in shares that do not sum to 1; the future leaks through the mask.",
+        _slot("product", "transposed"),
+    ),
+    Known(
+        "output-v",
+        "output",
+        "return v",
+        "the output is v: queries, keys and the mask have no effect",
+        "No token sees another.",
+        _slot("product", "v"),
+    ),
+    Known(
+        "output-mean",
+        "output",
+        "return v.mean(-2, keepdim=True).expand_as(q)",
+        "the output is the mean of what may be seen, whatever queries and keys are",
+        "Nothing is looked for: every token counts the same.",
+        _slot("product", "mean"),
+    ),
+    # Heads together.
+    Known(
+        "merge-without-transpose",
+        "heads",
+        "out = out.reshape(B, T, H * D)  # out is (B, H, T, D)",
+        "(batch, heads, tokens, width) is reshaped to (batch, tokens, heads * width) without a transpose first",
+        "A token's output is made of other tokens' outputs; the future leaks through any mask.",
+        _slot("merge", "no-transpose"),
+        ("hackiey/QAnet-pytorch#2",),
+        functions=False,
+    ),
+    Known(
+        "heads-added",
+        "heads",
+        "out = torch.stack(heads).mean(0)",
+        "the {heads} heads are {what}; the definition has them side by side",
+        "What one head found is lost among the others.",
+        _slot("merge", "sum", "mean"),
+        functions=False,
+    ),
+    Known(
+        "out-projection-skipped",
+        "projected",
+        "return heads  # self.out_proj exists",
+        "the output projection exists and has no effect",
+        "Heads never mix, and parameters are never trained.",
+        _slot("out", "none"),
+        functions=False,
+    ),
+    Known(
+        "out-projection-untransposed",
+        "projected",
+        "return heads @ self.out_proj.weight",
+        "heads are multiplied by the output weight as torch.nn.Linear stores it; the definition multiplies by its transpose",
+        "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
+        _slot("out", "untransposed"),
+        functions=False,
+    ),
+    Known(
+        "out-projection-twice",
+        "projected",
+        "return self.out_proj(self.out_proj(heads))",
+        "the output projection is applied twice",
+        "Checkpoints give other numbers; gradients pass the same weights twice.",
+        _slot("out", "twice"),
+        functions=False,
+    ),
+    # Shown by how it behaves.
+    Known(
+        "batch-as-tokens",
+        "scores",
+        "q = q.reshape(B * T, D)",
+        "attention runs over all {batch} x {tokens} tokens of the batch together",
+        "A sample's result depends on the others in its batch: at inference, on other people's texts.",
+        _slot("groups", "one-sequence"),
+    ),
+    Known(
+        "absolute-axes",
+        "scores",
+        "k.transpose(0, 1); scores.softmax(dim=1)  # right without a batch",
+        "axes are counted from the front{named}: with a batch of {batch} x {batch} x {batch} it runs, and attends along others than tokens",
+        "Other batches raise an error, and one where batch, tokens and width agree is wrong without one.",
+    ),
+    Known(
+        "dropout-in-eval",
+        "weights",
+        "F.dropout(weights, 0.1)  # training=True by default",
+        "dropout stays on in eval(): two calls with the same input differ by up to {number:.2g}",
+        "Predictions are random, and worse than the model's own.",
+        shipped=("karpathy/nanoGPT#240",),
+    ),
+    Known(
+        "dropout-before-softmax",
+        "masked",
+        "scores = self.dropout(scores).softmax(-1)",
+        "in train(), dropout is applied to the scores, before the softmax: a dropped score becomes 0, and exp(0) = 1",
+        "Dropped keys receive weight rather than lose it, and blocked ones become NaN: -inf * 0.",
+        shipped=("karpathy/ng-video-lecture#30",),
+    ),
+    Known(
+        "detached",
+        "weights",
+        "weights = scores.softmax(-1).detach()",
+        "no gradient reaches {what}",
+        "They are never trained, and the loss still falls by what is left.",
+    ),
+    Known(
+        "inputs-changed",
+        "call",
+        "q /= math.sqrt(d_k)",
+        "the call writes into its caller's {what}",
+        "Whatever reads them next, a residual or a second call, reads other numbers.",
+    ),
+    Known(
+        "stateful",
+        "call",
+        "self.cache = k  # and it is never cleared",
+        "a second call with the same input returns another output, by up to {number:.2g}, though nothing is random",
+        "Results depend on what was asked before.",
+    ),
+    Known(
+        "batch-mixed",
+        "weights",
+        "scores.softmax(dim=0)",
+        "a sample's output changes by up to {number:.2g} with the other samples of its batch",
+        "A text's result depends on the others that it is batched with.",
+    ),
+    Known(
+        "future-leak",
+        "masked",
+        "mask = None",
+        "it is causal by {named}, and its output at position {query} changes by up to {number:.2g} with the token at position {key}",
+        "It trains by reading the answer, and has none when it is asked to write.",
+    ),
+    # Around it.
+    Known(
+        "mask-not-passed",
+        "masked",
+        "self.heads[i](q, k, v, mask=None)",
+        "{what} takes a mask and does not hand it to the attention inside",
+        "Nothing is masked, and no error says so.",
+        shipped=("keras-team/keras#21284",),
+    ),
+    Known(
+        "residual-missing",
+        "block",
+        "x = self.attention(self.norm(x))",
+        "the {what}'s output takes the place of its input; the definition adds them",
+        "Gradients fade with every block, and a token forgets what it is.",
+    ),
+    Known(
+        "residual-of-norm",
+        "block",
+        "x = self.norm(x); x = x + self.attention(x)",
+        "the {what}'s output is added to the normed input; in a pre-norm block the residual passes by the norm",
+        "The residual stream is normed in every block, which pre-norm is there to avoid.",
+    ),
+    Known(
+        "ffn-skipped",
+        "block",
+        "return x  # self.mlp exists",
+        "the feed-forward network exists and has no effect",
+        "Two thirds of the block's parameters are never trained.",
+    ),
+    Known(
+        "pe-exponent",
+        "positions",
+        "angle = pos / 10000 ** (2 * i / d)  # i: the channel",
+        "the exponent is 2i/d with i the channel, so that wavelengths rise twice as fast as the paper's: they have 2i for the channel itself",
+        "The last half of the channels does not change over any text: their wavelengths exceed 10,000 x 2 pi.",
+        shipped=("Kyubyong/transformer#38", "jadore801120/attention-is-all-you-need-pytorch#32"),
+    ),
+    Known(
+        "pe-angle",
+        "positions",
+        "angle = pos / 10000 ** (i / d)  # also for odd i",
+        "a sine and the cosine beside it have different frequencies: the odd channel's exponent is i/d, and the paper's is (i - 1)/d",
+        "A shift of position is no longer a rotation of each pair of channels.",
+        shipped=("SamLynnEvans/Transformer#7",),
+    ),
+    Known(
+        "pe-base",
+        "positions",
+        "angle = pos / 1000 ** (i / d)",
+        "wavelengths rise to {number:g} x 2 pi; the paper's rise to 10000 x 2 pi",
+        "Distances beyond that repeat.",
+    ),
+    Known(
+        "pe-swapped",
+        "positions",
+        "pe[:, 0::2] = cos; pe[:, 1::2] = sin",
+        "even channels are cosines and odd ones sines; the paper has it the other way round",
+        "It learns as well; a checkpoint gives other numbers.",
+    ),
+)
+
+CAUSES: Mapping[str, Known] = {known.id: known for known in _ALL}
+"""Every mistake that can be named, by its id."""
+
+OTHERWISE: tuple[Otherwise, ...] = (
+    Otherwise("precision", "the scale is computed in float32", {"scale": "float32"}),
+    Otherwise("precision", "the softmax is computed in float32", {"softmax": "float32"}),
+    Otherwise(
+        "convention",
+        "a head's channels stand {heads} apart: (width, heads) rather than (heads, width)",
+        {"split": "channels", "merge": "channels"},
+        functions=False,
+    ),
+    Otherwise(
+        "convention",
+        "a head's channels stand {heads} apart in q, k and v: (width, heads) rather than (heads, width)",
+        {"split": "channels"},
+        functions=False,
+    ),
+    Otherwise(
+        "convention",
+        "the output's channels are interleaved: (width, heads) rather than (heads, width)",
+        {"merge": "channels"},
+        functions=False,
+    ),
+    Otherwise(
+        "convention",
+        "key and value heads are tiled: query head i reads key head i mod {kv_heads}, not i // {per}",
+        {"groups": "tiled"},
+    ),
+    Otherwise(
+        "convention",
+        "the packed weights are ordered k, q, v",
+        {"linear": "kqv"},
+        functions=False,
+        packed=True,
+    ),
+    Otherwise(
+        "convention",
+        "the packed weights are ordered v, k, q",
+        {"linear": "vkq"},
+        functions=False,
+        packed=True,
+    ),
+    Otherwise(
+        "convention",
+        "the packed weights are ordered q, v, k",
+        {"linear": "qvk"},
+        functions=False,
+        packed=True,
+    ),
+    Otherwise(
+        "convention",
+        "the packed weights are ordered v, q, k",
+        {"linear": "kvq"},
+        functions=False,
+        packed=True,
+    ),
+    Otherwise(
+        "convention",
+        "the packed weights are ordered k, v, q",
+        {"linear": "vqk"},
+        functions=False,
+        packed=True,
+    ),
+    Otherwise(
+        "convention",
+        "causal by the first position: query i sees keys 0 to i, also when there are more keys",
+        {"seen": "first-aligned"},
+    ),
+    Otherwise("design", "queries and keys are normed to length 1 (cosine)", {"rounds": "l2"}),
+    Otherwise("design", "q/k norm: an RMS norm of queries and keys, by head", {"rounds": "rms"}),
+    Otherwise("design", "q/k norm: a layer norm of queries and keys, by head", {"rounds": "layer"}),
+    Otherwise("design", "rotary positions, halves in pairs (Llama)", {"rounds": "rotary-halves"}),
+    Otherwise("design", "rotary positions, neighbours in pairs (GPT-J)", {"rounds": "rotary-pairs"}),
+    Otherwise("design", "rotary positions, as given", {"rounds": "given-halves"}),
+    Otherwise("design", "q/k norm, then rotary positions", {"rounds": "rms+rotary-halves"}),
+    Otherwise("design", "q/k norm, then rotary positions, as given", {"rounds": "rms+given-halves"}),
+    Otherwise("design", "ALiBi: a bias by distance, one slope for each head", {"bias": "alibi"}),
+    Otherwise("design", "a learned bias of queries and keys", {"bias": "learned"}),
+    Otherwise("design", "a sink of score 0: softmax with + 1 in its denominator", {"softmax": "plus-one"}),
+    Otherwise("design", "learned sinks: one score per head in the softmax that carries no value", {"softmax": "sinks"}),
+    Otherwise("design", "sigmoid in the place of softmax", {"softmax": "sigmoid"}),
+    Otherwise("design", "the input is added to the output (a residual inside)", {"out": "and-input"}, functions=False),
+)
+"""Layouts and conventions, differences by design, and what is right to less than float64's precision."""

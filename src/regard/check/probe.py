@@ -1,0 +1,251 @@
+"""Inputs for an implementation, and its calls: every way in which the same case may be handed over."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.recipe import Case
+from regard.check.subject import FORMS, Form, Sizes, Subject, Way, from_layout, tensors_in, to_layout
+
+__all__ = ["Call", "Failed", "causal", "function_case", "module_case", "padded", "random_mask"]
+
+DIFFERENT = Sizes(batch=2, heads=3, queries=6, keys=6, d_key=10, d_value=10)
+CROSS = Sizes(batch=2, heads=3, queries=4, keys=7, d_key=10, d_value=10)
+OTHER = Sizes(batch=3, heads=4, queries=5, keys=5, d_key=6, d_value=6)
+WIDE = Sizes(batch=2, heads=3, queries=4, keys=7, d_key=10, d_value=8)
+"""No two of batch, heads, tokens and widths are the same, nor are the roots that a scale may be mistaken for."""
+
+
+class Failed(Exception):
+    """A call that raised, or returned nothing of the shape that attention has."""
+
+
+@dataclass(eq=False)
+class Call:
+    """How one implementation is called."""
+
+    subject: Subject
+    way: Way
+    module: nn.Module | None = None
+    form: Form = FORMS[0]
+    shape: str = "bhqk"
+    """Of a mask that is an argument: which axes it has."""
+    flag: bool = False
+    """Whether a causal flag is set."""
+    to: str | None = None
+    """The argument that the mask goes to; none if the case has no mask, or the mask is not an argument."""
+    stored: str = "in-out"
+    """How weights that are arguments are handed over."""
+    nothing: Form | None = None
+    """How a mask that has to be given is written where there is none; None gives None."""
+    training: bool = False
+
+    def __call__(self, case: Case) -> Tensor:
+        """The output, in the definition's layout and in float64.
+
+        Raises:
+            Failed: an exception, or no tensor of the right shape.
+        """
+        given = self.arguments(case)
+        return self.output(case, self.result(given))
+
+    def result(self, given: Mapping[str, Any]) -> Any:
+        """Whatever the implementation returns."""
+        call: Any = self.subject.function
+        if self.module is not None:
+            call = copy.deepcopy(self.module).train(self.training)
+        try:
+            parameters = self.subject.called
+            first = [n for n in given if parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY]
+            return call(*(given[n] for n in first), **{n: v for n, v in given.items() if n not in first})
+        except Exception as error:
+            raise Failed(f"{type(error).__name__}: {error}") from error
+
+    def arguments(self, case: Case) -> dict[str, Any]:
+        """What is handed over, by name."""
+        given: dict[str, Any] = {}
+        tensors = self.tensors(case)
+        for name, means in self.subject.roles().items():
+            parameter = self.subject.called[name]
+            required = parameter.default is inspect.Parameter.empty
+            if means in tensors:
+                given[name] = tensors[means]
+            elif name == self.to and case.may is not None:
+                given[name] = self._mask(case)
+            elif means == "causal":
+                if self.flag or required or parameter.default is True:
+                    given[name] = self.flag
+            elif means in ("mask", "padding", "bias", "context", "rope"):
+                if required:
+                    given[name] = self._open(means, case)
+            elif means.startswith("size ") and required:
+                given[name] = self._size(means.removeprefix("size "), case)
+        return given
+
+    def tensors(self, case: Case) -> dict[str, Any]:
+        """The tensors of a case by what they mean."""
+        made: dict[str, Any] = {}
+        if case.q is not None:
+            for means, tensor in (("q", case.q), ("k", case.k), ("v", case.v)):
+                assert tensor is not None
+                made[means] = to_layout(tensor, self.way)
+            if self.subject.has("x"):
+                made["x"] = made["q"]
+        else:
+            assert case.x is not None
+            context = case.context if case.context is not None else case.x
+            values = case.values if case.values is not None else context
+            made.update({"q": self._laid(case.x), "k": self._laid(context), "v": self._laid(values)})
+            made["x"] = made["q"].clone()
+            if case.context is not None:
+                made["context"] = made["k"].clone()
+            if case.weights is not None and self.subject.has("w_q"):
+                for means, tensor in (("w_q", "q"), ("w_k", "k"), ("w_v", "v"), ("w_o", "out")):
+                    matrix = getattr(case.weights, tensor)
+                    made[means] = (matrix.t() if self.stored == "in-out" else matrix).clone()
+        if case.bias is not None:
+            bias = case.bias
+            while bias.ndim > max(2, len(self.way.layout) if not self.way.flat else 4):
+                bias = bias[0]
+            made["bias"] = bias
+            if not self.subject.has("bias"):
+                made["mask"] = bias
+        if "cos" in case.extra:
+            cos, sin = (case.extra[name][None] for name in ("cos", "sin"))  # type: ignore[index]
+            made.update({"rope": (cos, sin), "cos": cos, "sin": sin})
+        return made
+
+    def _laid(self, tensor: Tensor) -> Tensor:
+        if self.way.layout == "tbd":
+            return tensor.transpose(0, 1).clone()
+        return tensor[0].clone() if self.way.layout == "td" else tensor.clone()
+
+    def _mask(self, case: Case) -> Tensor:
+        may = case.may
+        assert may is not None
+        queries = (case.q if case.q is not None else case.x).shape[-2]  # type: ignore[union-attr]
+        whole = may.expand(-1, -1, queries, -1)
+        shaped = {
+            "bhqk": whole,
+            "qk": whole[0, 0],
+            "bqk": whole[:, 0],
+            "hqk": whole[0],
+            "bk": may[:, 0, 0],
+            "b11k": may[:, :, :1],
+            "b1k": may[:, 0, :1],
+            "kb": may[:, 0, 0].t(),
+            "k": may[0, 0, 0],
+        }[self.shape]
+        return self.form.write(shaped).clone()
+
+    def _open(self, means: str, case: Case) -> Tensor | None:
+        """A mask that lets everyone attend."""
+        if self.nothing is None or means not in ("mask", "padding", "bias"):
+            return None
+        x, k = (case.q, case.k) if case.q is not None else (case.x, case.x if case.context is None else case.context)
+        assert x is not None and k is not None
+        if means == "padding":
+            return self.nothing.write(torch.ones(len(x), k.shape[-2], dtype=torch.bool))
+        return self.nothing.write(torch.ones(x.shape[-2], k.shape[-2], dtype=torch.bool))
+
+    def _size(self, means: str, case: Case) -> Any:
+        if case.q is not None:
+            heads, width, tokens = case.q.shape[1], case.q.shape[-1], case.q.shape[2]
+            model = heads * width
+        else:
+            assert case.x is not None and case.weights is not None
+            heads, model, tokens = case.weights.heads, case.x.shape[-1], case.x.shape[1]
+            width = model // heads
+        known = {"heads": heads, "d_model": model, "d_head": width, "length": tokens, "dropout": 0.0, "d_out": model}
+        if means not in known:
+            raise Failed(f"an argument for {means} that is not known")
+        return known[means]
+
+    def output(self, case: Case, result: Any) -> Tensor:
+        """The first tensor of the shape of an output."""
+        found = list(tensors_in(result))
+        if case.q is not None:
+            assert case.v is not None
+            batch, heads, queries, _ = case.q.shape
+            wanted = (batch, heads, queries, case.v.shape[-1])
+            for tensor in found:
+                try:
+                    canonical = from_layout(tensor.detach(), self.way, heads)
+                except RuntimeError:
+                    continue
+                if canonical.shape == wanted:
+                    return canonical.to(torch.float64)
+        else:
+            assert case.x is not None
+            for tensor in found:
+                laid = tensor.detach()
+                if self.way.layout == "tbd" and laid.ndim == 3:
+                    laid = laid.transpose(0, 1)
+                elif self.way.layout == "td" and laid.ndim == 2:
+                    laid = laid[None]
+                if laid.ndim == 3 and laid.shape[:2] == case.x.shape[:2] and laid.is_floating_point():
+                    return laid.to(torch.float64)
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
+        raise Failed(f"it returned {shapes}")
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    """Normal numbers, the same for the same seed."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def function_case(sizes: Sizes, way: Way, seed: int = 0, *, same: bool = False) -> Case:
+    """q, k and v for a function that is called in some way."""
+    batch = 1 if "b" not in way.layout else sizes.batch
+    heads = 1 if "h" not in way.layout else sizes.heads
+    q = drawn(batch, heads, sizes.queries, sizes.d_key, seed=seed)
+    if same:
+        return Case(q, q, q)
+    k = drawn(batch, heads, sizes.keys, sizes.d_key, seed=seed + 1)
+    v = drawn(batch, heads, sizes.keys, sizes.d_value, seed=seed + 2) + 0.3
+    return Case(q, k, v)
+
+
+def module_case(
+    sizes: Sizes, way: Way, width: int, seed: int = 0, *, context: int | None = None, inputs: int = 1
+) -> Case:
+    """X for a module, or x and context, or what queries, keys and values are made of."""
+    batch = 1 if way.layout == "td" else sizes.batch
+    x = drawn(batch, sizes.queries, width, seed=seed)
+    other = None if inputs == 1 else drawn(batch, sizes.keys, context or width, seed=seed + 1)
+    values = None if inputs < 3 else drawn(batch, sizes.keys, context or width, seed=seed + 2)
+    return Case(x=x, context=other, values=values)
+
+
+def causal(queries: int, keys: int) -> Tensor:
+    """(1, 1, queries, keys): up to and including its own position, the last query at the last key."""
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)[None, None]
+
+
+def random_mask(batch: int, queries: int, keys: int, seed: int = 7) -> Tensor:
+    """(batch, 1, queries, keys): asymmetric; each query may attend to one key at least, and not to all."""
+    may = torch.rand(batch, 1, queries, keys, generator=torch.Generator().manual_seed(seed)) < 0.55
+    rows = torch.arange(queries)
+    may[:, :, rows, (rows * 2 + 1) % keys] = True
+    may[:, :, rows, (rows * 3 + 2) % keys] = (rows * 3 + 2) % keys == (rows * 2 + 1) % keys
+    return may
+
+
+def padded(batch: int, keys: int) -> Tensor:
+    """(batch, 1, 1, keys): the last keys of each sample are padding, another number in each."""
+    lengths = torch.tensor([max(1, keys - 1 - 2 * (n % 3)) for n in range(batch)])
+    return (torch.arange(keys) < lengths[:, None])[:, None, None]
+
+
+def calls_with(call: Call, to: str, shapes: tuple[str, ...]) -> Iterator[Call]:
+    """The same call with a mask in every form and shape."""
+    for form in FORMS:
+        for shape in shapes:
+            yield replace(call, form=form, shape=shape, to=to)

@@ -1,0 +1,394 @@
+"""What was handed over: a function or a module, how it is built, and every way in which it may be meant to be called."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.names import INPUTS, SIZES, meaning
+from regard.check.recipe import Case
+from regard.errors import InputError
+
+__all__ = ["FORMS", "Form", "Sizes", "Subject", "Way", "loaded", "subject_of"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one call; all different, or all the same, on purpose."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    d_key: int
+    d_value: int
+
+    @property
+    def d_model(self) -> int:
+        """Of modules."""
+        return self.heads * self.d_key
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a mask is written."""
+
+    name: str
+    says: str
+    write: Callable[[Tensor], Tensor]
+
+
+def _additive(may: Tensor) -> Tensor:
+    return torch.zeros(may.shape, dtype=torch.float64).masked_fill(~may, -torch.inf)
+
+
+def _least(may: Tensor) -> Tensor:
+    return torch.zeros(may.shape, dtype=torch.float64).masked_fill(~may, -1e9)
+
+
+FORMS = (
+    Form("may", "", lambda may: may),
+    Form("blocked", "True in its mask means blocked", lambda may: ~may),
+    Form("added", "its mask is added to the scores: 0 and -inf", _additive),
+    Form("keep", "1 in its mask means may attend, 0 blocked", lambda may: may.to(torch.float64)),
+    Form("keep, whole", "1 in its mask means may attend, 0 blocked", lambda may: may.long()),
+    Form("block", "1 in its mask means blocked, 0 may attend", lambda may: (~may).to(torch.float64)),
+    Form("added, finite", "its mask is added to the scores: 0 and a large negative number", _least),
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to call the implementation."""
+
+    layout: str
+    says: str
+    """What is unusual about the layout; empty for PyTorch's own."""
+    flat: bool = False
+    """Whether a function takes heads side by side, (batch, tokens, heads * width), and splits them itself."""
+
+
+FUNCTION_WAYS = (
+    Way("bhtd", ""),
+    Way("btd", "no heads: (batch, tokens, width)"),
+    Way("td", "no batch and no heads: (tokens, width)"),
+    Way("bthd", "(batch, tokens, heads, width)"),
+    Way("tbhd", "tokens first: (tokens, batch, heads, width)"),
+    Way("htd", "no batch: (heads, tokens, width)"),
+    Way("bt(hd)", "heads side by side: (batch, tokens, heads * width)", flat=True),
+    Way("tbd", "tokens first: (tokens, batch, width)"),
+)
+MODULE_WAYS = (
+    Way("btd", ""),
+    Way("tbd", "tokens first: (tokens, batch, d_model)"),
+    Way("td", "no batch: (tokens, d_model)"),
+)
+
+
+@dataclass
+class Subject:
+    """A function, or a module, and what can be told of it before it is called."""
+
+    name: str
+    function: Callable[..., Any] | None = None
+    module: nn.Module | None = None
+    kind: type[nn.Module] | None = None
+    """The class of the module."""
+    build: Callable[[Sizes], tuple[nn.Module, list[str]]] | None = None
+    """Makes a module of other sizes; None where one was handed over that is made already."""
+    file: str | None = None
+    taken: list[str] = field(default_factory=list)
+
+    @property
+    def called(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments of a call."""
+        call = self.function if self.function is not None else self.kind.forward  # type: ignore[union-attr]
+        found = dict(inspect.signature(call).parameters)
+        if self.function is None:
+            found.pop(next(iter(found)))
+        return found
+
+    def roles(self) -> dict[str, str]:
+        """The meaning of each argument that has one, in their order: {name: meaning}."""
+        plain = [
+            name
+            for name, each in self.called.items()
+            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        ]
+        found = {name: means for name in plain if (means := meaning(name, INPUTS)) is not None}
+        for name in plain:
+            if name not in found and (means := meaning(name, SIZES)) is not None:
+                found[name] = f"size {means}"
+        if {"q", "k", "v"} <= set(found.values()):
+            found = {n: m for n, m in found.items() if m not in ("x", "context")}
+            if "bias" in found.values() and "mask" not in found.values():
+                pass
+            return found
+        required = [name for name in plain if self.called[name].default is inspect.Parameter.empty]
+        told = [name for name in required if found.get(name) in ("q", "k", "v", "x", "context", "ids")]
+        others = [name for name in required if name not in found]
+        if len(others) + len(told) == 3 and len(others) >= 2:
+            for name, means in zip([n for n in required if n in told or n in others], "qkv", strict=True):
+                found[name] = means
+        elif not told and len(others) in (1, 2):
+            for name, means in zip(others, ("x", "context"), strict=False):
+                found[name] = means
+        elif set(found.get(name) for name in told) == {"q", "context"}:
+            found = {n: "x" if m == "q" else m for n, m in found.items()}
+        elif {"q"} == {found[n] for n in told} and not others:
+            found = {n: "x" if m == "q" else m for n, m in found.items()}
+        return found
+
+    def has(self, means: str) -> str | None:
+        """The name of the argument with a meaning."""
+        return next((name for name, found in self.roles().items() if found == means), None)
+
+
+def loaded(target: str) -> tuple[Any, str]:
+    """The object that FILE.py:NAME, or module.path:NAME, names.
+
+    Raises:
+        InputError: no such file or name, or a file that is not Python.
+    """
+    path, colon, name = target.rpartition(":")
+    if not colon or not name:
+        raise InputError(
+            f"{target!r} names no implementation: give FILE.py:NAME, such as attention.py:MultiHeadAttention"
+        )
+    if path.endswith(".py") or "/" in path:
+        module = _file(Path(path))
+    else:
+        try:
+            module = importlib.import_module(path)
+        except ImportError as error:
+            raise InputError(f"{path}: no such file, and no module of that name: {error}") from error
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            kinds = [
+                n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
+            ]
+            raise InputError(f"{path} has no {name}; it has {', '.join(kinds) or 'no function or class'}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InputError(f"{target} is a {type(found).__name__}; check takes a function, a class or a module")
+    return found, name
+
+
+def _file(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    name = f"regard_checked_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+    except ImportError as error:
+        raise InputError(f"{path} imports what is not installed: {error}") from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
+    """What is known of an implementation before it is called.
+
+    Args:
+        implementation: a function, a class of `torch.nn.Module` or one that is made.
+        args: for the constructor; what they leave open is guessed by name.
+
+    Raises:
+        InputError: neither, or arguments that it does not take.
+    """
+    if isinstance(implementation, nn.Module):
+        if args:
+            raise InputError(f"{type(implementation).__name__} is made already and takes no arguments: {sorted(args)}")
+        module = copy.deepcopy(implementation)
+        return Subject(type(module).__name__, module=module, kind=type(module), file=_source(type(module)))
+    if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
+        subject = Subject(implementation.__name__, kind=implementation, file=_source(implementation))
+        wrong = set(args) - set(inspect.signature(implementation).parameters)
+        if wrong and not _any_names(implementation):
+            names = ", ".join(inspect.signature(implementation).parameters) or "none"
+            raise InputError(f"{implementation.__name__} takes no {', '.join(sorted(wrong))}; it takes {names}")
+        subject.build = lambda sizes: _constructed(implementation, sizes, args)
+        return subject
+    if inspect.isclass(implementation):
+        made = _plain_class(implementation, args)
+        subject = Subject(implementation.__name__, function=made, file=_source(implementation))
+        return subject
+    if not callable(implementation):
+        raise InputError(f"{implementation!r} is no function, class or module")
+    name = getattr(implementation, "__name__", type(implementation).__name__)
+    return Subject(name, function=implementation, file=_source(implementation))
+
+
+def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[..., Any]:
+    try:
+        made = implementation(**args)
+    except TypeError as error:
+        raise InputError(f"{implementation.__name__} cannot be made: {error}; give arguments with --arg") from error
+    for name in ("forward", "attention", "attend", "call"):
+        if callable(getattr(made, name, None)):
+            found: Callable[..., Any] = getattr(made, name)
+            return found
+    if callable(made):
+        return made
+    raise InputError(f"{implementation.__name__} is no torch.nn.Module and has no forward")
+
+
+def _any_names(implementation: Any) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(implementation).parameters.values())
+
+
+def _source(implementation: Any) -> str | None:
+    try:
+        return inspect.getsourcefile(inspect.unwrap(implementation))
+    except (TypeError, OSError):
+        return None
+
+
+class Guessed:
+    """A config that gives a number for every name whose meaning is known."""
+
+    def __init__(self, sizes: Sizes, args: Mapping[str, Any]) -> None:
+        self._sizes, self._args, self._asked = sizes, dict(args), dict[str, Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._args:
+            return self._args[name]
+        means = meaning(name, SIZES)
+        if means is None or means == "config":
+            raise InputError(f"its config is asked for {name!r}, which has no known meaning: give --arg {name}=VALUE")
+        self._asked[name] = _number(means, name, self._sizes)
+        return self._asked[name]
+
+
+def _number(means: str, name: str, sizes: Sizes) -> Any:
+    return {
+        "d_model": sizes.d_model,
+        "d_out": sizes.d_model,
+        "d_context": sizes.d_model,
+        "heads": sizes.heads,
+        "kv_heads": sizes.heads,
+        "groups": 1,
+        "d_head": sizes.d_key,
+        "length": 16,
+        "vocab": 11,
+        "layers": 2,
+        "d_ff": 4 * sizes.d_model,
+        "dropout": 0.0,
+        "flag": True if name in ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first") else False,
+        "eps": 1e-5,
+        "row_dim": -2,
+        "col_dim": -1,
+    }[means]
+
+
+def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[str, Any]) -> tuple[nn.Module, list[str]]:
+    """A module of the sizes that are wanted, and what was guessed for it."""
+    given, said = dict(args), []
+    for name, parameter in inspect.signature(implementation).parameters.items():
+        if name in given or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        means = meaning(name, SIZES)
+        required = parameter.default is inspect.Parameter.empty
+        if means == "config":
+            config = Guessed(sizes, args)
+            given = {key: value for key, value in given.items() if key not in args or key == name}
+            given[name] = config
+            continue
+        if means is None or (
+            not required and means in ("dropout", "flag", "eps", "row_dim", "col_dim", "groups", "vocab", "layers")
+        ):
+            if required:
+                raise InputError(f"{implementation.__name__}({name}=?) has no known meaning: give --arg {name}=VALUE")
+            continue
+        if not required and parameter.default is None and means not in ("d_model", "heads", "kv_heads"):
+            continue
+        if not required and means == "kv_heads" and parameter.default is None:
+            continue
+        given[name] = _number(means, name, sizes)
+        said.append(f"{name}={given[name]}")
+    try:
+        module = implementation(**given)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{implementation.__name__}({', '.join(f'{k}={v}' for k, v in given.items() if not isinstance(v, Guessed))}) "
+            f"cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    for value in given.values():
+        if isinstance(value, Guessed):
+            said += [f"config.{name}={number}" for name, number in value._asked.items()]
+    return module, said
+
+
+ORDER = {"b": 0, "h": 1, "t": 2, "d": 3}
+
+
+def to_layout(tensor: Tensor, way: Way) -> Tensor:
+    """A tensor (batch, heads, tokens, width) as the way wants it."""
+    if way.flat:
+        return tensor.transpose(1, 2).flatten(-2).clone()
+    kept = tensor.permute([ORDER[letter] for letter in _padded(way.layout)])
+    for at in range(4 - len(way.layout)):
+        kept = kept.squeeze(0)
+    return kept.clone()
+
+
+def _padded(layout: str) -> str:
+    return "".join(letter for letter in "bhtd" if letter not in layout) + layout
+
+
+def from_layout(tensor: Tensor, way: Way, heads: int) -> Tensor:
+    """The inverse of `to_layout`.
+
+    Raises:
+        RuntimeError: another number of axes.
+    """
+    if way.flat:
+        return tensor.unflatten(-1, (heads, -1)).transpose(1, 2)
+    if tensor.ndim != len(way.layout):
+        raise RuntimeError(f"{tensor.ndim} axes")
+    padded = _padded(way.layout)
+    for _ in range(4 - len(way.layout)):
+        tensor = tensor.unsqueeze(0)
+    return tensor.permute([padded.index(letter) for letter in "bhtd"])
+
+
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """Every tensor that a call returned, the first one first."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, Mapping):
+        yield from itertools.chain.from_iterable(map(tensors_in, result.values()))
+    elif isinstance(result, list | tuple):
+        yield from itertools.chain.from_iterable(map(tensors_in, result))
+
+
+def shown(case: Case) -> str:
+    """The sizes of a case, for a message."""
+    if case.q is not None and case.k is not None:
+        return f"q {tuple(case.q.shape)}, k {tuple(case.k.shape)}"
+    assert case.x is not None
+    return f"x {tuple(case.x.shape)}"

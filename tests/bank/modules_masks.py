@@ -1,0 +1,573 @@
+"""Wrong modules: the mask, whether an argument, a flag or built in."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from bank import wrong
+
+
+@wrong("mask-dropped", source="facebookresearch/xformers#103")
+class FlaggedAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads, causal=True):
+        super().__init__()
+        self.num_heads = num_heads
+        self.causal = causal
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x, att_mask=None):
+        B, N, C = x.shape
+        q, k, v = self.qkv(x).view(B, N, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        att = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if att_mask is not None:
+            if self.causal:
+                att_mask = att_mask.tril()
+            att = att.masked_fill(~att_mask, float("-inf"))
+        y = att.softmax(dim=-1) @ v
+        return self.proj(y.transpose(1, 2).reshape(B, N, C))
+
+
+@wrong("mask-dropped")
+class CausalSelfAttention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.attn_dropout = nn.Dropout(config.dropout)
+        self.n_head = config.n_head
+        self.register_buffer("bias", torch.tril(torch.ones(config.block_size, config.block_size)))
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = self.c_attn(x).split(C, dim=2)
+        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att.masked_fill(self.bias[:T, :T] == 0, float("-inf"))
+        att = self.attn_dropout(F.softmax(att, dim=-1))
+        y = (att @ v).transpose(1, 2).contiguous().view(B, T, C)
+        return self.c_proj(y)
+
+
+@wrong("mask-dropped")
+class MaskedMultiHeadAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+
+    def forward(self, q, k, v, mask=None):
+        B = q.size(0)
+        query = self.w_q(q).view(B, -1, self.num_heads, q.size(-1) // self.num_heads).transpose(1, 2)
+        key = self.w_k(k).view(B, -1, self.num_heads, q.size(-1) // self.num_heads).transpose(1, 2)
+        value = self.w_v(v).view(B, -1, self.num_heads, q.size(-1) // self.num_heads).transpose(1, 2)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+        masked = scores
+        if mask is not None:
+            masked = scores.masked_fill(mask == 0, -1e9)
+        masked = F.softmax(scores, dim=-1)
+        return self.w_o((masked @ value).transpose(1, 2).flatten(2))
+
+
+@wrong("mask-inverted", source="rasbt/LLMs-from-scratch#1061")
+class MHAScaledDotProduct(nn.Module):
+    def __init__(self, d_in, d_out, num_heads, context_length, dropout=0.0, qkv_bias=False):
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.qkv = nn.Linear(d_in, 3 * d_out, bias=qkv_bias)
+        self.proj = nn.Linear(d_out, d_out)
+        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=1).bool())
+
+    def forward(self, x):
+        batch_size, num_tokens, _ = x.shape
+        qkv = self.qkv(x).view(batch_size, num_tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        queries, keys, values = qkv
+        attn_mask = self.mask[:num_tokens, :num_tokens]
+        dropout = self.dropout if self.training else 0.0
+        context = F.scaled_dot_product_attention(queries, keys, values, attn_mask=attn_mask, dropout_p=dropout)
+        return self.proj(context.transpose(1, 2).reshape(batch_size, num_tokens, -1))
+
+
+class _MaskedHead(nn.Module):
+    def __init__(self, n_embd, head_size, block_size):
+        super().__init__()
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("triu", torch.triu(torch.ones(block_size, block_size)))
+
+    def forward(self, x):
+        T = x.shape[1]
+        q, k = self.query(x), self.key(x)
+        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        wei = wei.masked_fill(self.triu[:T, :T] == 0, float("-inf"))
+        return F.softmax(wei, dim=-1) @ self.value(x)
+
+
+@wrong("mask-inverted")
+class LectureHeads(nn.Module):
+    def __init__(self, n_embd, num_heads, block_size=64):
+        super().__init__()
+        self.heads = nn.ModuleList([_MaskedHead(n_embd, n_embd // num_heads, block_size) for _ in range(num_heads)])
+        self.proj = nn.Linear(n_embd, n_embd)
+
+    def forward(self, x):
+        return self.proj(torch.cat([h(x) for h in self.heads], dim=-1))
+
+
+@wrong("mask-strict", source="pbloem/former#10")
+class FormerAttention(nn.Module):
+    def __init__(self, emb, heads=8):
+        super().__init__()
+        self.heads = heads
+        self.tokeys = nn.Linear(emb, emb, bias=False)
+        self.toqueries = nn.Linear(emb, emb, bias=False)
+        self.tovalues = nn.Linear(emb, emb, bias=False)
+        self.unifyheads = nn.Linear(emb, emb)
+
+    def forward(self, x):
+        b, t, e = x.size()
+        h, s = self.heads, e // self.heads
+        keys = self.tokeys(x).view(b, t, h, s).transpose(1, 2).reshape(b * h, t, s)
+        queries = self.toqueries(x).view(b, t, h, s).transpose(1, 2).reshape(b * h, t, s)
+        values = self.tovalues(x).view(b, t, h, s).transpose(1, 2).reshape(b * h, t, s)
+        dot = torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(s)
+        indices = torch.triu_indices(t, t, offset=0)
+        dot[:, indices[0], indices[1]] = float("-inf")
+        out = torch.bmm(F.softmax(dot, dim=2), values).view(b, h, t, s)
+        return self.unifyheads(out.transpose(1, 2).reshape(b, t, e))
+
+
+@wrong("mask-strict")
+class PastAttention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.key = nn.Linear(config.n_embd, config.n_embd)
+        self.query = nn.Linear(config.n_embd, config.n_embd)
+        self.value = nn.Linear(config.n_embd, config.n_embd)
+        self.proj = nn.Linear(config.n_embd, config.n_embd)
+        self.register_buffer("past", torch.tril(torch.ones(config.block_size, config.block_size), diagonal=-1))
+
+    def forward(self, x):
+        B, T, C = x.size()
+        k, q, v = (
+            f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.key, self.query, self.value)
+        )
+        att = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
+        att = att.masked_fill(self.past[:T, :T] == 0, -1e9)
+        y = F.softmax(att, dim=-1) @ v
+        return self.proj(y.transpose(1, 2).contiguous().view(B, T, C))
+
+
+@wrong("mask-one-ahead")
+class CausalAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length, dropout, qkv_bias=False):
+        super().__init__()
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=2))
+
+    def forward(self, x):
+        num_tokens = x.shape[1]
+        keys, queries, values = self.W_key(x), self.W_query(x), self.W_value(x)
+        attn_scores = queries @ keys.transpose(1, 2)
+        attn_scores.masked_fill_(self.mask.bool()[:num_tokens, :num_tokens], -torch.inf)
+        attn_weights = torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1)
+        return self.dropout(attn_weights) @ values
+
+
+@wrong("mask-one-ahead")
+class ShiftedCausal(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj = nn.Linear(d_model, 3 * d_model, bias=False)
+        self.out_proj = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x, is_causal=True):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.num_heads, -1).transpose(1, 2) for t in self.in_proj(x).chunk(3, dim=-1))
+        allowed = None
+        if is_causal:
+            position = torch.arange(T, device=x.device)
+            allowed = position[None, :] <= position[:, None] + 1
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return self.out_proj(y.transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("mask-transposed")
+class TransposedMask(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        B, T, C = x.shape
+        q = self.q_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        k = self.k_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        v = self.v_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)
+        out = torch.matmul(scores.softmax(dim=-1), v)
+        return self.out_proj(out.transpose(1, 2).contiguous().view(B, T, C))
+
+
+@wrong("mask-after-softmax", source="huggingface/pytorch-image-models#2236")
+class EvaAttention(nn.Module):
+    def __init__(self, dim, num_heads=8, attn_drop=0.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = (dim // num_heads) ** -0.5
+        self.qkv = nn.Linear(dim, dim * 3, bias=False)
+        self.attn_drop = nn.Dropout(attn_drop)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x, attn_mask=None):
+        B, N, C = x.shape
+        q, k, v = self.qkv(x).reshape(B, N, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        attn = ((q * self.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
+        if attn_mask is not None:
+            attn = attn.masked_fill(~attn_mask.to(torch.bool), 0.0)
+        attn = self.attn_drop(attn)
+        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
+
+
+@wrong("mask-after-softmax")
+class TrilAttention(nn.Module):
+    def __init__(self, d_in, d_out, context_length, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.W_query = nn.Linear(d_in, d_out, bias=False)
+        self.W_key = nn.Linear(d_in, d_out, bias=False)
+        self.W_value = nn.Linear(d_in, d_out, bias=False)
+        self.out_proj = nn.Linear(d_out, d_out)
+        self.register_buffer("mask_simple", torch.tril(torch.ones(context_length, context_length)))
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        queries, keys, values = (
+            w(x).view(b, n, self.num_heads, -1).transpose(1, 2) for w in (self.W_query, self.W_key, self.W_value)
+        )
+        attn_weights = torch.softmax(queries @ keys.transpose(2, 3) / keys.shape[-1] ** 0.5, dim=-1)
+        masked_simple = attn_weights * self.mask_simple[:n, :n]
+        return self.out_proj((masked_simple @ values).transpose(1, 2).reshape(b, n, -1))
+
+
+@wrong("mask-zero-fill", source="georg-wolflein/good-features#1")
+class MultipliedMask(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.wq = nn.Linear(d_model, d_model)
+        self.wk = nn.Linear(d_model, d_model)
+        self.wv = nn.Linear(d_model, d_model)
+        self.wo = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        b, t, c = x.shape
+        q = self.wq(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        k = self.wk(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        v = self.wv(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores * mask
+        return self.wo((torch.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
+
+
+@wrong("mask-zero-fill")
+class ZeroFilledCausal(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
+        att = torch.tril(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)))
+        y = att.softmax(dim=-1) @ v
+        return self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
+
+
+@wrong("mask-weak-fill", source="hyunwoongko/transformer#10")
+class ScaleDotProductAttention(nn.Module):
+    def __init__(self, d_model, n_head):
+        super().__init__()
+        self.n_head = n_head
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_concat = nn.Linear(d_model, d_model)
+
+    def split(self, tensor):
+        batch_size, length, d_model = tensor.size()
+        return tensor.view(batch_size, length, self.n_head, d_model // self.n_head).transpose(1, 2)
+
+    def forward(self, q, k, v, mask=None, e=1e-12):
+        q, k, v = self.split(self.w_q(q)), self.split(self.w_k(k)), self.split(self.w_v(v))
+        score = (q @ k.transpose(2, 3)) / math.sqrt(q.size(-1))
+        if mask is not None:
+            score = score.masked_fill(mask == 0, -e)
+        out = F.softmax(score, dim=-1) @ v
+        return self.w_concat(out.transpose(1, 2).contiguous().flatten(2))
+
+
+@wrong("mask-weak-fill", source="awslabs/gluonts#1401")
+class ForecastAttention(nn.Module):
+    def __init__(self, d_hidden, n_head):
+        super().__init__()
+        self.n_head = n_head
+        self.d_head = d_hidden // n_head
+        self.qkv_proj = nn.Linear(d_hidden, 3 * d_hidden)
+        self.out_proj = nn.Linear(d_hidden, d_hidden)
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = self.qkv_proj(x).view(b, t, 3, self.n_head, self.d_head).permute(2, 0, 3, 1, 4)
+        score = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(self.d_head)
+        mask = torch.arange(t)[None, :] > torch.arange(t)[:, None]
+        score = torch.where(mask.to(x.device), torch.full_like(score, 1e-9), score)
+        attn = F.softmax(score, dim=-1)
+        return self.out_proj(torch.matmul(attn, v).transpose(1, 2).reshape(b, t, -1))
+
+
+@wrong("mask-weak-fill")
+class MinusTenAttention(nn.Module):
+    def __init__(self, hidden_size, num_attention_heads):
+        super().__init__()
+        self.num_heads = num_attention_heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.value = nn.Linear(hidden_size, hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden_states, attention_mask=None):
+        B, T, C = hidden_states.shape
+        q, k, v = (
+            f(hidden_states).view(B, T, self.num_heads, -1).permute(0, 2, 1, 3)
+            for f in (self.query, self.key, self.value)
+        )
+        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.size(-1))
+        if attention_mask is not None:
+            extended = (1.0 - attention_mask[:, None, None, :].to(scores.dtype)) * -10.0
+            scores = scores + extended
+        context = torch.matmul(F.softmax(scores, dim=-1), v)
+        return self.dense(context.permute(0, 2, 1, 3).reshape(B, T, C))
+
+
+@wrong("mask-added-01", source="pytorch/pytorch#21518")
+class AdditiveMask(nn.Module):
+    def __init__(self, embed_dim, num_heads, dropout=0.0):
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim))
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.dropout = dropout
+        nn.init.xavier_uniform_(self.in_proj_weight)
+
+    def forward(self, x, attn_mask=None):
+        B, T, C = x.shape
+        q, k, v = F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+        q, k, v = (t.view(B, T, self.num_heads, -1).transpose(1, 2) for t in (q, k, v))
+        weights = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
+        if attn_mask is not None:
+            weights = weights + attn_mask
+        weights = F.dropout(F.softmax(weights, dim=-1), p=self.dropout, training=self.training)
+        return self.out_proj((weights @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("mask-added-01")
+class TrilAdded(nn.Module):
+    def __init__(self, n_embd, n_head, block_size=128):
+        super().__init__()
+        self.n_head = n_head
+        self.qkv = nn.Linear(n_embd, 3 * n_embd)
+        self.proj = nn.Linear(n_embd, n_embd)
+        self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)))
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + self.mask[:T, :T]
+        return self.proj((F.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("mask-positive-fill")
+class PositiveFill(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.d_k = d_model // num_heads
+        self.linears = nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
+
+    def forward(self, query, key, value, mask=None):
+        n = query.size(0)
+        q, k, v = (
+            lin(x).view(n, -1, self.num_heads, self.d_k).transpose(1, 2)
+            for lin, x in zip(self.linears, (query, key, value), strict=False)
+        )
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, 1e9)
+        x = torch.matmul(scores.softmax(dim=-1), v)
+        return self.linears[-1](x.transpose(1, 2).contiguous().view(n, -1, self.num_heads * self.d_k))
+
+
+@wrong("mask-rows")
+class PaddedEncoderAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.fc = nn.Linear(d_model, d_model)
+
+    def forward(self, x, padding_mask=None):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+        energy = torch.matmul(q, k.permute(0, 1, 3, 2)) / math.sqrt(q.size(-1))
+        if padding_mask is not None:
+            energy = energy.masked_fill(padding_mask.unsqueeze(1).unsqueeze(3) == 0, -1e10)
+        attention = torch.softmax(energy, dim=-1)
+        return self.fc(torch.matmul(attention, v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("mask-first-only", source="ArrowLuo/CLIP4Clip#22")
+class TiledMask(nn.Module):
+    def __init__(self, d_model, n_head):
+        super().__init__()
+        self.n_head = n_head
+        self.attn = nn.MultiheadAttention(d_model, n_head, batch_first=True)
+
+    def forward(self, x, attn_mask=None):
+        blocked = None
+        if attn_mask is not None:
+            mask = attn_mask.to(torch.bool)
+            if mask.dim() == 2:
+                mask = mask.unsqueeze(1).expand(-1, x.size(1), -1)
+            blocked = ~mask.repeat(self.n_head, 1, 1)
+        return self.attn(x, x, x, need_weights=False, attn_mask=blocked)[0]
+
+
+@wrong("mask-first-only")
+class FirstSampleMask(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        B, T, C = x.shape
+        q = self.w_q(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        k = self.w_k(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        v = self.w_v(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask[0] == 0, -1e9)
+        return self.w_o((F.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+class _Single(nn.Module):
+    def __init__(self, embed_dim, head_dim):
+        super().__init__()
+        self.q = nn.Linear(embed_dim, head_dim)
+        self.k = nn.Linear(embed_dim, head_dim)
+        self.v = nn.Linear(embed_dim, head_dim)
+
+    def forward(self, x, mask=None):
+        query, key, value = self.q(x), self.k(x), self.v(x)
+        scores = torch.bmm(query, key.transpose(1, 2)) / math.sqrt(query.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, float("-inf"))
+        return torch.bmm(F.softmax(scores, dim=-1), value)
+
+
+@wrong("mask-one-head")
+class ModuleListAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.heads = nn.ModuleList([_Single(embed_dim, embed_dim // num_heads) for _ in range(num_heads)])
+        self.output_linear = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x, mask=None):
+        parts = [self.heads[0](x, mask)]
+        parts += [head(x) for head in self.heads[1:]]
+        return self.output_linear(torch.cat(parts, dim=-1))
+
+
+@wrong("padding-as-zeros")
+class ZeroedPadding(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.to_q = nn.Linear(d_model, d_model)
+        self.to_k = nn.Linear(d_model, d_model)
+        self.to_v = nn.Linear(d_model, d_model)
+        self.to_out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        B, T, C = x.shape
+        q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
+        if mask is not None:
+            keep = mask.unsqueeze(-1).to(x.dtype)
+            k = k * keep
+            v = v * keep
+        q, k, v = (t.view(B, T, self.num_heads, -1).transpose(1, 2) for t in (q, k, v))
+        attn = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
+        return self.to_out((attn @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("mask-not-passed")
+class HeadsWrapper(nn.Module):
+    def __init__(self, embed_dim, num_heads, dropout=0.0):
+        super().__init__()
+        self.heads = nn.ModuleList([_Single(embed_dim, embed_dim // num_heads) for _ in range(num_heads)])
+        self.linear = nn.Linear(embed_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        attended = [head(x) for head in self.heads]
+        return self.dropout(self.linear(torch.cat(attended, dim=-1)))
+
+
+@wrong("mask-dropped", also=("scale-d-model",))
+class UnmaskedLecture(nn.Module):
+    def __init__(self, n_embd, n_head, block_size=32):
+        super().__init__()
+        self.n_head = n_head
+        self.key = nn.Linear(n_embd, n_embd, bias=False)
+        self.query = nn.Linear(n_embd, n_embd, bias=False)
+        self.value = nn.Linear(n_embd, n_embd, bias=False)
+        self.proj = nn.Linear(n_embd, n_embd)
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+
+    def forward(self, x):
+        B, T, C = x.shape
+        k, q, v = (f(x).view(B, T, self.n_head, -1).transpose(1, 2) for f in (self.key, self.query, self.value))
+        wei = q @ k.transpose(-2, -1) * C**-0.5
+        wei = F.softmax(wei, dim=-1)
+        return self.proj((wei @ v).transpose(1, 2).reshape(B, T, C))

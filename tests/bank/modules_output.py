@@ -1,0 +1,462 @@
+"""Wrong modules: the scores, the output, and how the module behaves."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from bank import wrong
+
+
+@wrong("scores-transposed")
+class KeysTimesQueries(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.o_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
+        scores = torch.matmul(k, q.transpose(-2, -1)) / math.sqrt(q.size(-1))
+        out = torch.matmul(F.softmax(scores, dim=-1), v)
+        return self.o_proj(out.transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("key-reshaped")
+class ReshapedKeys(nn.Module):
+    def __init__(self, dim, num_heads=8):
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dim, dim * 3)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        D = C // self.num_heads
+        q, k, v = (t.view(B, N, self.num_heads, D).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        attn = q @ k.reshape(B, self.num_heads, D, N) * D**-0.5
+        return self.proj((attn.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, N, C))
+
+
+@wrong("scores-negated")
+class NegatedScores(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(embed_dim, embed_dim)
+        self.key = nn.Linear(embed_dim, embed_dim)
+        self.value = nn.Linear(embed_dim, embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x):
+        b, t, e = x.shape
+        q = self.query(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        k = self.key(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        v = self.value(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        energy = -torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(e // self.num_heads)
+        return self.out((energy.softmax(-1) @ v).transpose(1, 2).reshape(b, t, e))
+
+
+@wrong("weights-transposed", source="heykeetae/Self-Attention-GAN#11")
+class ChannelFirstAttention(nn.Module):
+    def __init__(self, in_dim):
+        super().__init__()
+        self.query = nn.Linear(in_dim, in_dim)
+        self.key = nn.Linear(in_dim, in_dim)
+        self.value = nn.Linear(in_dim, in_dim)
+        self.softmax = nn.Softmax(dim=-1)
+
+    def forward(self, x):
+        proj_query = self.query(x)
+        proj_key = self.key(x).permute(0, 2, 1)
+        energy = torch.bmm(proj_query, proj_key) / math.sqrt(x.size(-1))
+        attention = self.softmax(energy)
+        proj_value = self.value(x).permute(0, 2, 1)
+        out = torch.bmm(proj_value, attention)
+        return out.permute(0, 2, 1)
+
+
+@wrong("weights-transposed")
+class TransposedWeights(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.wq = nn.Linear(d_model, d_model, bias=False)
+        self.wk = nn.Linear(d_model, d_model, bias=False)
+        self.wv = nn.Linear(d_model, d_model, bias=False)
+        self.wo = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (self.num_heads, -1)) for f in (self.wq, self.wk, self.wv))
+        attn = torch.einsum("bihd,bjhd->bhij", q, k).mul(q.size(-1) ** -0.5).softmax(dim=-1)
+        out = torch.einsum("bhij,bihd->bjhd", attn, v)
+        return self.wo(out.flatten(2))
+
+
+@wrong("output-v")
+class ValuePassThrough(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = (t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = v.transpose(1, 2).contiguous().view(B, T, C)
+        return self.c_proj(y)
+
+
+@wrong("output-mean")
+class BagOfWordsHead(nn.Module):
+    def __init__(self, n_embd, head_size, block_size=64):
+        super().__init__()
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        k = self.key(x)
+        q = self.query(x)
+        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        wei = torch.zeros((B, T, T), dtype=x.dtype, device=x.device)
+        wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
+        wei = F.softmax(wei, dim=-1)
+        return wei @ self.value(x)
+
+
+@wrong("output-mean")
+class MeanAttention(nn.Module):
+    def __init__(self, dim, num_heads=8):
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        q, k, v = (t.view(B, N, self.num_heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        attn = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).sum(dim=-1, keepdim=True)
+        attn = attn.expand(-1, -1, -1, N).softmax(dim=-1)
+        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
+
+
+@wrong("out-projection-skipped", source="sooftware/attentions#1")
+class UnusedOutput(nn.Module):
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = dim // num_heads
+        self.query_projection = nn.Linear(dim, dim)
+        self.key_projection = nn.Linear(dim, dim)
+        self.value_projection = nn.Linear(dim, dim)
+        self.out_projection = nn.Linear(dim, dim)
+
+    def forward(self, query, key, value, mask=None):
+        batch_size = query.size(0)
+        query = self.query_projection(query).view(batch_size, -1, self.num_heads, self.head_dim).transpose(1, 2)
+        key = self.key_projection(key).view(batch_size, -1, self.num_heads, self.head_dim).transpose(1, 2)
+        value = self.value_projection(value).view(batch_size, -1, self.num_heads, self.head_dim).transpose(1, 2)
+        score = torch.matmul(query, key.transpose(2, 3)) / self.head_dim**0.5
+        if mask is not None:
+            score = score.masked_fill(mask == 0, -1e9)
+        context = torch.matmul(F.softmax(score, dim=-1), value)
+        return context.transpose(1, 2).contiguous().view(batch_size, -1, self.num_heads * self.head_dim)
+
+
+@wrong("out-projection-skipped")
+class DiscardedProjection(nn.Module):
+    def __init__(self, n_embd, n_head, dropout=0.0):
+        super().__init__()
+        self.n_head = n_head
+        self.qkv = nn.Linear(n_embd, 3 * n_embd)
+        self.proj = nn.Linear(n_embd, n_embd)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out = out.transpose(1, 2).reshape(B, T, C)
+        self.proj(out)
+        return self.dropout(out)
+
+
+@wrong("out-projection-untransposed")
+class MatmulOutput(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.w_q, self.w_k, self.w_v))
+        heads = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1) @ v
+        concat = heads.transpose(1, 2).reshape(B, T, C)
+        return concat @ self.w_o.weight + self.w_o.bias
+
+
+@wrong("out-projection-twice")
+class ProjectedTwice(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.resid_dropout = nn.Dropout(config.dropout)
+
+    def attend(self, x):
+        B, T, C = x.size()
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
+
+    def forward(self, x):
+        return self.resid_dropout(self.c_proj(self.attend(x)))
+
+
+@wrong("dropout-in-eval", source="karpathy/nanoGPT#240")
+class FlashSelfAttention(nn.Module):
+    def __init__(self, n_embd, n_head, dropout=0.2):
+        super().__init__()
+        self.n_head = n_head
+        self.dropout = dropout
+        self.c_attn = nn.Linear(n_embd, 3 * n_embd)
+        self.c_proj = nn.Linear(n_embd, n_embd)
+        self.resid_dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=self.dropout, is_causal=True)
+        y = y.transpose(1, 2).contiguous().view(B, T, C)
+        return self.resid_dropout(self.c_proj(y))
+
+
+@wrong("dropout-in-eval")
+class FunctionalDropout(nn.Module):
+    def __init__(self, d_model, num_heads, dropout=0.1):
+        super().__init__()
+        self.num_heads = num_heads
+        self.p = dropout
+        self.q = nn.Linear(d_model, d_model)
+        self.k = nn.Linear(d_model, d_model)
+        self.v = nn.Linear(d_model, d_model)
+        self.o = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        weights = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
+        weights = F.dropout(weights, p=self.p)
+        return self.o((weights @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("dropout-before-softmax", source="karpathy/ng-video-lecture#30")
+class EarlyDropout(nn.Module):
+    def __init__(self, n_embd, head_size, block_size=64, dropout=0.2):
+        super().__init__()
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        T = x.shape[1]
+        k, q, v = self.key(x), self.query(x), self.value(x)
+        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
+        wei = self.dropout(wei)
+        wei = F.softmax(wei, dim=-1)
+        return wei @ v
+
+
+@wrong("dropout-before-softmax")
+class DroppedScores(nn.Module):
+    def __init__(self, hidden_size, num_heads, dropout=0.1):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.value = nn.Linear(hidden_size, hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+        scores = self.dropout(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)))
+        return self.dense((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("detached")
+class FrozenWeights(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention_weights = None
+        self.wq = nn.Linear(d_model, d_model)
+        self.wk = nn.Linear(d_model, d_model)
+        self.wv = nn.Linear(d_model, d_model)
+        self.wo = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk, self.wv))
+        self.attention_weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1).detach()
+        return self.wo((self.attention_weights @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("detached")
+class NoGradScores(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.in_proj = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.in_proj(x).view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        with torch.no_grad():
+            scores = torch.einsum("bhqd,bhkd->bhqk", q, k) * q.size(-1) ** -0.5
+            probs = scores.softmax(dim=-1)
+        return self.out_proj((probs @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("inputs-changed")
+class PaddingEraser(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value, key_padding_mask=None):
+        B, T, C = query.shape
+        if key_padding_mask is not None:
+            value.masked_fill_(key_padding_mask.unsqueeze(-1), 0.0)
+        q = self.q_proj(query).view(B, T, self.num_heads, -1).transpose(1, 2)
+        k = self.k_proj(key).view(B, key.size(1), self.num_heads, -1).transpose(1, 2)
+        v = self.v_proj(value).view(B, key.size(1), self.num_heads, -1).transpose(1, 2)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        if key_padding_mask is not None:
+            scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
+        return self.out_proj((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("inputs-changed")
+class ResidualAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(d_model)
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.num_heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, dim=-1))
+        y = F.scaled_dot_product_attention(q, k, v)
+        x += self.proj(y.transpose(1, 2).reshape(B, T, C))
+        return x
+
+
+@wrong("stateful")
+class CachedAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.wq = nn.Linear(d_model, d_model, bias=False)
+        self.wk = nn.Linear(d_model, d_model, bias=False)
+        self.wv = nn.Linear(d_model, d_model, bias=False)
+        self.wo = nn.Linear(d_model, d_model, bias=False)
+        self.cache_k = None
+        self.cache_v = None
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk, self.wv))
+        if self.cache_k is not None and self.cache_k.size(0) == B:
+            k = torch.cat([self.cache_k, k], dim=2)
+            v = torch.cat([self.cache_v, v], dim=2)
+        self.cache_k, self.cache_v = k.detach(), v.detach()
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        future = torch.ones(T, k.size(2), dtype=torch.bool, device=x.device).triu(k.size(2) - T + 1)
+        scores = scores.masked_fill(future, float("-inf"))
+        return self.wo((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("stateful")
+class CoolingAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.scaling = (embed_dim // num_heads) ** -0.5
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(embed_dim, embed_dim)
+        self.v_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q = self.q_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2) * self.scaling
+        self.scaling *= q.size(-1) ** -0.5
+        k = self.k_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2)
+        v = self.v_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2)
+        return self.out_proj((torch.softmax(q @ k.mT, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
+
+
+@wrong("batch-as-tokens")
+class FlattenedAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.d_head = d_model // num_heads
+        self.wq = nn.Linear(d_model, d_model)
+        self.wk = nn.Linear(d_model, d_model)
+        self.wv = nn.Linear(d_model, d_model)
+        self.wo = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        shape = x.shape
+        x = x.reshape(-1, shape[-1])
+        q = self.wq(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
+        k = self.wk(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
+        v = self.wv(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) / math.sqrt(self.d_head), dim=-1)
+        out = torch.bmm(weights, v).transpose(0, 1).reshape(-1, self.num_heads * self.d_head)
+        return self.wo(out).view(shape)
+
+
+@wrong("batch-as-tokens")
+class FlatSelfAttention(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.value = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x):
+        flat = x.flatten(0, -2)
+        q, k, v = self.query(flat), self.key(flat), self.value(flat)
+        attention = F.softmax(q @ k.t() / q.size(-1) ** 0.5, dim=1)
+        return (attention @ v).reshape(x.shape)

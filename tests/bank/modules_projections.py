@@ -1,0 +1,333 @@
+"""Wrong modules: the projections, and which of them is used for what."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from bank import wrong
+
+
+@wrong("untransposed", source="pytorch/pytorch#139598")
+class ManualSelfAttention(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.W_q = nn.Linear(d_model, d_model, bias=False)
+        self.W_k = nn.Linear(d_model, d_model, bias=False)
+        self.W_v = nn.Linear(d_model, d_model, bias=False)
+
+    def forward(self, x):
+        q = torch.matmul(x, self.W_q.weight)
+        k = torch.matmul(x, self.W_k.weight)
+        v = torch.matmul(x, self.W_v.weight)
+        sims = torch.matmul(q, k.transpose(-2, -1))
+        percents = F.softmax(sims / k.size(-1) ** 0.5, dim=-1)
+        return torch.matmul(percents, v)
+
+
+@wrong("untransposed")
+class EinsumProjections(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(embed_dim, embed_dim)
+        self.key = nn.Linear(embed_dim, embed_dim)
+        self.value = nn.Linear(embed_dim, embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
+
+    def project(self, layer, x):
+        y = torch.einsum("btc,cd->btd", x, layer.weight) + layer.bias
+        return y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, x, mask=None):
+        q, k, v = (self.project(layer, x) for layer in (self.query, self.key, self.value))
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1])
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
+        context = scores.softmax(-1) @ v
+        return self.out(context.transpose(1, 2).flatten(2))
+
+
+@wrong("untransposed")
+class ValueByHand(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.d_k = d_model // num_heads
+        self.q_linear = nn.Linear(d_model, d_model, bias=False)
+        self.k_linear = nn.Linear(d_model, d_model, bias=False)
+        self.v_linear = nn.Linear(d_model, d_model, bias=False)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, q, k, v, mask=None):
+        bs = q.size(0)
+        q = self.q_linear(q).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
+        k = self.k_linear(k).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
+        v = (v @ self.v_linear.weight).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
+        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        concat = torch.matmul(F.softmax(scores, dim=-1), v).transpose(1, 2).contiguous()
+        return self.out(concat.view(bs, -1, self.num_heads * self.d_k))
+
+
+@wrong("not-projected")
+class RawValues(nn.Module):
+    def __init__(self, n_embd, n_head, dropout=0.1):
+        super().__init__()
+        self.n_head = n_head
+        self.query = nn.Linear(n_embd, n_embd)
+        self.key = nn.Linear(n_embd, n_embd)
+        self.value = nn.Linear(n_embd, n_embd)
+        self.attn_drop = nn.Dropout(dropout)
+        self.proj = nn.Linear(n_embd, n_embd)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        k = self.key(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        v = x.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        att = self.attn_drop(F.softmax(q @ k.mT / math.sqrt(C // self.n_head), dim=-1))
+        return self.proj((att @ v).transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("not-projected")
+class RawQueries(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.heads = heads
+        self.fc_q = nn.Linear(d_model, d_model)
+        self.fc_k = nn.Linear(d_model, d_model)
+        self.fc_v = nn.Linear(d_model, d_model)
+        self.fc_o = nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value):
+        n, lq, d = query.shape
+        lk = key.shape[1]
+        Q = query.reshape(n, lq, self.heads, d // self.heads)
+        K = self.fc_k(key).reshape(n, lk, self.heads, d // self.heads)
+        V = self.fc_v(value).reshape(n, lk, self.heads, d // self.heads)
+        energy = torch.einsum("nqhd,nkhd->nhqk", Q, K)
+        attention = torch.softmax(energy / (d // self.heads) ** 0.5, dim=3)
+        return self.fc_o(torch.einsum("nhqk,nkhd->nqhd", attention, V).reshape(n, lq, d))
+
+
+@wrong("not-projected")
+class UnprojectedAttention(nn.Module):
+    def __init__(self, d_model, row_dim=-2, col_dim=-1):
+        super().__init__()
+        self.W_q = nn.Linear(d_model, d_model, bias=False)
+        self.W_k = nn.Linear(d_model, d_model, bias=False)
+        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.row_dim = row_dim
+        self.col_dim = col_dim
+
+    def forward(self, token_encodings):
+        q, k, v = token_encodings, token_encodings, token_encodings
+        sims = torch.matmul(q, k.transpose(self.row_dim, self.col_dim))
+        weights = F.softmax(sims / k.size(self.col_dim) ** 0.5, dim=self.col_dim)
+        return torch.matmul(weights, v)
+
+
+@wrong("shared-projection", source="yflyzhang/AnnotatedTransformer#1")
+class MultiHeadedAttention(nn.Module):
+    def __init__(self, h, d_model, dropout=0.1):
+        super().__init__()
+        assert d_model % h == 0
+        self.d_k = d_model // h
+        self.h = h
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.o_proj = nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(p=dropout)
+
+    def forward(self, query, key, value, mask=None):
+        if mask is not None:
+            mask = mask.unsqueeze(1)
+        nbatches = query.size(0)
+        query = self.q_proj(query).view(nbatches, -1, self.h, self.d_k).transpose(1, 2)
+        key = self.k_proj(key).view(nbatches, -1, self.h, self.d_k).transpose(1, 2)
+        value = self.k_proj(value).view(nbatches, -1, self.h, self.d_k).transpose(1, 2)
+        scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        p_attn = self.dropout(F.softmax(scores, dim=-1))
+        x = torch.matmul(p_attn, value)
+        return self.o_proj(x.transpose(1, 2).contiguous().view(nbatches, -1, self.h * self.d_k))
+
+
+@wrong("shared-projection")
+class SharedQueryKey(nn.Module):
+    def __init__(self, hidden_size, num_attention_heads):
+        super().__init__()
+        self.num_attention_heads = num_attention_heads
+        self.attention_head_size = hidden_size // num_attention_heads
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(hidden_size, hidden_size)
+        self.value = nn.Linear(hidden_size, hidden_size)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+
+    def transpose_for_scores(self, x):
+        return x.view(x.size(0), x.size(1), self.num_attention_heads, self.attention_head_size).permute(0, 2, 1, 3)
+
+    def forward(self, query, key, value):
+        q = self.transpose_for_scores(self.query(query))
+        k = self.transpose_for_scores(self.query(key))
+        v = self.transpose_for_scores(self.value(value))
+        probs = nn.Softmax(dim=-1)(torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(self.attention_head_size))
+        context = torch.matmul(probs, v).permute(0, 2, 1, 3).contiguous()
+        return self.dense(context.view(context.size(0), context.size(1), -1))
+
+
+@wrong("bias-dropped")
+class FunctionalAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q = nn.Linear(d_model, d_model)
+        self.k = nn.Linear(d_model, d_model)
+        self.v = nn.Linear(d_model, d_model)
+        self.o = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = F.linear(x, self.q.weight), F.linear(x, self.k.weight), F.linear(x, self.v.weight)
+        q, k, v = (t.view(B, T, self.num_heads, C // self.num_heads).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.o(y.transpose(1, 2).reshape(B, T, C))
+
+
+@wrong("bias-dropped")
+class FusedWithoutBias(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+        self.register_buffer("mask", torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril())
+
+    def forward(self, x):
+        B, T, C = x.size()
+        qkv = x @ self.c_attn.weight.t()
+        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in qkv.split(C, dim=2))
+        att = (q @ k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+        att = att.masked_fill(~self.mask[:T, :T], float("-inf")).softmax(dim=-1)
+        return self.c_proj((att @ v).transpose(1, 2).contiguous().view(B, T, C))
+
+
+@wrong("k-as-v")
+class KeysAggregated(nn.Module):
+    def __init__(self, n_embd, head_size, block_size=128):
+        super().__init__()
+        self.key = nn.Linear(n_embd, head_size, bias=False)
+        self.query = nn.Linear(n_embd, head_size, bias=False)
+        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
+
+    def forward(self, x):
+        T = x.size(1)
+        k = self.key(x)
+        q = self.query(x)
+        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
+        wei = F.softmax(wei, dim=-1)
+        return wei @ k
+
+
+@wrong("v-as-k")
+class ValuesCompared(nn.Module):
+    def __init__(self, dim, num_heads=8):
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = (dim // num_heads) ** -0.5
+        self.qkv = nn.Linear(dim, dim * 3)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        q, v = qkv[0], qkv[2]
+        attn = (q @ v.transpose(-2, -1)) * self.scale
+        attn = attn.softmax(dim=-1)
+        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
+
+
+@wrong("q-as-k")
+class QueriesCompared(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.dh = d_model // num_heads
+        self.to_q = nn.Linear(d_model, d_model)
+        self.to_k = nn.Linear(d_model, d_model)
+        self.to_v = nn.Linear(d_model, d_model)
+        self.to_out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask=None):
+        q = self.to_q(x).unflatten(-1, (self.h, self.dh))
+        v = self.to_v(x).unflatten(-1, (self.h, self.dh))
+        sim = torch.einsum("bihd,bjhd->bhij", q, q) * self.dh**-0.5
+        if mask is not None:
+            sim = sim.masked_fill(mask.logical_not(), -torch.inf)
+        out = torch.einsum("bhij,bjhd->bihd", sim.softmax(-1), v)
+        return self.to_out(out.flatten(-2))
+
+
+@wrong("k-as-q")
+class KeysAsking(nn.Module):
+    def __init__(self, d_in, d_out, num_heads, qkv_bias=False):
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = d_out // num_heads
+        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.out_proj = nn.Linear(d_out, d_out)
+
+    def forward(self, x):
+        b, num_tokens, _ = x.shape
+        keys = self.W_key(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        queries = self.W_query(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        values = self.W_value(x).view(b, num_tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        queries = keys / queries.shape[-1] ** 0.5
+        attn_weights = torch.softmax(queries @ keys.transpose(2, 3), dim=-1)
+        context_vec = (attn_weights @ values).transpose(1, 2).reshape(b, num_tokens, -1)
+        return self.out_proj(context_vec)
+
+
+@wrong("q-as-v")
+class QueriesAggregated(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.to_qkv = nn.Linear(embed_dim, 3 * embed_dim, bias=False)
+        self.to_out = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        qkv = self.to_qkv(x).chunk(3, dim=-1)
+        q, k = (t.reshape(b, n, self.num_heads, -1).transpose(1, 2) for t in qkv[:2])
+        attn = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(e // self.num_heads), dim=-1)
+        return self.to_out((attn @ q).transpose(1, 2).reshape(b, n, e))
+
+
+@wrong("k-as-v", also=("scale-tokens",))
+class KeyValueAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.wq = nn.Linear(d_model, d_model)
+        self.wk = nn.Linear(d_model, d_model)
+        self.wv = nn.Linear(d_model, d_model)
+        self.wo = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q = self.wq(x).view(n, t, self.num_heads, -1).transpose(1, 2)
+        k = self.wk(x).view(n, t, self.num_heads, -1).transpose(1, 2)
+        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-2)), dim=-1)
+        return self.wo((weights @ k).transpose(1, 2).reshape(n, t, c))
