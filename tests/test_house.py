@@ -22,6 +22,7 @@ FLOORS = {
     "pretrained": 3,
     "generation": 4,
     "embedding": 4,
+    "check": 5,
     "lens": 5,
     "views": 6,
     "training": 7,

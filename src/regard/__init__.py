@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from regard import check
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
     from regard.errors import InputError
     from regard.generation import Beam, Greedy, Sample, generate, stream, translate
@@ -32,6 +33,7 @@ __all__ = [
     "Steps",
     "attend",
     "cache",
+    "check",
     "course",
     "explain",
     "generate",
@@ -59,6 +61,7 @@ _ROOMS = {
     "Steps": "regard.attention",
     "attend": "regard.attention",
     "cache": "regard.attention",
+    "check": "regard.check",
     "course": "regard.attention",
     "explain": "regard.lens",
     "generate": "regard.generation",
@@ -76,7 +79,8 @@ _ROOMS = {
 def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
         raise AttributeError(f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(_ROOMS[name]), name)
+    # The room named check is called as a function is.
+    value = import_module("regard.check") if name == "check" else getattr(import_module(_ROOMS[name]), name)
     globals()[name] = value
     return value
 

@@ -48,7 +48,7 @@ def sinusoidal_positions(length, d_model):
     return torch.where(channel % 2 == 0, angles.cos(), angles.sin())
 
 
-@wrong("pe-angle-shared-wrong")
+@wrong("pe-angle")
 def encode_positions(length, d_model):
     pos = torch.arange(length, dtype=torch.float64).unsqueeze(1)
     angle = pos / torch.pow(10000.0, torch.arange(d_model, dtype=torch.float64) / d_model)
@@ -58,7 +58,7 @@ def encode_positions(length, d_model):
     return out
 
 
-@wrong("pe-base", also=("pe-angle-shared-wrong",), source="maxjcohen/transformer#62")
+@wrong("pe-base", also=("pe-angle",), source="maxjcohen/transformer#62")
 def original_positions(length, d_model):
     table = torch.zeros((length, d_model))
     pos = torch.arange(length).unsqueeze(1)

@@ -589,7 +589,7 @@ _ALL = (
         "weights = scores.exp()",
         "weights are exp(scores) and are not divided by their sum (first row: {row:.2f})",
         "Outputs grow with the length and with the scores.",
-        _slot("softmax", "exp"),
+        _slot("softmax", "exp", "exp-max"),
     ),
     Known(
         "softmax-l1",
@@ -813,6 +813,7 @@ CAUSES: Mapping[str, Known] = {known.id: known for known in _ALL}
 
 OTHERWISE: tuple[Otherwise, ...] = (
     Otherwise("precision", "the scale is computed in float32", {"scale": "float32"}),
+    Otherwise("precision", "the scale is computed in float32", {"scale": "float32-inverse"}),
     Otherwise("precision", "the softmax is computed in float32", {"softmax": "float32"}),
     Otherwise(
         "convention",

@@ -10,6 +10,7 @@ import inspect
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +32,18 @@ from regard.check.probe import (
     padded,
     random_mask,
 )
+from regard.check.names import SIZES, meaning
 from regard.check.recipe import Case, Choices, Weights
 from regard.check.search import Found, Observed, Search
 from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, Form, Sizes, Subject, Way
 from regard.errors import InputError
 
-__all__ = ["Diagnosis", "Stage", "diagnose"]
+__all__ = ["Diagnosis", "Stage", "diagnose", "whole"]
 
 SAME = Sizes(batch=4, heads=4, queries=4, keys=4, d_key=4, d_value=4)
 """Sizes that coincide: what is right by accident is right here alone, and what is wrong by accident too."""
+LIKELY = 6
+"""So many ways to call it and read its parameters are searched for mistakes."""
 OTHERS = (
     DIFFERENT,
     OTHER,
@@ -176,8 +180,8 @@ def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
     if not ({"q", "k", "v"} <= roles or "x" in roles):
         return [], f"its arguments ({', '.join(subject.called)}) are not q, k and v, nor x: name them so"
     same = "q" not in roles
-    for way, nothing in itertools.product(FUNCTION_WAYS, _nothings(subject)):
-        call = Call(subject, way, subject.module, nothing=nothing)
+    for way, (nothing, batched) in itertools.product(FUNCTION_WAYS, _nothings(subject)):
+        call = Call(subject, way, subject.module, nothing=nothing, batched=batched)
         if way.flat:
             if "size heads" in roles and not same:
                 settings += _flat(subject, call)
@@ -198,14 +202,15 @@ def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
     return settings, failed
 
 
-def _nothings(subject: Subject) -> tuple[Form | None, ...]:
+def _nothings(subject: Subject) -> list[tuple[Form | None, bool]]:
     """Ways to say that there is no mask, where one has to be given."""
     empty = inspect.Parameter.empty
     must = any(
         means in ("mask", "padding", "bias") and subject.called[name].default is empty
         for name, means in subject.roles().items()
     )
-    return (None, *FORMS[:4]) if must else (None,)
+    forms = [(form, batched) for form in FORMS[:4] for batched in (False, True)] if must else []
+    return [(None, False), *forms]
 
 
 def _flat(subject: Subject, call: Call) -> list[Setting]:
@@ -277,7 +282,7 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
                         break
             if not called:
                 continue
-            for structure in structures(module, width, sizes.heads if _told(subject) else None, other):
+            for structure in structures(module, width, sizes.heads if subject.told else None, other):
                 pairs = [(call, replace(case, weights=structure.weights), output) for case, output in called]
                 setting = found.setdefault(structure.label, Setting(way, [], functions=False, structure=structure))
                 setting.pairs += pairs
@@ -291,10 +296,6 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
 def replace_sizes(sizes: Sizes) -> Sizes:
     """Fewer queries than keys."""
     return replace(sizes, queries=sizes.queries - 2, keys=sizes.keys + 1)
-
-
-def _told(subject: Subject) -> bool:
-    return subject.build is not None and any("heads=" in said or "n_head" in said for said in subject.taken)
 
 
 def _modules(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | None]], str]:
@@ -318,6 +319,7 @@ def _modules(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | 
         redraw(module, len(made) + 1)
         if not made:
             subject.taken += said
+            subject.told = any(meaning(each.partition("=")[0].rpartition(".")[2], SIZES) == "heads" for each in said)
             subject.module = module
         made.append((sizes, module, _inferred(module, sizes.d_model), None))
         if len(made) == 2:
@@ -325,6 +327,15 @@ def _modules(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | 
     if not made:
         raise InputError(failed)
     return made, ""
+
+
+def whole(subject: Subject) -> nn.Module:
+    """The module itself, of any size that can be built.
+
+    Raises:
+        InputError: none can.
+    """
+    return _modules(subject)[0][0][1] if subject.module is None else subject.module
 
 
 def _inferred(module: nn.Module, guess: int) -> int:
@@ -350,7 +361,8 @@ def _width(module: nn.Module) -> tuple[int, int | None]:
     for path, parameter in module.named_parameters():
         if parameter.ndim == 2 and role(path) in ("q", "qkv"):
             owner = module.get_submodule(path.rpartition(".")[0])
-            return parameter.shape[1 if isinstance(owner, nn.Linear) else 0], None
+            stored = isinstance(owner, nn.Linear | nn.MultiheadAttention)
+            return parameter.shape[1 if stored else 0], None
     raise InputError(f"the width of {type(module).__name__}'s input could not be told: give it an attribute d_model")
 
 
@@ -381,12 +393,18 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
                     return Stage("built-in", f"mask of its own ({named})", masked, _with(dropped, {"seen": "none"}))
                 mask = "mask of its own" if built_in else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
+    if not hint:  # nothing speaks of a mask: none can have been dropped
+        guesses = [(setting, built_in) for setting, built_in in guesses if not built_in]
     guesses.sort(key=lambda guess: (guess[1] != hint, settings.index(guess[0])))
-    for level in ("one", "number", "two"):
+    guesses = guesses[:LIKELY]
+    for level in ("one", "design", "number", "two"):
         for setting, built_in in guesses:
             observed = setting.observed(built_in)
             search = Search(until, functions=setting.functions, packed=setting.packed)
-            found = search.wrong(observed, Found({}), level)
+            if level == "design":
+                found = search.measured(observed, {})
+            else:
+                found = search.wrong(observed, Found({}), level)
             if found is not None:
                 diagnosis.setting = setting
                 mask = f"mask of its own{f' ({named})' if named else ''}" if built_in else ""
@@ -461,7 +479,8 @@ def _moved(case: Case, at: int) -> Case:
 
 # With each of its masks. ---------------------------------------------------------------------------------------------
 
-SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk"), "padding": ("bk", "b11k", "b1k", "kb", "k")}
+LEVELS: tuple[Literal["number", "two"], ...] = ("number", "two")
+SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk", "qkb1", "qk11"), "padding": ("bk", "b11k", "b1k", "kb", "k")}
 
 
 def _masks(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
@@ -469,9 +488,14 @@ def _masks(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
     subject = diagnosis.subject
     for name, means in subject.roles().items():
         if means == "causal":
-            yield _flagged(diagnosis, plain, name, until)
+            stage = _flagged(diagnosis, plain, name, until)
+            if stage.observed or subject.has("mask") is None:  # else it is a hint, and needs the mask that it hints at
+                yield stage
         elif means in ("mask", "padding"):
-            yield _argued(diagnosis, plain, name, means, until)
+            stage = _argued(diagnosis, plain, name, means, until)
+            yield stage
+            if stage.call is not None and means == "mask":
+                yield from _finite(diagnosis, plain, stage, name, until)
         elif means == "bias":
             yield _biased(diagnosis, plain, name, until)
 
@@ -481,31 +505,73 @@ def _bases(plain: Stage) -> Found:
     return plain.found
 
 
+Tried = list[tuple[Call, list[Observed]]]
+
+
 def _searched(
-    diagnosis: Diagnosis, plain: Stage, tried: list[tuple[Call, list[Observed]]], until: float
+    diagnosis: Diagnosis, plain: Stage, tried: Tried, until: float
 ) -> tuple[Found | None, Call | None, list[Observed]]:
     """The first call, in the order of likelihood, that the recipe explains: as it is, or with mistakes of its mask."""
     setting, base = diagnosis.setting, _bases(plain)
     assert setting is not None
     search = Search(until, functions=setting.functions, packed=setting.packed)
-    for call, observed in tried:
-        if all(each.fits(base.choices) for each in observed):
-            return base, call, observed
-    for call, observed in tried:
-        first = {**base.choices, "seen": "first-aligned"}
-        if "seen" not in base.choices and observed[0].asked == "flag" and all(each.fits(first) for each in observed):
-            return search.right(observed, base.choices, most=1), call, observed
-    for level in ("one", "number", "two"):
-        dropped = None
-        for call, observed in tried:
-            found = search.wrong(observed, base, level, masks=True)
+    dropped = None
+    for asked in dict.fromkeys(observed[0].asked for _, observed in tried):
+        kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
+        for call, observed in kind:
+            if all(each.fits(base.choices) for each in observed) and not _by_chance(call, search, base):
+                shared = _shared(search, base, tried, call)
+                return shared or (base, call, observed)
+        for call, observed in kind:
+            first = {**base.choices, "seen": "first-aligned"}
+            if "seen" not in base.choices and asked == "flag" and all(each.fits(first) for each in observed):
+                return search.right(observed, base.choices, most=1), call, observed
+        for call, observed in kind:
+            found = search.wrong(observed, base, "one", masks=True)
             if found is not None and any(known.id == "mask-dropped" for known, _ in found.causes):
                 dropped = dropped or (found, call, observed)
             elif found is not None:
                 return found, call, observed
-        if dropped is not None:
-            return dropped
+    if dropped is not None:
+        return dropped
+    for level in LEVELS:
+        for call, observed in tried:
+            found = search.wrong(observed, base, level, masks=True)
+            if found is not None:
+                return found, call, observed
+            if search.late:
+                return None, None, tried[0][1]
     return None, None, tried[0][1] if tried else []
+
+
+def _by_chance(call: Call, search: Search, base: Found) -> bool:
+    """Whether a mask that seems to be added is not: a finite one, added, would do something else than it does."""
+    if not call.form.name.startswith("added") or call.case is None:
+        return False
+    queries, keys = _lengths(call.case)
+    masked = replace(call.case, bias=drawn(1, 1, queries, keys, seed=77), may=None)
+    try:
+        observed = [Observed(masked, replace(call, to=None, bias=call.to)(masked))]
+    except Failed:
+        return False
+    if observed[0].fits(base.choices):
+        return False
+    # Whatever is done to a bias, it must be a mistake of the bias.
+    return search.wrong(observed, base, "one", masks=True) is None
+
+
+def _shared(search: Search, base: Found, tried: Tried, right: Call) -> tuple[Found, Call, list[Observed]] | None:
+    """The mistake of taking one sample's mask for all, where a mask of one sample is right and of several runs."""
+    for call, observed in tried:
+        if call.form is right.form and "b" in call.shape and "b" not in right.shape:
+            for choices in CAUSES["mask-first-only"].choices:
+                merged = {**base.choices, **choices}
+                if "seen" in base.choices or all(each.fits(base.choices) for each in observed):
+                    continue
+                if all(each.fits(merged) for each in observed):
+                    known = CAUSES["mask-first-only"]
+                    return replace(base, choices=merged, causes=(*base.causes, (known, choices))), call, observed
+    return None
 
 
 def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stage:
@@ -567,7 +633,7 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
                     masked = replace(masked, may=handed & causal(*_lengths(case)))
                 observed.append(Observed(masked, output, asked))
             if observed:
-                tried.append((pattern, observed))
+                tried.append((replace(pattern, case=setting.pairs[0][1]), observed))
     if not tried:
         return Stage(kinds[0], f"argument {name}", [], None, why=f"with {name}, {why}")
     found, call, observed = _searched(diagnosis, plain, tried, until)
@@ -576,6 +642,24 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
     if call is not None and observed[0].asked == "padding" and call.shape in ("bk", "k", "kb") and means == "mask":
         says = f"{says + '; ' if says else ''}its {name} is of keys: {'(batch, keys)' if call.shape == 'bk' else call.shape}"
     return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=call)
+
+
+def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, until: float) -> Iterator[Stage]:
+    """What becomes of finite numbers in a mask that is added; and of any float mask, where it seems to be ignored."""
+    call = stage.call
+    assert call is not None and diagnosis.setting is not None
+    if call.form.name.startswith("added"):
+        yield _biased(diagnosis, plain, name, until)
+    elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
+        added = next(form for form in FORMS if form.name == "added")
+        for first, case, output in diagnosis.setting.pairs[:1]:
+            masked = replace(case, may=_mask_for("mask", call.shape, case, False))
+            try:
+                ignored = replace(first, form=added, shape=call.shape, to=name)(masked)
+            except Failed:
+                return
+            if torch.equal(ignored, output):
+                yield _biased(diagnosis, plain, name, until)
 
 
 def _mask_for(asked: Asked, shape: str, case: Case, built_in: bool) -> Tensor:
@@ -598,7 +682,7 @@ def _biased(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stag
         for shape in ((1, heads, queries, keys), (1, 1, queries, keys)):
             biased = replace(case, bias=drawn(*shape, seed=55))
             try:
-                observed.append(Observed(biased, call(biased), plain.asked))
+                observed.append(Observed(biased, replace(call, bias=name)(biased), plain.asked))
                 break
             except Failed as error:
                 why = why or str(error)

@@ -46,7 +46,7 @@ _SIZES = {
     "sequence_length n_positions ctx_len max_seq_length seq_length max_tokens t l n num_tokens maximum_length",
     "vocab": "vocab_size n_vocab vocab num_tokens_vocab voc_size vocabulary_size ntoken ntokens vocabulary num_embeddings",
     "layers": "num_layers n_layers n_layer depth num_hidden_layers layers n_blocks num_blocks blocks",
-    "d_ff": "d_ff ff_dim ffn_dim mlp_dim intermediate_size dim_feedforward hidden_ff n_inner ffn_hidden d_ffn ff_hidden_dim "
+    "d_ff": "d_ff ffn_embed_dim ff_dim ffn_dim mlp_dim intermediate_size dim_feedforward hidden_ff n_inner ffn_hidden d_ffn ff_hidden_dim "
     "dim_ff mlp_hidden ff_size feedforward_dim ffn_hidden_size ff_hidden",
     "dropout": "dropout p drop dropout_p attn_pdrop resid_pdrop attn_drop proj_drop drop_rate dropout_rate attention_dropout embd_pdrop "
     "attention_probs_dropout_prob hidden_dropout_prob drop_prob pdrop attn_dropout ff_dropout resid_dropout emb_dropout "

@@ -93,13 +93,11 @@ Roles = dict[str, list[tuple[_Found, _Found | None]]]
 
 def _read(found: list[_Found], width: int) -> Iterator[tuple[str, Roles, tuple[str, ...]]]:
     matrices = [each for each in found if each.tensor.ndim >= 2 and not _normed(each.path)]
-    vectors = {
-        each.path: each for each in found if each.tensor.ndim == 1 or (each.tensor.ndim == 2 and "bias" in each.path)
-    }
+    vectors = {each.path: each for each in found if each.tensor.ndim == 1 or _is_bias(each)}
     named: Roles = {}
     unnamed = []
     for each in matrices:
-        if each.path in vectors and _bias_of(each.path, [m.path for m in matrices if m is not each]):
+        if each.path in vectors:
             continue
         is_role = role(each.path)
         if is_role is None:
@@ -110,6 +108,7 @@ def _read(found: list[_Found], width: int) -> Iterator[tuple[str, Roles, tuple[s
         named["out"] = [(unnamed[0], _bias(unnamed[0], vectors))]
     if "qkv" in named or {"q", "k", "v"} <= set(named) or {"q", "kv"} <= set(named):
         yield "named", named, ()
+        return
     square = [each for each in matrices if each.tensor.ndim == 2]
     if 3 <= len(square) <= 4:
         for order in permutations(range(len(square)), len(square)):
@@ -130,8 +129,12 @@ def _normed(path: str) -> bool:
     return re.search(r"norm|(^|[._])ln(\d|[._]|$)|embedding|pos_|relative|rel_", path.lower()) is not None
 
 
-def _bias_of(path: str, others: list[str]) -> bool:
-    return path.endswith("bias")
+def _is_bias(found: _Found) -> bool:
+    """Whether two axes are those of a bias by head: (heads, width)."""
+    name = found.path.rpartition(".")[2].lower()
+    return found.tensor.ndim == 2 and (
+        name.endswith("bias") or re.fullmatch("b_?(q|k|v|o|query|key|value|out)", name) is not None
+    )
 
 
 def _bias(weight: _Found, vectors: Mapping[str, _Found]) -> _Found | None:
@@ -161,8 +164,14 @@ def _extra(module: nn.Module) -> dict[str, Tensor | float]:
                 if isinstance(getattr(part, which, None), float):
                     extra[f"{letter[0]}_eps"] = getattr(part, which)
     for path, parameter in module.named_parameters():
-        if "sink" in path.lower():
+        name = path.rpartition(".")[2].lower()
+        if "sink" in name:
             extra["sinks"] = parameter.detach()
+        elif parameter.ndim == 1 and re.search("gain|gamma|scale|norm", name):
+            letter = re.sub("gain|gamma|scale|norm|weight|rms|[^a-z]", "", name)
+            if letter in ("q", "k", "query", "key"):
+                extra[f"{letter[0]}_gain"] = parameter.detach()
+                extra[f"{letter[0]}_eps"] = float(getattr(module, "eps", 0.0))
     return extra
 
 
@@ -219,7 +228,14 @@ Read = tuple[str, Tensor, Tensor | None]
 def _matrices(found: list[tuple[_Found, _Found | None]], into: int | None, heads: int, letter: str) -> Iterator[Read]:
     """A role's weight as (out, in), with its bias; both orientations where it cannot be told which is stored."""
     if len(found) > 1:
-        if letter == "out":
+        if letter == "out":  # each head's output has its own: their sum is the concatenation, projected
+            each = [next(_matrices([one], None, 1, letter)) for one in found]
+            biases = [bias for _, _, bias in each if bias is not None]
+            yield (
+                "by head",
+                torch.cat([matrix for _, matrix, _ in each], 1),
+                sum(biases[1:], biases[0]) if biases else None,
+            )
             return
         each = [list(_matrices([one], into, 1, letter)) for one in found]
         for which in zip(*each, strict=False):

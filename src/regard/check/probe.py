@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,11 +42,19 @@ class Call:
     """Whether a causal flag is set."""
     to: str | None = None
     """The argument that the mask goes to; none if the case has no mask, or the mask is not an argument."""
+    bias: str | None = None
+    """The argument that a bias goes to."""
+    case: Case | None = None
+    """A case that it was tried with."""
     stored: str = "in-out"
     """How weights that are arguments are handed over."""
     nothing: Form | None = None
     """How a mask that has to be given is written where there is none; None gives None."""
+    batched: bool = False
+    """Whether that mask is one for each sample."""
     training: bool = False
+    which: list[tuple[int, str]] = field(default_factory=list)
+    """Which of the tensors that are returned is the output, and in which layout: as in the first call."""
 
     def __call__(self, case: Case) -> Tensor:
         """The output, in the definition's layout and in float64.
@@ -75,7 +84,9 @@ class Call:
         for name, means in self.subject.roles().items():
             parameter = self.subject.called[name]
             required = parameter.default is inspect.Parameter.empty
-            if means in tensors:
+            if name == self.bias and case.bias is not None:
+                given[name] = self._shaped(case.bias)
+            elif means in tensors:
                 given[name] = tensors[means]
             elif name == self.to and case.may is not None:
                 given[name] = self._mask(case)
@@ -110,24 +121,24 @@ class Call:
                 for means, tensor in (("w_q", "q"), ("w_k", "k"), ("w_v", "v"), ("w_o", "out")):
                     matrix = getattr(case.weights, tensor)
                     made[means] = (matrix.t() if self.stored == "in-out" else matrix).clone()
-        if case.bias is not None:
-            bias = case.bias
-            while bias.ndim > max(2, len(self.way.layout) if not self.way.flat else 4):
-                bias = bias[0]
-            made["bias"] = bias
-            if not self.subject.has("bias"):
-                made["mask"] = bias
         if "cos" in case.extra:
             cos, sin = (case.extra[name][None] for name in ("cos", "sin"))  # type: ignore[index]
             made.update({"rope": (cos, sin), "cos": cos, "sin": sin})
         return made
+
+    def _shaped(self, bias: Tensor) -> Tensor:
+        """A bias with as many axes as the scores have."""
+        axes = 4 if self.way.flat or self.module is not None else max(2, len(self.way.layout))
+        while bias.ndim > axes:
+            bias = bias[0]
+        return bias.clone()
 
     def _laid(self, tensor: Tensor) -> Tensor:
         if self.way.layout == "tbd":
             return tensor.transpose(0, 1).clone()
         return tensor[0].clone() if self.way.layout == "td" else tensor.clone()
 
-    def _mask(self, case: Case) -> Tensor:
+    def _mask(self, case: Case) -> Any:
         may = case.may
         assert may is not None
         queries = (case.q if case.q is not None else case.x).shape[-2]  # type: ignore[union-attr]
@@ -142,18 +153,26 @@ class Call:
             "b1k": may[:, 0, :1],
             "kb": may[:, 0, 0].t(),
             "k": may[0, 0, 0],
+            "qkb1": whole[:, 0].permute(1, 2, 0)[..., None],
+            "qk11": whole[0, 0][..., None, None],
         }[self.shape]
-        return self.form.write(shaped).clone()
+        try:
+            return self.form.write(shaped.clone())
+        except ValueError as error:
+            raise Failed(str(error)) from error
 
-    def _open(self, means: str, case: Case) -> Tensor | None:
+    def _open(self, means: str, case: Case) -> Any:
         """A mask that lets everyone attend."""
         if self.nothing is None or means not in ("mask", "padding", "bias"):
             return None
         x, k = (case.q, case.k) if case.q is not None else (case.x, case.x if case.context is None else case.context)
         assert x is not None and k is not None
+        sizes = (x.shape[-2], k.shape[-2])
         if means == "padding":
-            return self.nothing.write(torch.ones(len(x), k.shape[-2], dtype=torch.bool))
-        return self.nothing.write(torch.ones(x.shape[-2], k.shape[-2], dtype=torch.bool))
+            sizes = (len(x), k.shape[-2])
+        elif self.batched:
+            sizes = (len(x), *sizes)
+        return self.nothing.write(torch.ones(sizes, dtype=torch.bool))
 
     def _size(self, means: str, case: Case) -> Any:
         if case.q is not None:
@@ -169,31 +188,37 @@ class Call:
         return known[means]
 
     def output(self, case: Case, result: Any) -> Tensor:
-        """The first tensor of the shape of an output."""
+        """The first tensor of the shape of an output, in the definition's layout."""
         found = list(tensors_in(result))
+        for which, layout in self.which or itertools.product(range(len(found)), self._layouts(case)):
+            if which < len(found) and found[which].is_floating_point():
+                read = self._read(case, found[which].detach(), layout)
+                if read is not None:
+                    self.which[:] = [(which, layout)]
+                    return read.to(torch.float64)
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
+        raise Failed(f"it returned {shapes}")
+
+    def _layouts(self, case: Case) -> tuple[str, ...]:
+        if case.q is not None and "h" in self.way.layout:
+            return tuple(dict.fromkeys((self.way.layout, "bthd", "bt(hd)")))
+        return (self.way.layout,)
+
+    def _read(self, case: Case, tensor: Tensor, layout: str) -> Tensor | None:
         if case.q is not None:
             assert case.v is not None
             batch, heads, queries, _ = case.q.shape
-            wanted = (batch, heads, queries, case.v.shape[-1])
-            for tensor in found:
-                try:
-                    canonical = from_layout(tensor.detach(), self.way, heads)
-                except RuntimeError:
-                    continue
-                if canonical.shape == wanted:
-                    return canonical.to(torch.float64)
-        else:
-            assert case.x is not None
-            for tensor in found:
-                laid = tensor.detach()
-                if self.way.layout == "tbd" and laid.ndim == 3:
-                    laid = laid.transpose(0, 1)
-                elif self.way.layout == "td" and laid.ndim == 2:
-                    laid = laid[None]
-                if laid.ndim == 3 and laid.shape[:2] == case.x.shape[:2] and laid.is_floating_point():
-                    return laid.to(torch.float64)
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "no tensor"
-        raise Failed(f"it returned {shapes}")
+            try:
+                read = from_layout(tensor, Way(layout, "", flat="(" in layout), heads)
+            except RuntimeError:
+                return None
+            return read if read.shape == (batch, heads, queries, case.v.shape[-1]) else None
+        assert case.x is not None
+        if layout == "tbd" and tensor.ndim == 3:
+            tensor = tensor.transpose(0, 1)
+        elif layout == "td" and tensor.ndim == 2:
+            tensor = tensor[None]
+        return tensor if tensor.ndim == 3 and tensor.shape[:2] == case.x.shape[:2] else None
 
 
 def drawn(*shape: int, seed: int) -> Tensor:

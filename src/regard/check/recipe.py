@@ -8,7 +8,7 @@ share them, so that thousands of pairs of mistakes cost little more than their l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -87,6 +87,13 @@ class State:
     last: Tensor | None = None
     """What the call returns."""
 
+    def plus(self, **found: Any) -> State:
+        """The same with more computed. Thousands are made: `dataclasses.replace` would take longer than the tensors."""
+        made = object.__new__(State)
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(found)
+        return made
+
 
 NAMES = ("q", "k", "v", "scores", "scaled", "biased", "masked", "weights", "output", "heads", "projected")
 """The steps in their order, as `regard.steps` names them."""
@@ -112,9 +119,17 @@ class Kitchen:
                 self._kept[chosen] = None
         return self._kept[chosen]
 
-    def forget(self) -> None:
-        """Let go of what was computed with numbers that were only tried."""
-        self._kept = {(): self._kept[()]}
+    def fresh(self, choices: Choices, slot: str) -> State | None:
+        """Every step of a recipe, nothing kept from a slot on: for numbers that are only tried, or have gradients."""
+        chosen = tuple(choices.get(name, ordered[0]) for name, ordered in FIRST.items())
+        at = list(FIRST).index(slot)
+        state = self._state(chosen[:at])
+        try:
+            for step, choice in zip(STEPS[at:], chosen[at:], strict=True):
+                state = state and step(state, choice)
+        except (RuntimeError, IndexError, ValueError, KeyError, AssertionError):
+            return None
+        return state
 
 
 def definition(case: Case) -> State:
@@ -132,7 +147,7 @@ def _sources(state: State, choice: str) -> State:
     x, context = state.x, state.context if state.context is not None else state.x
     values = state.values if state.values is not None else context
     if choice == "given":
-        return replace(state, context=context, values=values)
+        return state.plus(context=context, values=values)
     if state.context is None:
         raise ValueError("no context")
     read = {
@@ -143,7 +158,7 @@ def _sources(state: State, choice: str) -> State:
         "swapped": (context, x, x),
     }
     x, context, values = read[choice]
-    return replace(state, x=x, context=context, values=values)
+    return state.plus(x=x, context=context, values=values)
 
 
 def _linear(state: State, choice: str) -> State:
@@ -168,7 +183,7 @@ def _linear(state: State, choice: str) -> State:
         matrix = matrix.t() if kind.isupper() else matrix
         made.append(torch.nn.functional.linear(source, matrix, bias))
     q, k, v = made
-    return replace(state, q=q, k=k, v=v)
+    return state.plus(q=q, k=k, v=v)
 
 
 def _split(state: State, choice: str) -> State:
@@ -198,7 +213,7 @@ def _split(state: State, choice: str) -> State:
         else:  # columns of a view with tokens last
             made.append(tensor.transpose(1, 2).reshape(batch, heads, tokens, -1))
     q, k, v = made
-    return replace(state, q=q, k=k, v=v)
+    return state.plus(q=q, k=k, v=v)
 
 
 def _rounds(state: State, choice: str) -> State:
@@ -214,18 +229,15 @@ def _rounds(state: State, choice: str) -> State:
         elif part in ("rms", "layer"):
             q, k = (_normed(each, part, extra, name) for each, name in ((q, "q"), (k, "k")))
         else:
-            if part.startswith("given"):
-                turned = [_turned_by(each, extra["cos"], extra["sin"]) for each in (q, k, v)]
-            else:
-                turn = Rotary(q.shape[-1], interleaved=part.endswith("pairs"))
-                turned = [turn(each) for each in (q, k, v)]
-            q, k, v = {
-                "rotary": (turned[0], turned[1], v),
-                "given": (turned[0], turned[1], v),
-                "q": (turned[0], k, v),
-                "v": turned,
-            }[part.partition("-")[0]]
-    return replace(state, q=q, k=k, v=v)
+            kind, _, pairs = part.partition("-")
+            for letter in {"q": "q", "v": "qkv"}.get(kind, "qk"):
+                tensor = {"q": q, "k": k, "v": v}[letter]
+                if kind == "given":
+                    tensor = _turned_by(tensor, extra["cos"], extra["sin"])
+                else:
+                    tensor = Rotary(tensor.shape[-1], interleaved=pairs == "pairs")(tensor)
+                q, k, v = (tensor if name == letter else each for name, each in (("q", q), ("k", k), ("v", v)))
+    return state.plus(q=q, k=k, v=v)
 
 
 def _turned_by(tensor: Tensor, cos: Any, sin: Any) -> Tensor:
@@ -246,7 +258,7 @@ def _roles(state: State, choice: str) -> State:
     """What is taken for queries, keys and values."""
     read = {"q": state.q, "k": state.k, "v": state.v}
     q, k, v = (read[letter] for letter in choice)
-    return replace(state, q=q, k=k, v=v)
+    return state.plus(q=q, k=k, v=v)
 
 
 def _groups(state: State, choice: str) -> State:
@@ -256,11 +268,11 @@ def _groups(state: State, choice: str) -> State:
     few, many = k.shape[-3], q.shape[-3]
     if choice == "one-sequence":
         q, k, v = (each.transpose(0, 1).reshape(1, each.shape[1], -1, each.shape[-1]) for each in (q, k, v))
-        return replace(state, q=q, k=k, v=v)
+        return state.plus(q=q, k=k, v=v)
     if choice in ("first-head", "last-head"):
         at = 0 if choice == "first-head" else -1
         q, k, v = (each[:, at, None].expand_as(each) for each in (q, k, v))
-        return replace(state, q=q, k=k, v=v)
+        return state.plus(q=q, k=k, v=v)
     if few == many:
         if choice != "beside":
             raise ValueError("no groups")
@@ -273,7 +285,7 @@ def _groups(state: State, choice: str) -> State:
         k, v = (each.repeat(1, many // few, 1, 1) for each in (k, v))
     else:
         k, v = (each[:, :1].expand(-1, many, -1, -1) for each in (k, v))
-    return replace(state, k=k, v=v)
+    return state.plus(k=k, v=v)
 
 
 def _seen(state: State, choice: str) -> State:
@@ -282,7 +294,7 @@ def _seen(state: State, choice: str) -> State:
     if may is None:
         if choice != "given":
             raise ValueError("no mask")
-        return replace(state, may=None)
+        return state.plus(may=None)
     q, k = state.q, state.k
     assert q is not None and k is not None
     samples, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
@@ -317,7 +329,7 @@ def _seen(state: State, choice: str) -> State:
         understood = torch.ones(queries, keys, dtype=torch.bool).tril()[None, None]
     else:
         raise ValueError(choice)
-    return replace(state, may=understood)
+    return state.plus(may=understood)
 
 
 def _scores(state: State, choice: str) -> State:
@@ -327,17 +339,17 @@ def _scores(state: State, choice: str) -> State:
         if may is None or may.shape[-2] != 1:
             raise ValueError("no padding")
         keep = may.transpose(-2, -1).to(k.dtype)
-        return replace(state, k=k * keep, v=v * keep, scores=q @ (k * keep).transpose(-2, -1), may=None)
+        return state.plus(k=k * keep, v=v * keep, scores=q @ (k * keep).transpose(-2, -1), may=None)
     scores = {
         "qk": lambda: q @ k.transpose(-2, -1),
         "kq": lambda: k @ q.transpose(-2, -1),
         "reshaped": lambda: q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2]),
         "negated": lambda: -(q @ k.transpose(-2, -1)),
     }[choice]()
-    return replace(state, scores=scores)
+    return state.plus(scores=scores)
 
 
-def _scale(state: State, choice: str | float) -> State:
+def _scale(state: State, choice: str | float | Tensor) -> State:
     """What the scores are multiplied by."""
     q, k, v, scores = state.q, state.k, state.v, state.scores
     assert q is not None and k is not None and v is not None and scores is not None
@@ -347,7 +359,7 @@ def _scale(state: State, choice: str | float) -> State:
     batch = state.case.q if state.case.q is not None else state.x
     assert batch is not None
     if choice == "floor":
-        return replace(state, scaled=torch.floor(scores / width**0.5), scaling=width**-0.5)
+        return state.plus(scaled=torch.floor(scores / width**0.5), scaling=width**-0.5)
     numbers = {
         "key": width**-0.5,
         "none": 1.0,
@@ -362,36 +374,39 @@ def _scale(state: State, choice: str | float) -> State:
         "fourth-root": width**-0.25,
         "half": (width / 2) ** -0.5,
         "d-times-model": 1 / (heads * width),
-        "float32": float(1 / torch.tensor(width**0.5)),
+        "float32": 1 / float(torch.tensor(width**0.5)),
+        "float32-inverse": float(torch.tensor(width**-0.5)),
     }
     number = numbers[choice] if isinstance(choice, str) else choice
     cap = state.case.extra.get("softcap")
     scaled = scores * number
     if cap is not None:
         scaled = float(cap) * torch.tanh(scaled / float(cap))
-    return replace(state, scaled=scaled, scaling=number)
+    return state.plus(scaled=scaled, scaling=float(number) if not isinstance(number, Tensor) else 1.0)
 
 
-def _bias(state: State, choice: str | float) -> State:
+def _bias(state: State, choice: str | tuple[str, Any]) -> State:
     scaled, scores, bias = state.scaled, state.scores, state.case.bias
     assert scaled is not None and scores is not None
-    if isinstance(choice, float):  # a soft-cap that was measured
-        return replace(state, biased=choice * torch.tanh(scaled / choice))
+    if isinstance(choice, tuple):  # numbers that were measured
+        kind, number = choice
+        capped = kind == "softcap"
+        return state.plus(biased=number * torch.tanh(scaled / number) if capped else scaled + number)
     if choice == "alibi":
         heads = scaled.shape[1]
         dense = ALiBi(heads).dense(scaled.shape[-2], scaled.shape[-1], device=scaled.device).to(scaled.dtype)
-        return replace(state, biased=scaled + dense)
+        return state.plus(biased=scaled + dense)
     if choice == "learned":
         extra = state.case.weights.extra["bias"] if state.case.weights else None
         assert isinstance(extra, Tensor)
-        return replace(state, biased=scaled + extra[..., : scaled.shape[-2], : scaled.shape[-1]])
+        return state.plus(biased=scaled + extra[..., : scaled.shape[-2], : scaled.shape[-1]])
     if bias is None:
         if choice != "added":
             raise ValueError("no bias")
-        return replace(state, biased=scaled)
+        return state.plus(biased=scaled)
     if choice == "before-scale":
-        return replace(state, biased=(scores + bias) * state.scaling)
-    return replace(state, biased=scaled + bias if choice == "added" else scaled)
+        return state.plus(biased=(scores + bias) * state.scaling)
+    return state.plus(biased=scaled + bias if choice == "added" else scaled)
 
 
 def _fill(state: State, choice: str | float) -> State:
@@ -401,18 +416,18 @@ def _fill(state: State, choice: str | float) -> State:
     if may is None:
         if choice != "inf":
             raise ValueError("no mask")
-        return replace(state, masked=biased)
+        return state.plus(masked=biased)
     if choice == "inf":
-        return replace(state, masked=biased.masked_fill(~may, -torch.inf))
+        return state.plus(masked=biased.masked_fill(~may, -torch.inf))
     if choice == "after":
-        return replace(state, masked=biased)
+        return state.plus(masked=biased)
     if choice == "added-may":
-        return replace(state, masked=biased + may.to(biased.dtype))
+        return state.plus(masked=biased + may.to(biased.dtype))
     if choice == "added-blocked":
-        return replace(state, masked=biased + (~may).to(biased.dtype))
+        return state.plus(masked=biased + (~may).to(biased.dtype))
     if isinstance(choice, tuple):  # a number that is added, rather than put in their place
-        return replace(state, masked=biased + choice[1] * (~may).to(biased.dtype))
-    return replace(state, masked=biased.masked_fill(~may, choice))
+        return state.plus(masked=biased + choice[1] * (~may).to(biased.dtype))
+    return state.plus(masked=biased.masked_fill(~may, choice))
 
 
 def _softmax(state: State, choice: str) -> State:
@@ -443,6 +458,8 @@ def _softmax(state: State, choice: str) -> State:
         weights = masked.log_softmax(-1)
     elif choice == "exp":
         weights = masked.exp()
+    elif choice == "exp-max":
+        weights = (kept - kept.amax(-1, keepdim=True)).exp()
     elif choice == "l1":
         weights = masked / masked.sum(-1, keepdim=True)
     elif choice == "sigmoid":
@@ -460,7 +477,7 @@ def _softmax(state: State, choice: str) -> State:
         raise ValueError(choice)
     if choice not in ("queries", "heads", "batch", "missing", "exp", "log"):
         weights = weights.masked_fill(empty, 0.0)
-    return replace(state, weights=weights)
+    return state.plus(weights=weights)
 
 
 def _after(state: State, choice: str) -> State:
@@ -472,14 +489,14 @@ def _after(state: State, choice: str) -> State:
     if choice == "mask":
         if may is None:
             raise ValueError("no mask")
-        return replace(state, weights=weights * may)
+        return state.plus(weights=weights * may)
     if choice == "bias":
         if bias is None:
             raise ValueError("no bias")
-        return replace(state, weights=weights + bias)
+        return state.plus(weights=weights + bias)
     q = state.q
     assert q is not None
-    return replace(state, weights=weights * q.shape[-1] ** -0.5)
+    return state.plus(weights=weights * q.shape[-1] ** -0.5)
 
 
 def _product(state: State, choice: str) -> State:
@@ -500,7 +517,7 @@ def _product(state: State, choice: str) -> State:
     assert batch is not None
     if len(output) != len(batch):  # read as one sequence
         output = output.reshape(output.shape[1], len(batch), -1, output.shape[-1]).transpose(0, 1)
-    return replace(state, weights=weights, output=output, last=output)
+    return state.plus(weights=weights, output=output, last=output)
 
 
 def _merge(state: State, choice: str) -> State:
@@ -523,7 +540,7 @@ def _merge(state: State, choice: str) -> State:
         "first": lambda: output[:, :1].expand_as(output).transpose(1, 2).reshape(batch, queries, -1),
         "last": lambda: output[:, -1:].expand_as(output).transpose(1, 2).reshape(batch, queries, -1),
     }[choice]()
-    return replace(state, heads=made, last=made)
+    return state.plus(heads=made, last=made)
 
 
 def _out(state: State, choice: str) -> State:
@@ -538,7 +555,7 @@ def _out(state: State, choice: str) -> State:
             raise ValueError("no output projection")
         return state
     if choice == "none":
-        return replace(state, projected=state.heads)
+        return state.plus(projected=state.heads)
     linear = torch.nn.functional.linear
     matrix = weights.out.t() if choice == "untransposed" else weights.out
     bias = None if choice == "no-bias" else weights.bias_out
@@ -550,7 +567,7 @@ def _out(state: State, choice: str) -> State:
     elif choice == "and-input":
         assert state.x is not None
         projected = projected + state.x
-    return replace(state, projected=projected, last=projected)
+    return state.plus(projected=projected, last=projected)
 
 
 SLOTS: dict[str, Callable[[State, Any], State]] = {

@@ -24,6 +24,8 @@ CLOSE = 1e-9
 """Relative to the largest number of the output."""
 MASKING = frozenset({"seen", "fill", "scores", "after", "softmax", "scale", "bias"})
 """Slots that a mask may change."""
+STEP = 1e-6
+"""By which a number is moved to see what comes of it."""
 UNKNOWN: tuple[tuple[str, Known, Callable[[float], Any]], ...] = (
     ("scale", CAUSES["scale-constant"], float),
     ("fill", CAUSES["mask-weak-fill"], float),
@@ -54,6 +56,15 @@ class Observed:
         """Whether a recipe returns the same."""
         state = self.state(choices)
         return state is not None and state.last is not None and fits(self.output, state)
+
+    def gap(self, choices: Choices) -> float:
+        """How far a recipe is from what was returned; where it is rounding alone, 0."""
+        state = self.state(choices)
+        assert state is not None and state.last is not None
+        gap = (state.last - self.output).abs()
+        dead = _dead(state, self.output)
+        worst = float((gap if dead is None else gap.masked_fill(dead, 0.0)).max())
+        return worst if worst > 1e-14 * max(1.0, float(self.output.nan_to_num().abs().max())) else 0.0
 
 
 @dataclass(frozen=True)
@@ -148,10 +159,10 @@ class Search:
                     if found is not None or self.late:
                         return found
             else:
-                for causes in several:
-                    found = self._try(observed, base, otherwise, causes)
-                    if found is not None:
-                        return found
+                tried = (self._try(observed, base, otherwise, causes) for causes in several)
+                every = list(itertools.islice((found for found in tried if found), None if level == "one" else 1))
+                if every:  # the nearest: numbers as small as 1e-9 and 0 are told apart by rounding alone
+                    return min(every, key=lambda found: max(each.gap(found.choices) for each in observed))
                 if self.late:
                     return None
         return None
@@ -214,6 +225,33 @@ class Search:
                 return Found({**merged, **single[1]}, (*causes, single), (*base.otherwise, *otherwise))
         return None
 
+    def measured(self, observed: Sequence[Observed], base: Choices) -> Found | None:
+        """The definition with numbers of its own by design: a temperature, a soft-cap, a bias of positions."""
+        for kind, says, choices, slot, start, write in DESIGNS:
+            merged = _merged(base, choices)
+            if merged is None or slot in merged:
+                continue
+            found = []
+            for each in observed:
+                numbers = fitted(each, merged, slot, start(each), write)
+                if numbers is None:
+                    break
+                found.append(numbers)
+                if not _regular(kind, numbers):
+                    break
+            else:
+                one = found[0]
+                if kind != "distance" and any(
+                    other.shape != one.shape or (other - one).abs().max() > 1e-6 for other in found
+                ):
+                    one = found[0]
+                number = f"{abs(float(one.flatten()[0])):.4g}" if one.numel() == 1 else ""
+                otherwise = Otherwise("design", says.format(number=number), {**choices, slot: write(one)})
+                return Found({**merged, slot: write(one)}, (), (otherwise,))
+            if self.late:
+                return None
+        return None
+
     def _formula(
         self, observed: Sequence[Observed], merged: Choices, numbers: Sequence[float]
     ) -> tuple[Known, Choices] | None:
@@ -229,6 +267,115 @@ class Search:
                 ):
                     return known, {**choices, "scale": numbers[0]}
         return None
+
+
+def _table(observed: Observed) -> Tensor:
+    state = observed.state({})
+    assert state is not None and state.scores is not None
+    return torch.zeros(1, *state.scores.shape[1:], dtype=torch.float64)
+
+
+def _each_head(observed: Observed) -> Tensor:
+    return torch.full_like(_table(observed)[:, :, :1, :1], 3.0)
+
+
+def _one(number: float) -> Callable[[Observed], Tensor]:
+    return lambda observed: torch.tensor([number], dtype=torch.float64)
+
+
+Design = tuple[str, str, Choices, str, Callable[[Observed], Tensor], Callable[[Tensor], Any]]
+DESIGNS: tuple[Design, ...] = (
+    (
+        "number",
+        "cosine of queries and keys, times {number} (a temperature)",
+        {"rounds": "l2"},
+        "scale",
+        _one(5.0),
+        lambda n: n,
+    ),
+    (
+        "number",
+        "cosine of queries and keys, a temperature for each head",
+        {"rounds": "l2"},
+        "scale",
+        _each_head,
+        lambda n: n,
+    ),
+    ("number", "a soft-cap of {number}", {}, "bias", _one(4.0), lambda n: ("softcap", n)),
+    ("number", "a soft-cap of {number}", {}, "bias", _one(30.0), lambda n: ("softcap", n)),
+    (
+        "number",
+        "sigmoid in the place of softmax, of scores less {number}",
+        {"softmax": "sigmoid"},
+        "bias",
+        _one(0.5),
+        lambda n: ("shift", -n),
+    ),
+    (
+        "distance",
+        "a bias by distance (ALiBi, or a learned relative bias) is added to the scores",
+        {},
+        "bias",
+        _table,
+        lambda n: ("shift", n),
+    ),
+    (
+        "distance",
+        "a relative bias by distance is added to scores that are not scaled (T5)",
+        {"scale": "none"},
+        "bias",
+        _table,
+        lambda n: ("shift", n),
+    ),
+)
+"""Numbers that a design brings along: what sort, what it is, the choices with it, the slot, where to begin, how it is written."""
+
+
+def _regular(kind: str, numbers: Tensor) -> bool:
+    """Whether a table holds one number for each distance, up to what is the same for a whole row."""
+    if kind != "distance":
+        return True
+    slopes = numbers.diff(dim=-1)
+    if slopes.tril(-1).abs().max() < 1e-4:  # no bias, but another precision
+        return False
+    return bool(numbers.shape[-1] > 2 and (slopes[..., 1:, 1:] - slopes[..., :-1, :-1]).abs().tril(-1).max() < 1e-6)
+
+
+def fitted(
+    observed: Observed, choices: Choices, slot: str, start: Tensor, write: Callable[[Tensor], Any]
+) -> Tensor | None:
+    """Numbers that make a recipe return what was returned, by least squares (Gauss and Newton); None if none do."""
+    output = observed.output
+    if not bool(output.isfinite().all()):
+        return None
+
+    def gap(numbers: Tensor) -> Tensor:
+        state = observed.kitchen.fresh({**choices, slot: write(numbers)}, slot)
+        if state is None or state.last is None or state.last.shape != output.shape:
+            raise ValueError("another shape")
+        return (state.last - output).flatten()
+
+    numbers = start
+    try:
+        miss = gap(numbers)
+        for _ in range(20):
+            if miss.abs().max() <= CLOSE * 1e-2:
+                break
+            steps = torch.eye(numbers.numel(), dtype=numbers.dtype).reshape(-1, *numbers.shape) * STEP
+            slope = torch.stack([(gap(numbers + step) - miss) / STEP for step in steps], 1)
+            move = torch.linalg.lstsq(slope, miss[:, None], driver="gelsd").solution[:, 0].reshape(numbers.shape)
+            size = miss.norm()
+            for _ in range(6):
+                tried = gap(numbers - move)
+                if tried.norm() < size:
+                    break
+                move = move / 2
+            else:
+                break
+            numbers, miss = numbers - move, tried
+    except (ValueError, RuntimeError):
+        return None
+    return numbers if float(miss.abs().max()) <= CLOSE * max(1.0, float(output.abs().max())) else None
 
 
 def _merged(*several: Choices) -> dict[str, Any] | None:
@@ -252,7 +399,7 @@ def solved(observed: Observed, choices: Choices, slot: str, write: Callable[[flo
     kitchen, output = observed.kitchen, observed.output
 
     def miss(number: float) -> tuple[float, Tensor | None]:
-        state = kitchen.state({**choices, slot: write(number)})
+        state = kitchen.fresh({**choices, slot: write(number)}, slot)
         if state is None or state.last is None or state.last.shape != output.shape:
             return math.inf, None
         gap = state.last - output
@@ -293,7 +440,5 @@ def solved(observed: Observed, choices: Choices, slot: str, write: Callable[[flo
                 break
             number, (size, gap) = tried, found
         if observed.fits({**choices, slot: write(number)}):
-            kitchen.forget()
             return number
-    kitchen.forget()
     return None

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention import mask
 from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.recipe import Case
 from regard.errors import InputError
 
-__all__ = ["FORMS", "Form", "Sizes", "Subject", "Way", "loaded", "subject_of"]
+__all__ = ["FORMS", "Form", "Sizes", "Subject", "Way", "loaded", "source", "subject_of"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Form:
 
     name: str
     says: str
-    write: Callable[[Tensor], Tensor]
+    write: Callable[[Tensor], Any]
 
 
 def _additive(may: Tensor) -> Tensor:
@@ -63,6 +64,7 @@ FORMS = (
     Form("keep", "1 in its mask means may attend, 0 blocked", lambda may: may.to(torch.float64)),
     Form("keep, whole", "1 in its mask means may attend, 0 blocked", lambda may: may.long()),
     Form("block", "1 in its mask means blocked, 0 may attend", lambda may: (~may).to(torch.float64)),
+    Form("regard", "", mask.allowed),
     Form("added, finite", "its mask is added to the scores: 0 and a large negative number", _least),
 )
 
@@ -87,6 +89,8 @@ FUNCTION_WAYS = (
     Way("htd", "no batch: (heads, tokens, width)"),
     Way("bt(hd)", "heads side by side: (batch, tokens, heads * width)", flat=True),
     Way("tbd", "tokens first: (tokens, batch, width)"),
+    Way("bdt", "channels first: (batch, width, tokens)"),
+    Way("bhdt", "channels first: (batch, heads, width, tokens)"),
 )
 MODULE_WAYS = (
     Way("btd", ""),
@@ -108,6 +112,8 @@ class Subject:
     """Makes a module of other sizes; None where one was handed over that is made already."""
     file: str | None = None
     taken: list[str] = field(default_factory=list)
+    told: bool = False
+    """Whether its constructor was told how many heads to have."""
 
     @property
     def called(self) -> Mapping[str, inspect.Parameter]:
@@ -220,9 +226,9 @@ def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
         if args:
             raise InputError(f"{type(implementation).__name__} is made already and takes no arguments: {sorted(args)}")
         module = copy.deepcopy(implementation)
-        return Subject(type(module).__name__, module=module, kind=type(module), file=_source(type(module)))
+        return Subject(type(module).__name__, module=module, kind=type(module), file=source(type(module)))
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
-        subject = Subject(implementation.__name__, kind=implementation, file=_source(implementation))
+        subject = Subject(implementation.__name__, kind=implementation, file=source(implementation))
         wrong = set(args) - set(inspect.signature(implementation).parameters)
         if wrong and not _any_names(implementation):
             names = ", ".join(inspect.signature(implementation).parameters) or "none"
@@ -231,12 +237,25 @@ def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
         return subject
     if inspect.isclass(implementation):
         made = _plain_class(implementation, args)
-        subject = Subject(implementation.__name__, function=made, file=_source(implementation))
+        subject = Subject(implementation.__name__, function=made, file=source(implementation))
         return subject
     if not callable(implementation):
         raise InputError(f"{implementation!r} is no function, class or module")
     name = getattr(implementation, "__name__", type(implementation).__name__)
-    return Subject(name, function=implementation, file=_source(implementation))
+    if implementation is torch.nn.functional.scaled_dot_product_attention:
+        implementation = _fused
+    try:
+        inspect.signature(implementation)
+    except ValueError as error:
+        raise InputError(f"{name} does not tell its arguments: call it in a function of (q, k, v)") from error
+    return Subject(name, function=implementation, file=source(implementation))
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    """PyTorch's own, which is built in and has no signature."""
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal)
 
 
 def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[..., Any]:
@@ -257,7 +276,7 @@ def _any_names(implementation: Any) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(implementation).parameters.values())
 
 
-def _source(implementation: Any) -> str | None:
+def source(implementation: Any) -> str | None:
     try:
         return inspect.getsourcefile(inspect.unwrap(implementation))
     except (TypeError, OSError):
@@ -295,7 +314,7 @@ def _number(means: str, name: str, sizes: Sizes) -> Any:
         "vocab": 11,
         "layers": 2,
         "d_ff": 4 * sizes.d_model,
-        "dropout": 0.0,
+        "dropout": 0.1,
         "flag": True if name in ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first") else False,
         "eps": 1e-5,
         "row_dim": -2,

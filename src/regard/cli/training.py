@@ -86,6 +86,9 @@ def train(
     ] = None,
     vocab_size: Annotated[int | None, _number("N", "Tokens of the tokenizer that is trained, at most.", MODEL)] = None,
     dropout: Annotated[float | None, _number("P", "Share of each sub-layer's output dropped.", RATE)] = None,
+    noise: Annotated[
+        float | None, _number("P", "Share of tokens read as others while it learns; lm, where texts are few.", RATE)
+    ] = None,
     image_size: Annotated[
         int | None, _number("N", "Images are resized to N x N pixels; by default to the first one's size.", MODEL)
     ] = None,
@@ -133,6 +136,7 @@ def train(
         "context": context,
         "vocab_size": vocab_size,
         "dropout": dropout,
+        "noise": noise,
         "image_size": image_size,
         "patch_size": patch_size,
         "skip_long": skip_long or None,

@@ -51,6 +51,8 @@ class Settings:
     """Updates until the learning rate is at its peak; from there it falls to a tenth along a cosine."""
     dropout: float
     """Share of each sub-layer's output dropped while it learns."""
+    noise: float = 0.0
+    """Share of the tokens of ``lm`` that are read as others while it learns, where texts are few (Xie et al. 2017)."""
     weight_decay: float = 0.1
     """Of matrices; biases and norms have none."""
     clip: float = 1.0
@@ -76,7 +78,7 @@ class Settings:
         self._hold("seed", 0 <= self.seed < 2**63, "at least 0 and below 2**63")
         for name in ("lr", "clip"):
             self._hold(name, getattr(self, name) > 0 and math.isfinite(getattr(self, name)), "above 0")
-        for name in ("dropout", "label_smoothing"):
+        for name in ("dropout", "label_smoothing", "noise"):
             self._hold(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         self._hold("d_model", self.d_model % self.heads == 0, f"a multiple of --heads {self.heads}")
         self._hold("context", self.context >= 4, "at least 4")

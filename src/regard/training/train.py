@@ -94,6 +94,8 @@ def train(
 
 def settings_of(task: type[Task], asked: Mapping[str, Any]) -> Settings:
     """A task's settings, with what is asked for in place of its defaults."""
+    if asked.get("noise") and "noise" not in task.defaults:
+        raise InputError(f"--noise {asked['noise']} is of lm; {task.name} reads its tokens as they are")
     return Settings(**{**task.defaults, **asked})
 
 

@@ -1,0 +1,248 @@
+"""What was found, in words: the verdict, the causes with their numbers, the first step that deviates, an example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from regard.check.behaviour import quiet
+from regard.check.causes import Known
+from regard.check.diagnose import Diagnosis, Stage
+from regard.check.recipe import NAMES, Choices, State, definition
+from regard.check.report import Cause, Example, Place, Report, Verdict
+from regard.check.search import Observed
+from regard.check.trace import place_of, traced
+from regard.check.worked import Worked, begins, leak, worked
+
+__all__ = ["report_of"]
+
+AROUND = ("call", "positions", *NAMES, "block")
+"""Every step that a cause may be in, in their order."""
+
+
+def report_of(diagnosis: Diagnosis) -> Report:
+    """A diagnosis as a report."""
+    subject = diagnosis.subject
+    causes, example = [], None
+    for known, choices, stage in _causes(diagnosis):
+        causes.append(_cause(diagnosis, known, choices, stage))
+        example = example or _example(known, choices)
+    for known, numbers in diagnosis.behaviour:
+        if known.id not in {cause.id for cause in causes}:
+            causes.append(_said(known, numbers))
+            example = example or _example(known, {})
+    causes.sort(key=lambda cause: AROUND.index(cause.step))
+    undetermined = [*diagnosis.why, *(stage.why for stage in diagnosis.stages if stage.found is None)]
+    ways, designs = _ways(diagnosis)
+    verdict: Verdict
+    if causes:
+        verdict = "wrong"
+    elif undetermined:
+        verdict = "undetermined"
+    elif designs:
+        verdict = "different by design"
+    elif ways:
+        verdict = "right in another layout or convention"
+    else:
+        verdict = "right"
+    notes = list(diagnosis.notes)
+    if verdict == "wrong":
+        notes += undetermined
+    return Report(
+        subject.name,
+        verdict,
+        causes=tuple(causes),
+        ways=tuple(undetermined) if verdict == "undetermined" else (*ways, *designs),
+        notes=tuple(dict.fromkeys(notes)),
+        taken=tuple(dict.fromkeys(subject.taken)),
+        example=example,
+        step=causes[0].step if causes else None,
+    )
+
+
+def _causes(diagnosis: Diagnosis) -> Iterator[tuple[Known, Choices, Stage]]:
+    """Each cause once, from the first stage that shows it."""
+    seen = set()
+    for stage in diagnosis.stages:
+        for known, choices in stage.found.causes if stage.found is not None else ():
+            if known.id not in seen:
+                seen.add(known.id)
+                yield known, choices, stage
+
+
+def _ways(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
+    """Layouts and conventions, and designs, with their numbers."""
+    ways, designs = list(diagnosis.ways), list(diagnosis.design)
+    setting = diagnosis.setting
+    if setting is not None:
+        ways += [setting.way.says] if setting.way.says else []
+        call = setting.pairs[0][0]
+        if call.which and call.which[0][1] != setting.way.layout:
+            ways.append(f"returns ({_spelled(call.which[0][1])})")
+        if call.which and call.which[0][0]:
+            ways.append(f"its output is number {call.which[0][0] + 1} of what it returns")
+        if setting.structure is not None:
+            ways += setting.structure.says
+            designs += setting.structure.design
+    numbers = _sizes(diagnosis.stages[0]) if diagnosis.stages and diagnosis.stages[0].observed else {}
+    for stage in diagnosis.stages:
+        ways += [stage.says] if stage.says else []
+        for otherwise in stage.found.otherwise if stage.found is not None else ():
+            says = otherwise.says.format_map(_Open(numbers))
+            if otherwise.kind == "precision":
+                diagnosis.notes.append(says)
+            else:
+                (ways if otherwise.kind == "convention" else designs).append(says)
+        if stage.asked == "built-in" and stage.found is not None and not stage.found.causes:
+            diagnosis.notes.append("it is causal by itself: a query sees keys up to its own position")
+    return list(dict.fromkeys(ways)), list(dict.fromkeys(designs))
+
+
+LETTERS = {"b": "batch", "h": "heads", "t": "tokens", "d": "width"}
+
+
+def _spelled(layout: str) -> str:
+    if layout == "bt(hd)":
+        return "batch, tokens, heads * width"
+    return ", ".join(LETTERS[letter] for letter in layout)
+
+
+class _Open(dict[str, object]):
+    """Numbers for a sentence; what is not known stays as it is."""
+
+    def __missing__(self, key: str) -> str:
+        return f"{{{key}}}"
+
+
+def _sizes(stage: Stage) -> dict[str, object]:
+    """How much there is of everything in a stage's first call."""
+    right = definition(stage.observed[0].case)
+    assert right.q is not None
+    assert right.k is not None
+    assert right.v is not None
+    case = stage.observed[0].case
+    before = case.weights.kv_heads if case.weights is not None else case.k.shape[1] if case.k is not None else 1
+    heads, width = right.q.shape[1], right.q.shape[-1]
+    return {
+        "batch": len(right.q),
+        "heads": heads,
+        "kv_heads": before,
+        "per": heads // max(1, before),
+        "tokens": right.q.shape[-2],
+        "count": right.k.shape[-2],
+        "d": width,
+        "d_value": right.v.shape[-1],
+        "model": heads * width,
+        "right": math.sqrt(width),
+    }
+
+
+def _cause(diagnosis: Diagnosis, known: Known, choices: Choices, stage: Stage) -> Cause:
+    """A cause that a recipe shows."""
+    if not stage.observed or not choices:
+        return _said(known, getattr(diagnosis, "numbers", {}))
+    assert stage.found is not None
+    observed = stage.observed[0]
+    if known.id == "scale-tokens":  # where queries and keys are not as many, it shows which are counted
+        observed = next((one for one in stage.observed if _lengths(one.state({}))), observed)
+    yours, right = observed.state(stage.found.choices), definition(observed.case)
+    numbers: dict[str, object] = _sizes(stage)
+    if yours is not None and right.k is not None and right.q is not None:
+        number = 1 / yours.scaling if yours.scaling else 0.0
+        numbers["count"] = right.k.shape[-2] if choices.get("scale") != "queries" else right.q.shape[-2]
+        fill = choices.get("fill")
+        if isinstance(fill, tuple):
+            fill = fill[1]
+        numbers |= {
+            "number": fill if isinstance(fill, float) else number,
+            "inverse": yours.scaling,
+            "known": _root(number),
+            "row": yours.weights[0, 0, 0].sum().item() if yours.weights is not None else 0.0,
+            "what": _what(known, choices),
+            "mask": stage.mask,
+            "seen": "only what comes after it" if "inverted" in choices.values() else "itself and what comes after it",
+            "leak": leak(observed.case, yours.weights) if yours.weights is not None else "",
+        }
+    place = _place(stage, observed, yours, known, choices, diagnosis)
+    return _said(known, numbers, place)
+
+
+def _lengths(state: State | None) -> bool:
+    return state is not None and state.scores is not None and state.scores.shape[-1] != state.scores.shape[-2]
+
+
+def _said(known: Known, numbers: Mapping[str, object], place: Place | None = None) -> Cause:
+    says, effect = known.says.format_map(_Open(numbers)), known.effect.format_map(_Open(numbers))
+    if not effect:
+        effect = "Queries attend to what they must not see."
+    return Cause(known.id, known.step, says, effect, place, known.shipped)
+
+
+def _root(number: float) -> str:
+    square = number * number
+    return f" = sqrt({round(square)})" if abs(square - round(square)) < 1e-6 * square and round(square) > 1 else ""
+
+
+ROLES = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def _listed(names: Sequence[str]) -> str:
+    said = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{said} are"
+
+
+def _what(known: Known, choices: Choices) -> str:
+    """The words that a cause's choices put into its sentence."""
+    choice = str(next(iter(choices.values())))
+    if known.id == "k-from-x":
+        return "keys" if choice == "k-x" else "values"
+    if known.id == "untransposed":
+        return _listed([name for letter, name in zip(choice, ROLES.values(), strict=True) if letter.isupper()])
+    if known.id == "not-projected":
+        return _listed([name for letter, name in zip(choice, ROLES.values(), strict=True) if letter == "-"])
+    if known.id == "shared-projection":
+        return _listed([ROLES[wanted] for letter, wanted in zip(choice, "qkv", strict=True) if letter != wanted])
+    if known.id == "one-head-only":
+        return "the first head" if choice.startswith("first") else "the last head"
+    if known.id == "heads-added":
+        return "added" if choice == "sum" else "averaged"
+    if known.id == "mask-first-only":
+        if choice == "first-sample":
+            return "the first sample's mask is used for every sample"
+        return "heads and samples are counted in another order in the mask: masks land on other samples"
+    return ""
+
+
+def _place(
+    stage: Stage, observed: Observed, yours: State | None, known: Known, choices: Choices, diagnosis: Diagnosis
+) -> Place | None:
+    """The line that computes the first step in which a cause shows."""
+    setting, subject = diagnosis.setting, diagnosis.subject
+    if yours is None or setting is None or subject.file is None:
+        return None
+    call = stage.call or setting.pairs[0][0]
+    with quiet():
+        records = traced(call, observed.case, subject.file)
+    first = begins(choices)
+    for name in NAMES[NAMES.index(first) :]:
+        mine: Tensor | None = getattr(yours, name)
+        if mine is None:
+            continue
+        place = place_of(records, mine)
+        if place is not None:
+            return place
+        if name == known.step:
+            return None
+    return None
+
+
+def _example(known: Known, choices: Choices) -> Example | None:
+    """The cause on the course's numbers."""
+    try:
+        found: Worked = worked(known, choices)
+    except KeyError:
+        return None
+    pair = found.pairs[0]
+    return Example(pair.title, found.setting, pair.yours.tolist(), pair.definition.tolist())

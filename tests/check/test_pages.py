@@ -1,0 +1,54 @@
+"""The pages of docs/mistakes: one for each mistake, as committed, with numbers that show it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import course
+from regard.check.causes import CAUSES
+from regard.check.pages import RIGHTED, STEPS, pages, write
+from regard.check.recipe import definition
+from regard.check.worked import BEHAVIOUR, SETTINGS, X, worked
+
+FOLDER = Path(__file__).parents[2] / "docs" / "mistakes"
+MADE = pages()
+
+
+def test_every_cause_has_a_page():
+    assert set(MADE) == {"README.md", *(f"{name}.md" for name in CAUSES)}
+    assert set(RIGHTED) == set(CAUSES)
+    assert {known.step for known in CAUSES.values()} <= set(STEPS)
+    assert {name for name, known in CAUSES.items() if not known.choices} - {"scale-constant"} == set(BEHAVIOUR)
+
+
+def test_committed_as_written(tmp_path):
+    """``python -m regard.check.pages docs/mistakes`` mends it."""
+    write(tmp_path)
+    committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    assert committed == {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == MADE
+
+
+def test_the_course_s_numbers():
+    """The definition beside each mistake is what the documents print: 1.0100, 1.0641, ..."""
+    torch.manual_seed(42)
+    printed = course.SelfAttention(2)(X.float())
+    output = definition(SETTINGS["one"].case).last
+    torch.testing.assert_close(output[0].float(), printed)
+    assert "| 1.0100 | 1.0641 |" in MADE["no-scale.md"]
+
+
+@pytest.mark.parametrize("known", CAUSES.values(), ids=lambda known: known.id)
+def test_page(known):
+    page, example = MADE[f"{known.id}.md"], worked(known)
+    assert "{" not in page
+    assert "| nan " not in page
+    assert known.example in page
+    assert all(f"https://github.com/{each.replace('#', '/issues/')}" in page for each in known.shipped)
+    first = example.pairs[0]
+    assert first.yours.shape != first.definition.shape or not first.yours.allclose(first.definition, atol=1e-3)
+    assert all(line == line.rstrip() for line in page.splitlines())
+
+
+def test_index_links_every_page():
+    assert all(f"]({name})" in MADE["README.md"] for name in MADE if name != "README.md")
