@@ -76,7 +76,7 @@ class EncoderDecoderAttention(nn.Module):
         return self.w_o((weights @ v).permute(0, 2, 1, 3).flatten(2))
 
 
-@wrong("q-from-context", also=("k-from-x",), source="rexrex9/nlp_torchtext#2")
+@wrong("q-from-context", source="rexrex9/nlp_torchtext#2")
 class ExchangedCrossAttention(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()

@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import right, wrong
 
 
 @wrong("mask-dropped", source="facebookresearch/xformers#103")
@@ -374,7 +374,7 @@ class MinusTenAttention(nn.Module):
         return self.dense(context.permute(0, 2, 1, 3).reshape(B, T, C))
 
 
-@wrong("mask-added-01", source="pytorch/pytorch#21518")
+@right("convention", says="added")
 class AdditiveMask(nn.Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0):
         super().__init__()

@@ -540,7 +540,7 @@ def _written(outer: _Outer, name: str) -> Iterator[tuple[Form, Any, str]]:
         yield FORMS[0], True, "future"
         return
     square = causal(TOKENS, TOKENS)[0, 0]
-    for form in FORMS:
+    for form in (each for each in FORMS if each.name != "regard"):
         for shape in ((TOKENS, TOKENS), (BATCH, TOKENS, TOKENS), (BATCH, 1, TOKENS, TOKENS)):
             yield form, form.write(square).expand(shape).clone(), "future"
         for keys, blocked in ((TOKENS, "x"), (CONTEXT, "context")):

@@ -32,7 +32,7 @@ from regard.check.probe import (
     padded,
     random_mask,
 )
-from regard.check.names import SIZES, meaning
+from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.recipe import Case, Choices, Weights
 from regard.check.search import Found, Observed, Search
 from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, Form, Sizes, Subject, Way
@@ -46,7 +46,7 @@ LIKELY = 6
 """So many ways to call it and read its parameters are searched for mistakes."""
 OTHERS = (
     DIFFERENT,
-    OTHER,
+    replace(OTHER, d_value=7),
     Sizes(batch=2, heads=2, queries=6, keys=6, d_key=16, d_value=16),
     Sizes(batch=2, heads=8, queries=6, keys=6, d_key=8, d_value=8),
     Sizes(batch=2, heads=1, queries=6, keys=6, d_key=10, d_value=10),
@@ -152,7 +152,7 @@ def diagnose(subject: Subject, *, until: float) -> Diagnosis:
     plain = _plain(diagnosis, settings, until)
     diagnosis.stages.append(plain)
     if plain.found is not None:
-        diagnosis.stages += _masks(diagnosis, plain, until)
+        diagnosis.stages += [_passed_on(subject, stage) for stage in _masks(diagnosis, plain, until)]
     return diagnosis
 
 
@@ -308,7 +308,12 @@ def _modules(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | 
         redraw(module, 1)
         width, other = _width(module)
         return [(DIFFERENT, module, width, other)], ""
+    grouped = any(
+        meaning(name, SIZES) == "kv_heads" for name in inspect.signature(subject.kind or nn.Module).parameters
+    )
     for sizes in OTHERS:
+        if grouped and sizes.heads % 2:
+            continue
         try:
             torch.manual_seed(0)
             module, said = subject.build(sizes)
@@ -380,8 +385,11 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
     named, hint = _causal_by(subject, settings)
     guesses = [(setting, built_in) for setting in settings for built_in in (False, True)]
     guesses = [(setting, built_in) for setting, built_in in guesses if not built_in or setting.built_in]
+    batched = any("b" in setting.way.layout for setting in settings)
     for most in (0, 1, 2):
         for setting, built_in in guesses:
+            if batched and "b" not in setting.way.layout:
+                continue  # what runs with a batch has to be right with one
             observed = setting.observed(built_in)
             search = Search(until, functions=setting.functions, packed=setting.packed)
             found = search.right(observed, most=most)
@@ -393,11 +401,11 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
                     return Stage("built-in", f"mask of its own ({named})", masked, _with(dropped, {"seen": "none"}))
                 mask = "mask of its own" if built_in else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
-    if not hint:  # nothing speaks of a mask: none can have been dropped
-        guesses = [(setting, built_in) for setting, built_in in guesses if not built_in]
     guesses.sort(key=lambda guess: (guess[1] != hint, settings.index(guess[0])))
-    guesses = guesses[:LIKELY]
-    for level in ("one", "design", "number", "two"):
+    guesses = [guess for guess in guesses if guess[1] == hint][:LIKELY] + [
+        guess for guess in guesses if guess[1] != hint
+    ][:2]
+    for level in ("one", "one otherwise", "design", "number", "two"):
         for setting, built_in in guesses:
             observed = setting.observed(built_in)
             search = Search(until, functions=setting.functions, packed=setting.packed)
@@ -405,15 +413,23 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
                 found = search.measured(observed, {})
             else:
                 found = search.wrong(observed, Found({}), level)
+            if found is not None and built_in and not hint and _drops(found):
+                found = None  # nothing speaks of a mask: none can have been dropped
             if found is not None:
                 diagnosis.setting = setting
-                mask = f"mask of its own{f' ({named})' if named else ''}" if built_in else ""
+                if named and not built_in:
+                    found = replace(found, causes=(*found.causes, (CAUSES["mask-dropped"], {"seen": "none"})))
+                mask = f"mask of its own{f' ({named})' if named else ''}" if built_in or named else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
             if search.late:
                 break
     diagnosis.setting = settings[0]
     why = "no known mistake, alone or with another, gives its output"
     return Stage("built-in" if hint else "none", "mask of its own", settings[0].observed(hint), None, why=why)
+
+
+def _drops(found: Found) -> bool:
+    return any(known.id == "mask-dropped" for known, _ in found.causes)
 
 
 def _with(found: Found, choices: Choices) -> Found:
@@ -425,7 +441,7 @@ def _causal_by(subject: Subject, settings: list[Setting]) -> tuple[str, bool]:
     roles = set(subject.roles().values())
     told = bool(roles & {"mask", "causal", "padding"})
     name = subject.name.lower()
-    by = ""
+    by = _flag_of(subject.module) if subject.module is not None and "causal" not in roles else ""
     if not told:
         if any(word in name for word in ("causal", "masked", "decoder", "autoregress")):
             by = f"its name, {subject.name}"
@@ -434,6 +450,13 @@ def _causal_by(subject: Subject, settings: list[Setting]) -> tuple[str, bool]:
                 if _triangular(buffer):
                     by = f"its buffer {path}"
     return by, bool(by) or _looks_causal(settings[0])
+
+
+def _flag_of(module: nn.Module) -> str:
+    for name in ("causal", "is_causal", "masked"):
+        if getattr(module, name, None) is True:
+            return f"its attribute {name}=True"
+    return ""
 
 
 def _triangular(buffer: Tensor) -> bool:
@@ -456,7 +479,9 @@ def _looks_causal(setting: Setting) -> bool:
                 moved = call(_moved(case, at))
             except Failed:
                 continue
-            if output.shape == moved.shape and torch.equal(output[..., query, :], moved[..., query, :]):
+            near = 1 if query == 0 else query - 1
+            rows = [each[..., [query, near], :].nan_to_num(0.0) for each in (output, moved)]
+            if output.shape == moved.shape and torch.equal(*rows):
                 return True
         return False
     return False
@@ -498,6 +523,29 @@ def _masks(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
                 yield from _finite(diagnosis, plain, stage, name, until)
         elif means == "bias":
             yield _biased(diagnosis, plain, name, until)
+
+
+def _passed_on(subject: Subject, stage: Stage) -> Stage:
+    """Where the attentions inside take a mask, a mask without effect was not handed on to them."""
+    found, module = stage.found, subject.module
+    if found is None or module is None or not _drops(found):
+        return stage
+    inside = {type(part) for part in module.modules() if part is not module and len(list(part.parameters()))}
+    takers = [kind for kind in inside if set(_takes(kind)) & {"mask", "padding", "causal"}]
+    if not takers:
+        return stage
+    passed = [
+        (CAUSES["mask-not-passed"], {}) if known.id == "mask-dropped" else (known, choices)
+        for known, choices in found.causes
+    ]
+    return replace(stage, found=replace(found, causes=tuple(passed)))
+
+
+def _takes(kind: type[nn.Module]) -> Iterator[str]:
+    for name in inspect.signature(kind.forward).parameters:
+        means = meaning(name, INPUTS)
+        if means is not None:
+            yield means
 
 
 def _bases(plain: Stage) -> Found:
@@ -548,12 +596,15 @@ def _by_chance(call: Call, search: Search, base: Found) -> bool:
     """Whether a mask that seems to be added is not: a finite one, added, would do something else than it does."""
     if not call.form.name.startswith("added") or call.case is None:
         return False
-    queries, keys = _lengths(call.case)
-    masked = replace(call.case, bias=drawn(1, 1, queries, keys, seed=77), may=None)
+    may = call.case.may
+    assert may is not None
+    finite = drawn(*may.shape, seed=77)
+    handed = replace(call, form=Form("finite", "", lambda table: table))
     try:
-        observed = [Observed(masked, replace(call, to=None, bias=call.to)(masked))]
+        output = handed(replace(call.case, may=finite))
     except Failed:
         return False
+    observed = [Observed(replace(call.case, may=None, bias=finite), output)]
     if observed[0].fits(base.choices):
         return False
     # Whatever is done to a bias, it must be a mistake of the bias.
@@ -633,7 +684,7 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
                     masked = replace(masked, may=handed & causal(*_lengths(case)))
                 observed.append(Observed(masked, output, asked))
             if observed:
-                tried.append((replace(pattern, case=setting.pairs[0][1]), observed))
+                tried.append((replace(pattern, case=observed[0].case), observed))
     if not tried:
         return Stage(kinds[0], f"argument {name}", [], None, why=f"with {name}, {why}")
     found, call, observed = _searched(diagnosis, plain, tried, until)

@@ -33,7 +33,7 @@ _SIZES = {
     "d_model": "d_model embed_dim dim hidden_size n_embd emb_size embed_size d hidden_dim n_state embedding_dim model_dim emb_dim d_in "
     "input_dim n_embed features d_emb width emb channels dim_model hidden d_hidden num_hiddens model_size query_dim query_size "
     "embedding_size in_features embed d_embed key_size value_size q_dim k_dim v_dim in_dim c dmodel n_units size dim_in "
-    "n_dim units model_width",
+    "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch",
     "d_out": "d_out out_dim output_dim dim_out out_features",
     "d_context": "d_context context_dim kv_dim cross_dim d_memory kdim vdim d_ctx dim_context encoder_dim d_enc",
     "heads": "num_heads n_heads heads h nhead n_head num_attention_heads nheads n_h head_count attn_heads number_of_heads num_head "

@@ -216,7 +216,7 @@ def _built(
         for how, (q, k, v), biases, kv_heads, more in _projections(roles, heads, width, context):
             if len(q) % heads or len(k) % kv_heads or len(k) // kv_heads != len(q) // heads or len(v) % kv_heads:
                 continue
-            if out is not None and out.shape[1] not in (len(v) // kv_heads * heads, width):
+            if out is not None and out.shape[1] not in (len(v) // kv_heads * heads, width, len(v) // kv_heads):
                 continue
             weights = Weights(q, k, v, heads, kv_heads, out, *biases, bias_out, extra)
             yield Structure(f"{label} {how} {of_out}", weights, says + more, design)

@@ -148,8 +148,8 @@ def _sources(state: State, choice: str) -> State:
     values = state.values if state.values is not None else context
     if choice == "given":
         return state.plus(context=context, values=values)
-    if state.context is None:
-        raise ValueError("no context")
+    if state.context is None:  # of one sequence nothing can be taken from the wrong one
+        return state.plus(context=context, values=values)
     read = {
         "k-x": (x, x, values),
         "v-x": (x, context, x),
@@ -273,10 +273,10 @@ def _groups(state: State, choice: str) -> State:
         at = 0 if choice == "first-head" else -1
         q, k, v = (each[:, at, None].expand_as(each) for each in (q, k, v))
         return state.plus(q=q, k=k, v=v)
-    if few == many:
-        if choice != "beside":
-            raise ValueError("no groups")
+    if few == many and choice == "beside":
         return state
+    if few == many and choice == "tiled":
+        raise ValueError("no groups")
     if many % few:
         raise ValueError("heads do not fit")
     if choice == "beside":
@@ -535,8 +535,11 @@ def _merge(state: State, choice: str) -> State:
         "no-transpose": lambda: output.reshape(batch, queries, -1),
         "tokens": lambda: output.reshape(batch, heads, -1),
         "channels": lambda: output.permute(0, 2, 3, 1).reshape(batch, queries, -1),
+        "heads-first": lambda: output.transpose(0, 1).reshape(batch, queries, -1),
         "sum": lambda: output.sum(1),
         "mean": lambda: output.mean(1),
+        "sum-tiled": lambda: output.sum(1).repeat(1, 1, heads),
+        "mean-tiled": lambda: output.mean(1).repeat(1, 1, heads),
         "first": lambda: output[:, :1].expand_as(output).transpose(1, 2).reshape(batch, queries, -1),
         "last": lambda: output[:, -1:].expand_as(output).transpose(1, 2).reshape(batch, queries, -1),
     }[choice]()

@@ -128,15 +128,14 @@ class Search:
                 return Found(merged, (), otherwise)
         return None
 
-    def wrong(
-        self, observed: Sequence[Observed], base: Found, level: Literal["one", "number", "two"], *, masks: bool = False
-    ) -> Found | None:
+    def wrong(self, observed: Sequence[Observed], base: Found, level: Level, *, masks: bool = False) -> Found | None:
         """Mistakes upon what is known already.
 
         Args:
             observed: the calls to be explained.
             base: what explains others.
-            level: one mistake; one whose number is not known, with none or one beside it; or two.
+            level: one mistake; one, and a convention or design; one whose number is not known, with none or one
+                beside it; or two.
             masks: whether only what a mask may change is in question.
         """
         asked = {each.asked for each in observed}
@@ -151,7 +150,9 @@ class Search:
             several = [pair for pair in itertools.combinations(singles, 2) if pair[0][0] is not pair[1][0]]
         else:
             several = [(each,) for each in singles]
-        for otherwise in [()] if masks else self._otherwise(1):
+        for otherwise in self._otherwise(1) if level in ("one otherwise", "number") and not masks else [()]:
+            if level == "number" and otherwise:
+                several = []
             if level == "number":
                 several_or_none = ((), *several)
                 for causes in several_or_none:
@@ -159,13 +160,28 @@ class Search:
                     if found is not None or self.late:
                         return found
             else:
-                tried = (self._try(observed, base, otherwise, causes) for causes in several)
-                every = list(itertools.islice((found for found in tried if found), None if level == "one" else 1))
+                every = list(self._each(observed, base, otherwise, several, 1 if level == "two" else len(several)))
                 if every:  # the nearest: numbers as small as 1e-9 and 0 are told apart by rounding alone
                     return min(every, key=lambda found: max(each.gap(found.choices) for each in observed))
                 if self.late:
                     return None
         return None
+
+    def _each(
+        self,
+        observed: Sequence[Observed],
+        base: Found,
+        otherwise: tuple[Otherwise, ...],
+        several: Sequence[tuple[tuple[Known, Choices], ...]],
+        most: int,
+    ) -> Iterator[Found]:
+        for number, causes in enumerate(several):
+            found = self._try(observed, base, otherwise, causes)
+            if found is not None:
+                yield found
+                most -= 1
+            if not most or (number % 100 == 0 and self.late):
+                return
 
     def _can(self, known: Known, asked: set[Asked]) -> bool:
         if not (known.functions if self.functions else known.modules):
@@ -284,6 +300,7 @@ def _one(number: float) -> Callable[[Observed], Tensor]:
 
 
 Design = tuple[str, str, Choices, str, Callable[[Observed], Tensor], Callable[[Tensor], Any]]
+Level = Literal["one", "one otherwise", "number", "two"]
 DESIGNS: tuple[Design, ...] = (
     (
         "number",

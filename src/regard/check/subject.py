@@ -302,12 +302,14 @@ class Guessed:
 
 
 def _number(means: str, name: str, sizes: Sizes) -> Any:
+    if means == "d_head" and "v" in name.lower():
+        return sizes.d_value
     return {
         "d_model": sizes.d_model,
         "d_out": sizes.d_model,
         "d_context": sizes.d_model,
         "heads": sizes.heads,
-        "kv_heads": sizes.heads,
+        "kv_heads": sizes.heads // 2 if sizes.heads % 2 == 0 else sizes.heads,
         "groups": 1,
         "d_head": sizes.d_key,
         "length": 16,

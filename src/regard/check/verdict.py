@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.check.behaviour import quiet
 from regard.check.causes import Known
 from regard.check.diagnose import Diagnosis, Stage
-from regard.check.recipe import NAMES, Choices, State, definition
+from regard.check.recipe import NAMES, Choices, State
 from regard.check.report import Cause, Example, Place, Report, Verdict
 from regard.check.search import Observed
 from regard.check.trace import place_of, traced
@@ -50,6 +50,13 @@ def report_of(diagnosis: Diagnosis) -> Report:
     notes = list(diagnosis.notes)
     if verdict == "wrong":
         notes += undetermined
+    roles = set(subject.roles().values())
+    if (
+        roles & {"x", "q"}
+        and not roles & {"mask", "padding", "causal"}
+        and [stage.asked for stage in diagnosis.stages] == ["none"]
+    ):
+        notes.append("no mask argument: nothing can be masked")
     return Report(
         subject.name,
         verdict,
@@ -118,7 +125,9 @@ class _Open(dict[str, object]):
 
 def _sizes(stage: Stage) -> dict[str, object]:
     """How much there is of everything in a stage's first call."""
-    right = definition(stage.observed[0].case)
+    right = stage.observed[0].state({})
+    if right is None:
+        return {}
     assert right.q is not None
     assert right.k is not None
     assert right.v is not None
@@ -142,14 +151,15 @@ def _sizes(stage: Stage) -> dict[str, object]:
 def _cause(diagnosis: Diagnosis, known: Known, choices: Choices, stage: Stage) -> Cause:
     """A cause that a recipe shows."""
     if not stage.observed or not choices:
-        return _said(known, getattr(diagnosis, "numbers", {}))
+        numbers = {"what": diagnosis.subject.name, **getattr(diagnosis, "numbers", {})}
+        return _said(known, numbers)
     assert stage.found is not None
     observed = stage.observed[0]
     if known.id == "scale-tokens":  # where queries and keys are not as many, it shows which are counted
         observed = next((one for one in stage.observed if _lengths(one.state({}))), observed)
-    yours, right = observed.state(stage.found.choices), definition(observed.case)
-    numbers: dict[str, object] = _sizes(stage)
-    if yours is not None and right.k is not None and right.q is not None:
+    yours, right = observed.state(stage.found.choices), observed.state({})
+    numbers = _sizes(stage)
+    if yours is not None and right is not None and right.k is not None and right.q is not None:
         number = 1 / yours.scaling if yours.scaling else 0.0
         numbers["count"] = right.k.shape[-2] if choices.get("scale") != "queries" else right.q.shape[-2]
         fill = choices.get("fill")
@@ -207,7 +217,9 @@ def _what(known: Known, choices: Choices) -> str:
     if known.id == "one-head-only":
         return "the first head" if choice.startswith("first") else "the last head"
     if known.id == "heads-added":
-        return "added" if choice == "sum" else "averaged"
+        return "added" if choice.startswith("sum") else "averaged"
+    if known.id == "q-from-context":
+        return ", and keys and values of x" if choice == "swapped" else ""
     if known.id == "mask-first-only":
         if choice == "first-sample":
             return "the first sample's mask is used for every sample"
