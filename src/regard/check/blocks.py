@@ -84,7 +84,7 @@ def _has_more(module: nn.Module, but: list[nn.Module]) -> bool:
             return True
         if isinstance(part, nn.Embedding) and not re.search("rel|bias", path.lower()):
             return True
-        others += is_linear(part) and role(f"{name}.weight") in ((None,) if not but else (None, "out", "qkv"))
+        others += is_linear(part) and role(f"{path}.weight") in ((None,) if not but else (None, "out", "qkv"))
     return others >= 2
 
 

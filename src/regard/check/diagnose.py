@@ -42,8 +42,15 @@ __all__ = ["Diagnosis", "Stage", "diagnose", "whole"]
 
 SAME = Sizes(batch=4, heads=4, queries=4, keys=4, d_key=4, d_value=4)
 """Sizes that coincide: what is right by accident is right here alone, and what is wrong by accident too."""
-LIKELY = 6
-"""So many ways to call it and read its parameters are searched for mistakes."""
+PATIENCE: dict[Literal["one", "one otherwise", "design", "number", "two", "one and number"], int] = {
+    "one": 8,
+    "design": 2,
+    "number": 1,
+    "two": 2,
+    "one otherwise": 4,
+    "one and number": 1,
+}
+"""How many ways to call it and to read its parameters are searched for mistakes, the likelier ones first."""
 OTHERS = (
     DIFFERENT,
     replace(OTHER, d_value=7),
@@ -402,11 +409,10 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
                 mask = "mask of its own" if built_in else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
     guesses.sort(key=lambda guess: (guess[1] != hint, settings.index(guess[0])))
-    guesses = [guess for guess in guesses if guess[1] == hint][:LIKELY] + [
-        guess for guess in guesses if guess[1] != hint
-    ][:2]
-    for level in ("one", "one otherwise", "design", "number", "two"):
-        for setting, built_in in guesses:
+    hinted = [guess for guess in guesses if guess[1] == hint]
+    others = [guess for guess in guesses if guess[1] != hint]
+    for level, most in PATIENCE.items():
+        for setting, built_in in (*hinted[:most], *others[: (most + 1) // 2]):
             observed = setting.observed(built_in)
             search = Search(until, functions=setting.functions, packed=setting.packed)
             if level == "design":
@@ -443,7 +449,9 @@ def _causal_by(subject: Subject, settings: list[Setting]) -> tuple[str, bool]:
     name = subject.name.lower()
     by = _flag_of(subject.module) if subject.module is not None and "causal" not in roles else ""
     if not told:
-        if any(word in name for word in ("causal", "masked", "decoder", "autoregress")):
+        alone = roles & {"x", "q", "k", "v", "context"} == {"x"}
+        words = ("causal", "masked", "autoregress", *(["decoder"] if alone and "encoder" not in name else []))
+        if any(word in name for word in words):
             by = f"its name, {subject.name}"
         elif subject.module is not None:
             for path, buffer in subject.module.named_buffers():
@@ -470,20 +478,24 @@ def _triangular(buffer: Tensor) -> bool:
 
 
 def _looks_causal(setting: Setting) -> bool:
-    """Whether the last token has no effect on the first output, or the first none on the last."""
+    """Whether outputs depend on tokens as under a causal mask, or one that is turned about or off by one."""
     for call, case, output in setting.pairs:
         if not _square(case):
             continue
-        for at, query in ((-1, 0), (0, -1)):
+        tokens = output.shape[-2]
+        depends = torch.zeros(tokens, tokens, dtype=torch.bool)
+        for at in range(tokens):
             try:
                 moved = call(_moved(case, at))
             except Failed:
-                continue
-            near = 1 if query == 0 else query - 1
-            rows = [each[..., [query, near], :].nan_to_num(0.0) for each in (output, moved)]
-            if output.shape == moved.shape and torch.equal(*rows):
-                return True
-        return False
+                return False
+            if moved.shape != output.shape:
+                return False
+            gap = (moved.nan_to_num(0.0) - output.nan_to_num(0.0)).abs().transpose(-2, -1).flatten(0, -2).amax(0)
+            depends[:, at] = gap > 0
+        past = bool(depends[-1, 0]) and not bool(depends.triu(2).any())
+        future = bool(depends[0, -1]) and not bool(depends.tril(-1).any())
+        return past or future
     return False
 
 
@@ -504,7 +516,7 @@ def _moved(case: Case, at: int) -> Case:
 
 # With each of its masks. ---------------------------------------------------------------------------------------------
 
-LEVELS: tuple[Literal["number", "two"], ...] = ("number", "two")
+LEVELS: tuple[Literal["number", "two", "one and number"], ...] = ("number", "two", "one and number")
 SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk", "qkb1", "qk11"), "padding": ("bk", "b11k", "b1k", "kb", "k")}
 
 
@@ -567,9 +579,15 @@ def _searched(
     for asked in dict.fromkeys(observed[0].asked for _, observed in tried):
         kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
         for call, observed in kind:
-            if all(each.fits(base.choices) for each in observed) and not _by_chance(call, search, base):
-                shared = _shared(search, base, tried, call)
-                return shared or (base, call, observed)
+            filled = {"fill": -1e9, **base.choices}  # a column of which all is blocked shows which number it was
+            if not all(each.fits(base.choices) or each.fits(filled) for each in observed):
+                continue
+            if _by_chance(call, search, base):
+                tried = [each for each in tried if each[0] is not call]
+                continue
+            shared = _shared(search, base, tried, call)
+            return shared or (base, call, observed)
+        kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
         for call, observed in kind:
             first = {**base.choices, "seen": "first-aligned"}
             if "seen" not in base.choices and asked == "flag" and all(each.fits(first) for each in observed):

@@ -158,7 +158,7 @@ class Call:
         }[self.shape]
         try:
             return self.form.write(shaped.clone())
-        except ValueError as error:
+        except Exception as error:  # a mask of one axis is none of ours
             raise Failed(str(error)) from error
 
     def _open(self, means: str, case: Case) -> Any:

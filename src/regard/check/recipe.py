@@ -409,7 +409,7 @@ def _bias(state: State, choice: str | tuple[str, Any]) -> State:
     return state.plus(biased=scaled + bias if choice == "added" else scaled)
 
 
-def _fill(state: State, choice: str | float) -> State:
+def _fill(state: State, choice: str | float | tuple[str, float]) -> State:
     """What blocked scores become."""
     biased, may = state.biased, state.may
     assert biased is not None

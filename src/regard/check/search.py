@@ -32,7 +32,7 @@ UNKNOWN: tuple[tuple[str, Known, Callable[[float], Any]], ...] = (
     ("fill", CAUSES["mask-weak-fill"], lambda number: ("add", number)),
 )
 """Numbers that may be anything: the slot, the mistake, and how the slot takes a number."""
-FREE = 15
+FREE = 12
 """Starting points from which an unknown number is looked for."""
 
 
@@ -122,7 +122,7 @@ class Search:
 
     def right(self, observed: Sequence[Observed], base: Choices | None = None, *, most: int = 2) -> Found | None:
         """The definition, or something right in another way."""
-        for otherwise in self._otherwise(most):
+        for otherwise in self._otherwise(most, observed, base or {}):
             merged = _merged(base or {}, *(each.choices for each in otherwise))
             if merged is not None and all(each.fits(merged) for each in observed):
                 return Found(merged, (), otherwise)
@@ -134,8 +134,8 @@ class Search:
         Args:
             observed: the calls to be explained.
             base: what explains others.
-            level: one mistake; one, and a convention or design; one whose number is not known, with none or one
-                beside it; or two.
+            level: one mistake; one, and a convention or design; one whose number is not known; two; or
+                one, and one whose number is not known.
             masks: whether only what a mask may change is in question.
         """
         asked = {each.asked for each in observed}
@@ -147,15 +147,15 @@ class Search:
             if not masks or set(choices) <= MASKING
         ]
         if level == "two":
+            singles = [each for each in singles if observed[0].state({**base.choices, **each[1]}) is not None]
             several = [pair for pair in itertools.combinations(singles, 2) if pair[0][0] is not pair[1][0]]
         else:
             several = [(each,) for each in singles]
-        for otherwise in self._otherwise(1) if level in ("one otherwise", "number") and not masks else [()]:
-            if level == "number" and otherwise:
-                several = []
-            if level == "number":
-                several_or_none = ((), *several)
-                for causes in several_or_none:
+        for otherwise in (
+            self._otherwise(1, observed, base.choices) if level in ("one otherwise", "number") and not masks else [()]
+        ):
+            if level in ("number", "one and number"):
+                for causes in ((),) if level == "number" else several:
                     found = self._measured(observed, base, otherwise, causes)
                     if found is not None or self.late:
                         return found
@@ -188,12 +188,15 @@ class Search:
             return False
         return not known.asked or bool(asked & set(known.asked))
 
-    def _otherwise(self, most: int) -> Iterator[tuple[Otherwise, ...]]:
+    def _otherwise(self, most: int, observed: Sequence[Observed], base: Choices) -> Iterator[tuple[Otherwise, ...]]:
+        """Up to so many conventions and designs; without those that cannot be, as groups where there are none."""
         can = [
             each
             for each in OTHERWISE
             if (each.functions if self.functions else each.modules) and (self.packed or not each.packed)
         ]
+        if most:
+            can = [each for each in can if observed[0].state({**base, **each.choices}) is not None]
         for number in range(most + 1):
             yield from itertools.combinations(can, number)
 
@@ -300,7 +303,7 @@ def _one(number: float) -> Callable[[Observed], Tensor]:
 
 
 Design = tuple[str, str, Choices, str, Callable[[Observed], Tensor], Callable[[Tensor], Any]]
-Level = Literal["one", "one otherwise", "number", "two"]
+Level = Literal["one", "one otherwise", "number", "two", "one and number"]
 DESIGNS: tuple[Design, ...] = (
     (
         "number",
@@ -431,12 +434,13 @@ def solved(observed: Observed, choices: Choices, slot: str, write: Callable[[flo
     first = miss(starts[0])
     if first[1] is None:
         return None
-    ranked = sorted(starts, key=lambda number: miss(number)[0])[:3]
+    ranked = sorted(starts, key=lambda number: miss(number)[0])[:4]
     for start in ranked:
         number = start
         size, gap = miss(number)
-        for _ in range(25):
-            if gap is None or size <= CLOSE * 1e-3:
+        begun = size
+        for turn in range(25):
+            if gap is None or size <= CLOSE * 1e-3 or (turn == 5 and size > begun / 4):
                 break
             step = 1e-6 * max(abs(number), 1e-3)
             near = miss(number + step)[1]
@@ -447,7 +451,7 @@ def solved(observed: Observed, choices: Choices, slot: str, write: Callable[[flo
             if not steep > 0 or not math.isfinite(steep):
                 break
             move = -(slope * gap).sum().item() / steep
-            for _ in range(8):  # half as far, while it gets no better
+            for _ in range(10):  # half as far, while it gets no better
                 tried = number + move
                 found = miss(tried)
                 if found[0] < size:

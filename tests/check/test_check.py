@@ -1,0 +1,138 @@
+"""`regard.check`, as it is called: in a process of its own, by name, with modules of other libraries."""
+
+import json
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.check import Report
+from regard.errors import InputError
+
+CAUSAL = """
+import math
+import torch
+from torch import nn
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (a.reshape(B, T, self.h, -1).transpose(1, 2) for a in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.mT
+        scores = scores / math.sqrt(T)
+        seen = torch.tril(torch.ones(T, T)) == 1
+        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(B, T, C))
+"""
+
+
+def test_the_step_the_number_and_the_line(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CAUSAL)
+    report = regard.check.check_file(f"{path}:CausalSelfAttention", {})
+    assert report.verdict == "wrong"
+    assert report.step == "scaled"
+    (cause,) = report.causes
+    assert cause.id == "scale-tokens"
+    assert "2.45 = sqrt(6 tokens)" in cause.says
+    assert "3.16 = sqrt(10)" in cause.says
+    assert cause.place is not None
+    assert cause.place.text.strip() == "scores = scores / math.sqrt(T)"
+    assert report.example is not None
+    assert "yours" in str(report)
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_what_is_handed_over_is_not_changed():
+    module = nn.MultiheadAttention(12, 3, batch_first=True)
+    before = {name: parameter.clone() for name, parameter in module.named_parameters()}
+    report = regard.check(module)
+    assert report.ok, str(report)
+    assert report
+    assert all(torch.equal(before[name], parameter) for name, parameter in module.named_parameters())
+    assert module.training
+
+
+@pytest.mark.parametrize("implementation", [regard.MultiHeadAttention, regard.attend, regard.course.SelfAttention])
+def test_our_own_is_right(implementation):
+    report = regard.check(implementation)
+    assert report.ok, str(report)
+
+
+def test_pytorchs_own():
+    report = regard.check(torch.nn.functional.scaled_dot_product_attention)
+    assert report.verdict == "right in another layout or convention", str(report)
+    assert "first" in str(report)  # is_causal counts from the first position
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "x"])
+def test_other_libraries_as_they_are(kind):
+    if kind == "x":
+        from x_transformers import Attention
+
+        module = Attention(dim=30, heads=3, dim_head=10)
+    elif kind == "bert":
+        from transformers import BertConfig
+        from transformers.models.bert.modeling_bert import BertSelfAttention
+
+        module = BertSelfAttention(BertConfig(hidden_size=30, num_attention_heads=3, attn_implementation="eager"))
+    elif kind == "gpt2":
+        from transformers import GPT2Config
+        from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+        module = GPT2Attention(GPT2Config(n_embd=30, n_head=3, attn_implementation="eager"), layer_idx=0)
+    else:
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaAttention
+
+        config = LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attn_implementation="eager")
+        module = LlamaAttention(config, layer_idx=0)
+    report = regard.check(module)
+    assert report.ok, str(report)
+
+
+def test_a_check_ends_soon(tmp_path):
+    """Alone on two cores it takes 1 to 3 seconds; here others run beside it."""
+    path = tmp_path / "mine.py"
+    path.write_text(CAUSAL)
+    begun = time.monotonic()
+    regard.check.check_file(f"{path}:CausalSelfAttention", {})
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("while True: pass", "did not end"),
+        ("print('flood ' * 10_000_000); return v", "output-v"),
+        ("import os; os._exit(7)", "exit code 7"),
+        ("raise RuntimeError('the model is on fire')", "the model is on fire"),
+        ("return (q @ k.mT).softmax(-1) @ v + torch.rand(())", "random"),
+        ("return v.cuda()", "CUDA"),
+        ("return torch.zeros(2**36) + q.sum()", "memory"),
+    ],
+)
+def test_what_misbehaves_ends_in_a_clear_word(tmp_path, body, word):
+    path = tmp_path / "mine.py"
+    path.write_text(f"import torch\n\n\ndef attention(q, k, v):\n    {body}\n")
+    report = regard.check.check_file(f"{path}:attention", {}, seconds=15.0)
+    assert word.lower() in str(report).lower(), str(report)
+    assert json.loads(report.to_json())["name"] == "attention"
+    if word != "output-v":
+        assert report.code == 3
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="no function, class or module"):
+        regard.check(3)
+    with pytest.raises(InputError, match="takes no width"):
+        regard.check(nn.MultiheadAttention, args={"width": 3})
