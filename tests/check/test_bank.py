@@ -4,8 +4,8 @@ import time
 import zlib
 
 import pytest
-from bank import Entry, entries
 
+from bank import Entry, entries
 from regard.check.judge import judge
 from regard.check.report import Report
 from regard.check.subject import subject_of

@@ -1,6 +1,6 @@
 """Hand over an attention; learn which step is wrong, and why.
 
-`regard.check` is this room and the function in it: ``regard.check(implementation)`` is ``regard.check.check(implementation)``.
+`regard.check` is this room and the function in it: ``regard.check(implementation)`` calls `check`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Cause", "Example", "Place", "Report", "check", "check_file"]
 
 SECONDS = 60.0
 """After so long an implementation is stopped."""
-SEARCH = 8.0
-"""So long is looked for what explains it."""
+SEARCH = 0.14
+"""This share of it is spent on looking for what explains it, where nothing does."""
 MEMORY = 4 * 2**30
 """So many bytes it may ask for."""
 
@@ -33,14 +33,14 @@ def check(
 ) -> Report:
     """Which step of an attention is wrong, and why.
 
-    It is called many times, with sizes that all differ and sizes that coincide, with every mask it takes; what it returns
-    must be, to 1e-9 in float64, what the definition computes, or what the definition computes with a mistake that is then
-    named. Everything runs in a process of its own; what is handed over is not changed.
+    It is called many times, with sizes that all differ and sizes that coincide, with every mask it takes; what it
+    returns must be, to 1e-9 in float64, what the definition computes, or what the definition computes with a mistake
+    that is then named. Everything runs in a process of its own; what is handed over is not changed.
 
     Args:
-        implementation: a function of (q, k, v), with a mask or a causal flag or without; a class of `torch.nn.Module`,
-            or a module that is made: self-attention (x), cross-attention (x, context), multi-head (q, k, v), a whole block
-            or decoder.
+        implementation: a function of (q, k, v), with a mask or a causal flag or without; a class of
+            `torch.nn.Module`, or a module that is made: self-attention (x), cross-attention (x, context), multi-head
+            (q, k, v), a whole block or decoder.
         args: arguments of a class's constructor; what they leave open is guessed by its name, and said in the report.
         seconds: after which it is stopped.
         memory: bytes that it may ask for; None for all there are.
@@ -58,7 +58,7 @@ def check(
     file = source(implementation)
     try:
         return isolated(
-            lambda: _judged(implementation, args or {}),
+            lambda: _judged(implementation, args or {}, seconds),
             seconds=seconds,
             memory=memory,
             watch=None if file is None else Path(file),
@@ -87,17 +87,17 @@ def check_file(
     path, _, name = target.rpartition(":")
     watch = Path(path) if path.endswith(".py") else None
     try:
-        return isolated(lambda: _judged(loaded(target)[0], args), seconds=seconds, memory=memory, watch=watch)
+        return isolated(lambda: _judged(loaded(target)[0], args, seconds), seconds=seconds, memory=memory, watch=watch)
     except Stopped as stopped:
         return _stopped(name, stopped)
 
 
-def _judged(implementation: Any, args: Mapping[str, Any]) -> Report:
+def _judged(implementation: Any, args: Mapping[str, Any], seconds: float) -> Report:
     from regard.check.judge import judge
     from regard.check.subject import subject_of
     from regard.check.verdict import report_of
 
-    return report_of(judge(subject_of(implementation, args), until=time.monotonic() + SEARCH))
+    return report_of(judge(subject_of(implementation, args), until=time.monotonic() + SEARCH * seconds))
 
 
 def _stopped(name: str, stopped: Any) -> Report:

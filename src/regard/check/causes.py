@@ -56,8 +56,8 @@ class Otherwise:
     """Whether only weights that stand in one matrix can have it: those with names of their own are meant by them."""
 
 
-_MASKED = ("flag", "built-in")
-_GIVEN = ("mask", "padding")
+_MASKED: tuple[Asked, ...] = ("flag", "built-in")
+_GIVEN: tuple[Asked, ...] = ("mask", "padding")
 
 
 def _slot(slot: str, *choices: Any) -> tuple[Choices, ...]:
@@ -97,7 +97,8 @@ _ALL = (
         "untransposed",
         "q",
         "q = x @ self.wq.weight",
-        "{what} multiplied by the weight as torch.nn.Linear stores it, (out, in); the definition multiplies by its transpose",
+        "{what} multiplied by the weight as torch.nn.Linear stores it, (out, in); the definition multiplies by "
+        "its transpose",
         "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
         _slot("linear", "QKV", "Qkv", "qKv", "qkV", "QKv", "qKV", "QkV"),
         ("pytorch/pytorch#139598", "pytorch/pytorch#129834"),
@@ -177,7 +178,8 @@ _ALL = (
         "split-by-view",
         "q",
         "q = q.view(B, H, T, D)",
-        "heads are cut by view({batch}, {heads}, {tokens}, {d}): a head is a run of tokens with all channels mixed; the definition "
+        "heads are cut by view({batch}, {heads}, {tokens}, {d}): a head is a run of tokens with all channels "
+        "mixed; the definition "
         "cuts (batch, tokens, heads, width) and transposes",
         "Every head sees other tokens' channels as positions; masks block the wrong ones, and the future leaks.",
         (
@@ -195,7 +197,8 @@ _ALL = (
         "heads-attend-heads",
         "q",
         "q = q.view(B, T, H, D)  # and no transpose",
-        "scores are {heads} x {heads}, between the heads of one token; the definition's are {tokens} x {tokens}, between tokens",
+        "scores are {heads} x {heads}, between the heads of one token; the definition's are {tokens} x {tokens}, "
+        "between tokens",
         "No token sees another: the model is a bag of tokens.",
         (
             {"split": "tokens", "merge": "tokens"},
@@ -364,7 +367,8 @@ _ALL = (
         "scale-d-model",
         "scaled",
         "scores / math.sqrt(d_model)",
-        "you divide by {number:.2f} = sqrt({model}), the width of all heads; the definition divides by {right:.2f} = sqrt({d}), "
+        "you divide by {number:.2f} = sqrt({model}), the width of all heads; the definition divides by "
+        "{right:.2f} = sqrt({d}), "
         "the head's",
         "Weights are too even, by the root of the number of heads in every score.",
         _slot("scale", "d-model"),
@@ -374,7 +378,8 @@ _ALL = (
         "scale-d-value",
         "scaled",
         "scores / math.sqrt(v.shape[-1])",
-        "you divide by {number:.2f} = sqrt({d_value}), the width of the values; the definition divides by {right:.2f} = sqrt({d}), "
+        "you divide by {number:.2f} = sqrt({d_value}), the width of the values; the definition divides by "
+        "{right:.2f} = sqrt({d}), "
         "that of the keys",
         "Right while both are equal, and wrong without an error when they are not.",
         _slot("scale", "d-value"),
@@ -383,7 +388,8 @@ _ALL = (
         "scale-tokens",
         "scaled",
         "scores / math.sqrt(k.size(-2))",
-        "you divide by {number:.2f} = sqrt({count} tokens); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "you divide by {number:.2f} = sqrt({count} tokens); the definition divides by {right:.2f} = sqrt({d}), "
+        "the head's width",
         "The same two tokens attend to one another otherwise when others join them.",
         _slot("scale", "keys", "queries"),
     ),
@@ -391,7 +397,8 @@ _ALL = (
         "scale-heads",
         "scaled",
         "scores / math.sqrt(num_heads)",
-        "you divide by {number:.2f} = sqrt({heads} heads); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "you divide by {number:.2f} = sqrt({heads} heads); the definition divides by {right:.2f} = sqrt({d}), "
+        "the head's width",
         "Weights come nearer to one-hot as heads get wider.",
         _slot("scale", "heads"),
         ("tenstorrent/tt-metal#56789",),
@@ -400,7 +407,8 @@ _ALL = (
         "scale-batch",
         "scaled",
         "scores / math.sqrt(k.size(0))",
-        "you divide by {number:.2f} = sqrt({batch} samples); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "you divide by {number:.2f} = sqrt({batch} samples); the definition divides by {right:.2f} = sqrt({d}), "
+        "the head's width",
         "A sample's result depends on how many others are in its batch.",
         _slot("scale", "batch"),
     ),
@@ -417,7 +425,8 @@ _ALL = (
         "scale-fourth-root",
         "scaled",
         "q = q * d_k ** -0.25  # and not k",
-        "you divide by {number:.2f} = {d} ** 0.25; the definition divides by {right:.2f} = {d} ** 0.5, on q and k together",
+        "you divide by {number:.2f} = {d} ** 0.25; the definition divides by {right:.2f} = {d} ** 0.5, on q and "
+        "k together",
         "Weights come nearer to one-hot as heads get wider.",
         _slot("scale", "fourth-root"),
     ),
@@ -425,7 +434,8 @@ _ALL = (
         "scale-half",
         "scaled",
         "scores / math.sqrt(d_k // 2)",
-        "you divide by {number:.2f} = sqrt({d} / 2); the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "you divide by {number:.2f} = sqrt({d} / 2); the definition divides by {right:.2f} = sqrt({d}), the "
+        "head's width",
         "Every score is 1.41 times too large.",
         _slot("scale", "half"),
     ),
@@ -433,7 +443,8 @@ _ALL = (
         "scale-constant",
         "scaled",
         "scores / 8  # whatever the width",
-        "you divide by {number:.2f}{known}, whatever the sizes; the definition divides by {right:.2f} = sqrt({d}), the head's width",
+        "you divide by {number:.2f}{known}, whatever the sizes; the definition divides by {right:.2f} = "
+        "sqrt({d}), the head's width",
         "Right for one width of heads, and wrong without an error for every other.",
         (),
     ),
@@ -450,7 +461,8 @@ _ALL = (
         "bias-before-scale",
         "biased",
         "scores = (q @ k.transpose(-2, -1) + bias) / math.sqrt(d_k)",
-        "the bias or additive mask is added before the scaling and divided by {right:.2f} with the scores; the definition adds it after",
+        "the bias or additive mask is added before the scaling and divided by {right:.2f} with the scores; the "
+        "definition adds it after",
         "Nothing is amiss with 0 and -inf; every finite bias counts {right:.2f} times too little.",
         _slot("bias", "before-scale"),
     ),
@@ -531,7 +543,8 @@ _ALL = (
         "softmax-heads",
         "weights",
         "scores.softmax(dim=1)",
-        "the softmax runs over the {heads} heads: for each pair of tokens they sum to 1, and rows do not (first row: {row:.2f})",
+        "the softmax runs over the {heads} heads: for each pair of tokens they sum to 1, and rows do not (first "
+        "row: {row:.2f})",
         "Heads compete for each pair; keys do not compete at all.",
         _slot("softmax", "heads"),
     ),
@@ -606,7 +619,8 @@ _ALL = (
         "output",
         "out = weights.transpose(-2, -1) @ v",
         "values are weighed by the columns of the weights, not by the rows",
-        "A token collects from those that look at it, in shares that do not sum to 1; the future leaks through the mask.",
+        "A token collects from those that look at it, in shares that do not sum to 1; the future leaks through "
+        "the mask.",
         _slot("product", "transposed"),
     ),
     Known(
@@ -658,7 +672,8 @@ _ALL = (
         "out-projection-untransposed",
         "projected",
         "return heads @ self.out_proj.weight",
-        "heads are multiplied by the output weight as torch.nn.Linear stores it; the definition multiplies by its transpose",
+        "heads are multiplied by the output weight as torch.nn.Linear stores it; the definition multiplies by "
+        "its transpose",
         "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
         _slot("out", "untransposed"),
         functions=False,
@@ -685,7 +700,8 @@ _ALL = (
         "absolute-axes",
         "scores",
         "k.transpose(0, 1); scores.softmax(dim=1)  # right without a batch",
-        "axes are counted from the front{named}: with a batch of {batch} x {batch} x {batch} it runs, and attends along others than tokens",
+        "axes are counted from the front{named}: with a batch of {batch} x {batch} x {batch} it runs, and "
+        "attends along others than tokens",
         "Other batches raise an error, and one where batch, tokens and width agree is wrong without one.",
     ),
     Known(
@@ -736,7 +752,8 @@ _ALL = (
         "future-leak",
         "masked",
         "mask = None",
-        "it is causal by {named}, and its output at position {query} changes by up to {number:.2g} with the token at position {key}",
+        "it is causal by {named}, and its output at position {query} changes by up to {number:.2g} with the "
+        "token at position {key}",
         "It trains by reading the answer, and has none when it is asked to write.",
     ),
     # Around it.
@@ -773,7 +790,8 @@ _ALL = (
         "pe-exponent",
         "positions",
         "angle = pos / 10000 ** (2 * i / d)  # i: the channel",
-        "the exponent is 2i/d with i the channel, so that wavelengths rise twice as fast as the paper's: they have 2i for the channel itself",
+        "the exponent is 2i/d with i the channel, so that wavelengths rise twice as fast as the paper's: they "
+        "have 2i for the channel itself",
         "The last half of the channels does not change over any text: their wavelengths exceed 10,000 x 2 pi.",
         shipped=("Kyubyong/transformer#38", "jadore801120/attention-is-all-you-need-pytorch#32"),
     ),
@@ -781,7 +799,8 @@ _ALL = (
         "pe-angle",
         "positions",
         "angle = pos / 10000 ** (i / d)  # also for odd i",
-        "a sine and the cosine beside it have different frequencies: the odd channel's exponent is i/d, and the paper's is (i - 1)/d",
+        "a sine and the cosine beside it have different frequencies: the odd channel's exponent is i/d, and the "
+        "paper's is (i - 1)/d",
         "A shift of position is no longer a rotation of each pair of channels.",
         shipped=("SamLynnEvans/Transformer#7",),
     ),

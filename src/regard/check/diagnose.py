@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.causes import CAUSES, Asked, Known
+from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.parameters import Structure, redraw, structures
 from regard.check.probe import (
     CROSS,
@@ -32,7 +34,6 @@ from regard.check.probe import (
     padded,
     random_mask,
 )
-from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.recipe import Case, Choices, Weights
 from regard.check.search import Found, Observed, Search
 from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, Form, Sizes, Subject, Way
@@ -281,6 +282,8 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
                 cases = [module_case(sizes, way, width, 20 * number), cases[-1]]
             called = []
             for case in cases:
+                if "rope" in roles:
+                    case = replace(case, extra=_turned(module, case, width))
                 try:
                     called.append((case, call(case)))
                 except Failed as error:
@@ -298,6 +301,14 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
     if not settings and not failed:
         failed = "no parameters could be told to be those of queries, keys and values"
     return settings, failed
+
+
+def _turned(module: nn.Module, case: Case, width: int) -> dict[str, Tensor]:
+    """Cos and sin for each position and channel of a head, as Llama's in transformers takes them."""
+    head = getattr(module, "head_dim", None) or width
+    angles = torch.arange(_lengths(case)[0])[:, None] * 10_000.0 ** (-torch.arange(0, head, 2).double() / head)
+    both = torch.cat((angles, angles), -1)
+    return {"cos": both.cos(), "sin": both.sin()}
 
 
 def replace_sizes(sizes: Sizes) -> Sizes:
@@ -415,10 +426,7 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
         for setting, built_in in (*hinted[:most], *others[: (most + 1) // 2]):
             observed = setting.observed(built_in)
             search = Search(until, functions=setting.functions, packed=setting.packed)
-            if level == "design":
-                found = search.measured(observed, {})
-            else:
-                found = search.wrong(observed, Found({}), level)
+            found = search.measured(observed, {}) if level == "design" else search.wrong(observed, Found({}), level)
             if found is not None and built_in and not hint and _drops(found):
                 found = None  # nothing speaks of a mask: none can have been dropped
             if found is not None:
@@ -461,8 +469,9 @@ def _causal_by(subject: Subject, settings: list[Setting]) -> tuple[str, bool]:
 
 
 def _flag_of(module: nn.Module) -> str:
+    asked = inspect.signature(type(module)).parameters
     for name in ("causal", "is_causal", "masked"):
-        if getattr(module, name, None) is True:
+        if name in asked and getattr(module, name, None) is True:
             return f"its attribute {name}=True"
     return ""
 
@@ -523,7 +532,11 @@ SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk", "qkb1", "qk11"), "padding": ("bk"
 def _masks(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
     """A stage for each mask that it takes."""
     subject = diagnosis.subject
+    assert diagnosis.setting is not None
+    crossed = any(case.context is not None or case.q is not None for _, case, _ in diagnosis.setting.pairs)
     for name, means in subject.roles().items():
+        if re.search("enc|memory|context|cross", name) and not crossed:
+            continue  # of a sequence that there is none of
         if means == "causal":
             stage = _flagged(diagnosis, plain, name, until)
             if stage.observed or subject.has("mask") is None:  # else it is a hint, and needs the mask that it hints at
@@ -646,7 +659,8 @@ def _shared(search: Search, base: Found, tried: Tried, right: Call) -> tuple[Fou
 def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
-    observed, crossed = [], []
+    observed: list[Observed] = []
+    crossed: list[Observed] = []
     why = ""
     for call, case, _ in setting.pairs:
         flagged = replace(call, flag=True)
@@ -662,9 +676,7 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Sta
     call = replace(setting.pairs[0][0], flag=True)
     found, _, _ = _searched(diagnosis, plain, [(call, observed)], until)
     says = ""
-    if found is not None and not set(known.id for known, _ in found.causes) - set(
-        k.id for k, _ in _bases(plain).causes
-    ):
+    if found is not None and not {known.id for known, _ in found.causes} - {k.id for k, _ in _bases(plain).causes}:
         first = {**found.choices, "seen": "first-aligned"}
         if (
             crossed
@@ -700,23 +712,25 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
                 assert handed is not None
                 if built_in:
                     masked = replace(masked, may=handed & causal(*_lengths(case)))
-                observed.append(Observed(masked, output, asked))
+                observed.append(Observed(masked, output, asked, _zeroed(handed, output)))
             if observed:
                 tried.append((replace(pattern, case=observed[0].case), observed))
     if not tried:
         return Stage(kinds[0], f"argument {name}", [], None, why=f"with {name}, {why}")
-    found, call, observed = _searched(diagnosis, plain, tried, until)
+    found, used, observed = _searched(diagnosis, plain, tried, until)
     why = "" if found is not None else f"no known mistake explains its output with {name}"
-    says = call.form.says if call is not None and found is not None else ""
-    if call is not None and observed[0].asked == "padding" and call.shape in ("bk", "k", "kb") and means == "mask":
-        says = f"{says + '; ' if says else ''}its {name} is of keys: {'(batch, keys)' if call.shape == 'bk' else call.shape}"
-    return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=call)
+    says = used.form.says if used is not None and found is not None else ""
+    if used is not None and observed[0].asked == "padding" and used.shape in ("bk", "k", "kb") and means == "mask":
+        of = "(batch, keys)" if used.shape == "bk" else used.shape
+        says = f"{says + '; ' if says else ''}its {name} is of keys: {of}"
+    return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=used)
 
 
 def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, until: float) -> Iterator[Stage]:
     """What becomes of finite numbers in a mask that is added; and of any float mask, where it seems to be ignored."""
     call = stage.call
-    assert call is not None and diagnosis.setting is not None
+    assert call is not None
+    assert diagnosis.setting is not None
     if call.form.name.startswith("added"):
         yield _biased(diagnosis, plain, name, until)
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
@@ -729,6 +743,15 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, until: 
                 return
             if torch.equal(ignored, output):
                 yield _biased(diagnosis, plain, name, until)
+
+
+def _zeroed(may: Tensor, output: Tensor) -> Tensor | None:
+    """The rows of padding, where an implementation sets their output to zero."""
+    padding = ~may[:, 0, 0]
+    if may.shape[-2] != 1 or padding.shape != (len(output), output.shape[-2]):
+        return None
+    rows = output.transpose(1, 2).flatten(2) if output.ndim == 4 else output
+    return padding if not bool(rows[padding].any()) else None
 
 
 def _mask_for(asked: Asked, shape: str, case: Case, built_in: bool) -> Tensor:

@@ -237,8 +237,8 @@ def _matrices(found: list[tuple[_Found, _Found | None]], into: int | None, heads
                 sum(biases[1:], biases[0]) if biases else None,
             )
             return
-        each = [list(_matrices([one], into, 1, letter)) for one in found]
-        for which in zip(*each, strict=False):
+        several = [list(_matrices([one], into, 1, letter)) for one in found]
+        for which in zip(*several, strict=False):
             biases = [bias for _, _, bias in which]
             whole = None if any(bias is None for bias in biases) else torch.cat([b for b in biases if b is not None])
             yield which[0][0] + " by head", torch.cat([matrix for _, matrix, _ in which]), whole
@@ -283,8 +283,7 @@ def _projections(
                 for c, v, bv in _matrices(roles["v"], context, heads, "v"):
                     if (a == b == c) or q.shape != k.shape:
                         shared = heads if len(k) == len(q) else max(1, heads * len(k) // len(q))
-                        says = () if "in-out" not in a or q.shape[0] == 0 else ()
-                        yield f"{a}", (q, k, v), (bq, bk, bv), shared, says
+                        yield f"{a}", (q, k, v), (bq, bk, bv), shared, ()
         return
     if {"q", "kv"} <= set(roles):
         for a, q, bq in _matrices(roles["q"], width, heads, "q"):
@@ -300,8 +299,8 @@ def _projections(
         each = len(packed) - width
         if 0 < each < 2 * width and each % 2 == 0 and width % heads == 0 and each // 2 % (width // heads) == 0:
             sizes = [width, each // 2, each // 2]
-            q, k, v = packed.split(sizes)
-            biases = [None] * 3 if bias is None else list(bias.split(sizes))
+            q, k, v = torch.split(packed, sizes)
+            biases = [None] * 3 if bias is None else list(torch.split(bias, sizes))
             yield f"{how} groups", (q, k, v), (biases[0], biases[1], biases[2]), _shared(heads, q, k), ()
 
 

@@ -84,6 +84,8 @@ class Call:
         for name, means in self.subject.roles().items():
             parameter = self.subject.called[name]
             required = parameter.default is inspect.Parameter.empty
+            if means == "context" and name != self.subject.has("context"):
+                continue  # another sequence besides: memory, a cache
             if name == self.bias and case.bias is not None:
                 given[name] = self._shaped(case.bias)
             elif means in tensors:
@@ -118,8 +120,8 @@ class Call:
             if case.context is not None:
                 made["context"] = made["k"].clone()
             if case.weights is not None and self.subject.has("w_q"):
-                for means, tensor in (("w_q", "q"), ("w_k", "k"), ("w_v", "v"), ("w_o", "out")):
-                    matrix = getattr(case.weights, tensor)
+                for means, role in (("w_q", "q"), ("w_k", "k"), ("w_v", "v"), ("w_o", "out")):
+                    matrix = getattr(case.weights, role)
                     made[means] = (matrix.t() if self.stored == "in-out" else matrix).clone()
         if "cos" in case.extra:
             cos, sin = (case.extra[name][None] for name in ("cos", "sin"))  # type: ignore[index]
@@ -166,8 +168,9 @@ class Call:
         if self.nothing is None or means not in ("mask", "padding", "bias"):
             return None
         x, k = (case.q, case.k) if case.q is not None else (case.x, case.x if case.context is None else case.context)
-        assert x is not None and k is not None
-        sizes = (x.shape[-2], k.shape[-2])
+        assert x is not None
+        assert k is not None
+        sizes: tuple[int, ...] = (x.shape[-2], k.shape[-2])
         if means == "padding":
             sizes = (len(x), k.shape[-2])
         elif self.batched:
@@ -179,7 +182,8 @@ class Call:
             heads, width, tokens = case.q.shape[1], case.q.shape[-1], case.q.shape[2]
             model = heads * width
         else:
-            assert case.x is not None and case.weights is not None
+            assert case.x is not None
+            assert case.weights is not None
             heads, model, tokens = case.weights.heads, case.x.shape[-1], case.x.shape[1]
             width = model // heads
         known = {"heads": heads, "d_model": model, "d_head": width, "length": tokens, "dropout": 0.0, "d_out": model}

@@ -219,7 +219,9 @@ def _split(state: State, choice: str) -> State:
 def _rounds(state: State, choice: str) -> State:
     """Norms of queries and keys, and positions turned into them."""
     q, k, v = state.q, state.k, state.v
-    assert q is not None and k is not None and v is not None
+    assert q is not None
+    assert k is not None
+    assert v is not None
     extra = {**state.case.extra, **(state.case.weights.extra if state.case.weights else {})}
     for part in choice.split("+"):
         if part == "plain":
@@ -242,7 +244,8 @@ def _rounds(state: State, choice: str) -> State:
 
 def _turned_by(tensor: Tensor, cos: Any, sin: Any) -> Tensor:
     half = tensor.shape[-1] // 2
-    return tensor * cos + torch.cat((-tensor[..., half:], tensor[..., :half]), -1) * sin
+    turned: Tensor = tensor * cos + torch.cat((-tensor[..., half:], tensor[..., :half]), -1) * sin
+    return turned
 
 
 def _normed(tensor: Tensor, kind: str, extra: Mapping[str, Any], name: str) -> Tensor:
@@ -264,7 +267,9 @@ def _roles(state: State, choice: str) -> State:
 def _groups(state: State, choice: str) -> State:
     """Key and value heads that each serve several query heads, and batches that are read as one."""
     q, k, v = state.q, state.k, state.v
-    assert q is not None and k is not None and v is not None
+    assert q is not None
+    assert k is not None
+    assert v is not None
     few, many = k.shape[-3], q.shape[-3]
     if choice == "one-sequence":
         q, k, v = (each.transpose(0, 1).reshape(1, each.shape[1], -1, each.shape[-1]) for each in (q, k, v))
@@ -296,7 +301,8 @@ def _seen(state: State, choice: str) -> State:
             raise ValueError("no mask")
         return state.plus(may=None)
     q, k = state.q, state.k
-    assert q is not None and k is not None
+    assert q is not None
+    assert k is not None
     samples, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     whole = may.expand(may.shape[0], may.shape[1], queries, keys)
     if choice == "given":
@@ -323,8 +329,7 @@ def _seen(state: State, choice: str) -> State:
             raise ValueError("one sample")
     elif choice in ("first-head", "last-head"):
         understood = torch.ones(len(may), heads, queries, keys, dtype=torch.bool)
-        at = 0 if choice == "first-head" else heads - 1
-        understood[:, at] = whole[:, 0]
+        understood[:, 0 if choice == "first-head" else heads - 1] = whole[:, 0]
     elif choice == "first-aligned":
         understood = torch.ones(queries, keys, dtype=torch.bool).tril()[None, None]
     else:
@@ -334,7 +339,9 @@ def _seen(state: State, choice: str) -> State:
 
 def _scores(state: State, choice: str) -> State:
     q, k, v, may = state.q, state.k, state.v, state.may
-    assert q is not None and k is not None and v is not None
+    assert q is not None
+    assert k is not None
+    assert v is not None
     if choice == "zeroed":  # padded keys and values are zero, and are attended to all the same
         if may is None or may.shape[-2] != 1:
             raise ValueError("no padding")
@@ -352,7 +359,10 @@ def _scores(state: State, choice: str) -> State:
 def _scale(state: State, choice: str | float | Tensor) -> State:
     """What the scores are multiplied by."""
     q, k, v, scores = state.q, state.k, state.v, state.scores
-    assert q is not None and k is not None and v is not None and scores is not None
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    assert scores is not None
     width, heads = q.shape[-1], q.shape[-3]
     if state.case.weights is not None:
         heads = state.case.weights.heads
@@ -387,7 +397,8 @@ def _scale(state: State, choice: str | float | Tensor) -> State:
 
 def _bias(state: State, choice: str | tuple[str, Any]) -> State:
     scaled, scores, bias = state.scaled, state.scores, state.case.bias
-    assert scaled is not None and scores is not None
+    assert scaled is not None
+    assert scores is not None
     if isinstance(choice, tuple):  # numbers that were measured
         kind, number = choice
         capped = kind == "softcap"
@@ -427,7 +438,7 @@ def _fill(state: State, choice: str | float | tuple[str, float]) -> State:
         return state.plus(masked=biased + (~may).to(biased.dtype))
     if isinstance(choice, tuple):  # a number that is added, rather than put in their place
         return state.plus(masked=biased + choice[1] * (~may).to(biased.dtype))
-    return state.plus(masked=biased.masked_fill(~may, choice))
+    return state.plus(masked=biased.masked_fill(~may, float(choice)))
 
 
 def _softmax(state: State, choice: str) -> State:
@@ -501,7 +512,9 @@ def _after(state: State, choice: str) -> State:
 
 def _product(state: State, choice: str) -> State:
     weights, v, may, q = state.weights, state.v, state.may, state.q
-    assert weights is not None and v is not None and q is not None
+    assert weights is not None
+    assert v is not None
+    assert q is not None
     if choice == "v":
         output = v
     elif choice == "transposed":
@@ -527,7 +540,7 @@ def _merge(state: State, choice: str) -> State:
         if choice != "beside":
             raise ValueError("nothing is merged")
         return state
-    batch, heads, queries, width = output.shape
+    batch, heads, queries, _width = output.shape
     if heads == 1 and choice != "beside":
         raise ValueError("one head")
     made = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,6 +43,8 @@ class Observed:
     case: Case
     output: Tensor
     asked: Asked = "none"
+    ignored: Tensor | None = None
+    """Rows of the output, (batch, queries), that are not looked at: those of padding, where they are set to zero."""
     kitchen: Kitchen = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,12 +57,13 @@ class Observed:
     def fits(self, choices: Choices) -> bool:
         """Whether a recipe returns the same."""
         state = self.state(choices)
-        return state is not None and state.last is not None and fits(self.output, state)
+        return state is not None and state.last is not None and fits(self.output, state, self.ignored)
 
     def gap(self, choices: Choices) -> float:
         """How far a recipe is from what was returned; where it is rounding alone, 0."""
         state = self.state(choices)
-        assert state is not None and state.last is not None
+        assert state is not None
+        assert state.last is not None
         gap = (state.last - self.output).abs()
         dead = _dead(state, self.output)
         worst = float((gap if dead is None else gap.masked_fill(dead, 0.0)).max())
@@ -76,7 +79,7 @@ class Found:
     otherwise: tuple[Otherwise, ...] = ()
 
 
-def fits(output: Tensor, state: State) -> bool:
+def fits(output: Tensor, state: State, ignored: Tensor | None = None) -> bool:
     """Whether an output is a recipe's, but for queries that have nothing to attend to, where customs differ."""
     mine = state.last
     assert mine is not None
@@ -84,6 +87,9 @@ def fits(output: Tensor, state: State) -> bool:
         return False
     gap = (mine - output).abs()
     dead = _dead(state, output)
+    if ignored is not None:
+        rows = ignored[..., None] if output.ndim == 3 else ignored[:, None, :, None]
+        dead = rows.expand_as(output) if dead is None else dead | rows
     if dead is not None:
         gap = gap.masked_fill(dead, 0.0)
         output = output.masked_fill(dead, 0.0)
@@ -139,6 +145,7 @@ class Search:
             masks: whether only what a mask may change is in question.
         """
         asked = {each.asked for each in observed}
+        several: list[tuple[tuple[Known, Choices], ...]]
         singles = [
             (known, choices)
             for known in CAUSES.values()
@@ -148,7 +155,7 @@ class Search:
         ]
         if level == "two":
             singles = [each for each in singles if observed[0].state({**base.choices, **each[1]}) is not None]
-            several = [pair for pair in itertools.combinations(singles, 2) if pair[0][0] is not pair[1][0]]
+            several = [(a, b) for a, b in itertools.combinations(singles, 2) if a[0] is not b[0]]
         else:
             several = [(each,) for each in singles]
         for otherwise in (
@@ -290,7 +297,8 @@ class Search:
 
 def _table(observed: Observed) -> Tensor:
     state = observed.state({})
-    assert state is not None and state.scores is not None
+    assert state is not None
+    assert state.scores is not None
     return torch.zeros(1, *state.scores.shape[1:], dtype=torch.float64)
 
 
@@ -348,7 +356,7 @@ DESIGNS: tuple[Design, ...] = (
         lambda n: ("shift", n),
     ),
 )
-"""Numbers that a design brings along: what sort, what it is, the choices with it, the slot, where to begin, how it is written."""
+"""Numbers that a design brings along: sort, words, the choices with it, the slot, where to begin, how it is written."""
 
 
 def _regular(kind: str, numbers: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What was handed over: a function or a module, how it is built, and every way in which it may be meant to be called."""
+"""What was handed over: a function or a module, how it is built, and the ways in which it may be meant to be called."""
 
 from __future__ import annotations
 
@@ -149,9 +149,7 @@ class Subject:
         elif not told and len(others) in (1, 2):
             for name, means in zip(others, ("x", "context"), strict=False):
                 found[name] = means
-        elif set(found.get(name) for name in told) == {"q", "context"}:
-            found = {n: "x" if m == "q" else m for n, m in found.items()}
-        elif {"q"} == {found[n] for n in told} and not others:
+        elif {found[n] for n in told} == {"q", "context"} or ({found[n] for n in told} == {"q"} and not others):
             found = {n: "x" if m == "q" else m for n, m in found.items()}
         return found
 
@@ -268,7 +266,8 @@ def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[...,
             found: Callable[..., Any] = getattr(made, name)
             return found
     if callable(made):
-        return made
+        called: Callable[..., Any] = made
+        return called
     raise InputError(f"{implementation.__name__} is no torch.nn.Module and has no forward")
 
 
@@ -277,6 +276,7 @@ def _any_names(implementation: Any) -> bool:
 
 
 def source(implementation: Any) -> str | None:
+    """The file that an implementation is written in, where there is one."""
     try:
         return inspect.getsourcefile(inspect.unwrap(implementation))
     except (TypeError, OSError):
@@ -317,7 +317,7 @@ def _number(means: str, name: str, sizes: Sizes) -> Any:
         "layers": 2,
         "d_ff": 4 * sizes.d_model,
         "dropout": 0.1,
-        "flag": True if name in ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first") else False,
+        "flag": name in ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first"),
         "eps": 1e-5,
         "row_dim": -2,
         "col_dim": -1,
@@ -354,9 +354,9 @@ def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[st
     except InputError:
         raise
     except Exception as error:
+        with_what = ", ".join(f"{key}={value}" for key, value in given.items() if not isinstance(value, Guessed))
         raise InputError(
-            f"{implementation.__name__}({', '.join(f'{k}={v}' for k, v in given.items() if not isinstance(v, Guessed))}) "
-            f"cannot be made: {type(error).__name__}: {error}"
+            f"{implementation.__name__}({with_what}) cannot be made: {type(error).__name__}: {error}"
         ) from error
     for value in given.values():
         if isinstance(value, Guessed):
@@ -372,7 +372,7 @@ def to_layout(tensor: Tensor, way: Way) -> Tensor:
     if way.flat:
         return tensor.transpose(1, 2).flatten(-2).clone()
     kept = tensor.permute([ORDER[letter] for letter in _padded(way.layout)])
-    for at in range(4 - len(way.layout)):
+    for _at in range(4 - len(way.layout)):
         kept = kept.squeeze(0)
     return kept.clone()
 
@@ -388,7 +388,7 @@ def from_layout(tensor: Tensor, way: Way, heads: int) -> Tensor:
         RuntimeError: another number of axes.
     """
     if way.flat:
-        return tensor.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return tensor.reshape(*tensor.shape[:-1], heads, -1).transpose(1, 2)
     if tensor.ndim != len(way.layout):
         raise RuntimeError(f"{tensor.ndim} axes")
     padded = _padded(way.layout)

@@ -82,7 +82,7 @@ def check(
     if out is not None:
         room_for(out)
     with status("checking"):
-        report = check_file(target, given, seconds, int(memory * 2**30))
+        report = check_file(target, given, seconds=seconds, memory=int(memory * 2**30))
     if out is not None:
         write_text(report.to_json() + "\n", out)
     if as_json:
