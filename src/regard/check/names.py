@@ -87,7 +87,7 @@ INPUTS, SIZES = _turned(_INPUTS), _turned(_SIZES)
 
 
 def meaning(name: str, table: dict[str, str]) -> str | None:
-    """What an argument of a call (`INPUTS`) or a constructor (`SIZES`) stands for; None where its name does not tell."""
+    """What an argument of a call (`INPUTS`) or a constructor (`SIZES`) stands for; None where no name tells."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
     return table.get(snake) or table.get(snake.replace("_", ""))
 
@@ -109,7 +109,7 @@ _ROLES = {role: re.compile(rf"(?:{_AROUND})*?(?:{words})s?(?:{_AROUND}|s)*") for
 
 
 def role(path: str) -> str | None:
-    """The role of a parameter by its path: q, k, v, qkv, kv, out; None where its name does not tell."""
+    """The role of a parameter by its path: q, k, v, qkv, kv, out; None where no name tells."""
     parts = [part for part in path.split(".") if not part.isdigit() and part not in ("weight", "bias")]
     for part in reversed(parts):
         cleaned = re.sub(r"[^a-z]", "", re.sub(r"(_weight|_bias)$", "", part.lower()))

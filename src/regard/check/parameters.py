@@ -312,7 +312,8 @@ def _cut(packed: Tensor, parts: int, heads: int) -> Iterator[tuple[str, tuple[st
     """Packed rows in as many parts: one after the other, by head, or by channel."""
     if len(packed) % parts:
         return
-    yield "thirds", (), list(packed.chunk(parts))
+    said = "thirds: q, k and v" if parts == 3 else "halves: k and v"
+    yield "thirds", (f"packed in {said}, one after the other",), list(packed.chunk(parts))
     if len(packed) % (parts * heads) == 0 and heads > 1:
         by_head = packed.reshape(heads, parts, -1, *packed.shape[1:])
         names = "q, k and v" if parts == 3 else "k and v"
