@@ -225,7 +225,13 @@ class TestLanguage:
         for epoch in range(3):  # in training, in pieces that are cut in another place each time
             found = trained.task.encode(row, epoch, trained.pretrained)
             assert [token for example in found for token in example["targets"]] == ids[1:]
-            assert [token for example in found for token in example["ids"]] == ids[:-1]
+            read = [token for example in found for token in example["ids"]]
+            assert len(read) == len(ids) - 1
+            assert read[0] == ids[0]
+            if letters == 300:  # some are read as others, the same ones whenever the epoch is read
+                share = sum(a != b for a, b in zip(read, ids, strict=False)) / len(read)
+                assert 0 < share < 2 * trained.task.settings.noise
+                assert found == trained.task.encode(row, epoch, trained.pretrained)
 
     def test_bits_per_byte_count_every_byte_and_token_once(self, runs):
         """Against token by token, each with the tokens before it that its piece has."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["behave", "quiet"]
 
+LOUD = 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 1e6
+"""By so much are scores made larger, to be told apart from what blocked ones become."""
 SECONDS = 1.5
 """For everything here; what is not asked by then is left out."""
 MOVED = 1e-9
@@ -699,14 +701,17 @@ def _weak_fill(room: _Room) -> None:
     for stage, call, observed in asked:
         if stage.found is None or "fill" in stage.found.choices or stage.found.choices.get("seen") == "none":
             continue
-        loud = Observed(_louder(observed.case, 1e6), observed.output)
-        with quiet():
-            loud.output = call(loud.case)
-        if loud.fits(stage.found.choices):
+        every = []
+        for times in LOUD:
+            louder = Observed(_louder(observed.case, times), observed.output)
+            with quiet():
+                louder.output = call(louder.case)
+            every.append(louder)
+        if all(each.fits(stage.found.choices) for each in every):
             continue
         for fill in FILLS:
             for choice in (fill, ("add", fill)):
-                if loud.fits({**stage.found.choices, "fill": choice}):
+                if all(each.fits({**stage.found.choices, "fill": choice}) for each in every):
                     room.note(
                         f"blocked scores become {fill:g}: they leak beside scores beyond that, which -inf does not"
                     )
