@@ -47,7 +47,7 @@ FLAT = 1e-6
 """A slope below this is none."""
 WIDEST = 64
 """A batch of n x n x n is tried up to this n."""
-FILLS = tuple(sign for size in (1e3, 9999.0, 1e4, 1e5, 1e6, 32767.0, 32768.0, 65504.0, 65000.0) for sign in (-size,))
+FILLS = -1e3, -1e4, -9999.0, -32768.0, -32767.0, -65504.0, -65000.0, -1e5, -1e6
 """What blocked scores become in code that was written for float16, or long ago."""
 
 
@@ -713,7 +713,7 @@ def _weak_fill(room: _Room) -> None:
             for choice in (fill, ("add", fill)):
                 if all(each.fits({**stage.found.choices, "fill": choice}) for each in every):
                     room.note(
-                        f"blocked scores become {fill:g}: they leak beside scores beyond that, which -inf does not"
+                        f"blocked scores become about {fill:g}: they leak beside scores beyond that, which -inf does not"
                     )
                     return
 
