@@ -713,7 +713,7 @@ def _weak_fill(room: _Room) -> None:
             for choice in (fill, ("add", fill)):
                 if all(each.fits({**stage.found.choices, "fill": choice}) for each in every):
                     room.note(
-                        f"blocked scores become about {fill:g}: they leak beside scores beyond that, which -inf does not"
+                        f"blocked scores become about {fill:g}: they leak beside scores beyond that, and -inf does not"
                     )
                     return
 
