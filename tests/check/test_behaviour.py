@@ -17,8 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import bank
 from regard.check import behaviour
 from regard.check.behaviour import behave, quiet
-from regard.check.diagnose import Diagnosis, Stage, _settings, diagnose
+from regard.check.diagnose import diagnose
 from regard.check.search import Search
+from regard.check.settings import settings_of
+from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import subject_of
 
 SHOWN = {"dropout-in-eval", "dropout-before-softmax", "detached", "inputs-changed", "stateful", "absolute-axes"}
@@ -35,7 +37,7 @@ def examined(what, args=None):
     subject = subject_of(what, args or {})
     diagnosis = Diagnosis(subject)
     with quiet():
-        settings, _ = _settings(subject)
+        settings, _ = settings_of(subject)
         for most, setting, built_in in itertools.product((0, 1), settings, (False, True)):
             observed = setting.observed(built_in)
             search = Search(math.inf, functions=setting.functions, packed=setting.packed)
@@ -320,7 +322,7 @@ def test_it_is_soon_done(monkeypatch):
     monkeypatch.setattr(behaviour, "SECONDS", 1.5)
     start = time.process_time()
     subject = subject_of(softmax_attention, {})
-    diagnosis = Diagnosis(subject, setting=_settings(subject)[0][0])
+    diagnosis = Diagnosis(subject, setting=settings_of(subject)[0][0])
     before = time.process_time()
     behave(diagnosis)
     assert time.process_time() - before < 1.5

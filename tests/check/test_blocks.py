@@ -31,7 +31,7 @@ def around(diagnosis):
 
 def nothing(subject, until):
     """Leaves the attentions inside unjudged: what is around them is in question."""
-    from regard.check.diagnose import Diagnosis, Stage
+    from regard.check.stage import Diagnosis, Stage
 
     diagnosis = Diagnosis(subject)
     diagnosis.stages.append(Stage("none", "", []))

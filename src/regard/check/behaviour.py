@@ -31,7 +31,7 @@ from regard.check.subject import Sizes, Way, tensors_in
 from regard.check.trace import same_numbers
 
 if TYPE_CHECKING:
-    from regard.check.diagnose import Diagnosis, Stage
+    from regard.check.stage import Diagnosis, Stage
 
 __all__ = ["behave", "quiet"]
 

@@ -19,9 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.causes import CAUSES
-from regard.check.diagnose import Diagnosis, Stage, _modules, _triangular, diagnose
+from regard.check.diagnose import diagnose, triangular
 from regard.check.names import role
 from regard.check.probe import causal, drawn
+from regard.check.settings import modules_of
+from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import FORMS, Form, Sizes, Subject, tensors_in
 from regard.check.wiring import Attention, alike, is_linear, is_norm, wired
 
@@ -178,7 +180,7 @@ class _Outer:
 
 def _called(subject: Subject) -> tuple[_Outer | None, str]:
     """The block, ready to be run, in the first layout in which samples do not mix and tokens do; or why it does not."""
-    modules, _ = _modules(subject)
+    modules, _ = modules_of(subject)
     _, module, width, _ = modules[0]
     if subject.build is None:  # a block's own width is that of its attention
         inside = next((part for part in module.modules() if isinstance(part, nn.MultiheadAttention)), None)
@@ -322,7 +324,7 @@ class _InPlace(nn.Module):
         for part in dict.fromkeys((*one.enters, one.leaves)):
             self.add_module(names[id(part)].rpartition(".")[2] or "inner", part)
         for path, buffer in outer.module.named_buffers():
-            if _triangular(buffer):
+            if triangular(buffer):
                 self.register_buffer(path.replace(".", "_"), buffer)
         for name in ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads"):
             for part in (outer.module, one.leaves):
@@ -658,7 +660,7 @@ def _causal(outer: _Outer, output: Tensor) -> tuple[str, bool]:
     if re.search("decoder|causal|gpt|languagemodel|autoregress|llama|bigram|(?<=[a-z])LM$", name, re.I):
         return f"its name, {name}", True
     for path, buffer in outer.module.named_buffers():
-        if _triangular(buffer):
+        if triangular(buffer):
             return f"its buffer {path}", True
     vocabularies = {each.num_embeddings for each in outer.module.modules() if isinstance(each, nn.Embedding)}
     if outer.ids and output.shape[-1] in vocabularies:

@@ -424,7 +424,7 @@ _ALL = (
     Known(
         "scale-fourth-root",
         "scaled",
-        "q = q * d_k ** -0.25  # and not k",
+        "q = q * d_k**-0.25  # and not k",
         "you divide by {number:.2f} = {d} ** 0.25; the definition divides by {right:.2f} = {d} ** 0.5, on q and "
         "k together",
         "Weights come nearer to one-hot as heads get wider.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from regard.check.behaviour import behave, quiet
 from regard.check.blocks import is_block, judge_block
-from regard.check.diagnose import Diagnosis, diagnose, whole
+from regard.check.diagnose import diagnose
+from regard.check.settings import whole
+from regard.check.stage import Diagnosis
 from regard.check.subject import Subject
 from regard.check.tables import judge_table, looks_like_table
 

@@ -77,7 +77,7 @@ RIGHTED: Mapping[str, str] = {
         ),
         "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
     ),
-    "scale-fourth-root": "q, k = q * d_k ** -0.25, k * d_k ** -0.25",
+    "scale-fourth-root": "q, k = q * d_k**-0.25, k * d_k**-0.25",
     "bias-before-scale": "scores = q @ k.transpose(-2, -1) / math.sqrt(d_k) + bias",
     "bias-ignored": "scores = q @ k.transpose(-2, -1) / math.sqrt(d_k) + bias",
     "bias-after-softmax": "weights = (scores + bias).softmax(-1)",
@@ -204,7 +204,8 @@ def _page(known: Known, example: Worked) -> str:
 
 
 def _code(language: str, text: str) -> list[str]:
-    return [f"```{language}", text, "```"]
+    code, hash_sign, said = text.partition("  # ")  # a line for each statement, as `ruff format` has it in Markdown too
+    return [f"```{language}", *f"{code.replace('; ', chr(10))}{hash_sign}{said}".split(chr(10)), "```"]
 
 
 def _link(shipped: str) -> str:

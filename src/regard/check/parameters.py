@@ -26,6 +26,9 @@ class Structure:
     says: tuple[str, ...] = ()
     """What is unusual about it."""
     design: tuple[str, ...] = ()
+    """What is left out on purpose."""
+    packed: bool = False
+    """Whether weights of several roles stand in one matrix, in an order of their own."""
 
 
 def redraw(module: nn.Module, seed: int) -> None:
@@ -219,7 +222,7 @@ def _built(
             if out is not None and out.shape[1] not in (len(v) // kv_heads * heads, width, len(v) // kv_heads):
                 continue
             weights = Weights(q, k, v, heads, kv_heads, out, *biases, bias_out, extra)
-            yield Structure(f"{label} {how} {of_out}", weights, says + more, design)
+            yield Structure(f"{label} {how} {of_out}", weights, says + more, design, not {"q", "k", "v"} <= set(roles))
 
 
 Read = tuple[str, Tensor, Tensor | None]

@@ -108,7 +108,7 @@ class Kitchen:
 
     def state(self, choices: Choices) -> State | None:
         """Every step of a recipe; None where its shapes do not fit."""
-        return self._state(tuple(choices.get(slot, ordered[0]) for slot, ordered in FIRST.items()))
+        return self._state(tuple(choices.get(slot, first) for slot, first in FIRST.items()))
 
     def _state(self, chosen: tuple[Any, ...]) -> State | None:
         if chosen not in self._kept:
@@ -121,7 +121,7 @@ class Kitchen:
 
     def fresh(self, choices: Choices, slot: str) -> State | None:
         """Every step of a recipe, nothing kept from a slot on: for numbers that are only tried, or have gradients."""
-        chosen = tuple(choices.get(name, ordered[0]) for name, ordered in FIRST.items())
+        chosen = tuple(choices.get(name, first) for name, first in FIRST.items())
         at = list(FIRST).index(slot)
         state = self._state(chosen[:at])
         try:
@@ -605,22 +605,22 @@ SLOTS: dict[str, Callable[[State, Any], State]] = {
     "out": _out,
 }
 STEPS = list(SLOTS.values())
-FIRST: dict[str, tuple[str]] = {
-    "sources": ("given",),
-    "linear": ("qkv",),
-    "split": ("heads",),
-    "rounds": ("plain",),
-    "roles": ("qkv",),
-    "groups": ("beside",),
-    "seen": ("given",),
-    "scores": ("qk",),
-    "scale": ("key",),
-    "bias": ("added",),
-    "fill": ("inf",),
-    "softmax": ("keys",),
-    "after": ("nothing",),
-    "product": ("weights",),
-    "merge": ("beside",),
-    "out": ("linear",),
+FIRST: dict[str, str] = {
+    "sources": "given",
+    "linear": "qkv",
+    "split": "heads",
+    "rounds": "plain",
+    "roles": "qkv",
+    "groups": "beside",
+    "seen": "given",
+    "scores": "qk",
+    "scale": "key",
+    "bias": "added",
+    "fill": "inf",
+    "softmax": "keys",
+    "after": "nothing",
+    "product": "weights",
+    "merge": "beside",
+    "out": "linear",
 }
 """The definition's choice for each slot."""

@@ -137,8 +137,6 @@ class Subject:
                 found[name] = f"size {means}"
         if {"q", "k", "v"} <= set(found.values()):
             found = {n: m for n, m in found.items() if m not in ("x", "context")}
-            if "bias" in found.values() and "mask" not in found.values():
-                pass
             return found
         required = [name for name in plain if self.called[name].default is inspect.Parameter.empty]
         told = [name for name in required if found.get(name) in ("q", "k", "v", "x", "context", "ids")]

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.causes import CAUSES, Otherwise
-from regard.check.diagnose import Diagnosis, Stage
 from regard.check.names import SIZES, meaning
 from regard.check.search import Found
+from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import Sizes, Subject, tensors_in
 from regard.errors import InputError
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from regard.check.behaviour import quiet
 from regard.check.causes import Known
-from regard.check.diagnose import Diagnosis, Stage
 from regard.check.recipe import NAMES, Choices, State
 from regard.check.report import Cause, Example, Place, Report, Verdict
 from regard.check.search import Observed
+from regard.check.stage import Diagnosis, Stage
 from regard.check.trace import place_of, traced
 from regard.check.worked import Worked, begins, leak, worked
 

@@ -1,0 +1,318 @@
+"""Every way in which an implementation runs: how it is called, and how its parameters are read."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.names import SIZES, meaning
+from regard.check.parameters import Structure, redraw, structures
+from regard.check.probe import (
+    CROSS,
+    DIFFERENT,
+    OTHER,
+    WIDE,
+    Call,
+    Failed,
+    causal,
+    drawn,
+    function_case,
+    module_case,
+)
+from regard.check.recipe import Case, Weights
+from regard.check.search import Observed
+from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, Form, Sizes, Subject, Way
+from regard.errors import InputError
+
+__all__ = ["Setting", "lengths", "modules_of", "samples", "settings_of", "square", "whole"]
+
+SAME = Sizes(batch=4, heads=4, queries=4, keys=4, d_key=4, d_value=4)
+"""Sizes that coincide: what is right by accident is right here alone, and what is wrong by accident too."""
+OTHERS = (
+    DIFFERENT,
+    replace(OTHER, d_value=7),
+    Sizes(batch=2, heads=2, queries=6, keys=6, d_key=16, d_value=16),
+    Sizes(batch=2, heads=8, queries=6, keys=6, d_key=8, d_value=8),
+    Sizes(batch=2, heads=1, queries=6, keys=6, d_key=10, d_value=10),
+)
+"""Sizes to build modules of, until two could be built and called."""
+
+
+@dataclass(eq=False)
+class Setting:
+    """One way to call it, and one to read its parameters."""
+
+    way: Way
+    pairs: list[tuple[Call, Case, Tensor]]
+    functions: bool
+    structure: Structure | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether its weights stand in one matrix."""
+        return self.structure is not None and self.structure.packed
+
+    @property
+    def square(self) -> bool:
+        """Whether some calls have as many queries as keys, as those of a mask of its own."""
+        return any(square(case) for _, case, _ in self.pairs)
+
+    def observed(self, built_in: bool) -> list[Observed]:
+        """The calls, taken to have no mask or a causal one of their own."""
+        if not built_in:
+            return [Observed(case, output) for _, case, output in self.pairs]
+        return [
+            Observed(replace(case, may=causal(*lengths(case))), output, "built-in")
+            for _, case, output in self.pairs
+            if square(case)
+        ]
+
+
+def lengths(case: Case) -> tuple[int, int]:
+    """How many queries and keys there are."""
+    if case.q is not None and case.k is not None:
+        return case.q.shape[-2], case.k.shape[-2]
+    assert case.x is not None
+    return case.x.shape[1], (case.x if case.context is None else case.context).shape[1]
+
+
+def square(case: Case) -> bool:
+    """Whether they are as many."""
+    queries, keys = lengths(case)
+    return queries == keys
+
+
+def samples(case: Case) -> int:
+    """How many samples the batch has."""
+    return len(case.q if case.q is not None else case.x)  # type: ignore[arg-type]
+
+
+def settings_of(subject: Subject) -> tuple[list[Setting], str]:
+    """Every setting in which it runs; or the error of the likeliest one."""
+    if subject.function is not None:
+        return _function_settings(subject)
+    if {"q", "k", "v"} <= set(subject.roles().values()):
+        modules, _ = modules_of(subject)
+        if all(parameter.ndim < 2 for parameter in modules[0][1].parameters()):
+            subject.module = modules[0][1]
+            return _function_settings(subject)
+    return _module_settings(subject)
+
+
+def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
+    roles = set(subject.roles().values())
+    failed = ""
+    settings = []
+    if "w_q" in roles or ("x" in roles and "context" in roles):
+        return _weighted_settings(subject)
+    if not ({"q", "k", "v"} <= roles or "x" in roles):
+        return [], f"its arguments ({', '.join(subject.called)}) are not q, k and v, nor x: name them so"
+    same = "q" not in roles
+    for way, (nothing, batched) in itertools.product(FUNCTION_WAYS, _nothings(subject)):
+        call = Call(subject, way, subject.module, nothing=nothing, batched=batched)
+        if way.flat:
+            if "size heads" in roles and not same:
+                settings += _flat(subject, call)
+            continue
+        pairs = []
+        for number, sizes in enumerate((DIFFERENT, CROSS, WIDE, OTHER, SAME)):
+            if same and sizes in (CROSS, WIDE):
+                continue
+            case = function_case(sizes, way, seed=10 * number, same=same)
+            try:
+                pairs.append((call, case, call(case)))
+            except Failed as error:
+                failed = failed or f"called with {_shapes(call, case)}, {error}"
+                if sizes is DIFFERENT:
+                    break
+        if pairs and pairs[0][1].q is not None:
+            settings.append(Setting(way, pairs, functions=True))
+    return settings, failed
+
+
+def _nothings(subject: Subject) -> list[tuple[Form | None, bool]]:
+    """Ways to say that there is no mask, where one has to be given."""
+    empty = inspect.Parameter.empty
+    must = any(
+        means in ("mask", "padding", "bias") and subject.called[name].default is empty
+        for name, means in subject.roles().items()
+    )
+    forms = [(form, batched) for form in FORMS[:4] for batched in (False, True)] if must else []
+    return [(None, False), *forms]
+
+
+def _flat(subject: Subject, call: Call) -> list[Setting]:
+    """A function that is given heads side by side: a module whose weights change nothing."""
+    pairs = []
+    for number, sizes in enumerate((DIFFERENT, CROSS, OTHER)):
+        eye = torch.eye(sizes.d_model, dtype=torch.float64)
+        weights = Weights(eye, eye, eye, sizes.heads, sizes.heads)
+        case = replace(module_case(sizes, Way("btd", ""), sizes.d_model, 10 * number, inputs=3), weights=weights)
+        flat = replace(call, way=Way("btd", ""))
+        try:
+            pairs.append((flat, case, flat(case)))
+        except Failed:
+            continue
+    return [Setting(call.way, pairs, functions=False)] if pairs else []
+
+
+def _weighted_settings(subject: Subject) -> tuple[list[Setting], str]:
+    """A function of x and its weights."""
+    failed, settings = "", []
+    roles = set(subject.roles().values())
+    for stored in ("in-out", "out-in"):
+        for way in MODULE_WAYS:
+            call = Call(subject, way, stored=stored)
+            pairs = []
+            for number, sizes in enumerate((DIFFERENT, OTHER)):
+                width = sizes.d_model
+                q, k, v, out = (drawn(width, width, seed=90 + n) * width**-0.5 for n in range(4))
+                heads = sizes.heads if "size heads" in roles else 1
+                weights = Weights(q, k, v, heads, heads, out if "w_o" in roles else None)
+                inputs = 2 if "context" in roles else 1
+                case = replace(module_case(sizes, way, width, 10 * number, inputs=inputs), weights=weights)
+                try:
+                    pairs.append((call, case, call(case)))
+                except Failed as error:
+                    failed = failed or str(error)
+            if pairs:
+                label = f"weights {stored}"
+                settings.append(Setting(way, pairs, functions=False, structure=Structure(label, pairs[0][1].weights)))  # type: ignore[arg-type]
+    return settings, failed
+
+
+def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
+    modules, failed = modules_of(subject)
+    roles = set(subject.roles().values())
+    if not roles & {"x", "q", "ids"}:
+        return [], f"its arguments ({', '.join(subject.called)}) are not x, nor q, k and v: name them so"
+    inputs = 3 if {"q", "k", "v"} <= roles else 2 if "context" in roles else 1
+    context = subject.has("context")
+    optional = context is not None and subject.called[context].default is not subject.called[context].empty
+    settings: list[Setting] = []
+    for way in MODULE_WAYS:
+        found: dict[str, Setting] = {}
+        for number, (sizes, module, width, other) in enumerate(modules):
+            call = Call(subject, way, module)
+            cases = [module_case(sizes, way, width, 20 * number, context=other, inputs=inputs)]
+            crossed = _crossed(sizes)
+            if inputs > 1:
+                cases.append(module_case(crossed, way, width, 20 * number + 5, context=other, inputs=inputs))
+            if optional:
+                cases = [module_case(sizes, way, width, 20 * number), cases[-1]]
+            called = []
+            for case in cases:
+                if "rope" in roles:
+                    case = replace(case, extra=_turned(module, case, width))
+                try:
+                    called.append((case, call(case)))
+                except Failed as error:
+                    failed = failed or f"called with {_shapes(call, case)}, {error}"
+                    if case is cases[0] and inputs == 1:
+                        break
+            if not called:
+                continue
+            for structure in structures(module, width, sizes.heads if subject.told else None, other):
+                pairs = [(call, replace(case, weights=structure.weights), output) for case, output in called]
+                setting = found.setdefault(structure.label, Setting(way, [], functions=False, structure=structure))
+                setting.pairs += pairs
+        most = max((len(setting.pairs) for setting in found.values()), default=0)
+        settings += [setting for setting in found.values() if len(setting.pairs) == most]
+    if not settings and not failed:
+        failed = "no parameters could be told to be those of queries, keys and values"
+    return settings, failed
+
+
+def _turned(module: nn.Module, case: Case, width: int) -> dict[str, Tensor]:
+    """Cos and sin for each position and channel of a head, as Llama's in transformers takes them."""
+    head = getattr(module, "head_dim", None) or width
+    angles = torch.arange(lengths(case)[0])[:, None] * 10_000.0 ** (-torch.arange(0, head, 2).double() / head)
+    both = torch.cat((angles, angles), -1)
+    return {"cos": both.cos(), "sin": both.sin()}
+
+
+def _crossed(sizes: Sizes) -> Sizes:
+    """Fewer queries than keys."""
+    return replace(sizes, queries=sizes.queries - 2, keys=sizes.keys + 1)
+
+
+def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | None]], str]:
+    """Modules of two sizes, in float64, with parameters that all count."""
+    failed = ""
+    made: list[tuple[Sizes, nn.Module, int, int | None]] = []
+    if subject.build is None:
+        assert subject.module is not None
+        module = subject.module.double().eval()
+        redraw(module, 1)
+        width, other = _width(module)
+        return [(DIFFERENT, module, width, other)], ""
+    grouped = any(
+        meaning(name, SIZES) == "kv_heads" for name in inspect.signature(subject.kind or nn.Module).parameters
+    )
+    for sizes in OTHERS:
+        if grouped and sizes.heads % 2:
+            continue
+        try:
+            torch.manual_seed(0)
+            module, said = subject.build(sizes)
+        except InputError as error:
+            failed = failed or str(error)
+            continue
+        module = module.double().eval()
+        redraw(module, len(made) + 1)
+        if not made:
+            subject.taken += said
+            subject.told = any(meaning(each.partition("=")[0].rpartition(".")[2], SIZES) == "heads" for each in said)
+            subject.module = module
+        made.append((sizes, module, _inferred(module, sizes.d_model), None))
+        if len(made) == 2:
+            break
+    if not made:
+        raise InputError(failed)
+    return made, ""
+
+
+def whole(subject: Subject) -> nn.Module:
+    """The module itself, of any size that can be built.
+
+    Raises:
+        InputError: none can.
+    """
+    return modules_of(subject)[0][0][1] if subject.module is None else subject.module
+
+
+def _inferred(module: nn.Module, guess: int) -> int:
+    """The width of its input: what was asked for, unless its parameters say otherwise."""
+    widths = [each.in_features for each in module.modules() if isinstance(each, nn.Linear)]
+    if guess in widths or not widths:
+        return guess
+    for name in ("d_model", "embed_dim", "dim", "hidden_size"):
+        if isinstance(getattr(module, name, None), int):
+            return int(getattr(module, name))
+    return widths[0] if widths else guess
+
+
+def _width(module: nn.Module) -> tuple[int, int | None]:
+    for name in ("d_model", "embed_dim", "hidden_size", "dim", "n_embd"):
+        for owner in (module, getattr(module, "config", None)):
+            value = getattr(owner, name, None)
+            if isinstance(value, int):
+                other = getattr(module, "kdim", None)
+                return value, other if isinstance(other, int) and other != value else None
+    from regard.check.names import role
+
+    for path, parameter in module.named_parameters():
+        if parameter.ndim == 2 and role(path) in ("q", "qkv"):
+            owner = module.get_submodule(path.rpartition(".")[0])
+            stored = isinstance(owner, nn.Linear | nn.MultiheadAttention)
+            return parameter.shape[1 if stored else 0], None
+    raise InputError(f"the width of {type(module).__name__}'s input could not be told: give it an attribute d_model")
+
+
+def _shapes(call: Call, case: Case) -> str:
+    given = call.arguments(case)
+    return ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items() if isinstance(value, Tensor))
