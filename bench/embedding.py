@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import regard
 from bench.table import Row
 from bench.timing import medians
-from regard.pretrained.locate import DEFAULT, locate
+from regard.pretrained.hub import DEFAULT, locate
 
 BATCHES = (16, 32, 64, 128, 256)
 

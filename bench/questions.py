@@ -12,7 +12,7 @@ from bench.attention import HEADS, WIDTH
 from bench.table import Row
 from bench.timing import medians, peak_mb
 from regard import mask
-from regard.lens.map import AttentionMap
+from regard.lens.maps.map import AttentionMap
 
 AGAINST = "one fused call"
 
@@ -49,7 +49,7 @@ def _anew(m: AttentionMap, lse: torch.Tensor | None) -> object:
 
 LAYER = """
 from regard import mask
-from regard.lens.map import AttentionMap
+from regard.lens.maps.map import AttentionMap
 q, k, v = (torch.randn(1, {heads}, {tokens}, 64) for _ in range(3))
 small = AttentionMap(q[:, :, :256], k[:, :, :256], v[:, :, :256], mask.causal())
 small.entropy(), small.received(), small.mass([0] * 256), small.distance(), small.top(8), small.pooled(9, 9)

@@ -14,12 +14,12 @@ import torch
 
 import regard
 from bench.table import Row
-from regard.lens.look import run
+from regard.lens.text.run import run
 from regard.pretrained import Pretrained
-from regard.training.engine import engine
+from regard.training.callbacks import Ended
+from regard.training.distributed import engine
 from regard.training.tasks import TASKS, Task
 from regard.training.train import settings_of, train
-from regard.training.watcher import Ended
 
 Rows = Sequence[Any]
 

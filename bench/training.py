@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import regard
 from bench.table import Row
 from bench.timing import MATMUL, matmul, medians
-from regard.training.learner import Learner, optimizer_of
+from regard.training.loss_module import Learner, optimizer_of
 from regard.training.tasks import TASKS, Batch
 from regard.training.train import settings_of
 

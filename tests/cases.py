@@ -52,7 +52,7 @@ class Sizes:
             patch.setattr(schedule, "TILE_COLUMNS", self.tile_columns)
             patch.setattr(schedule, "TOGETHER", self.together)
             patch.setattr(schedule, "PAIRS", self.pairs)
-            patch.setattr(import_module("regard.attention.kernels.rows"), "SCORES", self.scores)
+            patch.setattr(import_module("regard.attention.kernels.chunked"), "SCORES", self.scores)
             yield
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from regard.check.causes import CAUSES
 from regard.check.report import Report
-from regard.cli import checking
+from regard.cli import check
 from regard.errors import InputError
 from terminals import on_a_terminal
 
@@ -88,7 +88,7 @@ class TestTheList:
 class TestArguments:
     def test_are_read_as_python_writes_them_and_else_as_texts(self):
         pairs = ["n=4", "p=0.1", "bias=False", "d=None", "shape=(2, 3)", "name=rope", "text='4'", "path=a=b", "none="]
-        assert checking._arguments(pairs) == {
+        assert check._arguments(pairs) == {
             "n": 4,
             "p": 0.1,
             "bias": False,
@@ -112,12 +112,12 @@ class TestArguments:
     )
     def test_that_are_none(self, pairs, said):
         with pytest.raises(InputError) as error:
-            checking._arguments(pairs)
+            check._arguments(pairs)
         assert str(error.value).startswith(said)
 
     def test_of_any_depth_are_no_crash(self):
         deep = "(" * 100_000
-        assert checking._arguments([f"x={deep}"]) == {"x": deep}
+        assert check._arguments([f"x={deep}"]) == {"x": deep}
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
         source = write_lines(tmp_path / f"{count}.txt", texts(count))
         out = tmp_path / f"{count}.safetensors"
         code = (
-            "import sys; from regard.cli.door import _run; "
+            "import sys; from regard.cli.app import _run; "
             f"sys.argv = ['regard', 'embed', {str(source)!r}, '--model', {str(tmp_path / 'wide')!r}, '--pool', 'none', "
             f"'--out', {str(out)!r}]; assert _run()[0] == 0; "
             "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"

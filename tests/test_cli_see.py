@@ -14,9 +14,9 @@ import typer
 from safetensors.torch import save_file
 
 import regard
-from regard.cli import app
-from regard.lens import look
-from regard.lens.map import AttentionMap
+from regard.cli.app import app
+from regard.lens.maps.map import AttentionMap
+from regard.lens.text import run
 from weights import RIVER, minilm, random_checkpoint
 
 
@@ -32,7 +32,7 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     path = tmp_path_factory.mktemp("kept") / "river.safetensors"
-    look.run(RIVER, minilm(), [0]).recording.save(path)
+    run.run(RIVER, minilm(), [0]).recording.save(path)
     return path
 
 
@@ -256,7 +256,7 @@ def test_what_could_steer_the_terminal_is_made_visible(command, tmp_path):
 
 
 def test_a_fault_of_ours_is_not_said_to_be_the_users(command, tmp_path, monkeypatch, kept):
-    monkeypatch.setattr("regard.views.page.fineness.VALUES", {})
+    monkeypatch.setattr("regard.views.html.quantization.VALUES", {})
     with pytest.raises(KeyError):
         command("see", "--recording", kept, "--out", tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []

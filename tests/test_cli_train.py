@@ -22,7 +22,7 @@ from written import tsv
 import regard
 from regard import InputError
 from regard.training import checkpoint
-from regard.training.watcher import Watcher
+from regard.training.callbacks import Watcher
 from terminals import on_a_terminal
 
 RESUMED = {"steps": 40, "evaluate_every": 20, "dropout": 0.0}
@@ -129,7 +129,7 @@ class TestHelp:
 
     def test_its_examples_can_be_typed(self):
         from regard.cli import train as _  # noqa: F401
-        from regard.cli.door import app
+        from regard.cli.app import app
 
         known = typer.main.get_command(app).commands["train"]
         examples = [line.split("regard train ")[1] for line in known.epilog.split("\n\n") if "regard train " in line]

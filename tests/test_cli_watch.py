@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import regard
-from regard.lens import look
+from regard.lens.text import run
 from terminals import on_a_terminal
 from weights import RIVER, minilm, random_checkpoint
 
@@ -38,7 +38,7 @@ def test_every_number_is_the_definition_s(command):
     found = facts(command, RIVER, "--layers", "0,1")
     assert found["tokens"][6:8] == ["man", "fishing"]
     assert [layer["path"] for layer in found["layers"]] == [f"blocks.{n}.attention" for n in range(2)]
-    recording = look.run(RIVER, minilm(), [0, 1]).recording
+    recording = run.run(RIVER, minilm(), [0, 1]).recording
     position = torch.arange(14.0, dtype=torch.float64)
     received = torch.zeros(14, dtype=torch.float64)
     for layer in found["layers"]:
@@ -147,13 +147,13 @@ def test_layers_choose(models, command):
 
 @pytest.mark.parametrize(("said", "numbers"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1-2", [1, 2]), ("007", [7])])
 def test_lists_of_layers(said, numbers):
-    assert look.layers_of(said) == numbers
+    assert run.layers_of(said) == numbers
 
 
 @pytest.mark.parametrize("said", ["", ",", "1-", "-1", "3-1", "a", "1.5", "0,,2", "1-2-3", "²", "0-99999"])
 def test_what_is_no_list_of_layers(said):
     with pytest.raises(regard.InputError, match="numbers from 0 and ranges of them, such as 0,3-5"):
-        look.layers_of(said)
+        run.layers_of(said)
 
 
 def test_a_recording_is_kept(command, tmp_path):
@@ -161,7 +161,7 @@ def test_a_recording_is_kept(command, tmp_path):
     assert command("watch", RIVER, "--save", path, "--layers", "1,3")[0] == 0
     back = regard.Recording.load(path)
     assert list(back) == ["blocks.1.attention", "blocks.3.attention"]
-    theirs = look.run(RIVER, minilm(), [1, 3]).recording
+    theirs = run.run(RIVER, minilm(), [1, 3]).recording
     for name in back:
         assert torch.equal(back[name].entropy(), theirs[name].entropy())
         assert back[name].tokens[0][6:8] == ["man", "fishing"]

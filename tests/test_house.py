@@ -45,9 +45,9 @@ ATTENTION = [
 ]
 # What a lower floor calls upward, when it is called and not before: a map and a recording offer themselves to be drawn.
 UPWARD = {
-    ("lens/map.py", "regard.views.figures"),
-    ("lens/recording.py", "regard.views.figures"),
-    ("lens/recording.py", "regard.views.page"),
+    ("lens/map.py", "regard.views.figures.maps"),
+    ("lens/recording.py", "regard.views.figures.maps"),
+    ("lens/recording.py", "regard.views.html"),
 }
 OPTIONAL = [
     "jaxtyping",
@@ -129,7 +129,7 @@ sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: as if it were not insta
 import regard
 for name in regard.__all__:
     getattr(regard, name)
-import regard.cli, regard.views.terminal
+import regard.cli, regard.views.terminal.explanation
 e = regard.explain("the river bank", "bank")
 import typing
 assert typing.get_type_hints(regard.attend)["q"].__name__ == "Tensor"
@@ -144,7 +144,7 @@ def test_importing_regard_loads_torch_only_when_it_is_used():
 
 
 def test_help_does_not_wait_for_torch():
-    help_ = "import sys, regard.cli.door; sys.argv = ['regard', 'explain', '--help']; regard.cli.door._run()"
+    help_ = "import sys, regard.cli.app; sys.argv = ['regard', 'explain', '--help']; regard.cli.app._run()"
     assert python(f"{help_}; print('torch' in sys.modules)").endswith("False\n")
 
 

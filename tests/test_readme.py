@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.views.terminal import console_for, draw
+from regard.views.terminal.explanation import console_for, draw
 from weights import RIVER, minilm
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")

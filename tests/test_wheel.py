@@ -42,7 +42,7 @@ def test_it_holds_the_library_and_nothing_else(wheel):
     kinds = (".py", ".js", ".css", ".html")
     files = (path for path in (ROOT / "src/regard").rglob("*") if path.suffix in kinds)
     assert {str(path.relative_to(ROOT / "src")) for path in files} <= names
-    assert {"regard/py.typed", "regard/views/page/static/main.js"} <= names
+    assert {"regard/py.typed", "regard/views/html/static/main.js"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert all(name.startswith(("regard/", "regard-")) for name in names)
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import regard
 from regard.pretrained import Pretrained
-from regard.pretrained.locate import locate
+from regard.pretrained.hub import locate
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 RIVER = "Write a poem about a man fishing on a river bank."

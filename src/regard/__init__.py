@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from regard.errors import InputError
     from regard.generation import Beam, Greedy, Sample, generate, stream, translate
     from regard.lens import AttentionMap, Explanation, Recording
-    from regard.lens.explain import explain  # mypy takes them for the modules if they come from regard.lens
+    from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
 

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from masks import IN_FULL, Case, build, cases
 from regard import mask
-from regard.attention.mask.algebra import Area, Grid
+from regard.attention.mask.base import Area, Grid
 
 SIZES = [(4, 4), (3, 5), (5, 3), (1, 4), (4, 1), (0, 3), (3, 0), (0, 0)]
 

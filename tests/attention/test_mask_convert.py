@@ -12,7 +12,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 import regard
 from masks import Case, build, cases
 from regard import mask
-from regard.attention.mask.algebra import Area
+from regard.attention.mask.base import Area
 
 # PyTorch says so at the first call that is not compiled, which on a CPU is every call here.
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

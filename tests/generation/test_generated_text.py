@@ -12,7 +12,7 @@ import regard
 from regard import Beam, Greedy, Sample
 from regard.errors import InputError
 from regard.generation import hypotheses
-from regard.generation.text import StopStrings, Writer
+from regard.generation.streaming import StopStrings, Writer
 from weights import random_checkpoint, sentences
 
 CORPUS = [*sentences(300), *["crème brûlée 🙂 déjà vu 🚀🙂 naïve café 日本語"] * 30]

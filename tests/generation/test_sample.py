@@ -13,7 +13,7 @@ from tiny import tiny
 
 import regard
 from regard import Sample
-from regard.generation.choose import Draws, distribution
+from regard.generation.sampling import Draws, distribution
 
 WAYS = {
     "plain": {},

@@ -12,7 +12,7 @@ from torch import nn
 import regard
 from regard import mask, positions
 from regard.transformer import Config, Decoder
-from regard.transformer.step import ROWS, STEPS, Step
+from regard.transformer.decode_step import ROWS, STEPS, Step
 
 FLAGS = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
 SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original=16)}

@@ -8,8 +8,8 @@ import torch
 import regard
 from regard import mask
 from regard.lens import AttentionMap, Recording, Summary
-from regard.lens.chosen import choose
-from regard.lens.look import run
+from regard.lens.recording.head_selection import choose
+from regard.lens.text.run import run
 from weights import RIVER, minilm
 
 WIDTH = 32

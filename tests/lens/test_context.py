@@ -9,9 +9,9 @@ import torch
 
 import regard
 from regard import InputError
-from regard.lens.context import MOST, context
-from regard.lens.vectors import states_of, vectors
-from regard.lens.words import Words
+from regard.lens.text.contextual import MOST, context
+from regard.lens.text.hidden_states import states_of, vectors
+from regard.lens.text.words import Words
 from weights import LOAN, RIVER, minilm, random_bert, random_checkpoint, sentences
 
 THIRD = "The BANK gave a man of Vladivostok a loan."

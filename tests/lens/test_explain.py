@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard import InputError
-from regard.lens.forward import forward
+from regard.lens.text.activations import forward
 from weights import LOAN, PIZZA, RIVER, minilm, minilm_folder, random_bert
 
 

@@ -419,6 +419,6 @@ def test_half_precision_is_proved_as_far_as_its_rounding_goes():
 
 
 def test_a_text_whose_maps_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["regard.lens.explain"], "LARGEST", 100)
+    monkeypatch.setattr(sys.modules["regard.lens.text.explain"], "LARGEST", 100)
     with pytest.raises(InputError, match=r"the text is too long to explain: .* attention weights in each layer"):
         explained("gpt2", "bank")

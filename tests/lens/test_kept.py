@@ -16,7 +16,8 @@ from regard import mask
 from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
-from regard.lens import AttentionMap, Recording, Sample, Summary, kept, stored
+from regard.lens import AttentionMap, Recording, Sample, Summary
+from regard.lens.recording import serialization, tensors
 
 
 def recorded(*maps, tokens=None):
@@ -66,9 +67,9 @@ def same(ours, theirs):
 @given(cases(least=1))
 def test_every_mask_comes_back(case):
     made = build(case.fact)
-    writer = stored.Writer()
+    writer = tensors.Writer()
     place = writer.mask(made, case.queries, case.keys)
-    reader = stored.Reader(writer.tensors, json.loads(json.dumps(writer.masks)), [])
+    reader = tensors.Reader(writer.tensors, json.loads(json.dumps(writer.masks)), [])
     back = reader.mask(place)
     assert torch.equal(back.dense(case.queries, case.keys), made.dense(case.queries, case.keys))
     if "where" not in str(case.fact):
@@ -373,7 +374,7 @@ def test_a_failure_leaves_what_was_there(path, monkeypatch, error):
         where.write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr(kept, "save_file", fails)
+    monkeypatch.setattr(serialization, "save_file", fails)
     with pytest.raises((InputError, KeyboardInterrupt), match=r"No space left on device|^$"):
         recorded(a_map()).save(path)
     assert path.read_bytes() == before

@@ -8,7 +8,7 @@ import torch
 import regard
 from regard import mask
 from regard.lens import AttentionMap, kinds_of
-from regard.lens.kinds import is_delimiter
+from regard.lens.maps.head_types import is_delimiter
 
 KINDS = ("previous token", "first token", "same token", "induction", "delimiter", "broad")
 

@@ -7,8 +7,8 @@ import torch
 
 import regard
 from regard import mask
-from regard.lens.map import AttentionMap, Sample
-from regard.lens.questions import part
+from regard.lens.maps import indexing
+from regard.lens.maps.map import AttentionMap, Sample
 
 Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
 WHO = mask.causal() & mask.padding([11, 6])
@@ -41,10 +41,10 @@ def steps(who=WHO, **options):
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("at_once", [part.AT_ONCE, 1])
+@pytest.mark.parametrize("at_once", [indexing.AT_ONCE, 1])
 def test_any_index_answers_as_the_dense_tensor(index, at_once, monkeypatch):
-    monkeypatch.setattr(part, "AT_ONCE", at_once)
-    monkeypatch.setattr(part, "PAIRED", 2 if at_once == 1 else part.PAIRED)
+    monkeypatch.setattr(indexing, "AT_ONCE", at_once)
+    monkeypatch.setattr(indexing, "PAIRED", 2 if at_once == 1 else indexing.PAIRED)
     ours, theirs = AttentionMap(Q, K, V, WHO)[index], steps().weights[index]
     assert ours.shape == theirs.shape
     assert ours.dtype == torch.float32

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from masks import build, cases
 from regard.lens import AttentionMap
-from regard.lens.one import one_text
+from regard.lens.maps.select import one_text
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,8 +15,8 @@ import regard
 from regard import mask
 from regard.attention.kernels import schedule
 from regard.attention.positions import ALiBi, T5Relative
-from regard.lens.map import AttentionMap
-from regard.lens.questions import asked, tiles
+from regard.lens.maps import prepared, streaming
+from regard.lens.maps.map import AttentionMap
 
 LIMIT = 1e-4
 
@@ -111,12 +111,12 @@ PRECISIONS = ["float64", "float32, one block", "float32, small blocks"]
 def precision(request, monkeypatch):
     """The dtype that small and large maps are computed in, and blocks as many as large maps have."""
     if request.param != "float64":
-        monkeypatch.setattr(asked, "SMALL", 0)
+        monkeypatch.setattr(prepared, "SMALL", 0)
     if request.param.endswith("small blocks"):
         monkeypatch.setattr(sys.modules["regard.attention.plan"], "DENSE", 0)
         monkeypatch.setattr(schedule, "TILE_ROWS", 8)
         monkeypatch.setattr(schedule, "TILE_COLUMNS", 4)
-        monkeypatch.setattr(tiles, "SCORES", 1)
+        monkeypatch.setattr(streaming, "SCORES", 1)
 
 
 SCALES = (None, None, 1.0, 0.2, -0.7, 0.0)
@@ -163,9 +163,9 @@ def test_any_mask_with_any_options(case, group, width, size, sinks, softcap, sca
     options = options_of(heads, case.queries, case.keys, sinks=sinks, softcap=softcap, scale=scale, bias=bias)
     who = masks.build(case.fact)
     dense = weights(q, k, who, **options)
-    for small in (asked.SMALL, 0):
+    for small in (prepared.SMALL, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asked, "SMALL", small)
+            patch.setattr(prepared, "SMALL", small)
             assert_every_question(AttentionMap(q, k, None, who, **options), dense)
 
 
@@ -235,7 +235,7 @@ def test_dtypes_are_computed_in_float32_or_wider(dtype, precision):
 
 
 def test_a_part_that_all_keys_share_costs_no_digits(monkeypatch):
-    monkeypatch.setattr(asked, "SMALL", 0)
+    monkeypatch.setattr(prepared, "SMALL", 0)
     q, k = torch.randn(1, 2, 300, 16), torch.randn(1, 2, 300, 16) + 300
     assert_every_question(AttentionMap(q, k), weights(q, k))
     sinks = torch.full((2,), 300.0)
@@ -251,7 +251,7 @@ def test_steep_scores(precision):
 
 @pytest.mark.parametrize("tokens", [300, 5000])
 def test_the_spread_of_a_head_that_looks_at_one_key(tokens, monkeypatch):
-    monkeypatch.setattr(asked, "SMALL", 0)
+    monkeypatch.setattr(prepared, "SMALL", 0)
     k = torch.nn.functional.normalize(torch.randn(1, 1, tokens, 64), dim=-1)
     q = k.roll(1, 2) * 20  # each query looks at the key before it
     q, k = q[:, :, -200:] if tokens > 300 else q, k
@@ -263,7 +263,7 @@ def test_the_spread_of_a_head_that_looks_at_one_key(tokens, monkeypatch):
 def test_top_finds_keys_wherever_they_stand():
     scores = torch.stack([torch.randperm(1003) for _ in range(50)]).float()[None, None] / 100
     for k in (1, 2, 8, 40, 1003):
-        values, places = tiles._largest(scores, k)
+        values, places = streaming._largest(scores, k)
         assert torch.equal(values, scores.topk(k).values)
         assert torch.equal(places, scores.topk(k).indices)
 
@@ -353,7 +353,7 @@ def test_a_bias_of_nan_is_refused():
 
 BEFORE = """
 from regard import mask
-from regard.lens.map import AttentionMap
+from regard.lens.maps.map import AttentionMap
 torch.set_num_threads(1)
 q, k = torch.randn(1, {heads}, {tokens}, 64), torch.randn(1, {heads}, {tokens}, 64)
 m = AttentionMap(q, k, None, {mask})

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from regard import InputError
-from regard.lens.words import Words
+from regard.lens.text.words import Words
 from weights import LOAN, RIVER, minilm
 
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { allowed, entropy, place, products, softmax, steps, tile } from "../../src/regard/views/page/static/core/attention.js";
+import { allowed, entropy, place, products, softmax, steps, tile } from "../../src/regard/views/html/static/core/attention.js";
 import { close, small } from "./small.js";
 
 const { log } = Math;

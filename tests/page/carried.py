@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.lens.map import AttentionMap
-from regard.lens.recording import Recording
+from regard.lens.maps.map import AttentionMap
+from regard.lens.recording.recording import Recording
 
 STEEP = 500.0
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byChange, cosineScale, firstSentence, fittedPoints, labelText, labelWidth, placedLabels, spreadLabels, stateName, wordChange } from "../../src/regard/views/page/static/context/contextfacts.js";
+import { byChange, cosineScale, firstSentence, fittedPoints, labelText, labelWidth, placedLabels, spreadLabels, stateName, wordChange } from "../../src/regard/views/html/static/context/contextfacts.js";
 
 /**
  * A word in sentences 0 and behind, by its cosines after the last layer.

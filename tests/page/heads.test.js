@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { distanceText, gridStep, headSentence, headsOf, orderText, sortedHeads } from "../../src/regard/views/page/static/heads/headorder.js";
+import { distanceText, gridStep, headSentence, headsOf, orderText, sortedHeads } from "../../src/regard/views/html/static/heads/headorder.js";
 
 /**
  * @param {number} layer
  * @param {number} number
- * @param {Partial<import("../../src/regard/views/page/static/core/data.js").HeadFacts>} facts
- * @returns {import("../../src/regard/views/page/static/heads/headorder.js").Place}
+ * @param {Partial<import("../../src/regard/views/html/static/core/data.js").HeadFacts>} facts
+ * @returns {import("../../src/regard/views/html/static/heads/headorder.js").Place}
  */
 function place(layer, number, facts) {
   const picture = { at: 0, shape: [1, 1], step: 1, type: /** @type {const} */ ("u8") };
@@ -23,7 +23,7 @@ const PLACES = [
   place(1, 1, { kind: "first token", scores: { "first token": 0.9 }, entropy: 2, sink: 0.9, distance: 30 }),
 ];
 
-/** @param {import("../../src/regard/views/page/static/heads/headorder.js").Order} order */
+/** @param {import("../../src/regard/views/html/static/heads/headorder.js").Order} order */
 const sorted = (order) => sortedHeads(PLACES, order).map(({ layer, head }) => `${layer}.${head}`);
 
 test("heads sort by what is asked for, and what is not known comes last", () => {
@@ -40,7 +40,7 @@ test("heads of a group come layer by layer, however the page lists them", () => 
     { group: "cross", layer: 0, heads: [PLACES[0]?.facts] },
     { group: "decoder", layer: 0, heads: [PLACES[0]?.facts, PLACES[1]?.facts] },
   ];
-  const data = /** @type {import("../../src/regard/views/page/static/core/data.js").Data} */ (
+  const data = /** @type {import("../../src/regard/views/html/static/core/data.js").Data} */ (
     /** @type {unknown} */ ({ facts: { attentions }, attention: (/** @type {number} */ index) => attentions[index] })
   );
   assert.deepEqual(headsOf(data, 0).map(({ attention, head }) => [attention, head]), [[2, 0], [2, 1], [0, 0]]);
@@ -59,7 +59,7 @@ test("distances are said in words", () => {
 });
 
 test("a head is a sentence", () => {
-  const said = headSentence(/** @type {import("../../src/regard/views/page/static/heads/headorder.js").Place} */ (PLACES[3]));
+  const said = headSentence(/** @type {import("../../src/regard/views/html/static/heads/headorder.js").Place} */ (PLACES[3]));
   assert.equal(said, "layer 1, head 1: first token, entropy 2.00 nats, 90 % on the first token, 30 tokens back");
   const [mixed, first] = PLACES.map(({ facts }) => facts);
   assert.ok(mixed && first);

@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { areaAround, areaWith, axisTicks, coversArea, pannedArea, zoomedArea } from "../../src/regard/views/page/static/map/area.js";
-import { tile } from "../../src/regard/views/page/static/core/attention.js";
-import { boxOf, laidOut, pointIn } from "../../src/regard/views/page/static/map/layout.js";
-import { binMeans, cellEdge, cellOf, sumsOf } from "../../src/regard/views/page/static/map/margins.js";
-import { contrast, roundShare } from "../../src/regard/views/page/static/map/raster.js";
-import { affordable, Nearby, rowsCarried } from "../../src/regard/views/page/static/map/weights.js";
+import { areaAround, areaWith, axisTicks, coversArea, pannedArea, zoomedArea } from "../../src/regard/views/html/static/map/area.js";
+import { tile } from "../../src/regard/views/html/static/core/attention.js";
+import { boxOf, laidOut, pointIn } from "../../src/regard/views/html/static/map/layout.js";
+import { binMeans, cellEdge, cellOf, sumsOf } from "../../src/regard/views/html/static/map/margins.js";
+import { contrast, roundShare } from "../../src/regard/views/html/static/map/raster.js";
+import { affordable, Nearby, rowsCarried } from "../../src/regard/views/html/static/map/weights.js";
 import { close, small } from "./small.js";
 
 const MAP = { queries: 100, keys: 200 };

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "../../src/regard/views/page/static/patches/imagegrid.js";
+import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "../../src/regard/views/html/static/patches/imagegrid.js";
 
 const image = { source: "data:,", rows: 2, columns: 3, first: 1, attentions: [0] };
 

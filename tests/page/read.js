@@ -2,9 +2,9 @@
 
 import { readFileSync } from "node:fs";
 
-import { arrayOf, bytesOf, unpacked } from "../../src/regard/views/page/static/core/codec.js";
+import { arrayOf, bytesOf, unpacked } from "../../src/regard/views/html/static/core/codec.js";
 
-/** @typedef {import("../../src/regard/views/page/static/core/codec.js").Ref} Ref */
+/** @typedef {import("../../src/regard/views/html/static/core/codec.js").Ref} Ref */
 
 /** @type {{text: string, length: number, shorts: number, refs: Ref[]}[]} */
 const said = JSON.parse(readFileSync(0, "utf-8"));

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 import regard
 from regard import mask
-from regard.lens.map import AttentionMap
-from regard.lens.recording import Recording
+from regard.lens.maps.map import AttentionMap
+from regard.lens.recording.recording import Recording
 
 RIVER = "Write a poem about a man fishing on a river bank."
 

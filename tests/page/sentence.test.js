@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/page/static/sentence/picked.js";
-import { normOfRow } from "../../src/regard/views/page/static/sentence/rownorms.js";
-import { headDash, quotedToken } from "../../src/regard/views/page/static/sentence/scene.js";
-import { thresholdStep } from "../../src/regard/views/page/static/sentence/sentencetools.js";
-import { besideFocus } from "../../src/regard/views/page/static/sentence/stages.js";
-import { remainingWords } from "../../src/regard/views/page/static/sentence/strongest.js";
-import { tile } from "../../src/regard/views/page/static/core/attention.js";
-import { headColour } from "../../src/regard/views/page/static/core/colour.js";
+import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/html/static/sentence/picked.js";
+import { normOfRow } from "../../src/regard/views/html/static/sentence/rownorms.js";
+import { headDash, quotedToken } from "../../src/regard/views/html/static/sentence/scene.js";
+import { thresholdStep } from "../../src/regard/views/html/static/sentence/sentencetools.js";
+import { besideFocus } from "../../src/regard/views/html/static/sentence/stages.js";
+import { remainingWords } from "../../src/regard/views/html/static/sentence/strongest.js";
+import { tile } from "../../src/regard/views/html/static/core/attention.js";
+import { headColour } from "../../src/regard/views/html/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
   assert.deepEqual(

@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from regard.views.page.codec import LARGEST, Numbers, packed, seven_bits
+from regard.views.html.codec import LARGEST, Numbers, packed, seven_bits
 
 
 def read(node, *pages):

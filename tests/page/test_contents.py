@@ -11,8 +11,8 @@ import regard
 from masks import build, cases
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
-from regard.lens.look import run
-from regard.lens.map import AttentionMap
+from regard.lens.maps.map import AttentionMap
+from regard.lens.text.run import run
 
 BIASES = [None, "full", "one head", "keys", "-inf", "ALiBi", "T5"]
 
@@ -127,13 +127,13 @@ def test_outputs_and_facts_are_the_maps(node):
 
 def test_answers_of_a_map_that_is_not_written_out_are_the_same(monkeypatch):
     """Large maps answer by themselves, small ones by their weights."""
-    from regard.views.page import answers
+    from regard.views.html import map_facts
 
     q, k = torch.randn(1, 2, 40, 8) * 2, torch.randn(1, 2, 50, 8)
     m = AttentionMap(q, k, None, mask.causal(), sinks=torch.tensor([0.5, 2.0]))
-    dense = answers.Answers(m, 0)
-    monkeypatch.setattr(answers, "AT_ONCE", 0)
-    asked = answers.Answers(m, 0)
+    dense = map_facts.Answers(m, 0)
+    monkeypatch.setattr(map_facts, "AT_ONCE", 0)
+    asked = map_facts.Answers(m, 0)
     assert dense.weights is not None
     assert asked.weights is None
     for one, other in zip(
@@ -157,7 +157,7 @@ def test_queries_without_names_are_the_last_positions():
 
 
 def told(m, kind="self"):
-    from regard.views.page.contents import Texts, read
+    from regard.views.html.facts import Texts, read
 
     texts = Texts()
     return texts, read(recorded(m, kind=kind), "layers.0", "self", 0, texts).facts

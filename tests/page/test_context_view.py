@@ -1,4 +1,4 @@
-"""The view of words in context, in Chromium, against `regard.lens.context`."""
+"""The view of words in context, in Chromium, against `regard.lens.text.contextual`."""
 
 import json
 from functools import cache
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.lens.context import context
+from regard.lens.text.contextual import context
 from weights import LOAN, RIVER, minilm
 
 HEBREW = "שלום bank, עולם a <b>man</b> \u202efo 👩\u200d👩\u200d👧 loan"

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import regard
 from regard import mask
-from regard.lens.map import AttentionMap
-from regard.views.page.codec import LARGEST, shorts
-from regard.views.page.fineness import BOUNDS, COARSEST, Fineness
+from regard.lens.maps.map import AttentionMap
+from regard.views.html.codec import LARGEST, shorts
+from regard.views.html.quantization import BOUNDS, COARSEST, Fineness
 
 SIZES = {"heads": 4, "queries": 40, "keys": 48, "width": 8}
 
@@ -119,7 +119,7 @@ def test_scores_of_thousands_are_kept_with_all_sixteen_bits_and_it_is_said():
 
 def test_of_a_large_map_some_rows_tell(monkeypatch):
     """The others may be farther off than these, so the page says more."""
-    from regard.views.page import fineness as room
+    from regard.views.html import quantization as room
 
     m = AttentionMap(2 * torch.randn(1, 4, 200, 16), 2 * torch.randn(1, 2, 200, 16), mask=mask.causal())
     monkeypatch.setattr(room, "HELD", m.shape.numel() // 16)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from page.rows import minilm
-from regard.lens.kinds import kinds_of
+from regard.lens.maps.head_types import kinds_of
 
 HEADS = quote(json.dumps({"view": "heads"}))
 

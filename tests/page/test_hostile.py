@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 import regard
-from regard.lens.context import Context, ContextCosine, ContextPart, ContextWord
+from regard.lens.text.contextual import Context, ContextCosine, ContextPart, ContextWord
 
 SCRIPT = HOSTILE["the end of the script"]
 WHOLE = [token for token in TOKENS if not any("\ud800" <= c <= "\udfff" for c in token)]

@@ -11,21 +11,21 @@ import pytest
 import torch
 from carried import opened, recorded
 
-from regard.lens.map import AttentionMap
-from regard.views.page import linked
+from regard.lens.maps.map import AttentionMap
+from regard.views.html import bundle
 
-MODULES = {path.stem: path for path in sorted(linked.STATIC.rglob("*.js"))}
+MODULES = {path.stem: path for path in sorted(bundle.STATIC.rglob("*.js"))}
 
 
 @pytest.fixture
 def link(tmp_path, monkeypatch):
     """A function that links modules given by their names; "start" is where it begins."""
-    monkeypatch.setattr(linked, "STATIC", tmp_path)
+    monkeypatch.setattr(bundle, "STATIC", tmp_path)
 
     def call(**sources):
         for name, source in sources.items():
             (tmp_path / f"{name}.js").write_text(source, encoding="utf-8")
-        return linked.linked.__wrapped__("start")
+        return bundle.linked.__wrapped__("start")
 
     return call
 
@@ -102,7 +102,7 @@ def test_modules_that_need_each_other_are_refused(link):
 
 
 def test_the_page_has_every_module_once_and_it_is_a_module(tmp_path):
-    script = linked.linked("main")
+    script = bundle.linked("main")
     assert sorted(re.findall(r"^// (\w+)\.js$", script, re.MULTILINE)) == sorted(MODULES)
     if not (found := which("node")):
         pytest.skip("no node here")
@@ -121,7 +121,7 @@ def test_no_text_of_the_modules_spans_lines():
 
 
 def test_the_policy_names_the_script_and_the_style_that_stand_there():
-    text = linked.page("a title", b"{}", b"")
+    text = bundle.page("a title", b"{}", b"")
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1])
     named = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     script, style = (

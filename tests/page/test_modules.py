@@ -11,7 +11,7 @@ import regard
 from regard import mask
 
 HERE = Path(__file__).parent
-MODULES = Path(regard.__file__).parent / "views/page/static"
+MODULES = Path(regard.__file__).parent / "views/html/static"
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.test.js")), ids=lambda path: path.name)

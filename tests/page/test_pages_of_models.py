@@ -15,7 +15,7 @@ from PIL import Image
 
 import regard
 from lens.watched import KINDS, inputs, made
-from regard.lens.recording import Recording
+from regard.lens.recording.recording import Recording
 
 PICTURE = Image.linear_gradient("L").resize((16, 16))
 

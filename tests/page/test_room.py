@@ -8,7 +8,7 @@ import torch
 from carried import holds, opened, recorded
 
 from regard import mask
-from regard.lens.map import AttentionMap
+from regard.lens.maps.map import AttentionMap
 
 
 def layers(tokens, heads, count=1, *, width=32, **options):

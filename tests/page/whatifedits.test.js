@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { steps } from "../../src/regard/views/page/static/core/attention.js";
-import * as made from "../../src/regard/views/page/static/whatif/whatifedits.js";
+import { steps } from "../../src/regard/views/html/static/core/attention.js";
+import * as made from "../../src/regard/views/html/static/whatif/whatifedits.js";
 import { close, small } from "./small.js";
 
-/** @typedef {import("../../src/regard/views/page/static/whatif/whatifedits.js").Change} Change */
+/** @typedef {import("../../src/regard/views/html/static/whatif/whatifedits.js").Change} Change */
 
 /** @type {Change[]} */
 const CHANGES = [

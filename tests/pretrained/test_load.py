@@ -7,8 +7,8 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard import InputError
-from regard.pretrained import locate as places
-from regard.pretrained.locate import Folder
+from regard.pretrained import hub as places
+from regard.pretrained.hub import Folder
 from regard.pretrained.pooling import Pooling, read_pooling
 from weights import minilm, minilm_folder, random_bert
 

@@ -10,7 +10,7 @@ import sentencepiece
 
 import regard
 from regard import InputError
-from regard.pretrained.locate import Folder
+from regard.pretrained.hub import Folder
 from regard.pretrained.sentencepieces import FILES, SentencePieces
 from weights import random_checkpoint, sentences
 

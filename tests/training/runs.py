@@ -19,9 +19,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from written import jsonl, tsv
 
-from regard.training.engine import engine
+from regard.training.callbacks import Ended, Watcher
+from regard.training.distributed import engine
 from regard.training.train import train
-from regard.training.watcher import Ended, Watcher
 
 TINY: dict[str, Any] = {
     "layers": 1,
@@ -40,7 +40,7 @@ TINY: dict[str, Any] = {
 
 
 PRELOADED = [
-    *("runs", "regard.cli", "regard.training.train", "regard.training.terminal", "regard.views.figures"),
+    *("runs", "regard.cli", "regard.training.train", "regard.training.console", "regard.views.figures.maps"),
     *("datasets", "lightning_fabric", "matplotlib.backends.backend_agg", "torch.distributed.fsdp", "torch.optim"),
     *("torch._dynamo", "rich.progress"),
 ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from written import jsonl, tsv
 
 from regard import InputError
-from regard.training.data import HELD_OUT, kept, pairs, texts
+from regard.training.data import HELD_OUT, pairs, split, texts
 
 
 def sources(rows):
@@ -33,8 +33,8 @@ def test_the_rows_of_several_files_are_counted_on(tmp_path):
 
 @pytest.mark.parametrize(("rows", "step"), [(2_000, 20), (2_001, 40), (4_001, 80), (9_000, 160)])
 def test_no_more_than_the_most(rows, step, tmp_path, monkeypatch):
-    assert HELD_OUT == kept.HELD_OUT == 2_000
-    monkeypatch.setattr(kept, "HELD_OUT", 100)
+    assert HELD_OUT == split.HELD_OUT == 2_000
+    monkeypatch.setattr(split, "HELD_OUT", 100)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i}", "b") for i in range(rows)])])
     assert sources(data.held_out) == [f"{i}" for i in range(0, rows, step)]
     assert len(data.held_out) <= 100
@@ -43,7 +43,7 @@ def test_no_more_than_the_most(rows, step, tmp_path, monkeypatch):
 
 
 def test_no_more_than_there_is_room_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "HELD_SIZE", 25)
+    monkeypatch.setattr(split, "HELD_SIZE", 25)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i:010}", "b") for i in range(200)])])
     assert [int(source) for source in sources(data.held_out)] == [0, 160]
     assert data.rows == 198

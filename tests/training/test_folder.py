@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard import InputError
-from regard.training.folder import Folder, versions
+from regard.training.run_dir import Folder, versions
 
 FACTS = {"task": "lm", "paths": [], "held_out": None, "model": None, "settings": {}, "data": {"name": "größer"}}
 

@@ -9,11 +9,11 @@ from runs import TINY, same, weights, write
 
 import regard
 from regard import InputError
-from regard.pretrained.fresh import fresh
+from regard.pretrained.initialize import fresh
 from regard.training.data import images
-from regard.training.learner import Learner
+from regard.training.loss import surprise
+from regard.training.loss_module import Learner
 from regard.training.packing import NOTHING
-from regard.training.surprise import surprise
 from regard.training.tasks import TASKS
 from regard.training.tokenizers import trained
 from regard.training.train import settings_of

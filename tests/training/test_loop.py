@@ -11,13 +11,13 @@ from written import tsv
 
 import regard
 from regard import InputError
-from regard.pretrained.locate import DEFAULT
+from regard.pretrained.hub import DEFAULT
 from regard.training import checkpoint
+from regard.training.callbacks import Watcher
 from regard.training.data import pairs
-from regard.training.learner import groups
+from regard.training.loss_module import groups
 from regard.training.tasks import TASKS
 from regard.training.train import settings_of
-from regard.training.watcher import Watcher
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,9 @@ class TestLong:
         assert not list((tmp_path / "out").iterdir())
 
     def test_met_later_takes_nothing_with_it(self, long, tmp_path, monkeypatch):
-        monkeypatch.setattr("regard.training.order.BUFFER", 8)  # so that the rows are not met before the first update
+        monkeypatch.setattr(
+            "regard.training.shuffling.BUFFER", 8
+        )  # so that the rows are not met before the first update
         rows = long.read_text().splitlines()
         rows[0], rows[40], rows[7], rows[30] = "a\tA", "b\tB", "c\tC", "d\tD"
         long.write_text("\n".join(rows) + "\n")
@@ -265,7 +267,7 @@ class TestRefusals:
         assert not list((tmp_path / "out").iterdir())
 
     def test_a_choice_that_a_given_model_leaves_not(self, data, whole, tmp_path):
-        from regard.training.engine import engine
+        from regard.training.distributed import engine
         from regard.training.train import train
 
         with pytest.raises(InputError, match=r"--layers is of a new model; --model .*out is as it is\. Leave one"):
@@ -316,7 +318,7 @@ class TestResume:
             run("translate", data, tmp_path / "out", resume=True)
 
     def test_without_saying_anything_again(self, data, whole, begun):
-        from regard.training.engine import engine
+        from regard.training.distributed import engine
         from regard.training.train import train
 
         assert train("translate", out=begun, fabric=engine(accelerator="cpu"), resume=True).why == "done"

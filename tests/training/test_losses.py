@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.views.losses import POINTS, of_losses
+from regard.views.figures.losses import POINTS, of_losses
 
 
 def test_updates_are_a_line_and_looks_are_dots():

@@ -6,7 +6,7 @@ from written import tsv
 
 from regard import InputError
 from regard.training.data import pairs
-from regard.training.order import epoch
+from regard.training.shuffling import epoch
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from runs import TINY
 
 from regard import InputError
-from regard.training.settings import Settings
+from regard.training.config import Settings
 from regard.training.tasks import TASKS
 
 FULL = {**TINY, "dropout": 0.1}

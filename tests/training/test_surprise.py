@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from runs import TINY, write
 
-from regard.training import surprise as room
-from regard.training.engine import put, taken
-from regard.training.learner import Learner, optimizer_of
+from regard.training import loss as room
+from regard.training.distributed import put, taken
+from regard.training.loss import Logits, logits_of, surprise
+from regard.training.loss_module import Learner, optimizer_of
 from regard.training.packing import NOTHING
-from regard.training.surprise import Logits, logits_of, surprise
 from regard.training.tasks import TASKS
 from regard.training.train import settings_of
 from regard.transformer import Config, Decoder

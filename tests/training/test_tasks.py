@@ -15,10 +15,10 @@ from runs import TINY, losses, metrics, run, same, weights, write
 import regard
 from regard import InputError
 from regard.training import checkpoint
-from regard.training.learner import Learner
+from regard.training.config import Settings
+from regard.training.loss import surprise
+from regard.training.loss_module import Learner
 from regard.training.packing import NOTHING
-from regard.training.settings import Settings
-from regard.training.surprise import surprise
 from regard.training.tasks import TASKS
 from regard.training.train import settings_of
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 import regard
 from regard import mask
 from regard.lens import AttentionMap, Recording, Summary
-from regard.lens.look import run
-from regard.views.cells import COLOURS, cells_of
-from regard.views.letters import Letters
+from regard.lens.text.run import run
+from regard.views.figures.cells import COLOURS, cells_of
+from regard.views.figures.fonts import Letters
 from weights import RIVER, minilm
 
 HOSTILE = [

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 import terminals
-from regard.lens.overview import Head, Layer, Looked, Most, Overview, Pair
-from regard.views.heads import draw
+from regard.lens.text.overview import Head, Layer, Looked, Most, Overview, Pair
+from regard.views.terminal.heads_table import draw
 
 drawn = partial(terminals.drawn, draw)
 

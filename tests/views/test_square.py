@@ -9,10 +9,10 @@ from rich.cells import cell_len
 import regard
 from regard import mask
 from regard.lens import AttentionMap, Recording, Summary
-from regard.lens.look import run
-from regard.views.cells import cells_of
-from regard.views.shades import percent
-from regard.views.square import draw
+from regard.lens.text.run import run
+from regard.views.figures.cells import cells_of
+from regard.views.terminal.head import draw
+from regard.views.terminal.heatmap import percent
 from terminals import drawn
 from weights import RIVER, minilm
 

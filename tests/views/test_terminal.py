@@ -10,7 +10,7 @@ import torch
 import regard
 import terminals
 from regard.transformer import Config, Decoder
-from regard.views.terminal import draw
+from regard.views.terminal.explanation import draw
 from weights import LOAN, RIVER, minilm, random_checkpoint
 
 drawn = partial(terminals.drawn, draw)

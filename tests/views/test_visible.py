@@ -1,6 +1,6 @@
 import pytest
 
-from regard.views.visible import visible
+from regard.escape import visible
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.attention.arguments import check
 from regard.attention.bias import PositionBias
-from regard.attention.kernels import band, flash, flex, fused, rows
+from regard.attention.hooks import here, muted
+from regard.attention.kernels import band, chunked, flash, flex, fused
 from regard.attention.kernels.call import Call
 from regard.attention.kernels.schedule import reach, square, terms, tiles
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import SMALLEST, choose, covers
 from regard.attention.steps import define
-from regard.attention.witness import here, muted
+from regard.attention.validation import check
 
 __all__ = ["attend"]
 
@@ -150,7 +150,7 @@ def _fits(q: torch.Size, k: torch.Size, causal: bool) -> bool:
 def _computed(call: Call) -> Tensor:
     choice = choose(call)
     if choice.kernel == "rows":
-        return rows.run(call, choice.schedule)
+        return chunked.run(call, choice.schedule)
     if choice.kernel == "flex":
         return flex.run(call)
     if choice.kernel == "varlen":
@@ -170,7 +170,7 @@ def _computed(call: Call) -> Tensor:
     unsound = ~_sound(lse, each=True) & ~(finite[0] & finite[1])
     if not bool(unsound.any()):
         return output
-    return torch.where(unsound[:, None, None, None], rows.run(call, tiles), output)
+    return torch.where(unsound[:, None, None, None], chunked.run(call, tiles), output)
 
 
 def _sound(lse: Tensor, *, each: bool = False) -> Tensor:

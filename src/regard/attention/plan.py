@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.attention.arguments import check
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
-from regard.attention.kernels.rows import height_of, parts
+from regard.attention.kernels.chunked import height_of, parts
 from regard.attention.kernels.schedule import Reach, Schedule, bands, pieces, reach, terms, tiles, whole
-from regard.attention.mask.algebra import And, Combined, Mask, Not
+from regard.attention.mask.base import And, Combined, Mask, Not
+from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed, Band, Padding
-from regard.attention.mask.packed import Documents
+from regard.attention.validation import check
 
 __all__ = ["DENSE", "Choice", "Plan", "choose", "covers", "plan"]
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Float
-from regard.attention.arguments import allowed, check
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
+from regard.attention.validation import allowed, check
 
 __all__ = ["Steps", "define", "steps"]
 

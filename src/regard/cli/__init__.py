@@ -1,10 +1,6 @@
-"""The command line: parses, calls, prints."""
+"""The command line: `app` runs it, `options` holds what the commands share, and each command has a file of its own."""
 
-from regard.cli.checking import check
-from regard.cli.door import app, main
-from regard.cli.embedding import embed
-from regard.cli.looking import explain, see, watch
-from regard.cli.training import train
-from regard.cli.writing import generate, translate
+from regard.cli import check, embed, explain, generate, see, train, translate, watch
+from regard.cli.app import main
 
-__all__ = ["app", "check", "embed", "explain", "generate", "main", "see", "train", "translate", "watch"]
+__all__ = ["check", "embed", "explain", "generate", "main", "see", "train", "translate", "watch"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from regard.embedding.folder import Folder, fingerprint
-from regard.embedding.formats import Part, format_of
+from regard.embedding.readers import Texts
+from regard.embedding.resume import Folder, fingerprint
 from regard.embedding.shard import Shard
-from regard.embedding.texts import Texts
+from regard.embedding.writers import Part, format_of
 from regard.errors import InputError
 
 if TYPE_CHECKING:

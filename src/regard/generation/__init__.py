@@ -1,8 +1,8 @@
 """Decoding: from a model and a prompt to a text."""
 
-from regard.generation.asked import room
 from regard.generation.beam import Hypothesis
 from regard.generation.generate import generate, hypotheses, stream
+from regard.generation.request import room
 from regard.generation.strategy import Beam, Greedy, Sample
 from regard.generation.translate import translate
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.generation.constraints import Constraints
-from regard.generation.reader import Reader
+from regard.generation.session import Reader
 from regard.generation.strategy import Beam
-from regard.generation.text import Unwanted
+from regard.generation.streaming import Unwanted
 from regard.transformer import Special
 
 __all__ = ["Hypothesis", "Rules", "search"]

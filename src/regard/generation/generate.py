@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from regard.errors import InputError
-from regard.generation.asked import Asked, Prompt, Prompts, Stop, Written, ask
 from regard.generation.beam import Hypothesis, Rules, search
-from regard.generation.choose import chooser_of
 from regard.generation.constraints import Constraints
 from regard.generation.loop import tokens
+from regard.generation.request import Asked, Prompt, Prompts, Stop, Written, ask
+from regard.generation.sampling import chooser_of
 from regard.generation.strategy import Beam, Greedy, Sample, Strategy
-from regard.generation.text import Unwanted, phrase_ids
+from regard.generation.streaming import Unwanted, phrase_ids
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, EncoderDecoder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from regard.generation.choose import Chooser
-from regard.generation.reader import Reader
+from regard.generation.sampling import Chooser
+from regard.generation.session import Reader
 from regard.transformer import Special
 
 __all__ = ["tokens"]

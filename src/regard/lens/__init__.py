@@ -1,11 +1,11 @@
 """Looking at what a model attends to."""
 
-from regard.lens.explain import explain
-from regard.lens.explanation import Comparison, Explanation, Input, Partner, Proof
-from regard.lens.kinds import Kinds, kinds_of
-from regard.lens.map import AttentionMap, Distance, Sample, Top
-from regard.lens.recording import Recording
-from regard.lens.summary import Summary
+from regard.lens.maps.head_types import Kinds, kinds_of
+from regard.lens.maps.map import AttentionMap, Distance, Sample, Top
+from regard.lens.maps.summary import Summary
+from regard.lens.recording.recording import Recording
+from regard.lens.text.explain import explain
+from regard.lens.text.explanation import Comparison, Explanation, Input, Partner, Proof
 from regard.lens.watch import watch
 
 __all__ = [

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention.hooks import listening
 from regard.attention.mask import Mask
-from regard.attention.witness import listening
-from regard.lens.eyes.functions import FunctionEye
-from regard.lens.eyes.kernels import KernelEye
-from regard.lens.eyes.report import Report
-from regard.lens.eyes.seen import Seen, four_axes, sampled
-from regard.lens.recording import Recording
-from regard.lens.summary import Summary
-from regard.lens.track import Track
+from regard.lens.capture.call import Seen, four_axes, sampled
+from regard.lens.capture.dispatch_mode import KernelEye
+from regard.lens.capture.function_mode import FunctionEye
+from regard.lens.capture.recorder import Report
+from regard.lens.capture.sequence import Track
+from regard.lens.maps.summary import Summary
+from regard.lens.recording.recording import Recording
 
 __all__ = ["watch"]
 

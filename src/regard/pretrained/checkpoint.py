@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.locate import INDEX, PICKLE_REFUSAL, PICKLED, WEIGHTS, MissingError, Source
+from regard.pretrained.hub import INDEX, PICKLE_REFUSAL, PICKLED, WEIGHTS, MissingError, Source
 from regard.pretrained.renames import listed
 
 __all__ = ["Weights", "read_array", "read_object", "read_tokenizer", "read_weights"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard._shapes import Float, Int
 from regard.attention import mask
 from regard.errors import InputError
-from regard.pretrained.locate import DEFAULT
+from regard.pretrained.hub import DEFAULT
 from regard.pretrained.pooling import Pooling
 from regard.transformer import Encoder
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.pretrained.config_json import Settings
 from regard.pretrained.renames import Rename, back, every, fill
-from regard.pretrained.settings import Settings
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 __all__ = ["ACTIVATIONS", "Constant", "Family", "Kind", "Layout", "config_of", "model_of", "settings_of_tokens"]

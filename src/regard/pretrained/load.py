@@ -17,13 +17,13 @@ from regard.pretrained.checkpoint import read_object, read_tokenizer, read_weigh
 from regard.pretrained.embed import Embedder
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import Family, Kind, Layout, config_of, model_of, settings_of_tokens
-from regard.pretrained.locate import CONFIG, DEFAULT, TOKENIZER, MissingError, Source, UnknownError, locate
-from regard.pretrained.pixels import PREPROCESSOR, Picture, Pixels
+from regard.pretrained.hub import CONFIG, DEFAULT, TOKENIZER, MissingError, Source, UnknownError, locate
+from regard.pretrained.image_processor import PREPROCESSOR, Picture, Pixels
 from regard.pretrained.pooling import Pooling, read_pooling
 from regard.pretrained.renames import DTYPES
 from regard.pretrained.save import GENERATION, write
 from regard.pretrained.sentencepieces import Pieces, SentencePieces
-from regard.pretrained.special import special_of
+from regard.pretrained.special_tokens import special_of
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 __all__ = ["Checkpoint", "Pretrained", "load"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard._shapes import Float, Int
 from regard.errors import InputError
 from regard.pretrained.checkpoint import read_array, read_object
-from regard.pretrained.locate import Source
+from regard.pretrained.hub import Source
 
 __all__ = ["MODULES", "Pooling", "read_pooling"]
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.pretrained.checkpoint import read_array
-from regard.pretrained.locate import CONFIG, INDEX, TOKENIZER, WEIGHTS, Source
-from regard.pretrained.pixels import PREPROCESSOR
+from regard.pretrained.hub import CONFIG, INDEX, TOKENIZER, WEIGHTS, Source
+from regard.pretrained.image_processor import PREPROCESSOR
 from regard.pretrained.pooling import MODULES
 
 __all__ = ["GENERATION", "write", "write_json"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.pretrained.checkpoint import read_object
-from regard.pretrained.locate import Source
+from regard.pretrained.hub import Source
 
 __all__ = ["FILES", "Pieces", "SentencePieces"]
 

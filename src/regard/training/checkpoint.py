@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from regard.errors import InputError
 from regard.pretrained import Pretrained
 from regard.pretrained.checkpoint import read_object
-from regard.pretrained.locate import WEIGHTS
-from regard.training.engine import State
+from regard.pretrained.hub import WEIGHTS
+from regard.training.distributed import State
 
 __all__ = ["KEPT", "Progress", "latest", "promote", "read", "write"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import InputError, needed
 from regard.pretrained import Pretrained, load
 from regard.training import checkpoint
+from regard.training.callbacks import Ended, Watcher
 from regard.training.checkpoint import Progress
+from regard.training.config import Settings
 from regard.training.data import Data
-from regard.training.engine import State, alone, together
-from regard.training.folder import Folder
-from regard.training.loop import Loop
-from regard.training.settings import Settings
+from regard.training.distributed import State, alone, together
+from regard.training.run_dir import Folder
 from regard.training.tasks import TASKS, Task
-from regard.training.watcher import Ended, Watcher
+from regard.training.trainer import Loop
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -49,7 +49,7 @@ def train(
         task: ``translate``, ``lm``, ``mlm`` or ``caption``.
         paths: the data; by default what is always there.
         out: the run's folder. `regard.load` reads its best model there.
-        fabric: the processes, from `regard.training.engine`, not yet launched.
+        fabric: the processes, from `regard.training.distributed`, not yet launched.
         held_out: a file of examples to judge the model by; by default every twentieth row of the data.
         model: what to go on from, by the name or folder that `regard.load` takes; by default random weights.
         resume: go on with the run that is in the folder. Without one there, begin.

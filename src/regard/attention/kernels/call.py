@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.arguments import allowed
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import Block
-from regard.attention.mask.algebra import Area, Mask
+from regard.attention.mask.base import Area, Mask
+from regard.attention.validation import allowed
 
 __all__ = ["Call", "tensors_of", "unchanged"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call, unchanged
-from regard.attention.kernels.gathered import Gathered, laid_out
+from regard.attention.kernels.grad_accumulator import Gathered, laid_out
 from regard.attention.kernels.schedule import Schedule
 
 __all__ = ["additive", "backward", "first_derivative_only", "forward", "fused_kernel", "run", "widen"]

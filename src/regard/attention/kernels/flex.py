@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.attention.kernels.call import Call
 from regard.attention.kernels.flash import widen
 from regard.attention.kernels.schedule import reach, terms
+from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed
-from regard.attention.mask.packed import Documents
 
 __all__ = ["documents", "run"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.attention.kernels.block import Block
 from regard.attention.kernels.call import Call
-from regard.attention.mask.algebra import And, Bounds, Grid, Mask
+from regard.attention.mask.base import And, Bounds, Grid, Mask
+from regard.attention.mask.documents import Documents, Run
 from regard.attention.mask.kinds import Band
-from regard.attention.mask.packed import Documents, Run
 
 __all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "square", "terms", "tiles", "whole"]
 

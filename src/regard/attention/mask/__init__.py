@@ -15,10 +15,10 @@ A bare boolean tensor says nothing about its polarity: ``nn.MultiheadAttention``
 `Mask.show` draws a mask in the terminal.
 """
 
-from regard.attention.mask.algebra import Mask
-from regard.attention.mask.convert import from_flex, from_huggingface, from_multihead, from_sdpa
+from regard.attention.mask.base import Mask
+from regard.attention.mask.documents import documents
+from regard.attention.mask.interop import from_flex, from_huggingface, from_multihead, from_sdpa
 from regard.attention.mask.kinds import allowed, blocked, causal, padding, prefix, where, window
-from regard.attention.mask.packed import documents
 
 __all__ = [
     "Mask",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Int
-from regard.attention.mask.algebra import Area, Bounds, Grid, Mask, Predicate
+from regard.attention.mask.base import Area, Bounds, Grid, Mask, Predicate
 
 __all__ = [
     "Allowed",

@@ -10,7 +10,7 @@ Attention itself does not know any order. Three ways to tell it, by where they c
 A checkpoint works with the positions it was trained with. For a model of your own begin with `Rotary`.
 """
 
-from regard.attention.positions.added import Learned, Sinusoidal, sinusoidal
+from regard.attention.positions.absolute import Learned, Sinusoidal, sinusoidal
 from regard.attention.positions.relative import ALiBi, T5Relative
 from regard.attention.positions.rotary import Rotary
 from regard.attention.positions.scaling import Dynamic, Linear, Llama3, YaRN

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.pretrained.config_json import Settings
 from regard.pretrained.families import llama
 from regard.pretrained.family import Family
-from regard.pretrained.positions import ROTARY, WINDOWS, rotary, windows
 from regard.pretrained.renames import Rename, linear
-from regard.pretrained.settings import Settings
+from regard.pretrained.rope_config import ROTARY, WINDOWS, rotary, windows
 from regard.transformer import Config
 
 __all__ = ["GEMMA2"]

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.pretrained.config_json import Settings
 from regard.pretrained.family import Constant, Family
 from regard.pretrained.renames import Rename, linear
-from regard.pretrained.settings import Settings
 from regard.transformer import Config
 
 __all__ = ["GPT2"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.positions.scaling import inverse_frequencies
+from regard.pretrained.config_json import Settings
 from regard.pretrained.family import Constant, Family
-from regard.pretrained.positions import ROTARY, WINDOWS, rotary, windows
 from regard.pretrained.renames import Rename, linear, packed
-from regard.pretrained.settings import Settings
+from regard.pretrained.rope_config import ROTARY, WINDOWS, rotary, windows
 from regard.transformer import Config
 
 __all__ = ["FIELDS", "FREQUENCIES", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "WITHOUT_EFFECT", "attention", "one"]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.positions import sinusoidal
+from regard.pretrained.config_json import Settings
 from regard.pretrained.families import bart
 from regard.pretrained.family import Constant, Family
 from regard.pretrained.renames import Rename
-from regard.pretrained.settings import Settings
 from regard.transformer import Config
 
 __all__ = ["MARIAN"]

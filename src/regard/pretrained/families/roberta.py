@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.pretrained.config_json import Settings
 from regard.pretrained.families import bert
 from regard.pretrained.family import Family
-from regard.pretrained.settings import Settings
 from regard.transformer import Config
 
 __all__ = ["ROBERTA"]

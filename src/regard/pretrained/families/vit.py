@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import InputError
+from regard.pretrained.config_json import Settings
 from regard.pretrained.family import Family
 from regard.pretrained.renames import Rename, linear, packed
-from regard.pretrained.settings import Settings
 from regard.transformer import Config, Patches
 
 __all__ = ["VIT"]

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 
 from regard.errors import needed
-from regard.training.data.formats import Row
-from regard.training.data.kept import Data, streamed
+from regard.training.data.readers import Row
+from regard.training.data.split import Data, streamed
 
 __all__ = ["LANGUAGES", "data"]
 

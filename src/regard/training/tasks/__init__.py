@@ -1,10 +1,10 @@
 """The tasks, by their names on the command line."""
 
-from regard.training.tasks.caption import Caption
-from regard.training.tasks.language import Language
-from regard.training.tasks.masked import Masked
+from regard.training.tasks.captioning import Caption
+from regard.training.tasks.causal_lm import Language
+from regard.training.tasks.masked_lm import Masked
+from regard.training.tasks.seq2seq import Translate
 from regard.training.tasks.task import Batch, Sample, Task
-from regard.training.tasks.translate import Translate
 
 __all__ = ["TASKS", "Batch", "Sample", "Task"]
 

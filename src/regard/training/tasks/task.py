@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from regard.lens import Recording
 from regard.pretrained import Pretrained
 from regard.pretrained.sentencepieces import SentencePieces
+from regard.training.config import Settings
 from regard.training.data import Data
-from regard.training.order import Example
+from regard.training.loss import Logits
 from regard.training.packing import NOTHING, packed
-from regard.training.settings import Settings
-from regard.training.surprise import Logits
+from regard.training.shuffling import Example
 
 __all__ = ["Batch", "Sample", "Task", "beginning", "exact", "in_one_row", "tokens"]
 

@@ -1,0 +1,134 @@
+"""What every way to compute attention refuses: tensors that do not fit one another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard._shapes import Bool
+from regard.attention.bias import PositionBias
+from regard.attention.mask.base import TWO_WAYS, Area, Mask
+
+__all__ = ["allowed", "check"]
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+def check(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None,
+    *,
+    scale: float | int | None,
+    bias: Tensor | PositionBias | None,
+    softcap: float | int | None,
+    sinks: Tensor | None,
+    dropout: float | int = 0.0,
+) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        TypeError: dtypes that differ or are not floating point; a bare tensor as mask.
+        ValueError: shapes or devices that do not fit, a number out of its range; the message names them.
+    """
+    table = None if isinstance(bias, PositionBias) else bias
+    for name, t in (("q", q), ("k", k), ("v", v), ("bias", table), ("sinks", sinks)):
+        if not isinstance(t, Tensor) and (t is not None or name in "qkv"):
+            raise TypeError(f"{name} must be a tensor; got {type(t).__name__}")
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not (q.is_floating_point() and q.dtype == k.dtype == v.dtype):
+        raise TypeError(f"q, k and v must share one floating-point dtype; got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v must be on one device; got {q.device}, {k.device}, {v.device}")
+    if q.ndim < 2 or not q.ndim == k.ndim == v.ndim:
+        raise ValueError(f"q, k and v must all be (..., heads, tokens, width), or all (tokens, width); got {shapes}")
+    if q.shape[-1] != k.shape[-1] or q.shape[-1] == 0:
+        raise ValueError(f"q and k must have one width d_key, at least 1; got {shapes}")
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ValueError(f"every key needs one value; got {shapes}")
+    if q.shape[:-3] != k.shape[:-3]:
+        raise ValueError(f"q, k and v must have the same batch dimensions; got {shapes}")
+    if q.ndim > 2 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]):
+        raise ValueError(f"{q.shape[-3]} query heads cannot share {k.shape[-3]} key heads evenly; got {shapes}")
+    if isinstance(mask, Tensor):
+        raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {TWO_WAYS}")
+    if mask is not None and not isinstance(mask, Mask):
+        raise TypeError(f"mask must be made by regard.mask, or None; got {type(mask).__name__}")
+    for name, t in (("bias", table), ("sinks", sinks)):
+        if t is not None and t.dtype != q.dtype:
+            hint = f" A mask is not a bias. {TWO_WAYS}" if name == "bias" else ""
+            raise TypeError(f"{name} joins scores of {q.dtype}; got {t.dtype}.{hint}")
+        if t is not None and t.device != q.device:
+            raise ValueError(f"q and {name} must be on one device; got {q.device} and {t.device}")
+    if table is not None:
+        _broadcasts("bias", table, q, k)
+    if isinstance(bias, PositionBias):
+        _speaks(bias, q)
+    for name, number in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
+        if number is not None and not isinstance(number, (int, float)):
+            raise TypeError(f"{name} is a number; got {type(number).__name__}")
+    if scale is not None and not -LARGEST <= scale <= LARGEST:
+        raise ValueError(f"scale={scale} must be finite, and within what float32 holds")
+    if softcap is not None and not 0 < softcap <= LARGEST:
+        raise ValueError(f"softcap={softcap} must be above 0, and within what float32 holds")
+    if dropout is None or not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"dropout={dropout}: a share between 0 and 1")
+    if sinks is not None and sinks.shape != q.shape[-3:-2]:
+        raise ValueError(f"sinks must hold one score per head, shape {tuple(q.shape[-3:-2])}; got {tuple(sinks.shape)}")
+    if mask is not None:
+        _fits(mask, q, k)
+
+
+def _speaks(bias: PositionBias, q: Tensor) -> None:
+    """Ask a bias for one pair, and refuse an answer that attention could not use or would not learn from."""
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    if bias.num_heads != heads:
+        raise ValueError(f"{bias!r} has {bias.num_heads} heads; q of shape {tuple(q.shape)} does not")
+    here = torch.zeros(1, dtype=torch.long, device=q.device)
+    said = bias(here, here)
+    if said.shape != (heads, 1, 1) or not said.is_floating_point() or said.device != q.device:
+        raise ValueError(
+            f"{bias!r} must answer with floating-point numbers (heads={heads}, queries, keys) on {q.device}; for one "
+            f"query and one key it gave {said.dtype}, {tuple(said.shape)}, on {said.device}"
+        )
+    if said.requires_grad and not any(t.requires_grad for t in bias.parameters()):
+        raise ValueError(
+            f"{bias!r} computes with a tensor that needs a gradient and is no nn.Parameter of it, so none would reach "
+            "it: hand over bias.dense(queries, keys) as a tensor"
+        )
+
+
+def _fits(mask: Mask, q: Tensor, k: Tensor) -> None:
+    """Refuse a mask that is made for other queries, keys or batch rows than these."""
+    try:
+        mask.check(q.shape[-2], k.shape[-2])
+    except ValueError as error:
+        raise ValueError(f"{error}; the mask is {mask!r}, for q {tuple(q.shape)}, k {tuple(k.shape)}") from error
+    batch = q.shape[-4] if q.ndim > 3 else 1
+    if mask.rows not in (None, batch):
+        raise ValueError(
+            f"{mask!r} speaks of {mask.rows} batch rows, but q of shape {tuple(q.shape)} has {batch}, and so has k of "
+            f"shape {tuple(k.shape)}"
+        )
+
+
+def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[Tensor, "..."]:
+    """The mask for these queries and keys, or an area of them, as a tensor that broadcasts to the scores."""
+    area = area or Area.whole(q.shape[-2], k.shape[-2], q.device)
+    small = mask.tile(area)
+    while small.ndim > q.ndim and small.shape[0] == 1:
+        small = small[0]  # padding([n]) speaks of a batch of one, which q may leave out
+    _broadcasts(mask, small, q, k, area)
+    return small
+
+
+def _broadcasts(name: object, t: Tensor, q: Tensor, k: Tensor, area: Area | None = None) -> None:
+    scores = (*q.shape[:-1], k.shape[-2])
+    if area is not None:
+        scores = (*q.shape[:-2], area.rows[1] - area.rows[0], area.columns[1] - area.columns[0])
+    fits = t.ndim <= len(scores) and all(
+        size in (1, wanted) for size, wanted in zip(t.shape[::-1], scores[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(f"{name} of shape {tuple(t.shape)} does not broadcast to the scores, shape {scores}")

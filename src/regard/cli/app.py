@@ -1,0 +1,83 @@
+"""The command itself: what runs it, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+import regard
+from regard.errors import InputError
+from regard.escape import visible
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Attention for transformers that you can run, see and check.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Typer keeps the base class of all its usage errors in a place of its own in each version.
+USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code: 0, 2 for input that cannot be used, 130 for Ctrl-C."""
+    # A stream that was closed swallows what it gets; one that cannot show a character gets its code, not a traceback.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    code, message = _run()
+    for stream, text in ((sys.stderr, message), (sys.stdout, "")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError as error:
+            # Whoever read our output may have seen enough. Nothing more can be written, not even when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not message and not isinstance(error, BrokenPipeError):
+                code = 2
+                with suppress(OSError):
+                    print(f"regard: cannot write the output: {error.strerror}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def _run() -> tuple[int, str]:
+    """The exit code of the command, and what to say about it."""
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        return 2, f"regard: {visible(str(error))}\n"
+    except USAGE_ERROR as error:
+        said = visible(error.format_message()).rstrip(".?")  # nothing where the help was shown instead
+        command = f" {error.ctx.info_name}" if error.ctx is not None and error.ctx.parent is not None else ""
+        return 2, f"regard: {said}. See regard{command} --help\n" if said else ""
+    except (typer.Abort, KeyboardInterrupt):
+        return 130, ""
+    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+        return 0, ""
+    except OSError as error:
+        return 2, f"regard: {error.filename or 'cannot write the output'}: {error.strerror or error}\n"
+    return code if isinstance(code, int) else 0, ""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"regard {regard.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _regard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Attention for transformers that you can run, see and check."""

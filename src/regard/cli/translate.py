@@ -1,0 +1,54 @@
+"""The command `regard translate`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import regard
+from regard.cli.app import app
+from regard.cli.decoding import LengthPenalty, Must, Never, decoding_strategy, max_new_tokens_option
+from regard.cli.options import MODEL_HELP, import_torch, loaded, on_stderr
+from regard.escape import visible
+
+__all__ = ["translate"]
+
+
+@app.command(
+    help="Translate texts, or whatever else an encoder-decoder was trained to make of them: one line for each.",
+    epilog='Example: regard translate --model Helsinki-NLP/opus-mt-en-de "The house is old." "It rains."\n\n'
+    "A file, line by line: regard translate --model NAME - < in.txt > out.txt",
+)
+def translate(
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT...", help="Texts, each in quotes; - reads lines from standard input.")
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + "Marian, BART, T5.")],
+    beam: Annotated[
+        int, typer.Option("--beam", metavar="WIDTH", min=1, help="Follow so many texts at once and keep the best.")
+    ] = 4,
+    length_penalty: LengthPenalty = 1.0,
+    must: Must = None,
+    never: Never = None,
+    max_new_tokens: Annotated[
+        int | None,
+        max_new_tokens_option("The most tokens of one text; by default 512, or as many as the model has positions."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Texts that go through the model together.")] = 16,
+) -> None:
+    """Translate texts, one line for each."""
+    from rich.progress import track
+
+    import_torch()
+    strategy = decoding_strategy({}, beam, length_penalty, 1, must, never)
+    lines = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
+    translated = regard.translate(
+        loaded(model), lines, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
+    )
+    # Where lines appear one after the other on a terminal, they are progress enough.
+    hidden = sys.stdout.isatty() or not sys.stderr.isatty() or len(lines) <= batch_size
+    bar = track(translated, "translating", len(lines), console=on_stderr(), transient=True, disable=hidden)
+    for written in bar:
+        print(visible(written), flush=True)

@@ -1,0 +1,1 @@
+"""Recordings: the maps of a model by module path, and their files."""

@@ -1,0 +1,1 @@
+"""Heads and losses as matplotlib figures."""

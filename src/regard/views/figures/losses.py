@@ -1,0 +1,40 @@
+"""The losses of a training run as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from regard.views.figures.maps import Picture
+
+__all__ = ["of_losses"]
+
+POINTS = 400
+"""So many points of the line, at most: each is the mean of the updates between."""
+
+
+def of_losses(metrics: Sequence[Mapping[str, Any]]) -> Picture:
+    """The loss of each update as a line, that of held-out examples as dots.
+
+    Args:
+        metrics: the lines of a run's ``metrics.jsonl``.
+    """
+    figure = Picture(figsize=(6.4, 3.6), layout="compressed", dpi=150)
+    axes = figure.add_subplot()
+    updates = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
+    width = -(-len(updates) // POINTS) or 1
+    groups = [updates[i : i + width] for i in range(0, len(updates), width)]
+    axes.plot(
+        [fmean(step for step, _ in group) for group in groups],
+        [fmean(loss for _, loss in group) for group in groups],
+        color="#2a6f97",
+        linewidth=1.0,
+        label="training" if width == 1 else f"training, mean of {width} updates",
+    )
+    seen = [(line["step"], line["held_out_loss"]) for line in metrics if "held_out_loss" in line]
+    axes.plot(*zip(*seen, strict=True), "o-", color="#d1495b", markersize=4, linewidth=1.0, label="held out")
+    axes.set(xlabel="update", ylabel="loss, nats per token", ylim=(0, None))
+    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.legend(frameon=False)
+    return figure

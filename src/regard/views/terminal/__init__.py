@@ -1,0 +1,1 @@
+"""Facts as tables, bars and cells in the terminal."""

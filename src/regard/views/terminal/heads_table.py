@@ -1,0 +1,217 @@
+"""What a model attends to in the terminal: its layers and heads, and what was looked at most; plain text when piped."""
+
+from __future__ import annotations
+
+import math
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from regard.escape import visible
+from regard.lens.text.overview import LONG, Head, Layer, Looked, Most, Overview
+
+__all__ = ["draw"]
+
+SHOWN = 15
+"""So many words of those."""
+
+FIRST_CHARACTERS = 200
+"""So much of a text is shown."""
+
+REST = 62
+"""The columns that the table of heads needs beside the two tokens of a pair."""
+
+KINDS = {
+    "previous token": "looks at the token before",
+    "first token": "rests on the first token",
+    "same token": "looks at its own token, where it stands and wherever else",
+    "induction": "looks at what followed an earlier occurrence of its token",
+    "delimiter": "looks at punctuation and the end",
+    "broad": "looks at everything about evenly",
+    "mixed": "nothing of that",
+}
+
+
+def draw(overview: Overview, console: Console) -> None:
+    """Show an overview part by part."""
+    o = overview
+    console.print(Text.assemble(("regard watch", "bold"), f"  {visible(o.model)}"))
+    _line(console, _beginning(o.text))
+    if o.target is not None:
+        _line(console, f"-> {_beginning(o.target)}")
+    beside = "" if o.target_tokens is None else f"; {len(o.target_tokens)} of what the decoder reads"
+    _line(console, f"{len(o.tokens)} tokens{beside}")
+    console.print()
+    _layers(o, console)
+    console.print()
+    _heads(o, console)
+    if max(len(o.tokens), len(o.target_tokens or ())) >= LONG:
+        for most in o.most:
+            console.print()
+            _most(o, most, console)
+
+
+def _layers(o: Overview, console: Console) -> None:
+    _heading(console, "The layers")
+    table = _table(
+        ("path", "left"),
+        ("", "left"),
+        ("queries x keys", "left"),
+        ("mask", "left"),
+        ("error", "right"),
+    )
+    for layer in o.layers:
+        error = Text(_error(layer), style="" if layer.trusted else "bold red")
+        table.add_row(
+            Text(visible(layer.path)), layer.kind, f"{layer.queries} x {layer.keys}", Text(visible(layer.mask)), error
+        )
+    console.print(table)
+    _line(console, "error: weights @ v by regard, against what the model itself computed.")
+    if not all(layer.trusted for layer in o.layers):
+        _line(console, "DO NOT TRUST layers in red: their maps are not what the model computed.", style="bold red")
+
+
+def _error(layer: Layer) -> str:
+    return "unknown" if math.isnan(layer.error) else f"{layer.error:.1e}"
+
+
+def _heads(o: Overview, console: Console) -> None:
+    _heading(console, "The heads, on average over the tokens that look")
+    table = _table(
+        ("layer", "right"),
+        ("head", "right"),
+        ("kind", "left"),
+        ("entropy", "right"),
+        ("first", "right"),
+        ("distance", "right"),
+        ("strongest pair", "left"),
+    )
+    longest = min(max((console.width - REST) // 2, 6), 24)
+    above = None
+    stacks = list(dict.fromkeys(map(_stack, o.layers)))
+    for layer in sorted(o.layers, key=lambda layer: stacks.index(_stack(layer))):
+        table.add_section()
+        if len(stacks) > 1 and _stack(layer) != above:
+            above = _stack(layer)
+            table.add_row("", "", Text(above, style="bold cyan"))
+        for head in layer.heads:
+            pair = head.pair
+            table.add_row(
+                str(layer.layer) if head.head == 0 else "",
+                str(head.head),
+                Text(_short(head.kind), style="" if head.kind in ("mixed", "broad") else "bold yellow"),
+                f"{head.entropy:.2f}",
+                _first(head),
+                _distance(head),
+                Text(f"{pair.weight:.2f} {_token(pair.query, longest)} -> {_token(pair.key, longest)}"),
+            )
+    console.print(table)
+    seen = {head.kind for layer in o.layers for head in layer.heads}
+    for kind, says in KINDS.items():
+        if kind in seen:
+            _line(console, f"{_short(kind)}: {says}.")
+    _line(
+        console,
+        "Entropy: in nats, 0 looks at one token. First: the weight on the first token. Distance: how far back it "
+        "looks, and the spread. Strongest pair: the largest weight from one token of the text to another.",
+    )
+    every = [*o.tokens, *(o.target_tokens or ())]
+    for sign, means in (
+        ("##", "marks a piece that continues a word"),
+        *((sign, "stands for a space") for sign in "Ġ▁"),
+    ):
+        if any(token.startswith(sign) for token in every):
+            _line(console, f"{sign} {means}.")
+
+
+def _short(kind: str) -> str:
+    return kind.removesuffix(" token")
+
+
+def _distance(head: Head) -> str:
+    if head.distance is None or head.spread is None:
+        return ""
+    digits = 1 if abs(head.distance) < 10 and head.spread < 10 else 0
+    return f"{head.distance:+.{digits}f} ±{head.spread:4.{digits}f}"
+
+
+def _stack(layer: Layer) -> str:
+    """Which attention of an encoder-decoder it is."""
+    return "cross" if layer.kind == "cross" else layer.path.partition(".")[0]
+
+
+def _first(head: Head) -> str:
+    score = head.scores.get("first token")
+    return "" if score is None or math.isnan(score) else f"{score:.2f}"
+
+
+def _most(o: Overview, most: Most, console: Console) -> None:
+    which = "" if o.target is None else f": {'cross-attention' if most.kind == 'cross' else most.stack}"
+    _heading(console, f"What it looked at most{which}")
+    words = [word for word in most.words if word.ordinary and any(c.isalnum() for c in word.word)]
+    marks = [word for word in most.words if word.ordinary and not any(c.isalnum() for c in word.word)]
+    around = [word for word in most.words if not word.ordinary]
+    parts = [
+        f"{_percent(sum(word.share for word in some))} to {name}"
+        for some, name in ((words, "words"), (marks, "marks"), (around, _names(around)))
+        if some
+    ]
+    _line(console, f"Of all attention, over all layers and heads, it gave {', '.join(parts)}.")
+    table = _table(("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"))
+    even = 1 / sum(len(word.index) for word in most.words)
+    largest = max((word.share for word in words), default=1.0)
+    for word in words[:SHOWN]:
+        table.add_row(
+            _token(word.word),
+            str(word.index[0]),
+            _percent(word.share),
+            f"layer {word.layer} head {word.head}: {_percent(word.largest)}",
+            Text(_full(console) * max(1, round(12 * word.share / largest)), style="cyan"),
+        )
+    console.print(table)
+    _line(console, f"Evenly spread, each token would have {_percent(even)}.")
+    if any("causal()" in layer.mask or "window(" in layer.mask for layer in o.layers if layer.kind == most.kind):
+        _line(console, "Where a token sees only those before it, the first can be looked at by more than the last.")
+
+
+def _names(around: list[Looked]) -> str:
+    return " and ".join(dict.fromkeys(_token(word.word) for word in around))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.001 else f"{100 * share:.2f} %"
+
+
+def _token(token: str, longest: int = 24) -> str:
+    shown = visible(token)
+    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+
+
+def _beginning(text: str) -> str:
+    start = " ".join(text[: 4 * FIRST_CHARACTERS].split())[:FIRST_CHARACTERS].rstrip()
+    return visible(start) + ("" if len(text) <= FIRST_CHARACTERS else " ...")
+
+
+def _full(console: Console) -> str:
+    try:
+        "█".encode(console.encoding)
+    except UnicodeEncodeError:
+        return "#"
+    return "█"
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print(Text(text, style="bold cyan"))
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style))
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return table
