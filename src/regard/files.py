@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["plain", "write_json", "write_text"]
+__all__ = ["ensure_writable", "plain", "write_json", "write_text"]
 
 
 def plain(value: Any) -> Any:
@@ -46,6 +46,27 @@ def write_text(text: str, path: str | Path) -> None:
         _write(text, Path(path))
     except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
         raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def ensure_writable(path: str | Path) -> Path:
+    """The absolute path of a file that can be written.
+
+    Raises:
+        InputError: the folder does not exist or cannot be written to; or the path is no file.
+    """
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            raise InputError(f"cannot write {str(path)!r}: it is no file")
+        if not target.parent.is_dir():
+            raise InputError(f"cannot write {str(path)!r}: there is no folder {str(target.parent)!r}")
+        if not os.access(target.parent, os.W_OK):
+            raise InputError(f"cannot write {str(path)!r}: the folder {str(target.parent)!r} cannot be written to")
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # names that no file can have, links that form a circle
+        raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+    return target
 
 
 def _write(text: str, target: Path) -> None:

@@ -76,11 +76,10 @@ def check(
     given = _arguments(arg or [])
     import_torch()
     from regard.check import check_file
-    from regard.files import write_text
-    from regard.lens.recording.serialization import room_for
+    from regard.files import ensure_writable, write_text
 
     if out is not None:
-        room_for(out)
+        ensure_writable(out)
     with status("checking"):
         report = check_file(target, given, seconds=seconds, memory=int(memory * 2**30))
     if out is not None:

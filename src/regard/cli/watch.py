@@ -56,7 +56,7 @@ def watch(
     if (text is None) == (file is None):
         raise InputError("give a TEXT or --file PATH, one of them")
     import_torch()
-    from regard.lens.recording import serialization
+    from regard.files import ensure_writable
     from regard.lens.text import run
     from regard.lens.text.overview import LONG
 
@@ -65,7 +65,7 @@ def watch(
     if save is not None:
         if save == json_path:
             raise InputError(f"--save and --json both name {save}: give each a file of its own")
-        serialization.room_for(save)
+        ensure_writable(save)
     pretrained = loaded(model)
     with status("running the model"):
         seen = run.run(words, pretrained, numbers)

@@ -19,11 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.files import ensure_writable
 from regard.lens.maps.map import AttentionMap, Sample
 from regard.lens.maps.summary import Summary
 from regard.lens.recording.tensors import Facts, Reader, Writer
 
-__all__ = ["damaged", "facts_of", "map_of", "read", "room_for", "write"]
+__all__ = ["damaged", "facts_of", "map_of", "read", "write"]
 
 FORMAT = "regard recording"
 VERSION = 1
@@ -124,7 +125,7 @@ def write(path: str | Path, facts: Facts, writer: Writer) -> None:
     Raises:
         InputError: the path cannot be written. What was there is then as before.
     """
-    target = room_for(path)
+    target = ensure_writable(path)
     header = json.dumps({**facts, "masks": writer.masks, "biases": writer.biases})
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -138,29 +139,6 @@ def write(path: str | Path, facts: Facts, writer: Writer) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-
-
-def room_for(path: str | Path) -> Path:
-    """The file that a path means, if one can be written there.
-
-    Raises:
-        InputError: the folder is not there or cannot be written to; the path is no file.
-    """
-    try:
-        target = Path(path).resolve()
-        if target.exists() and not target.is_file():
-            raise InputError(f"cannot write {str(path)!r}: it is no file")
-        if not target.parent.is_dir():
-            raise InputError(f"cannot write {str(path)!r}: there is no folder {str(target.parent)!r}")
-        if not os.access(target.parent, os.W_OK):
-            raise InputError(f"cannot write {str(path)!r}: the folder {str(target.parent)!r} cannot be written to")
-    except (OSError, RuntimeError) as error:  # names that no file can have, links that go in circles
-        raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot write {str(path)!r}: {error}") from error
-    return target
 
 
 def read(path: str | Path) -> tuple[Facts, Reader]:
