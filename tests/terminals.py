@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from regard.views.terminal.explanation import console_for
+from regard.views.terminal.console import console_for
 
 
 class Stream(io.TextIOWrapper):

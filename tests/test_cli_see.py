@@ -51,7 +51,7 @@ def test_a_recording_and_a_file_are_shown(command, tmp_path, kept, models):
     assert command("see", "--recording", kept, "--out", page, "--heads", "0.3")[0] == 0
     assert "river.safetensors" in page.read_text(encoding="utf-8")
     text.write_text("the river bank")
-    assert command("see", "--file", text, "--model", models["gpt2"], "--out", page, "--limit", "0.6")[0] == 0
+    assert command("see", "--file", text, "--model", models["gpt2"], "--out", page, "--max-size", "0.6")[0] == 0
     assert page.stat().st_size <= 600_000
 
 
@@ -85,9 +85,9 @@ def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch):
         (["the river", "--heads", "3"], "LAYER.HEAD"),
         (["the river", "--layers", "9"], "there is no layer 9"),
         (["the river", "--target", "x"], "target"),
-        (["the river", "--limit", "0.1"], "--limit"),
-        (["the river", "--limit", "nan"], "--limit"),
-        (["the river", "--limit", "inf"], "--limit inf: a number of megabytes"),
+        (["the river", "--max-size", "0.1"], "--max-size"),
+        (["the river", "--max-size", "nan"], "--max-size"),
+        (["the river", "--max-size", "inf"], "--max-size inf: a number of megabytes"),
         (["the river", "--model", "/no/such/model"], "/no/such/model"),
         (["the river", "--out", "/no/such/folder/page.html"], "cannot write '/no/such/folder/page.html'"),
         (["river " * 600], "positions for 512"),
@@ -188,7 +188,7 @@ def test_a_page_takes_the_place_of_the_one_before_and_follows_links(command, tmp
     assert command("see", "--recording", kept, "--out", link)[0] == 0
     assert link.is_symlink()
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert command("see", "--recording", kept, "--out", page, "--limit", "0.5", "--heads", "9.0")[0] == 2
+    assert command("see", "--recording", kept, "--out", page, "--max-size", "0.5", "--heads", "9.0")[0] == 2
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import regard
-from regard.views.terminal.explanation import console_for, draw
+from regard.views.terminal.console import console_for
+from regard.views.terminal.explanation import draw
 from weights import RIVER, minilm
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")

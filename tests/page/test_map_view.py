@@ -172,7 +172,7 @@ def test_two_fingers_zoom(open_page, real):
 def test_a_head_in_the_page_as_a_picture_only_says_so(open_page, real, tmp_path):
     recording, whole = real
     path = tmp_path / "page.html"
-    recording.to_html(path, limit=int(0.9 * whole.stat().st_size), heads=[(0, 0)])
+    recording.to_html(path, max_size=int(0.9 * whole.stat().st_size), heads=[(0, 0)])
     page = open_page(path, hash=at(attention=5, head=11, query=QUERY))
     assert "as a picture only" in page.locator(".map .legend").text_content()
     query, key = 3, 0

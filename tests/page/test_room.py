@@ -23,7 +23,7 @@ def test_a_page_is_never_larger_than_its_limit(node):
     recording = layers(300, 4, 3)
     least = len(recording.to_html(heads=[]).encode())
     limits = [least + more for more in (5_000, 40_000, 80_000, 150_000, 400_000, 800_000)] + [5_000_000, math.inf]
-    texts = [recording.to_html(limit=limit) for limit in limits]
+    texts = [recording.to_html(max_size=limit) for limit in limits]
     assert all(len(text.encode()) <= limit for text, limit in zip(texts, limits, strict=True))
     pages = opened(node, *texts, every=20)
     whole = [len(page.whole) for page in pages]
@@ -41,14 +41,16 @@ def test_a_page_is_never_larger_than_its_limit(node):
 
 def test_the_way_out_that_a_page_names_works(node):
     recording = layers(300, 4, 3)
-    (small,) = opened(node, recording.to_html(limit=450_000), every=50)
+    (small,) = opened(node, recording.to_html(max_size=450_000), every=50)
     (line,) = small.facts["left"]
     missing, every = map(int, re.match(r"(\d+) of (\d+) heads", line).groups())
     assert (every - missing, every) == (len(small.whole), 12)
-    limit = int(re.search(r"to_html\(limit=([\d_]+)\)", line)[1])
+    limit = int(re.search(r"to_html\(max_size=([\d_]+)\)", line)[1])
     assert limit == 1_800_000
-    assert "regard see --limit 1.8;" in line
-    pages = opened(node, recording.to_html(limit=limit), recording.to_html(limit=450_000, heads=[(2, 3)]), every=50)
+    assert "regard see --max-size 1.8;" in line
+    pages = opened(
+        node, recording.to_html(max_size=limit), recording.to_html(max_size=450_000, heads=[(2, 3)]), every=50
+    )
     assert len(pages[0].whole) > len(small.whole)
     assert pages[1].whole == [("layers.2", 3)]
     assert pages[1].facts["open"]["attention"] == 2
@@ -61,7 +63,7 @@ def test_one_long_head_is_carried_in_part(node, rows):
     least = len(recording.to_html(heads=[]).encode())
     full = len(recording.to_html().encode())
     limit = least + int((full - least) * {"values": 0.5, "rows": 0.38}[rows])
-    text = recording.to_html(limit=limit)
+    text = recording.to_html(max_size=limit)
     assert len(text.encode()) <= limit
     (page,) = opened(node, text, every=10)
     ((head,),) = page.attentions.values()
@@ -81,9 +83,9 @@ def test_a_limit_below_any_page_says_how_large_one_is():
     recording = layers(20, 2)
     for limit in (0, -1, 1000):
         with pytest.raises(
-            ValueError, match=rf"takes (\d+,)+\d+ bytes without any head .* limit={limit:,}: watch fewer"
+            ValueError, match=rf"takes (\d+,)+\d+ bytes without any head .* max_size={limit:,}: watch fewer"
         ):
-            recording.to_html(limit=limit)
+            recording.to_html(max_size=limit)
 
 
 def test_no_heads_wanted_no_heads_carried(node):
@@ -101,7 +103,7 @@ def test_heads_that_have_masks_or_biases_of_their_own_have_room(node):
     own = mask.allowed(torch.rand(1, 8, 256, 256) < 0.5)
     bias = torch.randn(8, 256, 256)
     recording = layers(256, 8, 2, mask=own, bias=bias)
-    text = recording.to_html(limit=3_000_000)
+    text = recording.to_html(max_size=3_000_000)
     assert 2_400_000 < len(text.encode()) <= 3_000_000
     (page,) = opened(node, text, every=40)
     assert 4 <= len(page.whole) < 16

@@ -279,7 +279,7 @@ def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, tmp_path)
     recording = watched(tmp_path / "page.html", [words], torch.randn(1, 600, 24), heads=2)
     whole = (tmp_path / "page.html").stat().st_size
     (m,) = recording.values()
-    recording.to_html(tmp_path / "page.html", limit=whole - 12_000)
+    recording.to_html(tmp_path / "page.html", max_size=whole - 12_000)
     page = open_page(tmp_path / "page.html")
     labels = page.locator("#head option").all_text_contents()
     pictures = [i for i, label in enumerate(labels) if "picture" in label]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from regard.views.figures.losses import POINTS, of_losses
+from regard.views.figures.losses import POINTS, plot_losses
 
 
 def test_updates_are_a_line_and_looks_are_dots():
     lines = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "held_out_loss": 2.5, "exact": 0.1}]
-    (axes,) = of_losses(lines).axes
+    (axes,) = plot_losses(lines).axes
     line, dots = axes.lines
     assert line.get_xydata().tolist() == [[1, 3.0], [2, 2.0]]
     assert dots.get_xydata().tolist() == [[2, 2.5]]
@@ -17,7 +17,7 @@ def test_updates_are_a_line_and_looks_are_dots():
 
 def test_a_long_run_is_drawn_in_means():
     lines = [{"step": step, "loss": float(step % 2)} for step in range(1, 10 * POINTS + 6)]
-    line, _ = of_losses(lines).axes[0].lines
+    line, _ = plot_losses(lines).axes[0].lines
     assert len(line.get_xdata()) <= POINTS
     assert line.get_ydata()[:-1] == pytest.approx([0.5] * (len(line.get_ydata()) - 1), abs=0.05)
     assert line.get_xdata()[0] == pytest.approx(6)  # the middle of the first 11
@@ -25,5 +25,5 @@ def test_a_long_run_is_drawn_in_means():
 
 
 def test_before_the_first_look():
-    figure = of_losses([{"step": 1, "loss": 3.0}])
+    figure = plot_losses([{"step": 1, "loss": 3.0}])
     assert len(figure.axes[0].lines) >= 1

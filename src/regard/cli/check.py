@@ -113,7 +113,7 @@ def _show(report: Any) -> None:
     """Print a report, the verdict in its colour."""
     from rich.text import Text
 
-    from regard.views.terminal.explanation import console_for
+    from regard.views.terminal.console import console_for
 
     headings = {f"{cause.id} (in {cause.step}):" for cause in report.causes}
     console = console_for(sys.stdout)
@@ -143,7 +143,7 @@ def _list(as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from regard.views.terminal.explanation import console_for
+    from regard.views.terminal.console import console_for
 
     console = console_for(sys.stdout)
     if not console.is_terminal and "COLUMNS" not in os.environ:

@@ -45,7 +45,7 @@ def tell(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -
     if json_path is not None:
         facts.save(json_path)
 
-    from regard.views.terminal.explanation import console_for
+    from regard.views.terminal.console import console_for
 
     draw(facts, console_for(sys.stdout))
 

@@ -63,7 +63,7 @@ def see(
             "all that fit. In the terminal: these are drawn.",
         ),
     ] = None,
-    limit: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The most that the page may take.")] = 5.0,
+    max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The most that the page may take.")] = 5.0,
     out: Annotated[Path | None, option("PATH", "Where to write the page; by default regard.html.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
@@ -79,8 +79,8 @@ def see(
         raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
     if out == Path("-"):
         raise InputError("--out -: a page is a file; give it a name, such as regard.html")
-    if not limit < 1e9:
-        raise InputError(f"--limit {limit}: a number of megabytes")
+    if not max_size < 1e9:
+        raise InputError(f"--max-size {max_size}: a number of megabytes")
     import_torch()
     from regard.lens.recording.head_selection import choose, named
     from regard.lens.text import run
@@ -104,7 +104,7 @@ def see(
         raise InputError(str(error.args[0])) from error
     try:
         if terminal:
-            from regard.views.terminal.explanation import console_for
+            from regard.views.terminal.console import console_for
             from regard.views.terminal.head import draw
 
             for path, head in asked or [choose(serialization)]:
@@ -112,19 +112,19 @@ def see(
             return
 
         from regard.files import write_text
-        from regard.views.html import written
+        from regard.views.html import render_page
 
         hidden = not sys.stderr.isatty()
-        page = written(
+        page = render_page(
             serialization,
             title=title,
             model=name,
-            limit=int(limit * 1e6),
+            max_size=int(max_size * 1e6),
             heads=wanted,
             context=context,
             each=lambda paths: track(paths, "asking each layer", console=on_stderr(), transient=True, disable=hidden),
         )
-    except ValueError as error:  # nothing to show; a limit that is too small
+    except ValueError as error:  # nothing to show; a size that is too small
         raise InputError(str(error)) from error
     out = out or Path("regard.html")
     write_text(page, out)

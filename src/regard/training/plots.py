@@ -20,12 +20,12 @@ def draw(folder: Folder, recording: Recording, step: int) -> None:
         step: how many updates were done.
     """
     needed("matplotlib", "train")
-    from regard.views.figures.losses import of_losses
-    from regard.views.figures.maps import of_heads
+    from regard.views.figures.losses import plot_losses
+    from regard.views.figures.maps import plot_heads
 
-    of_losses(list(folder.metrics())).savefig(folder.path / LOSS)
+    plot_losses(list(folder.metrics())).savefig(folder.path / LOSS)
     beside = folder.path / ATTENTION
     beside.mkdir(exist_ok=True)
     recording.save(beside / f"step-{step:06d}.safetensors")
     crosses = any(recording.about(path).kind == "cross" for path in recording)
-    of_heads(recording, "cross" if crosses else None).savefig(beside / f"step-{step:06d}.png")
+    plot_heads(recording, "cross" if crosses else None).savefig(beside / f"step-{step:06d}.png")

@@ -321,9 +321,9 @@ class AttentionMap:
             IndexError: no such batch row or head.
             ValueError: the map is empty; NaN or infinity in a map that is pooled.
         """
-        from regard.views.figures.maps import of_map
+        from regard.views.figures.maps import plot_map
 
-        return of_map(self, batch=batch, head=head, title=title)
+        return plot_map(self, batch=batch, head=head, title=title)
 
     # Names.
 

@@ -223,9 +223,9 @@ class Recording(Maps):
             KeyError: no such stack.
             ValueError: there is nothing to draw; NaN or infinity in queries or keys.
         """
-        from regard.views.figures.maps import of_heads
+        from regard.views.figures.maps import plot_heads
 
-        return of_heads(self, stack, batch=batch)
+        return plot_heads(self, stack, batch=batch)
 
     def to_html(
         self,
@@ -233,7 +233,7 @@ class Recording(Maps):
         *,
         title: str | None = None,
         model: str = "",
-        limit: float | int = 5_000_000,
+        max_size: float | int = 5_000_000,
         batch: int = 0,
         heads: Sequence[tuple[str | int, int]] | None = None,
         image: Any = None,
@@ -250,7 +250,7 @@ class Recording(Maps):
             path: where to write it, whole or not at all.
             title: what stands on top; by default the tokens.
             model: the model's name.
-            limit: how many bytes it may have; math.inf for any number.
+            max_size: the largest size of the page in bytes; math.inf for any size.
             batch: which text of a batch.
             heads: (layer or path, head) of the heads to carry whole; by default all that fit, the one that is most
                 worth seeing first.
@@ -265,24 +265,24 @@ class Recording(Maps):
         Raises:
             InputError: the path cannot be written; an image that cannot be read.
             TypeError: an argument of another type.
-            ValueError: there is nothing to show; a limit too small for any page; patches that are no square.
+            ValueError: there is nothing to show; max_size too small for any page; patches that are no square.
             IndexError: no such batch row or head.
             KeyError: no such layer or path.
         """
-        from regard.views.html import Image, written
+        from regard.views.html import PageImage, render_page
 
         if context is not None and not isinstance(context, Context):
             raise TypeError(f"context is what regard.lens.text.contextual answers; got {type(context).__name__}")
         if patches is not None and image is None:
             raise ValueError(f"patches={patches} are those of an image: give image= too")
-        text = written(
+        text = render_page(
             self,
             title=title,
             model=model,
-            limit=limit,
+            max_size=max_size,
             batch=batch,
             heads=heads,
-            image=None if image is None else Image.of(image, patches),
+            image=None if image is None else PageImage.load(image, patches),
             context=None if context is None else context.to_dict(),
         )
         if path is not None:
@@ -291,10 +291,10 @@ class Recording(Maps):
 
     def _repr_html_(self) -> str | None:
         """The page in a frame, for notebooks; None where there is nothing to show: they then print the recording."""
-        from regard.views.html import notebook, written
+        from regard.views.html import notebook_frame, render_page
 
         try:
-            return notebook(written(self))
+            return notebook_frame(render_page(self))
         except ValueError:
             return None
 

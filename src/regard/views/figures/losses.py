@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from regard.views.figures.maps import Picture
+from regard.views.figures.maps import PaperFigure
 
-__all__ = ["of_losses"]
+__all__ = ["plot_losses"]
 
 POINTS = 400
 """So many points of the line, at most: each is the mean of the updates between."""
 
 
-def of_losses(metrics: Sequence[Mapping[str, Any]]) -> Picture:
+def plot_losses(metrics: Sequence[Mapping[str, Any]]) -> PaperFigure:
     """The loss of each update as a line, that of held-out examples as dots.
 
     Args:
         metrics: the lines of a run's ``metrics.jsonl``.
     """
-    figure = Picture(figsize=(6.4, 3.6), layout="compressed", dpi=150)
+    figure = PaperFigure(figsize=(6.4, 3.6), layout="compressed", dpi=150)
     axes = figure.add_subplot()
     updates = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
     width = -(-len(updates) // POINTS) or 1

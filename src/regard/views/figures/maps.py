@@ -1,7 +1,7 @@
 """Attention maps as figures for papers, by matplotlib, which nothing else here needs.
 
-A figure stands alone: it is no figure of pyplot, opens no window, and is gone when nobody holds it. `Picture.savefig`
-writes letters as letters into SVG and PDF.
+A figure does not belong to pyplot: it opens no window, and its memory is free when nothing refers to it.
+`PaperFigure.savefig` writes text as text into SVG and PDF.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError as error:
 
 from regard.views.figures.fonts import Letters
 
-__all__ = ["Picture", "of_heads", "of_map"]
+__all__ = ["PaperFigure", "plot_heads", "plot_map"]
 
 DPI = 200
 """Of PNG, so that every cell gets a dot."""
@@ -47,7 +47,7 @@ BLOCKED, BROKEN = "#e4e0da", "#d62728"
 """The colours of what has no weight at all and of what is no number."""
 
 
-class Picture(Figure):
+class PaperFigure(Figure):
     """A matplotlib figure that is written as it should stand in a paper."""
 
     def savefig(self, fname: Any, **options: Any) -> None:
@@ -65,7 +65,7 @@ class Picture(Figure):
         return written.getvalue()
 
 
-def of_map(m: AttentionMap, *, batch: int = 0, head: int = 0, title: str | None = None) -> Picture:
+def plot_map(m: AttentionMap, *, batch: int = 0, head: int = 0, title: str | None = None) -> PaperFigure:
     """The figure of `AttentionMap.plot`, which says what is in it."""
     check_place(m.shape, batch, head)
     queries, keys = m.shape[2:]
@@ -79,7 +79,7 @@ def of_map(m: AttentionMap, *, batch: int = 0, head: int = 0, title: str | None 
         labels = [[letters.short(token) for token in side] for side in tokens]
     # About how long the longest label is: letters are 0.6 as wide as high.
     margin = 0.6 if labels is None else max(map(len, labels[0] + labels[1])) * 0.6 * size / 72
-    figure = Picture(figsize=(max(width + margin + 1.5, 3.5), height + margin + 1.0), layout="compressed", dpi=DPI)
+    figure = PaperFigure(figsize=(max(width + margin + 1.5, 3.5), height + margin + 1.0), layout="compressed", dpi=DPI)
     axes = figure.add_subplot()
     axes.set_box_aspect(height / width)
     image = _image(axes, cells, (-0.5, keys - 0.5, queries - 0.5, -0.5))
@@ -101,7 +101,7 @@ def of_map(m: AttentionMap, *, batch: int = 0, head: int = 0, title: str | None 
     return figure
 
 
-def of_heads(recording: Recording, part: str | None = None, *, batch: int = 0) -> Picture:
+def plot_heads(recording: Recording, part: str | None = None, *, batch: int = 0) -> PaperFigure:
     """The figure of `Recording.plot_heads`, which says what is in it."""
     name, entries = _stack(recording, part)
     heads = max(entry.shape[1] for entry in entries)
@@ -116,7 +116,7 @@ def of_heads(recording: Recording, part: str | None = None, *, batch: int = 0) -
         "white is no weight, and the darkest its own largest."
     )
     above = fill(letters.write(says), max(30, int(width * 72 / (0.55 * LARGEST))))
-    figure = Picture(figsize=(width, height + 0.3 + 0.17 * len(above.splitlines())), dpi=DPI)
+    figure = PaperFigure(figsize=(width, height + 0.3 + 0.17 * len(above.splitlines())), dpi=DPI)
     axes = figure.add_axes((0.0, 0.0, 1.0, height / figure.get_figheight()))
     axes.set_axis_off()
     for row, entry in enumerate(entries):

@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.errors import InputError
 
-__all__ = ["Image"]
+__all__ = ["PageImage"]
 
 TYPES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 """How files of images begin."""
@@ -22,7 +22,7 @@ OTHERS = 8
 
 
 @dataclass(frozen=True)
-class Image:
+class PageImage:
     """An image, and how it is cut.
 
     Args:
@@ -34,7 +34,7 @@ class Image:
     patches: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, image: Any, patches: tuple[int, int] | None = None) -> Image:
+    def load(cls, image: Any, patches: tuple[int, int] | None = None) -> PageImage:
         """An image of a path, of the bytes of a file, or a ``PIL.Image``.
 
         Raises:

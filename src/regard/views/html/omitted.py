@@ -19,7 +19,7 @@ def left_out(
     refused: Mapping[str, str],
     *,
     asked: bool,
-    limit: float | int,
+    max_size: float | int,
 ) -> list[str]:
     """Lines for the foot of a page.
 
@@ -29,7 +29,7 @@ def left_out(
         finenesses: of the attentions that can be carried, by their places.
         refused: why the others cannot, by their paths.
         asked: whether somebody said which heads to carry.
-        limit: of the page, in bytes.
+        max_size: of the page, in bytes.
     """
     lines = [f"{path}: pictures only: {why}." for path, why in refused.items()]
     lines += [
@@ -39,8 +39,11 @@ def left_out(
     ]
     every = sum(len(told[place].facts["heads"]) for place in finenesses)
     missing = every - len(plan.heads)
+    larger = 4 * max_size
     more = (
-        f"to_html(limit={math.ceil(4 * limit):_}) or regard see --limit {4 * limit / 1e6:g}" if limit < math.inf else ""
+        f"to_html(max_size={math.ceil(larger):_}) or regard see --max-size {larger / 1e6:g}"
+        if larger < math.inf
+        else ""
     )
     if missing and asked:
         lines.append(
@@ -49,9 +52,9 @@ def left_out(
         )
     elif missing:
         lines.append(
-            f"{missing} of {every} heads are here as pictures, not whole: there was no room within {limit / 1e6:g} MB. "
-            f"A larger page holds more: {more}; to_html(heads=[(layer, head)]) or regard see --heads LAYER.HEAD says "
-            "which heads are whole."
+            f"{missing} of {every} heads are here as pictures, not whole: there was no room within "
+            f"{max_size / 1e6:g} MB. A larger page holds more: {more}; "
+            "to_html(heads=[(layer, head)]) or regard see --heads LAYER.HEAD says which heads are whole."
         )
     if plan.heads and not plan.values:
         lines.append(f"The values, and so weights @ v, of the head that is whole; a larger page brings them: {more}.")

@@ -14,14 +14,14 @@ from regard.lens.recording.head_selection import choose, named
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import Plan, Wanted, planned
 from regard.views.html.facts import Texts, Told, groups_of, read
-from regard.views.html.image import Image
+from regard.views.html.image import PageImage
 from regard.views.html.payload import cannot
 from regard.views.html.quantization import COARSEST, Fineness
 from regard.views.html.render import Draft
 
-__all__ = ["LIMIT", "Image", "notebook", "written"]
+__all__ = ["DEFAULT_MAX_SIZE", "PageImage", "notebook_frame", "render_page"]
 
-LIMIT = 5_000_000
+DEFAULT_MAX_SIZE = 5_000_000
 """A page has at most so many bytes, unless somebody says otherwise."""
 
 TRIES = 5
@@ -34,15 +34,15 @@ Progress = Callable[[Iterable[str]], Iterable[str]]
 
 
 @exactly
-def written(
+def render_page(
     recording: Recording,
     *,
     title: str | None = None,
     model: str = "",
-    limit: float | int = LIMIT,
+    max_size: float | int = DEFAULT_MAX_SIZE,
     batch: int = 0,
     heads: Sequence[tuple[str | int, int]] | None = None,
-    image: Image | None = None,
+    image: PageImage | None = None,
     context: Mapping[str, Any] | None = None,
     each: Progress = lambda paths: paths,
 ) -> str:
@@ -52,7 +52,7 @@ def written(
         recording: what is shown.
         title: see there.
         model: see there.
-        limit: see there.
+        max_size: see there.
         batch: see there.
         heads: see there.
         image: whose patches are the tokens.
@@ -65,7 +65,7 @@ def written(
         IndexError: a batch row or a head that is not there.
         KeyError: a path that is not there.
     """
-    _refuse_types(title=title, model=model, limit=limit, batch=batch)
+    _refuse_types(title=title, model=model, max_size=max_size, batch=batch)
     asked = None if heads is None else named(recording, heads)
     rows = max((recording.about(path).shape[0] for path in recording), default=1)
     if not 0 <= batch < rows:
@@ -105,7 +105,7 @@ def written(
         "image": None if image is None else image.facts(_may_look(told)),
         "context": context,
     }
-    draft = Draft(told, finenesses, refused, asked is not None, limit, facts)
+    draft = Draft(told, finenesses, refused, asked is not None, max_size, facts)
     return _filled(draft, first, [wanted for wanted in order if wanted[0] in finenesses])
 
 
@@ -117,31 +117,32 @@ def _filled(draft: Draft, first: Wanted, order: Sequence[Wanted]) -> str:
         first: the head that is shown first.
         order: the heads that are wanted whole, the first first.
     """
-    limit = draft.limit
+    max_size = draft.max_size
     bare = len(draft.page(Plan(), first, small=True).encode())
-    room = all_room = float(limit - bare)
+    room = all_room = float(max_size - bare)
     for _ in range(TRIES):
         plan = planned(draft.finenesses, order, room)
         text = draft.page(plan, first)
         size = len(text.encode())
-        if size <= limit:
+        if size <= max_size:
             return text
         if not plan.heads:
             break
         # What is carried took more than was thought, by this factor.
         room = min(plan.size, room) * SPARE * max(all_room, 0) / (size - bare)
     text = draft.page(Plan(), first)
-    if (size := len(text.encode())) <= limit:
+    if (size := len(text.encode())) <= max_size:
         return text
     image = draft.facts["image"]
     much = f", {len(image['source']):,} of them the image" if image is not None else ""
     raise ValueError(
-        f"a page of this recording takes {size:,} bytes without any head carried whole{much}, and limit={limit:,}: "
-        f"{'give a smaller image, ' if image is not None else ''}watch fewer layers, or give a larger limit"
+        f"a page of this recording takes {size:,} bytes without any head carried whole{much}, and "
+        f"max_size={max_size:,}: {'give a smaller image, ' if image is not None else ''}watch fewer "
+        "layers, or give a larger limit"
     )
 
 
-def notebook(text: str) -> str:
+def notebook_frame(text: str) -> str:
     """A page as a notebook shows it: in a frame of its own, which may run its script and nothing else."""
     return (
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" title="attention" '
@@ -158,7 +159,7 @@ def _refuse_types(**given: Any) -> None:
     wanted = {
         "title": (str, "a text"),
         "model": (str, "a text"),
-        "limit": (int | float, "bytes"),
+        "max_size": (int | float, "bytes"),
         "batch": (int, "a number"),
     }
     for name, value in given.items():

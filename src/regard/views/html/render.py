@@ -33,7 +33,7 @@ class Draft:
     """Why the others cannot."""
     asked: bool
     """Whether somebody said which heads."""
-    limit: float | int
+    max_size: float | int
     facts: Mapping[str, Any]
     """What static/core/data.js calls Facts, as far as it does not depend on what is carried."""
 
@@ -49,7 +49,7 @@ class Draft:
         facts = {
             **self.facts,
             "attentions": attentions,
-            "left": left_out(self.told, plan, self.finenesses, self.refused, asked=self.asked, limit=self.limit),
+            "left": left_out(self.told, plan, self.finenesses, self.refused, asked=self.asked, max_size=self.max_size),
             "shorts": numbers.shorts,
             "open": {"attention": attention, "head": head, "query": query},
         }

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from typing import TextIO
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,11 +11,11 @@ from torch import Tensor
 
 from regard.escape import visible
 from regard.lens import Explanation
+from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 from regard.views.terminal.formula import formula, in_words, positions
 
-__all__ = ["console_for", "draw"]
+__all__ = ["draw"]
 
-PIPED_WIDTH = 110
 BAR_WIDTH = 30
 NARROW = 100
 """A console below this width gets fewer numbers of a vector beside the scores."""
@@ -27,26 +24,13 @@ FIRST_NUMBERS = 4
 COUNTS = {2: "two", 3: "three"}
 
 
-def console_for(stream: TextIO) -> Console:
-    """A console that writes to a stream: styled on a terminal, plain text elsewhere."""
-    columns = os.environ.get("COLUMNS", "")
-    given = int(columns) if columns.isdecimal() and int(columns[:9]) > 0 else None
-    return Console(
-        file=stream,
-        width=given or (None if stream.isatty() else PIPED_WIDTH),
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-
-
 def draw(explanation: Explanation, console: Console) -> None:
     """Show an explanation part by part."""
     e = explanation
     console.print(Text.assemble(("regard explain", "bold"), f"  {visible(e.model)}"))
-    _line(console, visible(e.text))
+    print_line(console, visible(e.text))
     if e.target is not None:
-        _line(console, f"-> {visible(e.target)}")
+        print_line(console, f"-> {visible(e.target)}")
     parts = [_tokens, _where, _arithmetic, *([_context] if e.compare else []), _proof]
     for number, part in enumerate(parts, 1):
         console.print()
@@ -54,13 +38,13 @@ def draw(explanation: Explanation, console: Console) -> None:
 
 
 def _tokens(e: Explanation, console: Console, number: int) -> None:
-    _heading(console, number, "The tokens, and what goes in")
+    print_heading(console, f"{number}. The tokens, and what goes in")
     if e.attention == "cross":
-        _line(console, "The source, which the encoder reads:")
+        print_line(console, "The source, which the encoder reads:")
         console.print(_source(e))
         console.print()
-        _line(console, "The target, which the decoder writes. At each position it reads the token written before:")
-    table = _table(
+        print_line(console, "The target, which the decoder writes. At each position it reads the token written before:")
+    table = new_table(
         ("position", "right"),
         *([("reads", "left")] if e.reads is not None else []),
         ("token" if e.reads is None else "writes", "left"),
@@ -74,12 +58,12 @@ def _tokens(e: Explanation, console: Console, number: int) -> None:
     _signs(e, console)
     if len(e.occurrences) > 1:
         places = ", ".join(str(place[0]) for place in e.occurrences)
-        _line(console, f"{_quoted(e.token)} stands at {places}; this is the first. For another: --token POSITION.")
+        print_line(console, f"{_quoted(e.token)} stands at {places}; this is the first. For another: --token POSITION.")
     _what_goes_in(e, console)
 
 
 def _source(e: Explanation) -> Table:
-    table = _table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
+    table = new_table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
     for i, (token, id_, written) in enumerate(zip(e.keys, e.key_ids or [], e.key_written or [], strict=True)):
         table.add_row(str(i), Text(visible(token)), str(id_), Text(_stands_for(token, written)))
     return table
@@ -94,15 +78,12 @@ def _signs(e: Explanation, console: Console) -> None:
     around += [token for token, stands_for in zip(e.keys, e.key_written or [], strict=False) if not stands_for]
     if around := list(dict.fromkeys(around)):
         are = "are" if len(around) > 1 else "is"
-        _line(console, f"{' and '.join(map(visible, around))} {are} put around the text by the tokenizer.")
+        print_line(console, f"{' and '.join(map(visible, around))} {are} put around the text by the tokenizer.")
     if started or e.reads:
-        _line(console, f"{visible(e.reads[0] if e.reads else e.tokens[0])} is what the decoder reads first.")
+        print_line(console, f"{visible(e.reads[0] if e.reads else e.tokens[0])} is what the decoder reads first.")
     every = [*e.tokens, *(e.key_tokens or [])]
-    if any(token.startswith("##") for token in every):
-        _line(console, "## marks a piece that continues a word.")
-    for sign in "Ġ▁":
-        if any(token.startswith(sign) for token in every):
-            _line(console, f"{sign} stands for a space.")
+    for note in marker_notes(every):
+        print_line(console, note)
 
 
 def _what_goes_in(e: Explanation, console: Console) -> None:
@@ -116,14 +97,14 @@ def _what_goes_in(e: Explanation, console: Console) -> None:
         given["= sum"] = e.input.sum
     if e.input.normed is not None:
         given["  normed"] = e.input.normed
-    _line(
+    print_line(
         console,
         f"The input of the first layer{'' if e.kind != 'encoder-decoder' else f' of the {e.stack}'}: {tokens} tokens x "
         f"{d_model} numbers. For each token {added}{normed if e.input.normed is not None else ''}.{rest} The first "
         f"{FIRST_NUMBERS} numbers of each:",
     )
     for row, i in enumerate(e.token_index):
-        table = _table((e.tokens[i] if e.reads is None else f"read: {e.reads[i]}", "left"), ("", "left"))
+        table = new_table((e.tokens[i] if e.reads is None else f"read: {e.reads[i]}", "left"), ("", "left"))
         for label, part in given.items():
             table.add_row(label, _numbers(part[row]))
         console.print(table)
@@ -132,41 +113,41 @@ def _what_goes_in(e: Explanation, console: Console) -> None:
 def _where(e: Explanation, console: Console, number: int) -> None:
     cross = e.attention == "cross"
     verb = "came from" if cross else "looks"
-    _heading(console, number, f"Where {_quoted(e.token)} {verb}: layer {e.layer}, head {e.head}")
+    print_heading(console, f"{number}. Where {_quoted(e.token)} {verb}: layer {e.layer}, head {e.head}")
     owner = "model" if e.kind != "encoder-decoder" else e.stack
-    _line(console, f"The {owner} has {e.num_layers} layers of {e.num_heads} heads, both counted from 0.")
+    print_line(console, f"The {owner} has {e.num_layers} layers of {e.num_heads} heads, both counted from 0.")
     if cross:
         several = len(e.token_index) > 1
-        _line(
+        print_line(
             console,
             f"Cross-attention, from the target to the source: the row{'s' if several else ''} of the "
             f"position{'s' if several else ''} that write{'' if several else 's'} {_quoted(e.token)}.",
         )
     if e.how.causal:
-        _line(console, "A token of a decoder sees itself and those before it; those after it are masked.")
+        print_line(console, "A token of a decoder sees itself and those before it; those after it are masked.")
     if e.how.window is not None:
         side = "before it" if e.how.causal else "on each side of it"
-        _line(console, f"This layer has a window: a token sees itself and the {e.how.window - 1} {side}.")
-    table = _table(("token", "left"), ("weight", "right"), ("", "left"))
+        print_line(console, f"This layer has a window: a token sees itself and the {e.how.window - 1} {side}.")
+    table = new_table(("token", "left"), ("weight", "right"), ("", "left"))
     weights = e.weights.mean(dim=0)
-    full = _full_block(console)
+    full = full_block(console)
     for i, (token, weight) in enumerate(zip(e.keys, weights.tolist(), strict=True)):
         masked = e.may is not None and not e.may[:, i].any()
         cells = ("masked", _why_masked(e, i)) if masked else (f"{weight:.4f}", full * round(weight * BAR_WIDTH))
         table.add_row(_key(e, i, token), *cells)
     console.print(table)
     if len(e.token_index) > 1:
-        _line(console, f"The mean over the {len(e.token_index)} tokens of the word.")
+        print_line(console, f"The mean over the {len(e.token_index)} tokens of the word.")
     if e.how.sink is not None:
-        _line(
+        print_line(
             console,
             f"The weights sum to {weights.sum().item():.4f}: the head's sink takes the rest, and carries no value.",
         )
     if e.habit:
-        _line(console, f"A habit: in this head {e.habit}, whatever they mean.")
+        print_line(console, f"A habit: in this head {e.habit}, whatever they mean.")
         if e.without_habit:
             p = e.without_habit
-            _line(
+            print_line(
                 console,
                 f"Among heads without one, {_quoted(e.token)} gives most to {_quoted(p.token)}, {p.weight:.4f}: "
                 f"--layer {p.layer} --head {p.head}",
@@ -178,24 +159,24 @@ def _partners(e: Explanation, console: Console) -> None:
     cross = e.attention == "cross"
     if not e.partners:
         alone = len([written for written in e.written if written]) <= len(e.token_index)
-        _line(console, f"The text has no other token of its own{'' if alone else ' that it could see'}.")
+        print_line(console, f"The text has no other token of its own{'' if alone else ' that it could see'}.")
         return
     shown = e.partners[:PARTNERS]
     cut = "" if len(shown) == len(e.partners) else f" (the first {len(shown)} of {len(e.partners)})"
     console.print()
     if cross:
-        _line(
+        print_line(
             console,
             f"The words of the source that {_quoted(e.token)} came from: the mean share over all layers and heads, "
             f"and where each gets its largest{cut}:",
         )
     else:
-        _line(
+        print_line(
             console,
             f"The largest share that {_quoted(e.token)} gives to each other token of the text"
             f"{' that it can see' if e.how.causal else ''}, over all layers and heads{cut}:",
         )
-    table = _table(
+    table = new_table(
         ("word" if cross else "token", "left"),
         ("position", "right"),
         *([("mean", "right")] if cross else []),
@@ -218,15 +199,15 @@ def _why_masked(e: Explanation, key: int) -> str:
 
 def _arithmetic(e: Explanation, console: Console, number: int) -> None:
     d_value = e.v.shape[-1]
-    _heading(console, number, f"The arithmetic of that row: {formula(e)}")
-    _line(console, in_words(e))
+    print_heading(console, f"{number}. The arithmetic of that row: {formula(e)}")
+    print_line(console, in_words(e))
     steps = {"q . k": e.scores, "scaled": e.scaled}
     steps |= {name: step for name, step in (("capped", e.capped), ("biased", e.biased)) if step is not None}
     count = FIRST_NUMBERS if console.width >= NARROW else FIRST_NUMBERS // 2
     for row, i in enumerate(e.token_index):
         console.print()
-        _line(console, _query(e, row, i))
-        table = _table(
+        print_line(console, _query(e, row, i))
+        table = new_table(
             ("key", "left"),
             *((name, "right") for name in steps),
             ("weight", "right"),
@@ -255,16 +236,16 @@ def _query(e: Explanation, row: int, index: int) -> str:
 
 
 def _context(e: Explanation, console: Console, number: int) -> None:
-    _heading(console, number, f"How context changes {_quoted(e.token)}: cosine of its vectors in two sentences")
-    _line(
+    print_heading(console, f"{number}. How context changes {_quoted(e.token)}: cosine of its vectors in two sentences")
+    print_line(
         console,
         "1 is the same direction. At the input the word's vector knows nothing of the other words; each layer mixes in "
         f"{'those before it' if e.how.causal else 'the other words'}.",
     )
     for n, comparison in enumerate(e.compare):
         places = ", ".join(str(i) for i in comparison.token_index)
-        _line(console, f"{_letter(n)}  {visible(comparison.text)}  (position {places})")
-    table = _table(("", "left"), *((_letter(n), "right") for n in range(len(e.compare))))
+        print_line(console, f"{_letter(n)}  {visible(comparison.text)}  (position {places})")
+    table = new_table(("", "left"), *((_letter(n), "right") for n in range(len(e.compare))))
     for step, cosines in enumerate(zip(*(comparison.cosine for comparison in e.compare), strict=True)):
         name = "at the input" if step == 0 else f"after layer {step - 1}"
         table.add_row(name, *(f"{cosine:.4f}" for cosine in cosines))
@@ -273,19 +254,19 @@ def _context(e: Explanation, console: Console, number: int) -> None:
 
 def _proof(e: Explanation, console: Console, number: int) -> None:
     proof = e.proof
-    _heading(console, number, "The proof")
+    print_heading(console, f"{number}. The proof")
     by = "some rows at a time" if e.how.kernel == "rows" else "on PyTorch's fused kernel"
-    _line(
+    print_line(
         console,
         f"The same row twice, from the same input of the layer: by the model in its own forward pass, {by}, and by the "
         "definition, regard.steps, in float64.",
     )
-    table = _table(("weights @ v", "left"), (f"the first {FIRST_NUMBERS} of {e.v.shape[-1]} numbers", "left"))
+    table = new_table(("weights @ v", "left"), (f"the first {FIRST_NUMBERS} of {e.v.shape[-1]} numbers", "left"))
     table.add_row("the model", _numbers(proof.model_output[0]))
     table.add_row("the definition", _numbers(e.output[0]))
     console.print(table)
     verdict = "The proof holds" if proof.holds else "THE PROOF FAILS, do not trust these numbers"
-    _line(
+    print_line(
         console,
         f"{verdict}: the largest difference of all {proof.numbers} numbers is {proof.largest_difference:.1e}; "
         f"up to {proof.tolerance:.1e} can be rounding.",
@@ -301,21 +282,6 @@ def _remark(e: Explanation, index: int) -> str:
 
 def _stands_for(token: str, written: str) -> str:
     return f"for {_quoted(written)}" if written.casefold() not in token.casefold() else ""
-
-
-def _heading(console: Console, number: int, text: str) -> None:
-    console.print(Text(f"{number}. {text}", style="bold cyan"))
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style))
-
-
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, justify in columns:
-        table.add_column(Text(visible(name)), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return table
 
 
 def _token(e: Explanation, index: int, token: str) -> Text:
@@ -337,11 +303,3 @@ def _numbers(row: Tensor | Iterable[float], count: int = FIRST_NUMBERS) -> str:
 
 def _letter(n: int) -> str:
     return chr(ord("A") + n) if n < 26 else str(n)
-
-
-def _full_block(console: Console) -> str:
-    try:
-        "█".encode(console.encoding)
-    except UnicodeEncodeError:
-        return "#"
-    return "█"

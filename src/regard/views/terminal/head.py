@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from regard.escape import visible
@@ -18,7 +15,8 @@ from regard.lens.maps.summary import Summary
 from regard.lens.recording.entry import Entry
 from regard.lens.recording.recording import Recording
 from regard.views.figures.cells import check_place, texts_of
-from regard.views.terminal.heatmap import Names, can, draw_square, heading, line, percent, token_at
+from regard.views.terminal.console import can_encode, new_table, print_heading, print_line
+from regard.views.terminal.heatmap import Names, draw_heatmap, percent, token_at
 
 __all__ = ["draw"]
 
@@ -31,6 +29,8 @@ STRONGEST, KEYS = 3, 12
 BAR, LONG_BAR = 5, 30
 """The columns of a whole weight, likewise."""
 
+LEFT = ("", "left")
+RIGHT = ("", "right")
 EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
@@ -41,7 +41,7 @@ def draw(
 
     Args:
         recording: maps or summaries.
-        console: where; see `regard.views.terminal.explanation.console_for`.
+        console: where; see `regard.views.terminal.console.console_for`.
         path: which attention.
         head: which of the map's heads.
         query: show the keys of this query alone, and more of them.
@@ -62,7 +62,7 @@ def draw(
     else:
         _one_query(m, console, head, query, batch)
     console.print()
-    draw_square(m, console, head, query, batch)
+    draw_heatmap(m, console, head, query, batch)
 
 
 def _what(entry: Entry, console: Console, head: int, batch: int) -> None:
@@ -73,26 +73,26 @@ def _what(entry: Entry, console: Console, head: int, batch: int) -> None:
     console.print(Text.assemble(("regard see", "bold"), f"  {layer}head {number}{_kind(entry, head)}"))
     kind = f"{entry.kind}-attention, " if entry.kind else ""
     text = f", text {batch} of {entry.shape[0]}" if entry.shape[0] > 1 else ""
-    line(
+    print_line(
         console,
         f"{visible(entry.path)}: {kind}{entry.shape[2]:,} queries x {entry.shape[3]:,} keys{text}, mask "
         f"{visible(entry.mask)}, error {'unknown' if math.isnan(m.error) else f'{m.error:.1e}'}",
     )
     if not m.trusted:
         why = "nothing proves it" if math.isnan(m.error) else "it is not what the model computed"
-        line(console, f"DO NOT TRUST this map: {why}.", style="bold red")
+        print_line(console, f"DO NOT TRUST this map: {why}.", style="bold red")
 
 
 def _sentence(m: AttentionMap | Summary, console: Console, head: int, batch: int) -> None:
     """Every query with its strongest keys, side by side."""
     queries, keys = m.shape[2:]
     names = texts_of(m, batch)
-    heading(console, f"What each {'query' if names is None else 'token'} looks at")
+    print_heading(console, f"What each {'query' if names is None else 'token'} looks at")
     rows = range(min(queries, SENTENCE))
     longest = 0 if names is None else max(cell_len(token_at(names, 1, key)) for key in range(keys))
     # A number, a bar and a token, with two columns between each.
     count = max(1, min(STRONGEST, keys, (console.width - 6 - longest) // (BAR + 12 + max(longest, 5))))
-    table = _table("right", "left", *("right", "left", "left") * count)
+    table = new_table(RIGHT, LEFT, *(RIGHT, LEFT, LEFT) * count, header=False, compact=True)
     for row, weights, at in zip(rows, *_strongest(m, batch, head, rows, count), strict=True):
         cells = [Text(str(row)), _token(names, 0, row)]
         for weight, key in zip(weights, at, strict=True):
@@ -101,16 +101,16 @@ def _sentence(m: AttentionMap | Summary, console: Console, head: int, batch: int
         table.add_row(*cells)
     console.print(table)
     if len(rows) < queries:
-        line(console, f"The first {len(rows)} of {queries:,} queries. Any other: --query POSITION.")
+        print_line(console, f"The first {len(rows)} of {queries:,} queries. Any other: --query POSITION.")
 
 
 def _one_query(m: AttentionMap | Summary, console: Console, head: int, query: int, batch: int) -> None:
     """A query with more of its keys, one below the other."""
     names = texts_of(m, batch)
     token = "" if names is None else f" '{token_at(names, 0, query)}'"
-    heading(console, f"What query {query}{token} looks at")
+    print_heading(console, f"What query {query}{token} looks at")
     [weights], [at] = _strongest(m, batch, head, range(query, query + 1), min(KEYS, m.shape[3]))
-    table = _table("right", "left", "right", "left")
+    table = new_table(RIGHT, LEFT, RIGHT, LEFT, header=False, compact=True)
     bar = max(BAR, min(LONG_BAR, console.width - 40))
     shown = [(weight, key) for weight, key in zip(weights, at, strict=True) if key >= 0]
     for weight, key in shown:
@@ -118,7 +118,7 @@ def _one_query(m: AttentionMap | Summary, console: Console, head: int, query: in
     console.print(table)
     if isinstance(m, AttentionMap) and len(shown) < m.shape[3]:
         rest = float(m[batch, head, query].double().sum()) - sum(weight for weight, _ in shown)
-        line(console, f"The other {m.shape[3] - len(shown):,} keys: {percent(max(0.0, rest))} together.")
+        print_line(console, f"The other {m.shape[3] - len(shown):,} keys: {percent(max(0.0, rest))} together.")
 
 
 def _strongest(
@@ -150,11 +150,4 @@ def _bar(weight: float, width: int, console: Console) -> Text:
         return Text()
     full, rest = divmod(round(8 * width * weight), 8)
     drawn = EIGHTHS[-1] * full + (EIGHTHS[rest - 1] if rest else "")
-    return Text(drawn if can(console, EIGHTHS) else "#" * round(width * weight), style="cyan")
-
-
-def _table(*justified: Literal["left", "right"]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    for justify in justified:
-        table.add_column(justify=justify, overflow="fold")
-    return table
+    return Text(drawn if can_encode(console, EIGHTHS) else "#" * round(width * weight), style="cyan")

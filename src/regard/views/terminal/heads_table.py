@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from regard.escape import visible
 from regard.lens.text.overview import LONG, Head, Layer, Looked, Most, Overview
+from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 
 __all__ = ["draw"]
 
@@ -38,11 +37,11 @@ def draw(overview: Overview, console: Console) -> None:
     """Show an overview part by part."""
     o = overview
     console.print(Text.assemble(("regard watch", "bold"), f"  {visible(o.model)}"))
-    _line(console, _beginning(o.text))
+    print_line(console, _beginning(o.text))
     if o.target is not None:
-        _line(console, f"-> {_beginning(o.target)}")
+        print_line(console, f"-> {_beginning(o.target)}")
     beside = "" if o.target_tokens is None else f"; {len(o.target_tokens)} of what the decoder reads"
-    _line(console, f"{len(o.tokens)} tokens{beside}")
+    print_line(console, f"{len(o.tokens)} tokens{beside}")
     console.print()
     _layers(o, console)
     console.print()
@@ -54,13 +53,14 @@ def draw(overview: Overview, console: Console) -> None:
 
 
 def _layers(o: Overview, console: Console) -> None:
-    _heading(console, "The layers")
-    table = _table(
+    print_heading(console, "The layers")
+    table = new_table(
         ("path", "left"),
         ("", "left"),
         ("queries x keys", "left"),
         ("mask", "left"),
         ("error", "right"),
+        compact=True,
     )
     for layer in o.layers:
         error = Text(_error(layer), style="" if layer.trusted else "bold red")
@@ -68,9 +68,9 @@ def _layers(o: Overview, console: Console) -> None:
             Text(visible(layer.path)), layer.kind, f"{layer.queries} x {layer.keys}", Text(visible(layer.mask)), error
         )
     console.print(table)
-    _line(console, "error: weights @ v by regard, against what the model itself computed.")
+    print_line(console, "error: weights @ v by regard, against what the model itself computed.")
     if not all(layer.trusted for layer in o.layers):
-        _line(console, "DO NOT TRUST layers in red: their maps are not what the model computed.", style="bold red")
+        print_line(console, "DO NOT TRUST layers in red: their maps are not what the model computed.", style="bold red")
 
 
 def _error(layer: Layer) -> str:
@@ -78,8 +78,8 @@ def _error(layer: Layer) -> str:
 
 
 def _heads(o: Overview, console: Console) -> None:
-    _heading(console, "The heads, on average over the tokens that look")
-    table = _table(
+    print_heading(console, "The heads, on average over the tokens that look")
+    table = new_table(
         ("layer", "right"),
         ("head", "right"),
         ("kind", "left"),
@@ -87,6 +87,7 @@ def _heads(o: Overview, console: Console) -> None:
         ("first", "right"),
         ("distance", "right"),
         ("strongest pair", "left"),
+        compact=True,
     )
     longest = min(max((console.width - REST) // 2, 6), 24)
     above = None
@@ -111,19 +112,15 @@ def _heads(o: Overview, console: Console) -> None:
     seen = {head.kind for layer in o.layers for head in layer.heads}
     for kind, says in KINDS.items():
         if kind in seen:
-            _line(console, f"{_short(kind)}: {says}.")
-    _line(
+            print_line(console, f"{_short(kind)}: {says}.")
+    print_line(
         console,
         "Entropy: in nats, 0 looks at one token. First: the weight on the first token. Distance: how far back it "
         "looks, and the spread. Strongest pair: the largest weight from one token of the text to another.",
     )
     every = [*o.tokens, *(o.target_tokens or ())]
-    for sign, means in (
-        ("##", "marks a piece that continues a word"),
-        *((sign, "stands for a space") for sign in "Ġ▁"),
-    ):
-        if any(token.startswith(sign) for token in every):
-            _line(console, f"{sign} {means}.")
+    for note in marker_notes(every):
+        print_line(console, note)
 
 
 def _short(kind: str) -> str:
@@ -149,7 +146,7 @@ def _first(head: Head) -> str:
 
 def _most(o: Overview, most: Most, console: Console) -> None:
     which = "" if o.target is None else f": {'cross-attention' if most.kind == 'cross' else most.stack}"
-    _heading(console, f"What it looked at most{which}")
+    print_heading(console, f"What it looked at most{which}")
     words = [word for word in most.words if word.ordinary and any(c.isalnum() for c in word.word)]
     marks = [word for word in most.words if word.ordinary and not any(c.isalnum() for c in word.word)]
     around = [word for word in most.words if not word.ordinary]
@@ -158,8 +155,10 @@ def _most(o: Overview, most: Most, console: Console) -> None:
         for some, name in ((words, "words"), (marks, "marks"), (around, _names(around)))
         if some
     ]
-    _line(console, f"Of all attention, over all layers and heads, it gave {', '.join(parts)}.")
-    table = _table(("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"))
+    print_line(console, f"Of all attention, over all layers and heads, it gave {', '.join(parts)}.")
+    table = new_table(
+        ("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"), compact=True
+    )
     even = 1 / sum(len(word.index) for word in most.words)
     largest = max((word.share for word in words), default=1.0)
     for word in words[:SHOWN]:
@@ -168,12 +167,14 @@ def _most(o: Overview, most: Most, console: Console) -> None:
             str(word.index[0]),
             _percent(word.share),
             f"layer {word.layer} head {word.head}: {_percent(word.largest)}",
-            Text(_full(console) * max(1, round(12 * word.share / largest)), style="cyan"),
+            Text(full_block(console) * max(1, round(12 * word.share / largest)), style="cyan"),
         )
     console.print(table)
-    _line(console, f"Evenly spread, each token would have {_percent(even)}.")
+    print_line(console, f"Evenly spread, each token would have {_percent(even)}.")
     if any("causal()" in layer.mask or "window(" in layer.mask for layer in o.layers if layer.kind == most.kind):
-        _line(console, "Where a token sees only those before it, the first can be looked at by more than the last.")
+        print_line(
+            console, "A token sees only the tokens before it, so more tokens can look at the first than at the last."
+        )
 
 
 def _names(around: list[Looked]) -> str:
@@ -192,26 +193,3 @@ def _token(token: str, longest: int = 24) -> str:
 def _beginning(text: str) -> str:
     start = " ".join(text[: 4 * FIRST_CHARACTERS].split())[:FIRST_CHARACTERS].rstrip()
     return visible(start) + ("" if len(text) <= FIRST_CHARACTERS else " ...")
-
-
-def _full(console: Console) -> str:
-    try:
-        "█".encode(console.encoding)
-    except UnicodeEncodeError:
-        return "#"
-    return "█"
-
-
-def _heading(console: Console, text: str) -> None:
-    console.print(Text(text, style="bold cyan"))
-
-
-def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style))
-
-
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return table

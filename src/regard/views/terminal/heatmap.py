@@ -16,8 +16,9 @@ from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import Summary
 from regard.views.figures.cells import COLOURS, Cells, cells_of, texts_of
+from regard.views.terminal.console import can_encode, print_heading, print_line
 
-__all__ = ["Names", "can", "draw_square", "heading", "line", "percent", "token_at"]
+__all__ = ["Names", "draw_heatmap", "percent", "token_at"]
 
 Names = tuple[list[str], list[str]] | None
 """The tokens at the queries and at the keys, if they are known."""
@@ -43,11 +44,11 @@ BROKEN_COLOUR = Color.parse("#d62728")
 LIGHT = [Color.parse(colour).get_truecolor() for colour in reversed(COLOURS)]
 
 
-def draw_square(m: AttentionMap | Summary, console: Console, head: int, query: int | None, batch: int) -> None:
+def draw_heatmap(m: AttentionMap | Summary, console: Console, head: int, query: int | None, batch: int) -> None:
     """Weight by weight where there is room, else pooled; a query that was asked for is marked."""
     queries, keys = m.shape[2:]
     names = texts_of(m, batch)
-    heading(console, "The square: queries from top to bottom, keys from left to right")
+    print_heading(console, "The square: queries from top to bottom, keys from left to right")
     numbers = [f"{row:>{len(str(queries - 1))}}" for row in range(min(queries, LARGEST_SQUARE))]
     labels = numbers if names is None else [f"{n} {token_at(names, 0, row)}" for row, n in enumerate(numbers)]
     margin = max(map(cell_len, labels)) + 3
@@ -59,7 +60,7 @@ def draw_square(m: AttentionMap | Summary, console: Console, head: int, query: i
     margin = len(f"{queries - 1}") + 3
     kept = m.pooled().shape[3] if isinstance(m, Summary) else keys
     columns = max(1, min(kept, LARGEST_SQUARE, console.width - margin))
-    coloured = console.color_system is not None and can(console, "▀")
+    coloured = console.color_system is not None and can_encode(console, "▀")
     # A letter is twice as high as wide.
     rows = columns * queries / keys if coloured else columns * queries / keys / 2
     cells = cells_of(m, batch, head, min(LARGEST_SQUARE, max(1, round(rows))), columns)
@@ -67,7 +68,7 @@ def draw_square(m: AttentionMap | Summary, console: Console, head: int, query: i
     (_halves if coloured else _letters)(cells, margin, console, query)
     if not cells.single:
         high, wide = cells.weights.shape
-        line(
+        print_line(
             console,
             f"Pooled to {high} x {wide} cells: what a query of the cell gives, on average, to all keys of the cell.",
         )
@@ -148,8 +149,8 @@ def _shades_mean(cells: Cells, console: Console) -> None:
     ]
     parts += [f"{masked} no weight, masked"] if bool((cells.weights == 0).any()) else []
     parts += [f"{BROKEN} not a number"] if bool(cells.weights.isnan().any()) else []
-    line(console, f"{', '.join(parts)}.")
-    line(console, f"The largest: {percent(float(cells.weights.nan_to_num().max()))}.")
+    print_line(console, f"{', '.join(parts)}.")
+    print_line(console, f"The largest: {percent(float(cells.weights.nan_to_num().max()))}.")
 
 
 def _strength(cells: Cells, weight: float) -> float:
@@ -217,26 +218,7 @@ def percent(weight: float) -> str:
 
 
 def _signs(console: Console) -> tuple[str, str]:
-    return (SHADES, MASKED) if can(console, SHADES + MASKED) else (PLAIN_SHADES, PLAIN_MASKED)
-
-
-def can(console: Console, signs: str) -> bool:
-    """Whether a console can write these signs."""
-    try:
-        signs.encode(console.encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def heading(console: Console, text: str) -> None:
-    """Say what follows."""
-    console.print(Text(text, style="bold cyan"))
-
-
-def line(console: Console, text: str, style: str = "") -> None:
-    """A text, on as many lines as it takes."""
-    console.print(Text(text, style=style))
+    return (SHADES, MASKED) if can_encode(console, SHADES + MASKED) else (PLAIN_SHADES, PLAIN_MASKED)
 
 
 def _row(console: Console, text: Text) -> None:
