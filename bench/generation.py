@@ -46,8 +46,8 @@ def bandwidth() -> tuple[Callable[[], object], int]:
 def _read_per_step(model: Decoder | EncoderDecoder) -> int:
     """Bytes of weights that one more token needs: all but the rows that are looked up, and no encoder."""
     decoder = model.decoder if isinstance(model, EncoderDecoder) else model
-    looked_up = sum(p.numel() for p in decoder.embeddings.parameters()) if decoder.head is not None else 0
-    if decoder.head is None and decoder.embeddings.position is not None:
+    looked_up = sum(p.numel() for p in decoder.embeddings.parameters()) if decoder.lm_head is not None else 0
+    if decoder.lm_head is None and decoder.embeddings.position is not None:
         looked_up = decoder.embeddings.position.weight.numel()
     size = next(decoder.parameters()).element_size()
     return (sum(p.numel() for p in decoder.parameters()) - looked_up) * size

@@ -112,7 +112,7 @@ def test_a_translators_text(translator):
         source = ids_of(translator, text)
         for strategy in (Greedy(), Beam(width=3), Sample(seed=3)):
             target = regard.generate(translator, source, max_new_tokens=9, strategy=strategy)
-            assert target[0] == translator.config.special.start
+            assert target[0] == translator.config.special_tokens.decoder_start
             written = regard.generate(translator, text, max_new_tokens=9, strategy=strategy)
             assert written == translator.decode(target)
             if not isinstance(strategy, Beam):
@@ -125,7 +125,7 @@ def test_the_end_token_is_no_text(author):
     with torch.no_grad():
         weight = author.model.embeddings.token.weight
         before = weight.clone()
-        head = author.model.head.weight if author.model.head is not None else weight
+        head = author.model.lm_head.weight if author.model.lm_head is not None else weight
         head[0] = head[0] * 8
     try:
         for seed in range(40):

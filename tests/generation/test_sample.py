@@ -198,7 +198,7 @@ def test_repetition_counts_the_prompt_and_what_was_written():
     """A penalty beyond measure: no token comes twice while there are others."""
     model = tiny(12, seed=3)
     with torch.no_grad():
-        model.head.weight.mul_(0.1)
+        model.lm_head.weight.mul_(0.1)
     text = regard.generate(model, [3, 5], max_new_tokens=8, strategy=Sample(repetition_penalty=1e6, top_k=1, seed=0))
     with torch.no_grad():
         for length in range(2, 10):

@@ -12,9 +12,18 @@ from torch import nn
 import regard
 from regard import mask, positions
 from regard.transformer import Config, Decoder
-from regard.transformer.decode_step import ROWS, STEPS, Step
+from regard.transformer.decode_step import MIN_PACKED_ROWS, MIN_PACKED_STEPS, FastDecodeStep
 
-FLAGS = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
+FLAGS = (
+    "gated",
+    "attention_bias",
+    "out_bias",
+    "feed_forward_bias",
+    "qk_norm",
+    "sinks",
+    "tie_word_embeddings",
+    "lm_head_bias",
+)
 SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original=16)}
 
 
@@ -34,7 +43,7 @@ def configs(draw):
         "rotary_scaling": draw(st.sampled_from([None, *SCALINGS])) if kind == "rotary" else None,
         "norm": norm,
         "norm_plus_one": norm == "rms" and draw(st.booleans()),
-        "norm_place": draw(st.sampled_from(["post", "pre", "both"])),
+        "norm_position": draw(st.sampled_from(["post", "pre", "both"])),
         "softcap": draw(st.sampled_from([None, 4.0])),
         "logit_softcap": draw(st.sampled_from([None, 9.0])),
         "logit_scale": draw(st.sampled_from([None, 0.4])),
@@ -67,20 +76,20 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
     model = randomised(model, 3).to(dtype)
     rows = torch.arange(sources).repeat_interleave(each)
     prompt = torch.randint(11, (sources, 4))
-    pads = torch.tensor([0, 3]) if ragged else None
+    left_padding = torch.tensor([0, 3]) if ragged else None
     lengths = torch.tensor([5, 2]) if ragged else torch.tensor([5, 5])
     context = None if d_context is None else torch.randn(sources, 5, d_context, dtype=dtype)
     context_mask = None if d_context is None else mask.padding(lengths)
     with torch.inference_mode():
         caches, known = model.caches(), model.caches()
-        model(prompt, pads=pads, caches=caches, context=context, context_mask=context_mask)
+        model(prompt, left_padding=left_padding, caches=caches, context=context, context_mask=context_mask)
         caches.reorder(rows)
         apart = None if context is None else context[rows]
         apart_mask = None if context is None else mask.padding(lengths[rows])
-        apart_pads = None if pads is None else pads[rows]
+        apart_pads = None if left_padding is None else left_padding[rows]
         text = prompt[rows]
-        model(text, pads=apart_pads, caches=known, context=apart, context_mask=apart_mask)
-        step = Step(model, rows=ROWS if many else 1, steps=STEPS if many else 1)
+        model(text, left_padding=apart_pads, caches=known, context=apart, context_mask=apart_mask)
+        step = FastDecodeStep(model, rows=MIN_PACKED_ROWS if many else 1, steps=MIN_PACKED_STEPS if many else 1)
         close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
         for _ in range(tokens):
             new = torch.randint(11, (len(rows), 1))
@@ -89,19 +98,25 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
             cached = model(new, caches=known, context_mask=apart_mask)[:, -1]
             scale = cached.abs().max().clamp(min=1)
             torch.testing.assert_close(ours / scale, cached / scale, **close)
-        whole = model(text, pads=apart_pads, context=apart, context_mask=apart_mask)[:, -1]
+        whole = model(text, left_padding=apart_pads, context=apart, context_mask=apart_mask)[:, -1]
         torch.testing.assert_close(ours / scale, whole / scale, **close)
-    assert caches.seen == known.seen == text.shape[1]
+    assert caches.num_tokens == known.num_tokens == text.shape[1]
 
 
 def test_packed_weights_are_taken_only_where_they_gain():
     model = tiny().float()
-    plain = Step(model, rows=ROWS - 1, steps=STEPS).head
-    packed = Step(model, rows=ROWS, steps=STEPS).head
+    plain = FastDecodeStep(model, rows=MIN_PACKED_ROWS - 1, steps=MIN_PACKED_STEPS).lm_head
+    packed = FastDecodeStep(model, rows=MIN_PACKED_ROWS, steps=MIN_PACKED_STEPS).lm_head
     assert plain.__code__ != packed.__code__
-    for less in ({"rows": ROWS - 1, "steps": STEPS}, {"rows": ROWS, "steps": STEPS - 1}, {}):
-        assert Step(model, **less).head.__code__ == plain.__code__
-    assert Step(model.double(), rows=ROWS, steps=STEPS).head.__code__ == plain.__code__
+    for less in (
+        {"rows": MIN_PACKED_ROWS - 1, "steps": MIN_PACKED_STEPS},
+        {"rows": MIN_PACKED_ROWS, "steps": MIN_PACKED_STEPS - 1},
+        {},
+    ):
+        assert FastDecodeStep(model, **less).lm_head.__code__ == plain.__code__
+    assert (
+        FastDecodeStep(model.double(), rows=MIN_PACKED_ROWS, steps=MIN_PACKED_STEPS).lm_head.__code__ == plain.__code__
+    )
 
 
 def test_the_step_is_what_generate_takes():
@@ -162,9 +177,9 @@ def _removed(model):
 def test_a_decoder_that_was_changed_runs_by_its_modules(change):
     """And writes what its own forward says."""
     model = tiny(11, seed=5)
-    assert Step.speaks_for(model)
+    assert FastDecodeStep.supports(model)
     change(model)
-    assert not Step.speaks_for(model)
+    assert not FastDecodeStep.supports(model)
     model.blocks[0].attention.eval()
     ids = torch.randint(11, (3, 4))
     written = regard.generate(model, ids, max_new_tokens=8)
@@ -176,7 +191,7 @@ def test_a_decoder_that_was_changed_runs_by_its_modules(change):
 def test_autocast_and_hooks_on_every_module_go_by_the_modules():
     model = Decoder(Config(vocab_size=20, d_model=8, num_layers=1, num_heads=2, d_ff=8)).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not Step.speaks_for(model)
+        assert not FastDecodeStep.supports(model)
         assert len(regard.generate(model, [1, 2], max_new_tokens=3)) == 5
     seen = []
     hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
@@ -185,4 +200,4 @@ def test_autocast_and_hooks_on_every_module_go_by_the_modules():
     finally:
         hook.remove()
     assert seen.count(model.blocks[0].attention) == 3
-    assert Step.speaks_for(model)
+    assert FastDecodeStep.supports(model)

@@ -6,7 +6,7 @@ from itertools import product
 
 import torch
 
-from regard.transformer import Config, Decoder, EncoderDecoder, Special
+from regard.transformer import Config, Decoder, EncoderDecoder, SpecialTokens
 
 SMALL = {"d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10, "dropout": 0.0}
 
@@ -23,17 +23,38 @@ def randomised(model, seed):
 
 def tiny(vocab_size=5, seed=0, *, stop=(), first=None, last=None, **changes):
     """A decoder with so many tokens."""
-    special = Special(stop=stop, first=first, last=last)
+    special = SpecialTokens(eos=stop, forced_bos=first, forced_eos=last)
     return randomised(
-        Decoder(Config(**{**SMALL, "vocab_size": vocab_size, "tied": False, "special": special, **changes})), seed
+        Decoder(
+            Config(
+                **{
+                    **SMALL,
+                    "vocab_size": vocab_size,
+                    "tie_word_embeddings": False,
+                    "special_tokens": special,
+                    **changes,
+                }
+            )
+        ),
+        seed,
     )
 
 
 def tiny_translator(vocab_size=11, seed=0, *, start=1, stop=(), **changes):
     """An encoder-decoder with so many tokens."""
-    special = Special(start=start, stop=stop)
+    special = SpecialTokens(decoder_start=start, eos=stop)
     return randomised(
-        EncoderDecoder(Config(**{**SMALL, "vocab_size": vocab_size, "tied": False, "special": special, **changes})),
+        EncoderDecoder(
+            Config(
+                **{
+                    **SMALL,
+                    "vocab_size": vocab_size,
+                    "tie_word_embeddings": False,
+                    "special_tokens": special,
+                    **changes,
+                }
+            )
+        ),
         seed,
     )
 

@@ -129,7 +129,7 @@ def test_the_input_is_token_plus_position_plus_segment(river):
     given = river.input
     assert given.shape == [14, 384]
     torch.testing.assert_close(given.token + given.position + given.segment, given.sum)
-    state = next(iter(minilm().model.states(torch.tensor(river.ids))))
+    state = next(iter(minilm().model.hidden_states(torch.tensor(river.ids))))
     torch.testing.assert_close(given.normed, state[river.token_index])
 
 
@@ -140,8 +140,8 @@ def test_context_is_compared_at_the_input_and_after_each_layer(river):
     assert len(other.cosine) == 7
     for step, (here, there) in enumerate(
         zip(
-            minilm().model.states(torch.tensor(river.ids)),
-            minilm().model.states(torch.tensor(minilm().encode(LOAN).ids)),
+            minilm().model.hidden_states(torch.tensor(river.ids)),
+            minilm().model.hidden_states(torch.tensor(minilm().encode(LOAN).ids)),
             strict=True,
         )
     ):

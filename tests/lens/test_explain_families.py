@@ -264,13 +264,13 @@ def test_the_input_is_what_the_first_layer_reads(family, attention):
     model = ours.model
     stack = model if family in DECODERS else model.encoder if attention == "encoder" else model.decoder
     if attention == "cross":
-        read = [stack.config.special.start, *e.ids[:-1]]
+        read = [stack.config.special_tokens.decoder_start, *e.ids[:-1]]
         context = model.encoder(torch.tensor(e.key_ids))
     else:
         read, context = e.ids, None
         if attention == "decoder" and family in ENCODER_DECODERS:
             context = model.encoder(torch.tensor(ours.encode(TEXT).ids))
-    state = next(stack.states(torch.tensor(read), context=context))
+    state = next(stack.hidden_states(torch.tensor(read), context=context))
     given = e.input
     torch.testing.assert_close(given.sum if given.normed is None else given.normed, state[e.token_index])
     total = given.token + (0 if given.position is None else given.position)
@@ -401,7 +401,7 @@ def test_an_encoder_has_no_cross_attention_and_no_target():
 def test_a_model_that_does_not_say_what_its_decoder_reads_first_is_named():
     ours, _ = models("bart")
     model = type(ours.model)(replace(ours.model.config, decoder=replace(
-        ours.model.decoder.config, special=replace(ours.model.decoder.config.special, start=None)
+        ours.model.decoder.config, special_tokens=replace(ours.model.decoder.config.special_tokens, decoder_start=None)
     ))).eval()  # fmt: skip
     with pytest.raises(InputError, match="which token its decoder reads first"):
         regard.explain(TEXT, model=replace(ours, model=model), target=TARGET)

@@ -15,7 +15,7 @@ import regard
 from regard import InputError
 from regard.attention.positions import Dynamic, Linear, Llama3, YaRN
 from regard.pretrained.save import DRAFT
-from regard.transformer import Special
+from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
 
 
@@ -192,7 +192,7 @@ class TestTies:
         random_checkpoint(tmp_path, "t5")
         tensors = weights_of(tmp_path)
         save_file({**tensors, "lm_head.weight": tensors["shared.weight"] + 1}, tmp_path / "model.safetensors")
-        assert not regard.load(tmp_path).config.decoder.tied
+        assert not regard.load(tmp_path).config.decoder.tie_word_embeddings
 
 
 class TestHeads:
@@ -240,10 +240,10 @@ class TestHeads:
         ids = torch.arange(4, 11)[None]
         with torch.inference_mode():
             if family == "gpt2":
-                ours = list(pretrained.model.states(ids))[-1]
+                ours = list(pretrained.model.hidden_states(ids))[-1]
             else:
                 context = pretrained.model.encoder(ids)
-                ours = list(pretrained.model.decoder.states(ids, context=context))[-1]
+                ours = list(pretrained.model.decoder.hidden_states(ids, context=context))[-1]
             told = {} if family == "gpt2" else {"decoder_input_ids": ids}
             torch.testing.assert_close(ours, theirs(ids, **told).last_hidden_state, atol=1e-5, rtol=0)
 
@@ -388,11 +388,11 @@ class TestSpecial:
     def test_both_files_are_read_and_the_second_wins(self, tmp_path):
         random_checkpoint(tmp_path, "bart")
         change(tmp_path, forced_bos_token_id=0, bad_words_ids=[[5]], num_beams=4)
-        expected = Special(start=2, stop=(2,), pad=1, first=0, last=2)
-        assert regard.load(tmp_path).config.special == expected
+        expected = SpecialTokens(decoder_start=2, eos=(2,), pad=1, forced_bos=0, forced_eos=2)
+        assert regard.load(tmp_path).config.special_tokens == expected
         change(tmp_path, "generation_config.json", eos_token_id=[2, 7], forced_bos_token_id=5, suppress_tokens=[3])
         config = regard.load(tmp_path).config
-        assert config.special == config.decoder.special == replace(expected, stop=(2, 7), first=5)
+        assert config.special_tokens == config.decoder.special_tokens == replace(expected, eos=(2, 7), forced_bos=5)
 
     @pytest.mark.parametrize(
         ("file", "changes", "message"),
@@ -415,7 +415,7 @@ class TestSpecial:
         random_checkpoint(tmp_path, "llama")
         change(tmp_path, pad_token_id=-1)
         change(tmp_path, "generation_config.json", pad_token_id=...)
-        assert regard.load(tmp_path).config.special == Special(stop=(1,))
+        assert regard.load(tmp_path).config.special_tokens == SpecialTokens(eos=(1,))
 
 
 def test_a_dtype_that_is_none(tmp_path):

@@ -123,7 +123,7 @@ def implementations(theirs):
 def test_states_and_logits_with_padding_on_the_right(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, _ = source(theirs)
-    states = list(model.states(ids, None, mask.padding(LENGTHS)))
+    states = list(model.hidden_states(ids, None, mask.padding(LENGTHS)))
     for _ in implementations(theirs):
         expected = theirs(ids, attention_mask=real.long(), output_hidden_states=True)
         worst = max(close(*both, real) for both in zip(states, expected.hidden_states, strict=True))
@@ -134,7 +134,7 @@ def test_states_and_logits_with_padding_on_the_right(pair):
 def test_states_and_logits_with_padding_on_the_left(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, positions = source(theirs, left=True)
-    states = list(model.states(ids, pads=PADS))
+    states = list(model.hidden_states(ids, pads=PADS))
     # RoBERTa's positions are its own: it counts them from the ids.
     told = {} if theirs.config.model_type == "roberta" else {"position_ids": positions}
     for _ in implementations(theirs):
@@ -170,9 +170,11 @@ def test_states_and_logits_of_both_stacks(pair):
     theirs, model = of_kind(pair, "encoder-decoder")
     ids, real, _ = source(theirs)
     wanted, wanted_real = target(theirs)
-    states = list(model.encoder.states(ids, None, mask.padding(LENGTHS)))
+    states = list(model.encoder.hidden_states(ids, None, mask.padding(LENGTHS)))
     context, seen = states[-1], mask.padding(LENGTHS)
-    written = list(model.decoder.states(wanted, None, mask.padding(TARGET_LENGTHS), context=context, context_mask=seen))
+    written = list(
+        model.decoder.hidden_states(wanted, None, mask.padding(TARGET_LENGTHS), context=context, context_mask=seen)
+    )
     logits = model(ids, wanted, mask.padding(LENGTHS), mask.padding(TARGET_LENGTHS))
     for _ in implementations(theirs):
         expected = theirs(
@@ -251,7 +253,7 @@ def test_what_was_changed_is_saved(pair, tmp_path):
         expected = again(ids, attention_mask=real.long(), decoder_input_ids=wanted).logits
         everything = torch.ones(wanted.shape, dtype=torch.bool)
     else:
-        final = list(pretrained.model.states(ids, None, mask.padding(LENGTHS)))[-1]
+        final = list(pretrained.model.hidden_states(ids, None, mask.padding(LENGTHS)))[-1]
         ours, everything = pretrained.model.logits(final), real
         expected = again(ids, attention_mask=real.long()).logits
     assert close(ours, expected, everything) < 1e-4
@@ -280,7 +282,7 @@ def test_other_dtypes(pair, tmp_path, dtype):
             torch.ones(wanted[0].shape, dtype=torch.bool),
         )
     else:
-        final = list(pretrained.model.states(ids, None, mask.padding(LENGTHS)))[-1]
+        final = list(pretrained.model.hidden_states(ids, None, mask.padding(LENGTHS)))[-1]
         ours = pretrained.model.logits(final)
     seen = (torch.arange(TOKENS) < LENGTHS[:, None]).long()
     rounded = None if dtype is torch.float64 else loaded(ids, attention_mask=seen, **told).logits.float()

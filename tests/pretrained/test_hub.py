@@ -163,7 +163,7 @@ def test_shards_and_the_tokens_to_stop_at_come_from_the_hub(hub, tmp_path):
     hub.models["owner/sharded"] = folder
     code = """import regard
 p = regard.load("owner/sharded")
-print(p.config.special.stop, sum(x.numel() for x in p.model.parameters()))
+print(p.config.special_tokens.eos, sum(x.numel() for x in p.model.parameters()))
 p.save("SAVED")
 print(all((x == y).all() for x, y in zip(p.model.parameters(), regard.load("SAVED").model.parameters())))
 """.replace("SAVED", str(tmp_path / "saved"))

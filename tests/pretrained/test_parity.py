@@ -31,7 +31,7 @@ def test_every_hidden_state_of_200_sentences_equals_transformers(theirs):
         assert lengths.min() < lengths.max(), "the batch must be ragged to test padding"
         real = torch.arange(ids.shape[1]) < lengths[:, None]
         expected = theirs(ids, attention_mask=real.long(), output_hidden_states=True).hidden_states
-        states = list(pretrained.model.states(ids, mask=mask.padding(lengths)))
+        states = list(pretrained.model.hidden_states(ids, mask=mask.padding(lengths)))
         assert len(states) == len(expected) == 7
         for ours, their in zip(states, expected, strict=True):
             worst = max(worst, (ours - their)[real].abs().max().item())
@@ -56,12 +56,12 @@ def test_random_checkpoints_of_the_family_equal_transformers(tmp_path, name, act
     theirs = random_bert(tmp_path, name, hidden_act=act)
     encoder = theirs if name == "BertModel" else theirs.bert
     ours = regard.load(str(tmp_path))
-    ids, segments = torch.randint(40, (4, 11)), torch.randint(2, (4, 11))
+    ids, token_type_ids = torch.randint(40, (4, 11)), torch.randint(2, (4, 11))
     lengths = torch.tensor([11, 7, 2, 1])
     real = torch.arange(11) < lengths[:, None]
-    expected = encoder(ids, attention_mask=real.long(), token_type_ids=segments, output_hidden_states=True)
+    expected = encoder(ids, attention_mask=real.long(), token_type_ids=token_type_ids, output_hidden_states=True)
     for mine, their in zip(
-        ours.model.states(ids, segments, mask.padding(lengths)), expected.hidden_states, strict=True
+        ours.model.hidden_states(ids, token_type_ids, mask.padding(lengths)), expected.hidden_states, strict=True
     ):
         torch.testing.assert_close(mine[real], their[real], atol=1e-5, rtol=0)
     assert all(weight.split(".")[0] in ("pooler", "cls", "classifier") for weight in ours.unused)

@@ -47,9 +47,9 @@ def test_states_and_logits_equal_transformers(pair):
     model = pretrained.model
     assert (pretrained.kind, pretrained.reads) == ("encoder-decoder", "images")
     pixels, ids = inputs(pretrained)
-    read = list(model.encoder.states(pixels))
+    read = list(model.encoder.hidden_states(pixels))
     context = model.encoder(pixels)
-    wrote = list(model.decoder.states(ids, context=context))
+    wrote = list(model.decoder.hidden_states(ids, context=context))
     logits = model(pixels, ids)
     worst = 0.0
     for kind in ("sdpa", "eager"):
@@ -175,12 +175,12 @@ def test_the_masks_that_older_files_store_are_checked_and_kept(folder, tmp_path)
 
 def test_special_tokens_are_the_wholes_and_else_the_decoders(folder):
     (folder / "generation_config.json").unlink()
-    assert regard.load(folder).config.special == regard.load(folder).config.decoder.special
+    assert regard.load(folder).config.special_tokens == regard.load(folder).config.decoder.special_tokens
     changed(
         folder, "config.json", eos_token_id=..., pad_token_id=None, decoder__eos_token_id=7, decoder__pad_token_id=5
     )
-    special = regard.load(folder).config.special
-    assert (special.start, special.stop, special.pad) == (1, (7,), 5)
+    special = regard.load(folder).config.special_tokens
+    assert (special.decoder_start, special.eos, special.pad) == (1, (7,), 5)
 
 
 @pytest.mark.parametrize(

@@ -165,18 +165,18 @@ def test_the_softmax_may_write_over_its_logits(dtype):
     "choices",
     [
         {},
-        {"tied": False},
-        {"logit_bias": True},
+        {"tie_word_embeddings": False},
+        {"lm_head_bias": True},
         {"logit_scale": 0.5},
         {"logit_softcap": 2.0},
-        {"logit_softcap": 2.0, "logit_bias": True, "tied": False},
+        {"logit_softcap": 2.0, "lm_head_bias": True, "tie_word_embeddings": False},
     ],
 )
 def test_what_a_decoder_makes_of_its_vectors(choices):
     config = Config(vocab_size=41, d_model=WIDTH, num_layers=1, num_heads=2, d_ff=16, max_positions=8, **choices)
     decoder = Decoder(config)
-    if decoder.logit_bias is not None:
-        torch.nn.init.normal_(decoder.logit_bias)
+    if decoder.lm_head_bias is not None:
+        torch.nn.init.normal_(decoder.lm_head_bias)
     vectors, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
     learned = [vectors, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
     found = []

@@ -20,7 +20,7 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"max_positions": 0}, "max_positions=0 must be a whole number"),
         ({"num_kv_heads": 0}, "num_kv_heads=0 must be a whole number"),
         ({"d_key": 0}, "d_key=0 must be a whole number"),
-        ({"num_segments": -1}, "num_segments=-1 must be a whole number, at least 0"),
+        ({"num_token_types": -1}, "num_token_types=-1 must be a whole number, at least 0"),
         ({"first_position": 0.5}, r"first_position=0\.5 must be a whole number, at least 0"),
         ({"d_model": 13}, "d_model=13 does not divide into num_heads=4"),
         ({"num_kv_heads": 3}, "num_heads=4 cannot share num_kv_heads=3 evenly"),
@@ -30,7 +30,7 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"activation": "swish"}, "activation='swish' is not one of gelu, gelu_tanh, relu, silu"),
         ({"positions": "absolute"}, "positions='absolute' is not one of sinusoidal, learned, rotary, alibi, t5, none"),
         ({"norm": "batch"}, "norm='batch' is not one of layer, rms"),
-        ({"norm_place": "sandwich"}, "norm_place='sandwich' is not one of post, pre, both"),
+        ({"norm_position": "sandwich"}, "norm_position='sandwich' is not one of post, pre, both"),
         ({"positions": "learned"}, "positions='learned' needs max_positions"),
         ({"norm_plus_one": True}, "norm_plus_one is for norm='rms'; got norm='layer'"),
         ({"windows": (3, None)}, r"windows=\(3, None\) must say one for each of num_layers=3"),
@@ -65,20 +65,20 @@ def test_a_model_that_cannot_be_made_is_named(kind, changes, message):
 
 def test_what_has_a_default_is_the_papers():
     config = Config(**SMALL)
-    assert (config.positions, config.norm, config.norm_place, config.activation) == (
+    assert (config.positions, config.norm, config.norm_position, config.activation) == (
         "sinusoidal",
         "layer",
         "post",
         "relu",
     )
-    assert (config.tied, config.shared_embedding, config.scale_embedding) == (True, True, True)
+    assert (config.tie_word_embeddings, config.shared_embedding, config.scale_embedding) == (True, True, True)
     assert (config.attention_bias, config.out_bias, config.feed_forward_bias) == (False, False, True)
     assert config.dropout == 0.1
 
 
-def test_width_of_a_head():
-    assert Config(**SMALL).width == 3
-    assert Config(**SMALL, d_key=5).width == 5
+def test_head_dim():
+    assert Config(**SMALL).head_dim == 3
+    assert Config(**SMALL, d_key=5).head_dim == 5
 
 
 def test_windows_by_layer():

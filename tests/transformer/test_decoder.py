@@ -15,7 +15,7 @@ from torch import nn
 
 from regard import cache as caches_room
 from regard import mask, positions
-from regard.transformer import Caches, Config, Decoder
+from regard.transformer import Config, Decoder, KVCaches
 
 MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 SMALL = {"vocab_size": 11, "d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10}
@@ -45,7 +45,16 @@ def configs(draw):
     layers, heads = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
     norm = draw(st.sampled_from(["layer", "rms"]))
     kind = draw(st.sampled_from(["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]))
-    flags = ("gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tied", "logit_bias")
+    flags = (
+        "gated",
+        "attention_bias",
+        "out_bias",
+        "feed_forward_bias",
+        "qk_norm",
+        "sinks",
+        "tie_word_embeddings",
+        "lm_head_bias",
+    )
     facts = {
         **SMALL,
         "num_layers": layers,
@@ -56,7 +65,7 @@ def configs(draw):
         "max_positions": 60 if kind == "learned" else None,
         "norm": norm,
         "norm_plus_one": norm == "rms" and draw(st.booleans()),
-        "norm_place": draw(st.sampled_from(["post", "pre", "both"])),
+        "norm_position": draw(st.sampled_from(["post", "pre", "both"])),
         "softcap": draw(st.sampled_from([None, 4.0])),
         "logit_softcap": draw(st.sampled_from([None, 9.0])),
         "logit_scale": draw(st.sampled_from([None, 0.4])),
@@ -90,7 +99,7 @@ class Step:
 class Reading:
     """A text read in steps."""
 
-    pads: list[int] | None
+    left_padding: list[int] | None
     steps: list[Step]
     room: int
     length: int | None
@@ -110,9 +119,11 @@ def readings(draw):
             rows = size
         steps.append(Step(draw(st.sampled_from([1, 1, 2, 4, 9])), order, one_mode or draw(st.sampled_from([*MODES]))))
     most = steps[0].tokens
-    pads = draw(st.none() | st.lists(st.integers(0, most), min_size=batch, max_size=batch))
+    left_padding = draw(st.none() | st.lists(st.integers(0, most), min_size=batch, max_size=batch))
     total = sum(step.tokens for step in steps)
-    return Reading(pads, steps, draw(st.sampled_from([1, 3, 64])), draw(st.sampled_from([None, total, 60])), batch)
+    return Reading(
+        left_padding, steps, draw(st.sampled_from([1, 3, 64])), draw(st.sampled_from([None, total, 60])), batch
+    )
 
 
 def of(facts):
@@ -123,21 +134,21 @@ def of(facts):
 def read(model, reading):
     """The logits of every step: with caches, and without, from the whole text so far."""
     ids = torch.empty(reading.batch, 0, dtype=torch.long)
-    pads = None if reading.pads is None else torch.tensor(reading.pads)
+    left_padding = None if reading.left_padding is None else torch.tensor(reading.left_padding)
     caches = model.caches(length=reading.length)
     cached, truth = [], []
     for i, step in enumerate(reading.steps):
         new = torch.randint(model.config.vocab_size, (len(ids), step.tokens))
         ids = torch.cat([ids, new], dim=1)
         with MODES[step.mode]():
-            cached.append(model(new, caches=caches, pads=pads if i == 0 else None))
-        truth.append(model(ids, pads=pads)[:, -step.tokens :])
+            cached.append(model(new, caches=caches, left_padding=left_padding if i == 0 else None))
+        truth.append(model(ids, left_padding=left_padding)[:, -step.tokens :])
         if step.rows is not None:
             rows = torch.tensor(step.rows)
             with MODES[step.mode]():
                 caches.reorder(rows)
-            ids, pads = ids[rows], None if pads is None else pads[rows]
-    assert caches.seen == ids.shape[1]
+            ids, left_padding = ids[rows], None if left_padding is None else left_padding[rows]
+    assert caches.num_tokens == ids.shape[1]
     return cached, truth
 
 
@@ -215,9 +226,9 @@ def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
     model = decoder(positions=kind, max_positions=12, windows=windows)
     long, short = torch.randint(11, (9,)), torch.randint(11, (4,))
     batch = torch.stack([long, torch.cat([torch.zeros(5, dtype=torch.long), short])])
-    caches, pads = model.caches(), torch.tensor([0, 5])
-    logits = model(batch, pads=pads, caches=caches)
-    torch.testing.assert_close(logits, model(batch, pads=pads))
+    caches, left_padding = model.caches(), torch.tensor([0, 5])
+    logits = model(batch, left_padding=left_padding, caches=caches)
+    torch.testing.assert_close(logits, model(batch, left_padding=left_padding))
     torch.testing.assert_close(logits[0], model(long))
     torch.testing.assert_close(logits[1, 5:], model(short))
     new = torch.randint(11, (2, 3))
@@ -228,17 +239,19 @@ def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
 
 
 def test_what_stands_under_the_padding_does_not_matter():
-    model, pads = decoder(), torch.tensor([0, 3])
+    model, left_padding = decoder(), torch.tensor([0, 3])
     ids = torch.randint(11, (2, 6))
     other = ids.clone()
     other[1, :3] = (other[1, :3] + 1) % 11
-    torch.testing.assert_close(model(ids, pads=pads)[1, 3:], model(other, pads=pads)[1, 3:], rtol=0, atol=0)
+    torch.testing.assert_close(
+        model(ids, left_padding=left_padding)[1, 3:], model(other, left_padding=left_padding)[1, 3:], rtol=0, atol=0
+    )
 
 
 def test_a_row_that_is_all_padding_is_no_reason_for_nan():
     model = decoder()
     caches = model.caches()
-    assert model(torch.randint(11, (2, 4)), pads=torch.tensor([0, 4]), caches=caches).isfinite().all()
+    assert model(torch.randint(11, (2, 4)), left_padding=torch.tensor([0, 4]), caches=caches).isfinite().all()
     new = torch.randint(11, (2, 2))
     torch.testing.assert_close(model(new, caches=caches)[1], model(new[1]))
 
@@ -246,24 +259,26 @@ def test_a_row_that_is_all_padding_is_no_reason_for_nan():
 def test_a_padding_of_nothing_is_none():
     model, ids = decoder(), torch.randint(11, (2, 4))
     caches = model.caches()
-    assert torch.equal(model(ids, pads=torch.tensor([0, 0]), caches=caches), model(ids))
-    assert caches.pads is None
+    assert torch.equal(model(ids, left_padding=torch.tensor([0, 0]), caches=caches), model(ids))
+    assert caches.left_padding is None
 
 
 def test_beams_that_fork_step_by_step__transformers_46612():
     """Every kind of cache in one model is reordered, the padding with it."""
     model = decoder(num_layers=3, windows=(3, None, 1), positions="learned", max_positions=30)
     for length in (None, 20):
-        ids, pads, caches = torch.randint(11, (3, 5)), torch.tensor([2, 0, 4]), model.caches(length=length)
+        ids, left_padding, caches = torch.randint(11, (3, 5)), torch.tensor([2, 0, 4]), model.caches(length=length)
         with torch.no_grad():
-            model(ids, pads=pads, caches=caches)
+            model(ids, left_padding=left_padding, caches=caches)
             for _ in range(9):
                 rows = torch.randint(3, (3,))
                 caches.reorder(rows)
-                ids, pads = ids[rows], pads[rows]
+                ids, left_padding = ids[rows], left_padding[rows]
                 new = torch.randint(11, (3, 1))
                 ids = torch.cat([ids, new], dim=1)
-                torch.testing.assert_close(model(new, caches=caches)[:, -1], model(ids, pads=pads)[:, -1])
+                torch.testing.assert_close(
+                    model(new, caches=caches)[:, -1], model(ids, left_padding=left_padding)[:, -1]
+                )
 
 
 def test_rotary_with_a_context_token_by_token__x_transformers_311():
@@ -281,7 +296,7 @@ def test_rotary_with_a_context_token_by_token__x_transformers_311():
 @pytest.mark.parametrize("windows", [None, (2, 3)])
 def test_what_depends_on_what(place, windows):
     """The Jacobian's pattern: zero above the diagonal, and beyond what windows reach, layer on layer."""
-    model, tokens = decoder(norm_place=place, windows=windows, activation="gelu"), 7
+    model, tokens = decoder(norm_position=place, windows=windows, activation="gelu"), 7
     ids, reach = torch.randint(11, (tokens,)), tokens if windows is None else sum(w - 1 for w in windows)
     one_hot = nn.functional.one_hot(ids, 11).double()
 
@@ -298,48 +313,48 @@ def test_what_depends_on_what(place, windows):
 
 def test_states_end_in_what_the_logits_are_of():
     model, ids = decoder(), torch.randint(11, (2, 5))
-    states = list(model.states(ids))
+    states = list(model.hidden_states(ids))
     assert [tuple(state.shape) for state in states] == [(2, 5, 8)] * 3
     assert torch.equal(states[0], model.embeddings(ids))
     assert torch.equal(model.logits(states[-1]), model(ids))
 
 
-@pytest.mark.parametrize("last", [1, 3, 5, 9])
-def test_logits_of_the_last_tokens_only(last):
+@pytest.mark.parametrize("logits_to_keep", [1, 3, 5, 9])
+def test_logits_of_the_last_tokens_only(logits_to_keep):
     model, ids = decoder(), torch.randint(11, (2, 5))
-    torch.testing.assert_close(model(ids, last=last), model(ids)[:, -last:])
+    torch.testing.assert_close(model(ids, logits_to_keep=logits_to_keep), model(ids)[:, -logits_to_keep:])
 
 
 def test_logits_by_the_papers_section_3_4():
     model, ids = decoder(), torch.randint(11, (5,))
-    *_, state = model.states(ids)
-    assert model.head is None
+    *_, state = model.hidden_states(ids)
+    assert model.lm_head is None
     torch.testing.assert_close(model(ids), state @ model.embeddings.token.weight.T)
-    first = next(model.states(ids))
+    first = next(model.hidden_states(ids))
     vectors = model.embeddings.token.weight[ids] * 8**0.5
     torch.testing.assert_close(first, vectors + positions.sinusoidal(5, 8, dtype=torch.float64))
 
 
 def test_what_happens_to_the_logits_by_hand():
-    model = decoder(tied=False, logit_bias=True, logit_scale=0.3, logit_softcap=2.0)
+    model = decoder(tie_word_embeddings=False, lm_head_bias=True, logit_scale=0.3, logit_softcap=2.0)
     ids = torch.randint(11, (5,))
-    *_, state = model.states(ids)
-    raw = (state * 0.3) @ model.head.weight.T + model.logit_bias
+    *_, state = model.hidden_states(ids)
+    raw = (state * 0.3) @ model.lm_head.weight.T + model.lm_head_bias
     torch.testing.assert_close(model(ids), 2.0 * torch.tanh(raw / 2.0))
 
 
 def test_a_norm_after_the_last_block_where_norms_stand_before():
-    post, pre = decoder(), decoder(norm_place="pre")
+    post, pre = decoder(), decoder(norm_position="pre")
     assert post.norm is None
     assert "norm.weight" in pre.state_dict()
-    *_, state = pre.states(torch.randint(11, (5,)))
+    *_, state = pre.hidden_states(torch.randint(11, (5,)))
     expected = pre.norm(state)
     assert not torch.allclose(state, expected)  # normed once, with a weight that is not 1
     torch.testing.assert_close(nn.functional.layer_norm(state, (8,)).mean(-1), torch.zeros(5).double())
 
 
 def test_both_norms_by_hand():
-    model = decoder(norm_place="both", norm="rms", norm_plus_one=True, num_layers=1, positions="none")
+    model = decoder(norm_position="both", norm="rms", norm_plus_one=True, num_layers=1, positions="none")
     (block,), x = model.blocks, torch.randn(4, 8).double()
 
     def normed(norm, y):
@@ -368,9 +383,9 @@ def test_a_gradient_reaches_every_parameter(facts):
 
 
 def test_a_tied_head_is_the_embedding():
-    tied, untied = decoder(), decoder(tied=False)
-    assert "head.weight" not in tied.state_dict()
-    assert untied.head.weight is not untied.embeddings.token.weight
+    tied, untied = decoder(), decoder(tie_word_embeddings=False)
+    assert "lm_head.weight" not in tied.state_dict()
+    assert untied.lm_head.weight is not untied.embeddings.token.weight
     ids = torch.randint(11, (5,))
     before = tied(ids)
     with torch.no_grad():
@@ -425,9 +440,9 @@ def test_dropout_in_training_only():
 
 
 def test_windows_make_sliding_caches():
-    assert repr(decoder(windows=(3, None)).caches()) == "Caches(2 layers, Sliding, Dynamic, seen=0)"
-    assert repr(decoder(windows=(3, None)).caches(length=5)) == "Caches(2 layers, Sliding, Static, seen=0)"
-    assert repr(decoder().caches(length=5)) == "Caches(2 layers, Static, seen=0)"
+    assert repr(decoder(windows=(3, None)).caches()) == "KVCaches(2 layers, Sliding, Dynamic, num_tokens=0)"
+    assert repr(decoder(windows=(3, None)).caches(length=5)) == "KVCaches(2 layers, Sliding, Static, num_tokens=0)"
+    assert repr(decoder().caches(length=5)) == "KVCaches(2 layers, Static, num_tokens=0)"
 
 
 # What is refused.
@@ -443,23 +458,65 @@ def test_windows_make_sliding_caches():
         ({}, torch.tensor([3, 11]), {}, IndexError, "every token id must be 0 to 10; got 3 to 11"),
         ({}, torch.tensor([-1]), {}, IndexError, "every token id must be 0 to 10; got -1 to -1"),
         ({"max_positions": 4}, torch.zeros(5).long(), {}, ValueError, "5 tokens, but this model has positions for 4"),
-        ({}, torch.zeros(2, 5).long(), {"pads": torch.tensor([1])}, ValueError, r"row of ids \(2, 5\).* shape \(1,\)"),
-        ({}, torch.zeros(2, 5).long(), {"pads": torch.tensor(1)}, ValueError, r"row of ids \(2, 5\).* shape \(\)"),
-        ({}, torch.zeros(5).long(), {"pads": torch.tensor([1])}, ValueError, r"row of ids \(5,\); got shape \(1,\)"),
-        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([-1])}, ValueError, r"pads=\[-1\] must be 0 to 5"),
-        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([6])}, ValueError, r"pads=\[6\] must be 0 to 5"),
+        (
+            {},
+            torch.zeros(2, 5).long(),
+            {"left_padding": torch.tensor([1])},
+            ValueError,
+            r"row of ids \(2, 5\); it has \(1,\)",
+        ),
+        (
+            {},
+            torch.zeros(2, 5).long(),
+            {"left_padding": torch.tensor(1)},
+            ValueError,
+            r"row of ids \(2, 5\); it has \(\)",
+        ),
+        (
+            {},
+            torch.zeros(5).long(),
+            {"left_padding": torch.tensor([1])},
+            ValueError,
+            r"row of ids \(5,\); it has \(1,\)",
+        ),
         (
             {},
             torch.zeros(1, 5).long(),
-            {"pads": torch.tensor([1.0])},
+            {"left_padding": torch.tensor([-1])},
+            ValueError,
+            r"left_padding=\[-1\] must be 0 to 5",
+        ),
+        (
+            {},
+            torch.zeros(1, 5).long(),
+            {"left_padding": torch.tensor([6])},
+            ValueError,
+            r"left_padding=\[6\] must be 0 to 5",
+        ),
+        (
+            {},
+            torch.zeros(1, 5).long(),
+            {"left_padding": torch.tensor([1.0])},
             ValueError,
             "in whole numbers; got torch.float32",
         ),
-        ({}, torch.zeros(1, 5).long(), {"pads": torch.tensor([True])}, ValueError, "in whole numbers; got torch.bool"),
+        (
+            {},
+            torch.zeros(1, 5).long(),
+            {"left_padding": torch.tensor([True])},
+            ValueError,
+            "in whole numbers; got torch.bool",
+        ),
         ({}, torch.zeros(5).long(), {"context": torch.zeros(3, 8).double()}, ValueError, "has no cross-attention"),
         ({}, torch.zeros(5).long(), {"context_mask": mask.padding([3])}, ValueError, "has no cross-attention"),
-        ({}, torch.zeros(5).long(), {"last": 0}, ValueError, "last=0: logits of at least 1 token"),
-        ({}, torch.zeros(5).long(), {"last": -2}, ValueError, "last=-2: logits of at least 1 token"),
+        ({}, torch.zeros(5).long(), {"logits_to_keep": 0}, ValueError, "logits_to_keep=0: logits of at least 1 token"),
+        (
+            {},
+            torch.zeros(5).long(),
+            {"logits_to_keep": -2},
+            ValueError,
+            "logits_to_keep=-2: logits of at least 1 token",
+        ),
     ],
 )
 @pytest.mark.parametrize("cached", [False, True])
@@ -485,15 +542,15 @@ def test_positions_run_out_token_by_token_too():
         model(torch.tensor([[1]]), caches=caches)
     with pytest.raises(ValueError, match="5 tokens, but this model has positions for 4"):
         model(torch.tensor([[1]]), caches=caches)
-    assert caches.seen == 4
+    assert caches.num_tokens == 4
 
 
 def test_padding_takes_no_position_of_those_there_are():
     model = decoder(max_positions=4, positions="learned")
-    ids, pads = torch.randint(11, (2, 6)), torch.tensor([2, 3])
-    torch.testing.assert_close(model(ids, pads=pads)[0, 2:], model(ids[0, 2:]))
+    ids, left_padding = torch.randint(11, (2, 6)), torch.tensor([2, 3])
+    torch.testing.assert_close(model(ids, left_padding=left_padding)[0, 2:], model(ids[0, 2:]))
     with pytest.raises(ValueError, match="5 tokens, but this model has positions for 4"):
-        model(ids, pads=torch.tensor([2, 1]))
+        model(ids, left_padding=torch.tensor([2, 1]))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -501,11 +558,11 @@ def test_padding_takes_no_position_of_those_there_are():
 def test_caches_that_cannot_go_on_are_named(kind):
     model, ids = decoder(positions=kind), torch.randint(11, (2, 4))
     caches = model.caches()
-    model(ids, pads=torch.tensor([0, 1]), caches=caches)
-    with pytest.raises(ValueError, match="pads belong to the first call of a cache, which remembers them"):
-        model(ids, pads=torch.tensor([0, 1]), caches=caches)
+    model(ids, left_padding=torch.tensor([0, 1]), caches=caches)
+    with pytest.raises(ValueError, match="left_padding belongs to the first call of a cache, which remembers it"):
+        model(ids, left_padding=torch.tensor([0, 1]), caches=caches)
     for rows in (torch.randint(11, (3, 1)), torch.randint(11, (1, 1)), torch.randint(11, (2,))):
-        with pytest.raises(ValueError, match=r"pads wants one number per row of ids \("):
+        with pytest.raises(ValueError, match=r"left_padding needs one number per row of ids \("):
             model(rows, caches=caches)
     caches = model.caches()
     model(ids, caches=caches)
@@ -513,7 +570,9 @@ def test_caches_that_cannot_go_on_are_named(kind):
         with pytest.raises(ValueError, match=r"Dynamic holds \(2, 2\) heads of width 4 .* one batch of sequences"):
             model(rows, caches=caches)
     for other in (decoder(windows=(3, 3)), decoder(num_layers=3)):
-        with pytest.raises(ValueError, match=r"Caches\(2 layers, Dynamic, seen=4\) belong to .* another config"):
+        with pytest.raises(
+            ValueError, match=r"KVCaches\(2 layers, Dynamic, num_tokens=4\\) belong to .* another config"
+        ):
             other(ids, caches=caches)
     assert model(ids, caches=caches).shape == (2, 4, 11)  # still the same ones
 
@@ -551,10 +610,10 @@ def test_a_call_that_failed_leaves_no_padding_behind():
     model, caches = decoder(), None
     caches = model.caches()
     with pytest.raises(IndexError, match="every token id"):
-        model(torch.tensor([[11, 1]]), pads=torch.tensor([1]), caches=caches)
+        model(torch.tensor([[11, 1]]), left_padding=torch.tensor([1]), caches=caches)
     ids = torch.randint(11, (1, 2))
     torch.testing.assert_close(model(ids, caches=caches), model(ids))
 
 
 def test_caches_are_made_for_a_config():
-    assert len(Caches(decoder(num_layers=3).config).layers) == 3
+    assert len(KVCaches(decoder(num_layers=3).config).self_attention) == 3

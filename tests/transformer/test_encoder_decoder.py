@@ -61,7 +61,7 @@ def test_the_base_model_of_table_3_has_the_parameters_of_its_sizes():
 def test_the_defaults_are_the_papers():
     model = both()
     assert model.encoder.embeddings.token is model.decoder.embeddings.token
-    assert model.decoder.head is None
+    assert model.decoder.lm_head is None
     assert model.encoder.norm is None
     assert model.config.dropout == 0.1
     assert {type(m) for m in model.modules() if "Norm" in type(m).__name__} == {nn.LayerNorm}
@@ -98,7 +98,7 @@ def torchs(layer, ours, *, cross):
 @pytest.mark.parametrize("place", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_the_same_numbers_as_pytorchs_layers(place, activation):
-    ours = both(norm_place=place, activation=activation, attention_bias=True, out_bias=True, num_layers=3)
+    ours = both(norm_position=place, activation=activation, attention_bias=True, out_bias=True, num_layers=3)
     options = {"activation": activation, "batch_first": True, "norm_first": place == "pre", "dtype": torch.float64}
     source, target = texts(ours)
     lengths = torch.tensor([6, 3])
@@ -128,7 +128,7 @@ def test_the_same_numbers_as_pytorchs_layers(place, activation):
 
 @pytest.mark.parametrize("place", ["post", "pre", "both"])
 def test_every_target_token_depends_on_every_source_token_and_on_no_later_target(place):
-    model = both(norm_place=place, activation="gelu", shared_embedding=False)
+    model = both(norm_position=place, activation="gelu", shared_embedding=False)
     source, target = texts(model, rows=1)
 
     def depends(stack, ids):
@@ -167,7 +167,7 @@ def test_padding_of_the_target_changes_nothing():
 
 CHANGES = {
     "the paper's": {},
-    "grouped heads, T5": {"num_kv_heads": 1, "positions": "t5", "norm": "rms", "norm_place": "pre", "qk_norm": True},
+    "grouped heads, T5": {"num_kv_heads": 1, "positions": "t5", "norm": "rms", "norm_position": "pre", "qk_norm": True},
     "rotary, windows": {"positions": "rotary", "windows": (2, None), "sinks": True, "softcap": 5.0},
     "another decoder": {
         "shared_embedding": False,
@@ -229,10 +229,10 @@ def test_the_context_is_read_once():
     source, target = texts(model)
     truth, caches = model(source, target), model.caches()
     context = model.encoder(source).detach()
-    assert not caches.filled
+    assert not caches.has_context
     with torch.no_grad():
         model.decoder(target[:, :1], context=context, caches=caches)
-        assert caches.filled
+        assert caches.has_context
         context.fill_(torch.nan)
         torch.testing.assert_close(model.decoder(target[:, 1:3], caches=caches), truth[:, 1:3])
         torch.testing.assert_close(model.decoder(target[:, 3:], context=context, caches=caches), truth[:, 3:])
@@ -244,13 +244,13 @@ def test_cross_keys_are_not_moved_when_beams_are__fairseq2_258():
     caches = model.caches()
     with torch.no_grad():
         model.decoder(target, context=model.encoder(source), caches=caches)
-        places = [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.sources]
+        places = [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.cross_attention]
         caches.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
         for _ in range(4):
             model.decoder(torch.randint(13, (6, 1)), caches=caches)
             caches.reorder(torch.tensor([2, 0, 1, 3, 5, 5]))
-            assert [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.sources] == places
-            assert all(len(s.k) == 2 for s in caches.sources)
+            assert [(s.k.data_ptr(), s.v.data_ptr()) for s in caches.cross_attention] == places
+            assert all(len(s.k) == 2 for s in caches.cross_attention)
 
 
 def test_a_sentence_that_is_done_leaves_with_its_source__fairseq2_307():
@@ -267,10 +267,10 @@ def test_a_sentence_that_is_done_leaves_with_its_source__fairseq2_307():
 
 
 def test_targets_padded_on_the_left():
-    model, pads = both(positions="learned", max_positions=9), torch.tensor([0, 2])
+    model, left_padding = both(positions="learned", max_positions=9), torch.tensor([0, 2])
     source, target = texts(model)
     caches, context = model.caches(), model.encoder(source)
-    first = model.decoder(target[:, :3], pads=pads, context=context, caches=caches)
+    first = model.decoder(target[:, :3], left_padding=left_padding, context=context, caches=caches)
     second = model.decoder(target[:, 3:], caches=caches)
     ours = torch.cat([first, second], dim=1)
     torch.testing.assert_close(ours[0], model(source[0], target[0]))
@@ -343,7 +343,7 @@ def test_a_new_model_begins_with_logits_of_about_one():
     model = EncoderDecoder(config).eval()
     source, target = texts(model, rows=4, source=20, target=20)
     assert 0.5 < model(source, target).std() < 2
-    assert 0.5 < next(model.encoder.states(source)).std() < 2
+    assert 0.5 < next(model.encoder.hidden_states(source)).std() < 2
 
 
 def test_it_learns_to_copy_a_text():

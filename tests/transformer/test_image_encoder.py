@@ -15,7 +15,7 @@ VIT = {
     "patches": PATCHES,
     "positions": "learned",
     "max_positions": 9,
-    "norm_place": "pre",
+    "norm_position": "pre",
     "activation": "gelu",
     "attention_bias": True,
     "out_bias": True,
@@ -40,7 +40,7 @@ def test_the_first_block_reads_equation_1(encoder):
     assert torch.equal(rows[1, 6].view(2, 3, 2), pixels[1, :, 3:6, 4:6])
     product = rows @ parts.patch.weight.flatten(1).T + parts.patch.bias
     expected = torch.cat([parts.start.expand(5, 1, 12), product], dim=1) + parts.position.weight
-    states = list(encoder.states(pixels))
+    states = list(encoder.hidden_states(pixels))
     assert len(states) == 3
     torch.testing.assert_close(states[0], expected, atol=1e-6, rtol=0)
     assert states[0].std() > 0.1
@@ -52,7 +52,7 @@ def test_the_rest_is_blocks_and_a_last_norm(encoder):
     for block in encoder.blocks:
         x = block(x)
     assert torch.equal(encoder(pixels), encoder.norm(x))
-    assert torch.equal(list(encoder.states(pixels))[-1], encoder(pixels))
+    assert torch.equal(list(encoder.hidden_states(pixels))[-1], encoder(pixels))
 
 
 def test_one_image_alone_is_the_row_of_a_batch(encoder):
@@ -134,10 +134,10 @@ def test_patches_that_cannot_be_are_named(changes, message):
         ({"positions": "sinusoidal"}, "positions='sinusoidal': with these patches .* positions='learned'"),
         ({"max_positions": 8}, "max_positions=8: with these patches an ImageEncoder has max_positions=9"),
         ({"first_position": 2}, "first_position=2"),
-        ({"num_segments": 2}, "num_segments=2"),
+        ({"num_token_types": 2}, "num_token_types=2"),
         ({"embedding_norm": True}, "embedding_norm=True"),
         ({"windows": (2, None)}, r"windows=\(2, None\)"),
-        ({"masked_head": True}, "masked_head=True"),
+        ({"mlm_head": True}, "mlm_head=True"),
     ],
 )
 def test_choices_that_are_for_texts_are_refused(changes, message):

@@ -29,9 +29,9 @@ POSITIONS = [
 OTHERS = [
     {},
     {"windows": (3, 3)},
-    {"windows": (None, 2), "norm": "rms", "norm_place": "pre"},
+    {"windows": (None, 2), "norm": "rms", "norm_position": "pre"},
     {"softcap": 2.0, "gated": True},
-    {"sinks": True, "norm_place": "both"},
+    {"sinks": True, "norm_position": "both"},
 ]
 
 
@@ -155,8 +155,10 @@ def test_positions_that_do_not_fit(positions, error, message):
 
 def test_positions_beside_what_says_them_already():
     model, ids, places = Decoder(Config(**SMALL)), torch.zeros(2, 5).long(), torch.arange(5)
-    for other in ({"pads": torch.tensor([0, 2])}, {"caches": model.caches()}):
-        with pytest.raises(ValueError, match="positions are for texts that are read at once: with pads or caches"):
+    for other in ({"left_padding": torch.tensor([0, 2])}, {"caches": model.caches()}):
+        with pytest.raises(
+            ValueError, match="positions are for texts that are read at once: with left_padding or caches"
+        ):
             model(ids, positions=places, **other)
 
 

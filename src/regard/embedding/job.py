@@ -155,7 +155,7 @@ class Job:
         vectors = torch.empty(len(each), embedder.model.config.d_model)
         of_tokens: list[torch.Tensor] = [vectors] * len(each)
         seen = 0
-        for places, states, lengths in embedder.states(encodings):
+        for places, states, lengths in embedder.hidden_states(encodings):
             if pooling is None:
                 for place, found in zip(places, torch.split(states.float().cpu(), lengths.tolist()), strict=True):
                     of_tokens[place] = found

@@ -17,7 +17,7 @@ from regard.generation.constraints import Constraints
 from regard.generation.session import Reader
 from regard.generation.strategy import Beam
 from regard.generation.streaming import Unwanted
-from regard.transformer import Special
+from regard.transformer import SpecialTokens
 
 __all__ = ["Hypothesis", "Rules", "search"]
 
@@ -69,7 +69,7 @@ class Rules:
 
     strategy: Beam
     limit: int
-    special: Special
+    special: SpecialTokens
     """Stop tokens, and tokens that stand first or last by force."""
     constraints: Constraints
     ended: Callable[[int, list[int]], bool]
@@ -84,7 +84,7 @@ class Rules:
     @property
     def most(self) -> int:
         """Candidates of one group: so many that enough are left if all the best ones end."""
-        return max(2, 1 + len(self.special.stop)) * self.size
+        return max(2, 1 + len(self.special.eos)) * self.size
 
     @property
     def looked_at(self) -> int:
@@ -93,10 +93,10 @@ class Rules:
 
     def can_end_well(self, text: list[int], length: int) -> bool:
         """Whether what must appear still can, in what is left of the limit."""
-        if text[-1] in self.special.stop:
+        if text[-1] in self.special.eos:
             return not self.constraints.missing(text[:-1])
         left = self.limit - length
-        return self.constraints.missing(text) <= left - (self.special.last is not None and left > 0)
+        return self.constraints.missing(text) <= left - (self.special.forced_eos is not None and left > 0)
 
 
 def search(reader: Reader, prompts: int, rules: Rules) -> list[list[Hypothesis]]:
@@ -148,7 +148,7 @@ def _likeliest(
 ) -> list[dict[int, float]]:
     """For each beam the log-probabilities of the tokens that it may go on with: the likeliest, and those wanted."""
     special, constraints = rules.special, rules.constraints
-    forced = special.first if length == 1 else special.last if length == rules.limit else None
+    forced = special.forced_bos if length == 1 else special.forced_eos if length == rules.limit else None
     if forced is not None:
         return [{forced: 0.0} for _ in logits]
     log_probs = logits.log_softmax(dim=-1)
@@ -194,7 +194,7 @@ def _advance(row: Row, likeliest: list[dict[int, float]], rules: Rules, length: 
         going_on: list[Candidate] = []
         for place, candidate in enumerate(candidates):
             text = [*row.texts[candidate.beam], candidate.token]
-            if not (candidate.token in rules.special.stop or length == rules.limit or rules.ended(row.prompt, text)):
+            if not (candidate.token in rules.special.eos or length == rules.limit or rules.ended(row.prompt, text)):
                 going_on.append(candidate)
             elif place < size and not row.done[group]:
                 found = Hypothesis(text, candidate.score / length**penalty)

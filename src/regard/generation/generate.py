@@ -159,7 +159,7 @@ def _searched(asked: Asked, strategy: Beam) -> list[list[Hypothesis]]:
         if unwanted(0, ids):
             raise InputError(f"must={phrase!r} and never={words} contradict each other")
     try:
-        constraints = Constraints(must, never, asked.special.stop, asked.limit)
+        constraints = Constraints(must, never, asked.special.eos, asked.limit)
     except ValueError as error:
         raise InputError(str(error)) from error
     found = search(

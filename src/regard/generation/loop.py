@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from regard.generation.sampling import Chooser
 from regard.generation.session import Reader
-from regard.transformer import Special
+from regard.transformer import SpecialTokens
 
 __all__ = ["tokens"]
 
@@ -16,7 +16,7 @@ def tokens(
     prompts: list[list[int]],
     choose: Chooser,
     limit: int,
-    special: Special,
+    special: SpecialTokens,
     ended: Callable[[int, list[int]], bool],
 ) -> Iterator[dict[int, int]]:
     """The next token of each row that goes on, step by step: row number to token.
@@ -33,7 +33,7 @@ def tokens(
     new: list[list[int]] = [[] for _ in prompts]
     logits = reader.begin()
     for length in range(1, limit + 1):
-        forced = special.first if length == 1 else special.last if length == limit else None
+        forced = special.forced_bos if length == 1 else special.forced_eos if length == limit else None
         if forced is None:
             chosen = choose(logits, [prompts[row] + new[row] for row in rows], rows)
         else:
@@ -41,7 +41,7 @@ def tokens(
         for row, token in zip(rows, chosen, strict=True):
             new[row].append(token)
         yield dict(zip(rows, chosen, strict=True))
-        going_on = [at for at, row in enumerate(rows) if new[row][-1] not in special.stop and not ended(row, new[row])]
+        going_on = [at for at, row in enumerate(rows) if new[row][-1] not in special.eos and not ended(row, new[row])]
         if not going_on or length == limit:
             return
         if len(going_on) < len(rows):

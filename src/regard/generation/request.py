@@ -15,7 +15,7 @@ from regard.generation.session import Reader
 from regard.generation.streaming import StopStrings, Writer
 from regard.pretrained import Pretrained
 from regard.pretrained.image_processor import Picture
-from regard.transformer import Decoder, Encoder, EncoderDecoder, Special
+from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 
 __all__ = ["Asked", "Form", "Prompt", "Prompts", "Stop", "Written", "ask", "room"]
 
@@ -59,7 +59,7 @@ class Asked:
     """The pixels of each, where the model reads images."""
     form: Form
     limit: int
-    special: Special
+    special: SpecialTokens
     strings: tuple[str, ...]
     start: int | None
     pad: int
@@ -109,11 +109,11 @@ def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: 
     if type(max_new_tokens) is not int or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
     decoder = runs.decoder if isinstance(runs, EncoderDecoder) else runs
-    special = decoder.config.special
+    special = decoder.config.special_tokens
     stop_ids, strings = _stops(stop, special, pretrained, decoder.config.vocab_size)
-    special = replace(special, stop=stop_ids)
+    special = replace(special, eos=stop_ids)
     if isinstance(runs, EncoderDecoder):
-        start = special.start if start is None else start
+        start = special.decoder_start if start is None else start
         if start is None:
             raise InputError("this encoder-decoder does not say which token its decoder starts with: give start=ID")
         if not 0 <= start < decoder.config.vocab_size:
@@ -151,11 +151,11 @@ def room(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
 
 
 def _stops(
-    stop: Stop | None, special: Special, pretrained: Pretrained | None, vocab_size: int
+    stop: Stop | None, special: SpecialTokens, pretrained: Pretrained | None, vocab_size: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Stop ids and stop strings."""
     if stop is None:
-        return special.stop, ()
+        return special.eos, ()
     given = [stop] if isinstance(stop, (int, str)) else list(stop)
     ids = tuple(s for s in given if type(s) is int)
     strings = tuple(s for s in given if isinstance(s, str))
@@ -166,7 +166,7 @@ def _stops(
     if strings and pretrained is None:
         raise TypeError(f"stop={stop!r}: stop strings need a tokenizer, and a bare model has none; use regard.load")
     # Strings come beside the model's own stop tokens, ids instead of them.
-    return (ids if ids or not strings else special.stop), strings
+    return (ids if ids or not strings else special.eos), strings
 
 
 def _images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tensor], Form]:

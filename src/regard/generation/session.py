@@ -13,7 +13,7 @@ from regard._shapes import Float, Int
 from regard.attention import mask
 from regard.attention.mask import Mask
 from regard.transformer import Decoder, EncoderDecoder
-from regard.transformer.decode_step import Step
+from regard.transformer.decode_step import FastDecodeStep
 
 __all__ = ["Reader"]
 
@@ -48,16 +48,16 @@ class Reader:
         self._start = start
         self._read = 0
         self._context_mask: Mask | None = None
-        self._step: Step | None = None
+        self._step: FastDecodeStep | None = None
         self._size = rows, steps
 
     @torch.inference_mode()
     def begin(self) -> Float[Tensor, "rows vocab_size"]:
         """Read the prompts; logits of the first new token of each."""
         with _evaluating(self.model):
-            if Step.speaks_for(self.decoder):
+            if FastDecodeStep.supports(self.decoder):
                 rows, steps = self._size
-                self._step = Step(self.decoder, rows=rows, steps=steps)
+                self._step = FastDecodeStep(self.decoder, rows=rows, steps=steps)
             if isinstance(self.model, EncoderDecoder):
                 self._read = 1
                 ids = pad_sequence(self._rows, batch_first=True)  # images are of one size
@@ -67,9 +67,9 @@ class Reader:
                 return self._logits(start, context=context)
             # On the left, so that the texts end, and go on, at the same place.
             ids = pad_sequence(self._rows, batch_first=True, padding_side="left")
-            pads = ids.shape[1] - self._lengths if self._ragged else None
+            left_padding = ids.shape[1] - self._lengths if self._ragged else None
             self._read = ids.shape[1]
-            return self._logits(ids, pads=pads)
+            return self._logits(ids, left_padding=left_padding)
 
     @torch.inference_mode()
     def step(self, ids: Sequence[int]) -> Float[Tensor, "rows vocab_size"]:
@@ -100,10 +100,15 @@ class Reader:
             self._context_mask = mask.padding(self._lengths)
 
     def _logits(
-        self, ids: Int[Tensor, "rows tokens"], *, pads: Tensor | None = None, context: Tensor | None = None
+        self, ids: Int[Tensor, "rows tokens"], *, left_padding: Tensor | None = None, context: Tensor | None = None
     ) -> Tensor:
         logits: Tensor = self.decoder(
-            ids, pads=pads, caches=self.caches, context=context, context_mask=self._context_mask, last=1
+            ids,
+            left_padding=left_padding,
+            caches=self.caches,
+            context=context,
+            context_mask=self._context_mask,
+            logits_to_keep=1,
         )
         return logits[:, -1].float()
 

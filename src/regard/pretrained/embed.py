@@ -96,7 +96,7 @@ class Embedder:
             read.append(encoding)
         return read, were_cut
 
-    def states(
+    def hidden_states(
         self, encodings: Sequence[Any], *, most: int | None = None
     ) -> Iterator[tuple[list[int], Float[Tensor, "tokens d_model"], Int[Tensor, " texts"]]]:
         """The vectors of all tokens, some texts at a time.
@@ -111,22 +111,22 @@ class Embedder:
         """
         counts = [len(encoding.ids) for encoding in encodings]
         device = self.pretrained.device
-        segmented = bool(self.model.config.num_segments)
+        segmented = bool(self.model.config.num_token_types)
         for places in rows(counts, most):
             lengths = torch.tensor([counts[i] for i in places], device=device)
             ids = torch.tensor(list(chain.from_iterable(encodings[i].ids for i in places)), device=device)
             if not len(ids):  # tokenizers without special tokens make none of an empty text
                 yield places, torch.empty(0, self.model.config.d_model, dtype=self.dtype, device=device), lengths
                 continue
-            segments = None
+            token_type_ids = None
             if segmented:
-                segments = torch.tensor(list(chain.from_iterable(encodings[i].type_ids for i in places)), device=device)
-                segments = segments[None]
+                types = list(chain.from_iterable(encodings[i].type_ids for i in places))
+                token_type_ids = torch.tensor(types, device=device)[None]
             text = torch.arange(len(places), device=device).repeat_interleave(lengths)
             positions = torch.arange(len(ids), device=device) - (lengths.cumsum(0) - lengths)[text]
             with torch.no_grad():
-                states = self.model(ids[None], segments, mask.documents(text), positions=positions)[0]
-            yield places, states, lengths
+                hidden_states = self.model(ids[None], token_type_ids, mask.documents(text), positions=positions)[0]
+            yield places, hidden_states, lengths
 
     @property
     def dtype(self) -> torch.dtype:
@@ -149,8 +149,8 @@ class Embedder:
 
     def _fits(self, encoding: Any) -> bool:
         config = self.model.config
-        ids, segments = max(encoding.ids, default=0), max(encoding.type_ids, default=0)
-        known = ids < config.vocab_size and (not config.num_segments or segments < config.num_segments)
+        ids, token_type_ids = max(encoding.ids, default=0), max(encoding.type_ids, default=0)
+        known = ids < config.vocab_size and (not config.num_token_types or token_type_ids < config.num_token_types)
         return known and not self._is_long(encoding)
 
     def _cut(self, text: str) -> Any:

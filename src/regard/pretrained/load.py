@@ -115,8 +115,8 @@ class Pretrained:
                 f"{quoted(text)}. Shorten it or split it"
             )
         ranges = [("id", encoding.ids, config.vocab_size)]
-        if config.num_segments:
-            ranges.append(("segment", encoding.type_ids, config.num_segments))
+        if config.num_token_types:
+            ranges.append(("segment", encoding.type_ids, config.num_token_types))
         for what, numbers, count in ranges:
             if max(numbers, default=0) >= count:
                 raise InputError(
@@ -208,7 +208,7 @@ class Pretrained:
         texts = [texts] if isinstance(texts, str) else list(texts)
         each = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         vectors = torch.empty(len(each), self.config.d_model, dtype=embedder.dtype, device=self.device)
-        for places, states, lengths in embedder.states(embedder.read(list(each))[0], most=batch_size):
+        for places, states, lengths in embedder.hidden_states(embedder.read(list(each))[0], most=batch_size):
             vectors[places] = pooling(states, lengths)
         return vectors if len(each) == len(texts) else vectors[[each[text] for text in texts]]
 
@@ -298,8 +298,8 @@ def _with_special(config: Config, family: Family, settings: Mapping[str, Any], p
     size = (decoder or config).vocab_size
     special = special_of(settings_of_tokens(family, settings, path), generation, where, size)
     if decoder is not None:
-        return replace(config, special=special, decoder=replace(decoder, special=special))
-    return replace(config, special=special)
+        return replace(config, special_tokens=special, decoder=replace(decoder, special_tokens=special))
+    return replace(config, special_tokens=special)
 
 
 def _preprocess(source: Source, config: Config) -> Pixels | None:

@@ -34,26 +34,26 @@ class Pooling:
     normalize: bool = False
 
     def __call__(
-        self, states: Float[Tensor, "tokens d_model"], lengths: Int[Tensor, " texts"]
+        self, hidden_states: Float[Tensor, "tokens d_model"], lengths: Int[Tensor, " texts"]
     ) -> Float[Tensor, "texts d_model"]:
         """One vector per text, zeros for one without tokens.
 
         Args:
-            states: the vectors of all tokens, one text after the other.
+            hidden_states: the vectors of all tokens, one text after the other.
             lengths: how many tokens each text has.
         """
         texts = lengths.nonzero()[:, 0]
         lengths, count = lengths[texts], len(lengths)
         if self.kind == "cls":
-            pooled = states[lengths.cumsum(0) - lengths]
+            pooled = hidden_states[lengths.cumsum(0) - lengths]
         else:
-            wide = states.to(torch.promote_types(states.dtype, torch.float32))
-            text = torch.arange(len(lengths), device=states.device).repeat_interleave(lengths)
-            total = wide.new_zeros(len(lengths), states.shape[1]).index_add_(0, text, wide)
-            pooled = (total / lengths[:, None]).to(states.dtype)
+            wide = hidden_states.to(torch.promote_types(hidden_states.dtype, torch.float32))
+            text = torch.arange(len(lengths), device=hidden_states.device).repeat_interleave(lengths)
+            total = wide.new_zeros(len(lengths), hidden_states.shape[1]).index_add_(0, text, wide)
+            pooled = (total / lengths[:, None]).to(hidden_states.dtype)
         if self.normalize:
             pooled = F.normalize(pooled, dim=-1)
-        return pooled.new_zeros(count, states.shape[1]).index_copy_(0, texts, pooled)
+        return pooled.new_zeros(count, hidden_states.shape[1]).index_copy_(0, texts, pooled)
 
 
 def read_pooling(source: Source) -> Pooling:

@@ -53,8 +53,8 @@ def packed(config: Config, ours: str, theirs: str, parts: tuple[str, str, str], 
         parts: what its three projections are called there.
         bias: whether they have one.
     """
-    kv = (config.num_kv_heads or config.num_heads) * config.width
-    rows = (config.num_heads * config.width, kv, kv)
+    kv = (config.num_kv_heads or config.num_heads) * config.head_dim
+    rows = (config.num_heads * config.head_dim, kv, kv)
     kinds = ("weight", "bias") if bias else ("weight",)
     return [Rename(f"{ours}.qkv.{kind}", tuple(f"{theirs}.{part}.{kind}" for part in parts), rows) for kind in kinds]
 

@@ -8,22 +8,22 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.pretrained.config_json import Settings
-from regard.transformer import Special
+from regard.transformer import SpecialTokens
 
 __all__ = ["special_of"]
 
 NAMES = {
-    "decoder_start_token_id": "start",
-    "eos_token_id": "stop",
+    "decoder_start_token_id": "decoder_start",
+    "eos_token_id": "eos",
     "pad_token_id": "pad",
-    "forced_bos_token_id": "first",
-    "forced_eos_token_id": "last",
+    "forced_bos_token_id": "forced_bos",
+    "forced_eos_token_id": "forced_eos",
 }
 
 
 def special_of(
     settings: Settings, generation: Mapping[str, Any], generation_source: Path | None, vocab_size: int
-) -> Special:
+) -> SpecialTokens:
     """The special tokens; where ``generation_config.json`` says one, that holds.
 
     Nothing else is read of ``generation_config.json``: beams, temperatures, suppressed tokens and the like are the
@@ -49,7 +49,7 @@ def special_of(
         for token in ids:
             if type(token) is not int or not 0 <= token < vocab_size:
                 raise InputError(f"{source}: {name} is {value!r}; the model's tokens are 0 to {vocab_size - 1}")
-        if ours != "stop" and len(ids) > 1:
+        if ours != "eos" and len(ids) > 1:
             raise InputError(f"{source}: {name} is {value!r}; regard supports one token there")
-        found[ours] = tuple(ids) if ours == "stop" else next(iter(ids), None)
-    return Special(**found)
+        found[ours] = tuple(ids) if ours == "eos" else next(iter(ids), None)
+    return SpecialTokens(**found)

@@ -43,9 +43,9 @@ def logits_of(decoder: Decoder, vectors: Float[Tensor, "predicted d_model"]) -> 
     config = decoder.config
     if config.logit_softcap is not None:
         return decoder.logits(vectors)
-    weight = decoder.embeddings.token.weight if decoder.head is None else decoder.head.weight
+    weight = decoder.embeddings.token.weight if decoder.lm_head is None else decoder.lm_head.weight
     scaled = vectors if config.logit_scale is None else vectors * config.logit_scale
-    return Logits(scaled, weight, decoder.logit_bias)
+    return Logits(scaled, weight, decoder.lm_head_bias)
 
 
 def surprise(

@@ -15,12 +15,12 @@ from regard.attention.mask import Mask
 from regard.attention.positions import Rotary
 from regard.transformer.config import Config
 from regard.transformer.feed_forward import FeedForward
-from regard.transformer.norm import norm_of
+from regard.transformer.norm import make_norm
 
-__all__ = ["Block", "Reads"]
+__all__ = ["Block", "BlockInputs"]
 
 
-class Reads(NamedTuple):
+class BlockInputs(NamedTuple):
     """What a block reads beside the token vectors."""
 
     mask: Mask | None = None
@@ -39,7 +39,7 @@ class Reads(NamedTuple):
     """Their keys and values, computed once."""
 
 
-ALONE = Reads()
+NO_INPUTS = BlockInputs()
 
 
 class Block(nn.Module):
@@ -57,16 +57,16 @@ class Block(nn.Module):
 
     def __init__(self, config: Config, *, rotary: Rotary | None = None, d_context: int | None = None) -> None:
         super().__init__()
-        self.place = config.norm_place
-        both = self.place == "both"
+        self.norm_position = config.norm_position
+        both = self.norm_position == "both"
         self.attention = _attention(config, rotary=rotary)
-        self.attention_norm = norm_of(config)
-        self.attention_post_norm = norm_of(config) if both else None
+        self.attention_norm = make_norm(config)
+        self.attention_post_norm = make_norm(config) if both else None
         self.cross_attention: MultiHeadAttention | None = None
         if d_context is not None:
             self.cross_attention = _attention(config, d_context=None if d_context == config.d_model else d_context)
-            self.cross_norm = norm_of(config)
-            self.cross_post_norm = norm_of(config) if both else None
+            self.cross_norm = make_norm(config)
+            self.cross_post_norm = make_norm(config) if both else None
         self.feed_forward = FeedForward(
             config.d_model,
             config.d_ff,
@@ -74,12 +74,12 @@ class Block(nn.Module):
             gated=config.gated,
             bias=config.feed_forward_bias,
         )
-        self.feed_forward_norm = norm_of(config)
-        self.feed_forward_post_norm = norm_of(config) if both else None
+        self.feed_forward_norm = make_norm(config)
+        self.feed_forward_post_norm = make_norm(config) if both else None
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "*batch tokens d_model"], reads: Reads = ALONE
+        self, x: Float[Tensor, "*batch tokens d_model"], reads: BlockInputs = NO_INPUTS
     ) -> Float[Tensor, "*batch tokens d_model"]:
         """The token vectors after this layer."""
         x = self._around(
@@ -102,13 +102,13 @@ class Block(nn.Module):
         self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module, after: nn.Module | None
     ) -> Tensor:
         """A sub-layer with its residual connection and its norms."""
-        change = sublayer(x if self.place == "post" else norm(x))
+        change = sublayer(x if self.norm_position == "post" else norm(x))
         if after is not None:
             change = after(change)
         if self.training:
             change = self.dropout(change)
         result: Tensor = x + change
-        return norm(result) if self.place == "post" else result
+        return norm(result) if self.norm_position == "post" else result
 
 
 def _attention(config: Config, *, rotary: Rotary | None = None, d_context: int | None = None) -> MultiHeadAttention:

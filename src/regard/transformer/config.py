@@ -10,26 +10,26 @@ from regard.attention.positions.scaling import Scaling
 from regard.transformer.feed_forward import ACTIVATIONS
 from regard.transformer.patches import Patches
 
-__all__ = ["Config", "Special"]
+__all__ = ["Config", "SpecialTokens"]
 
 Positions = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]
 Norm = Literal["layer", "rms"]
-Place = Literal["post", "pre", "both"]
+NormPosition = Literal["post", "pre", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Special:
+class SpecialTokens:
     """The token ids that a model was trained to read and write in a special way."""
 
-    start: int | None = None
+    decoder_start: int | None = None
     """The first token that the decoder of an encoder-decoder reads."""
-    stop: tuple[int, ...] = ()
+    eos: tuple[int, ...] = ()
     """Tokens that end a text."""
     pad: int | None = None
     """What shorter texts of a batch are filled with."""
-    first: int | None = None
+    forced_bos: int | None = None
     """What every generated text begins with, if anything (``forced_bos_token_id``)."""
-    last: int | None = None
+    forced_eos: int | None = None
     """What a generated text ends with when it runs into the limit (``forced_eos_token_id``)."""
 
 
@@ -75,7 +75,7 @@ class Config:
     t5_max_distance: int = 128
     """Distances from this one on share a bucket."""
 
-    num_segments: int = 0
+    num_token_types: int = 0
     """How many kinds of segment a token can belong to (BERT: 2, sentence A and B); 0: there are none."""
     scale_embedding: bool = True
     """Token vectors are multiplied by sqrt(d_model) (paper, section 3.4)."""
@@ -84,7 +84,7 @@ class Config:
 
     norm: Norm = "layer"
     """LayerNorm, or RMSNorm (Zhang and Sennrich 2019)."""
-    norm_place: Place = "post"
+    norm_position: NormPosition = "post"
     """``post``: norm(x + sublayer(x)), the paper's; ``pre``: x + sublayer(norm(x)), and a norm after the last block
     (GPT-2); ``both``: x + norm(sublayer(norm(x))) (Gemma 2)."""
     norm_eps: float = 1e-5
@@ -119,22 +119,22 @@ class Config:
     feed_forward_bias: bool = True
     """Whether the feed-forward network's two layers have a bias."""
 
-    tied: bool = True
+    tie_word_embeddings: bool = True
     """The output's weights are the token vectors (paper, section 3.4)."""
-    logit_bias: bool = False
+    lm_head_bias: bool = False
     """A number for each token, added to the logits (Marian, BART)."""
     logit_scale: float | int | None = None
     """What the last state is multiplied by before it becomes logits (T5: d_model ** -0.5)."""
     logit_softcap: float | int | None = None
     """Bound of the logits (Gemma 2)."""
-    masked_head: bool = False
+    mlm_head: bool = False
     """An encoder with the head that guesses masked tokens (BERT's ``cls.predictions``)."""
 
     dropout: float | int = 0.1
     """Share of each sub-layer's output dropped in training (paper, section 5.4)."""
     attention_dropout: float | int = 0.0
     """Share of the attention weights dropped in training."""
-    special: Special = field(default_factory=Special)
+    special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
     """Token ids with a meaning of their own."""
     decoder: Config | None = None
     """The decoder's, where an encoder-decoder's two stacks differ."""
@@ -148,7 +148,7 @@ class Config:
             size = getattr(self, name)
             if type(size) is not int or not 1 <= size < 2**31:
                 raise ValueError(f"{name}={size!r} must be a whole number, at least 1 and below 2**31")
-        for name in ("num_segments", "first_position"):
+        for name in ("num_token_types", "first_position"):
             size = getattr(self, name)
             if type(size) is not int or not 0 <= size < 2**31:
                 raise ValueError(f"{name}={size!r} must be a whole number, at least 0 and below 2**31")
@@ -162,7 +162,7 @@ class Config:
                 raise ValueError(f"{name}={bound!r} must be a number above 0")
         if self.attention_scale is not None and not math.isfinite(self.attention_scale):
             raise ValueError(f"attention_scale={self.attention_scale} must be a finite number")
-        for name, known in (("positions", Positions), ("norm", Norm), ("norm_place", Place)):
+        for name, known in (("positions", Positions), ("norm", Norm), ("norm_position", NormPosition)):
             if getattr(self, name) not in get_args(known):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(get_args(known))}")
         if self.activation not in ACTIVATIONS:
@@ -171,8 +171,8 @@ class Config:
             raise ValueError(f"d_model={self.d_model} does not divide into num_heads={self.num_heads}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads={self.num_heads} cannot share num_kv_heads={self.num_kv_heads} evenly")
-        if self.positions == "rotary" and self.width % 2:
-            raise ValueError(f"positions='rotary' turn dimensions in pairs; here a head has d_key={self.width}")
+        if self.positions == "rotary" and self.head_dim % 2:
+            raise ValueError(f"positions='rotary' turn dimensions in pairs; here a head has d_key={self.head_dim}")
         if self.positions == "learned" and self.max_positions is None:
             raise ValueError("positions='learned' needs max_positions: so many vectors are learned")
         if self.norm_plus_one and self.norm != "rms":
@@ -185,7 +185,7 @@ class Config:
             )
 
     @property
-    def width(self) -> int:
+    def head_dim(self) -> int:
         """Width of a head: d_key, or d_model / num_heads."""
         return self.d_model // self.num_heads if self.d_key is None else self.d_key
 

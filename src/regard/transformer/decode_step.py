@@ -23,16 +23,16 @@ from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
 from regard.attention.plan import SMALLEST
 from regard.attention.positions import ALiBi, Learned, Rotary, T5Relative
-from regard.transformer.block import Block, Reads
-from regard.transformer.caches import Caches
+from regard.transformer.block import Block, BlockInputs
 from regard.transformer.decoder import Decoder
 from regard.transformer.embeddings import Embeddings
 from regard.transformer.feed_forward import ACTIVATIONS, FeedForward
+from regard.transformer.kv_caches import KVCaches
 from regard.transformer.norm import PlusOneRMSNorm
 
-__all__ = ["Step"]
+__all__ = ["FastDecodeStep"]
 
-ROWS, STEPS = 3, 24
+MIN_PACKED_ROWS, MIN_PACKED_STEPS = 3, 24
 """From so many rows and steps on, float32 weights are copied into the order that oneDNN multiplies in: with a few rows
 it is about twice as fast as MKL (PyTorch 2.13: 4 rows by 50,257 x 768, 3.9 against 7.6 ms; 64 rows by 58,101 x 512, 16
 against 32 ms), and the copy takes as long as some twenty steps gain."""
@@ -65,7 +65,7 @@ Product = Callable[[Tensor, Tensor | None], Function]
 """Makes of a weight and a bias what multiplies by them."""
 
 
-class Step:
+class FastDecodeStep:
     """A decoder, for one token of each row at a time, in evaluation mode and without gradients.
 
     The weights are read when it is made: make a new one when they change.
@@ -77,22 +77,22 @@ class Step:
     """
 
     def __init__(self, decoder: Decoder, *, rows: int = 1, steps: int = 1) -> None:
-        weight = decoder.embeddings.token.weight if decoder.head is None else decoder.head.weight
+        weight = decoder.embeddings.token.weight if decoder.lm_head is None else decoder.lm_head.weight
         size = sum(p.numel() * p.element_size() for p in decoder.parameters())
         product = _plain
-        pays = rows >= ROWS and steps >= STEPS and size <= LARGEST
+        pays = rows >= MIN_PACKED_ROWS and steps >= MIN_PACKED_STEPS and size <= LARGEST
         known = weight.dtype == torch.float32 and weight.is_cpu
         if pays and known and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             product = partial(_packed, rows=rows)
         self.decoder = decoder
         self.layers = [_layer(block, product) for block in decoder.blocks]  # type: ignore[arg-type]
         self.norm = None if decoder.norm is None else _norm(decoder.norm)
-        self.head = product(weight, decoder.logit_bias)
+        self.lm_head = product(weight, decoder.lm_head_bias)
         self.last_mask: Mask | None = None
         self.added: Tensor | None = None
 
     @staticmethod
-    def speaks_for(decoder: Decoder) -> bool:
+    def supports(decoder: Decoder) -> bool:
         """Whether no module would be missed: no hooks, no training, no autocast, none of another kind."""
         device = decoder.embeddings.token.weight.device.type
         if _has_any_global_hook() or torch.is_autocast_enabled(device):  # type: ignore[no-untyped-call]
@@ -105,7 +105,7 @@ class Step:
         ) and all(type(parameter) is nn.Parameter for parameter in decoder.parameters())
 
     def __call__(
-        self, ids: Int[Tensor, "rows 1"], caches: Caches, context_mask: Mask | None = None
+        self, ids: Int[Tensor, "rows 1"], caches: KVCaches, context_mask: Mask | None = None
     ) -> Float[Tensor, "rows vocab_size"]:
         """The logits of the token after this one.
 
@@ -114,35 +114,35 @@ class Step:
             caches: filled by `Decoder.forward`, which reads prompts and contexts.
             context_mask: which tokens of the sources may be attended to.
         """
-        x, every = self.decoder.prepare(ids, caches=caches, context_mask=context_mask)
+        x, every = self.decoder.embed_inputs(ids, caches=caches, context_mask=context_mask)
         x = x[:, 0]
         if context_mask is not self.last_mask:
             self.last_mask, self.added = context_mask, _additive(context_mask, every[0])
         for layer, reads in zip(self.layers, every, strict=True):
             x = layer(x, reads, self.added)
-        caches.seen += 1
+        caches.num_tokens += 1
         if self.norm is not None:
             x = self.norm(x)
-        return self.decoder.logits_by(self.head, x)
+        return self.decoder.logits_with(self.lm_head, x)
 
 
-def _layer(block: Block, product: Product) -> Callable[[Tensor, Reads, Tensor | None], Tensor]:
+def _layer(block: Block, product: Product) -> Callable[[Tensor, BlockInputs, Tensor | None], Tensor]:
     attention = _attention(block.attention, product)
-    around_attention = _around(block.place, block.attention_norm, block.attention_post_norm)
+    around_attention = _around(block.norm_position, block.attention_norm, block.attention_post_norm)
     feed_forward = _feed_forward(block.feed_forward, product)
-    around_feed_forward = _around(block.place, block.feed_forward_norm, block.feed_forward_post_norm)
+    around_feed_forward = _around(block.norm_position, block.feed_forward_norm, block.feed_forward_post_norm)
     if block.cross_attention is None:
 
-        def layer(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
+        def layer(x: Tensor, reads: BlockInputs, added: Tensor | None) -> Tensor:
             x = around_attention(x, partial(attention, reads=reads))
             return around_feed_forward(x, feed_forward)
 
         return layer
 
     cross = _cross_attention(block.cross_attention, product)
-    around_cross = _around(block.place, block.cross_norm, block.cross_post_norm)
+    around_cross = _around(block.norm_position, block.cross_norm, block.cross_post_norm)
 
-    def layer_with_context(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
+    def layer_with_context(x: Tensor, reads: BlockInputs, added: Tensor | None) -> Tensor:
         x = around_attention(x, partial(attention, reads=reads))
         x = around_cross(x, partial(cross, reads=reads, added=added))
         return around_feed_forward(x, feed_forward)
@@ -170,7 +170,7 @@ def _attention(module: MultiHeadAttention, product: Product) -> Callable[..., Te
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
     plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
 
-    def attention(x: Tensor, reads: Reads) -> Tensor:
+    def attention(x: Tensor, reads: BlockInputs) -> Tensor:
         rows = x.shape[0]
         # One token: its heads stand side by side in memory already.
         packed = qkv(x).view(rows, heads + 2 * kv_heads, 1, width)
@@ -208,7 +208,7 @@ def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[.
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
     plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
 
-    def cross(x: Tensor, reads: Reads, added: Tensor | None) -> Tensor:
+    def cross(x: Tensor, reads: BlockInputs, added: Tensor | None) -> Tensor:
         rows = x.shape[0]
         source = reads.source
         assert source is not None
@@ -239,7 +239,7 @@ def _fused(
     return output
 
 
-def _additive(context_mask: Mask | None, reads: Reads) -> Tensor | None:
+def _additive(context_mask: Mask | None, reads: BlockInputs) -> Tensor | None:
     """The mask of the sources as what is added to scores, made once; None where `attend` has to look at it."""
     source = reads.source
     if type(context_mask) is not Padding or source is None or source.k is None or not bool(context_mask.lengths.all()):

@@ -12,7 +12,7 @@ from regard.transformer.config import Config
 from regard.transformer.feed_forward import ACTIVATIONS
 from regard.transformer.stack import Stack
 
-__all__ = ["Encoder", "MaskedHead"]
+__all__ = ["Encoder", "MLMHead"]
 
 
 class Encoder(Stack):
@@ -26,47 +26,49 @@ class Encoder(Stack):
         if config.patches is not None:
             raise ValueError("an Encoder reads texts: config.patches belongs to an ImageEncoder")
         super().__init__(config, causal=False)
-        self.head = MaskedHead(config) if config.masked_head else None
+        self.mlm_head = MLMHead(config) if config.mlm_head else None
 
     def forward(
         self,
         ids: Int[Tensor, "*batch tokens"],
-        segments: Int[Tensor, "*batch tokens"] | None = None,
+        token_type_ids: Int[Tensor, "*batch tokens"] | None = None,
         mask: Mask | None = None,
         *,
         positions: Int[Tensor, "*positions_batch tokens"] | None = None,
-        pads: Int[Tensor, " batch"] | None = None,
+        left_padding: Int[Tensor, " batch"] | None = None,
     ) -> Float[Tensor, "*batch tokens d_model"]:
         """The token vectors after the last block.
 
         Args:
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
-            segments: the segment of each token, 0 by default.
+            token_type_ids: the segment of each token, 0 by default.
             mask: who may attend; None lets every token attend to every token.
             positions: where each token stands; 0, 1, 2, ... by default. Packed documents begin anew at 0, each.
-            pads: how many tokens at the left of each row are padding.
+            left_padding: how many tokens at the left of each row are padding.
 
         Raises:
             ValueError: more tokens than the model has positions.
             IndexError: an id outside the vocabulary.
         """
-        for x in self.states(ids, segments, mask, positions=positions, pads=pads):
+        for x in self.hidden_states(ids, token_type_ids, mask, positions=positions, left_padding=left_padding):
             last = x
         return last
 
-    def logits(self, states: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens vocab_size"]:
+    def logits(
+        self, hidden_states: Float[Tensor, "*batch tokens d_model"]
+    ) -> Float[Tensor, "*batch tokens vocab_size"]:
         """What each token might be: the head that guesses masked tokens.
 
         Raises:
             ValueError: an encoder without this head.
         """
-        if self.head is None:
-            raise ValueError("this encoder has no head that guesses masked tokens (masked_head=False)")
-        logits: Tensor = self.head(states, self.embeddings.token.weight)
+        if self.mlm_head is None:
+            raise ValueError("this encoder has no head that guesses masked tokens (mlm_head=False)")
+        logits: Tensor = self.mlm_head(hidden_states, self.embeddings.token.weight)
         return logits
 
 
-class MaskedHead(nn.Module):
+class MLMHead(nn.Module):
     """Logits = LayerNorm(activation(x W + b)) E^T + c, E the token vectors (BERT; Devlin et al. 2019, section 3.1)."""
 
     def __init__(self, config: Config) -> None:
@@ -75,7 +77,7 @@ class MaskedHead(nn.Module):
         self.activation = config.activation
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
         self.weight = None
-        if not config.tied:
+        if not config.tie_word_embeddings:
             self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_model).normal_(std=config.d_model**-0.5))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 

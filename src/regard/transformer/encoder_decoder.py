@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from regard._shapes import Float, Int
 from regard.attention.mask import Mask
-from regard.transformer.caches import Caches
 from regard.transformer.config import Config
 from regard.transformer.decoder import Decoder
 from regard.transformer.encoder import Encoder
 from regard.transformer.image_encoder import ImageEncoder
+from regard.transformer.kv_caches import KVCaches
 
 __all__ = ["EncoderDecoder"]
 
@@ -34,8 +34,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        if config.masked_head:
-            raise ValueError("an EncoderDecoder guesses no masked tokens: config.masked_head belongs to an Encoder")
+        if config.mlm_head:
+            raise ValueError("an EncoderDecoder guesses no masked tokens: config.mlm_head belongs to an Encoder")
         decoder = config.decoder or config
         if config.patches is not None:
             # Projected to the decoder's width, so that its cross-attention is like its self-attention.
@@ -94,6 +94,6 @@ class EncoderDecoder(nn.Module):
         )
         return logits
 
-    def caches(self, *, length: int | None = None) -> Caches:
+    def caches(self, *, length: int | None = None) -> KVCaches:
         """Empty caches of the decoder; its first call needs the context, which they then hold."""
         return self.decoder.caches(length=length)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.attention.mask import Mask
 from regard.attention.positions import Learned
-from regard.transformer.block import Block, Reads
+from regard.transformer.block import Block, BlockInputs
 from regard.transformer.config import Config
-from regard.transformer.norm import norm_of
+from regard.transformer.norm import make_norm
 from regard.transformer.patches import Patches
 
 __all__ = ["ImageEncoder"]
@@ -42,10 +42,10 @@ class ImageEncoder(nn.Module):
         self.config = config
         self.embeddings = PatchEmbeddings(config, patches)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.norm = None if config.norm_place == "post" else norm_of(config)
+        self.norm = None if config.norm_position == "post" else make_norm(config)
         self.projection = None if d_out in (None, config.d_model) else nn.Linear(config.d_model, d_out or 0)
 
-    def states(
+    def hidden_states(
         self, pixels: Float[Tensor, "*batch channels height width"], mask: Mask | None = None
     ) -> Iterator[Float[Tensor, "*batch tokens d_model"]]:
         """The input of each block, then the result before it is projected: num_layers + 1 tensors, one at a time.
@@ -62,14 +62,14 @@ class ImageEncoder(nn.Module):
         x = self.embeddings(pixels)
         for block in self.blocks:
             yield x
-            x = block(x, Reads(mask=mask))
+            x = block(x, BlockInputs(mask=mask))
         yield x if self.norm is None else self.norm(x)
 
     def forward(
         self, pixels: Float[Tensor, "*batch channels height width"], mask: Mask | None = None
     ) -> Float[Tensor, "*batch tokens d_out"]:
-        """The token vectors after the last block, the class token's first; arguments as in `states`."""
-        for x in self.states(pixels, mask):
+        """The token vectors after the last block, the class token's first; arguments as in `hidden_states`."""
+        for x in self.hidden_states(pixels, mask):
             last = x
         return last if self.projection is None else self.projection(last)
 
@@ -116,10 +116,10 @@ def _patches_of(config: Config) -> Patches:
         "positions": "learned",
         "max_positions": patches.tokens,
         "first_position": 0,
-        "num_segments": 0,
+        "num_token_types": 0,
         "embedding_norm": False,
         "windows": None,
-        "masked_head": False,
+        "mlm_head": False,
     }
     for name, value in wanted.items():
         if getattr(config, name) != value:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.transformer.config import Config
 
-__all__ = ["PlusOneRMSNorm", "norm_of"]
+__all__ = ["PlusOneRMSNorm", "make_norm"]
 
 
 class PlusOneRMSNorm(nn.RMSNorm):
@@ -26,7 +26,7 @@ class PlusOneRMSNorm(nn.RMSNorm):
         return F.rms_norm(x.to(dtype), self.normalized_shape, weight, self.eps).to(x.dtype)
 
 
-def norm_of(config: Config) -> nn.Module:
+def make_norm(config: Config) -> nn.Module:
     """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), as the config says."""
     if config.norm == "layer":
         return nn.LayerNorm(config.d_model, eps=config.norm_eps)

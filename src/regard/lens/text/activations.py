@@ -108,7 +108,7 @@ def forward(
         for attention in attentions:
             hooks.callback(attention.register_forward_pre_hook(look, with_kwargs=True).remove)
             hooks.callback(attention.out_proj.register_forward_pre_hook(look_at_output).remove)
-        states = list(stack.states(ids, segments, context=context))
+        states = list(stack.hidden_states(ids, segments, context=context))
     layers = []
     for attention in attentions:
         kept[attention].pop("cache", None)  # a pass over a whole text has none

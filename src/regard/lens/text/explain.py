@@ -303,7 +303,7 @@ def _how(sides: Sides, layer: Layer, steps: Steps, number: int, head: int) -> Ho
     attention, config = layer.attention, sides.stack.config
     shared = attention.num_heads // attention.num_kv_heads
     return How(
-        normed_first=config.norm_place != "post",
+        normed_first=config.norm_position != "post",
         kv_head=head // shared if shared > 1 else None,
         qk_norm=attention.q_norm is not None,
         rotary=isinstance(attention.positions, Rotary),

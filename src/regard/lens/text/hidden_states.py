@@ -23,7 +23,7 @@ def states_of(stack: Stack, words: Words) -> list[Float[Tensor, "tokens d_model"
     The text is the first thing that the stack reads: nothing is cached, and there is no other text to attend to.
     """
     ids = torch.tensor(words.ids, device=stack.embeddings.token.weight.device)
-    return list(stack.states(ids, segments_of(stack, words)))
+    return list(stack.hidden_states(ids, segments_of(stack, words)))
 
 
 def vectors(states: Iterable[Float[Tensor, "tokens d_model"]], pieces: list[int]) -> Float[Tensor, "states d_model"]:

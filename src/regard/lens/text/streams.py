@@ -115,12 +115,12 @@ class Sides:
 
     def parts(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """What is added for each token that the stack reads: its own vector, its position's, its segment's."""
-        return self.stack.embeddings.parts(_on(self.stack, self.ids), segments_of(self.stack, self.words))
+        return self.stack.embeddings.components(_on(self.stack, self.ids), segments_of(self.stack, self.words))
 
 
 def segments_of(stack: Stack, words: Words) -> Tensor | None:
     """The segment of each token, in a model that has any."""
-    return _on(stack, words.segments) if stack.config.num_segments else None
+    return _on(stack, words.segments) if stack.config.num_token_types else None
 
 
 def _on(stack: Stack, numbers: Sequence[int]) -> Tensor:
@@ -129,7 +129,7 @@ def _on(stack: Stack, numbers: Sequence[int]) -> Tensor:
 
 def _of_decoder(model: EncoderDecoder, source: Words, target: Words, pretrained: Pretrained, *, cross: bool) -> Sides:
     """The decoder reads its start token, then the target. At each position it writes what it reads at the next one."""
-    start, limit = model.decoder.config.special.start, model.decoder.config.max_positions
+    start, limit = model.decoder.config.special_tokens.decoder_start, model.decoder.config.max_positions
     if start is None:
         raise InputError(f"{pretrained.name} does not say which token its decoder reads first (decoder_start_token_id)")
     assert pretrained.tokenizer is not None  # it has read the texts

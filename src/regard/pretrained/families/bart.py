@@ -85,14 +85,14 @@ def _renames(config: Config) -> list[Rename]:
     for stack in ("encoder", "decoder"):
         table.append(Rename(f"{stack}.embeddings.position.weight", (f"{stack}.embed_positions.weight",)))
         table += linear(f"{stack}.embeddings.norm", f"{stack}.layernorm_embedding")
-    bias = [Rename("decoder.logit_bias", ("final_logits_bias",), layout="row")] if decoder.logit_bias else []
+    bias = [Rename("decoder.lm_head_bias", ("final_logits_bias",), layout="row")] if decoder.lm_head_bias else []
     return [*table, *layers(config, "encoder", "n"), *layers(decoder, "decoder", "m"), *bias]
 
 
 def settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
     """A model without a head on top has no bias of the logits."""
     has_bias = "final_logits_bias" in tensors
-    return replace(config, decoder=replace(config.decoder or config, logit_bias=has_bias))
+    return replace(config, decoder=replace(config.decoder or config, lm_head_bias=has_bias))
 
 
 BART = Family(

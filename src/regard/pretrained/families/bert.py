@@ -21,12 +21,12 @@ FIELDS = {
     "num_attention_heads": "num_heads",
     "intermediate_size": "d_ff",
     "max_position_embeddings": "max_positions",
-    "type_vocab_size": "num_segments",
+    "type_vocab_size": "num_token_types",
     "hidden_act": "activation",
     "layer_norm_eps": "norm_eps",
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
-    "tie_word_embeddings": "tied",
+    "tie_word_embeddings": "tie_word_embeddings",
 }
 
 ALWAYS = {
@@ -57,7 +57,7 @@ def layers(config: Config) -> list[Rename]:
     return [
         Rename("embeddings.token.weight", ("embeddings.word_embeddings.weight",)),
         Rename("embeddings.position.weight", ("embeddings.position_embeddings.weight",)),
-        Rename("embeddings.segment.weight", ("embeddings.token_type_embeddings.weight",)),
+        Rename("embeddings.token_type.weight", ("embeddings.token_type_embeddings.weight",)),
         *linear("embeddings.norm", "embeddings.LayerNorm"),
         *packed(config, "blocks.{n}.attention", attention + "self", ("query", "key", "value"), bias=True),
         *linear("blocks.{n}.attention.out_proj", attention + "output.dense"),
@@ -72,14 +72,14 @@ def with_head(head: str, transform: str, norm: str) -> Callable[[Config], list[R
     """The whole table, where the head that guesses masked tokens has these names."""
 
     def renames(config: Config) -> list[Rename]:
-        if not config.masked_head:
+        if not config.mlm_head:
             return layers(config)
         return [
             *layers(config),
-            *linear("head.transform", head + transform),
-            *linear("head.norm", head + norm),
-            Rename("head.bias", (head + "bias" if config.tied else head + "decoder.bias",)),
-            *([] if config.tied else [Rename("head.weight", (head + "decoder.weight",))]),
+            *linear("mlm_head.transform", head + transform),
+            *linear("mlm_head.norm", head + norm),
+            Rename("mlm_head.bias", (head + "bias" if config.tie_word_embeddings else head + "decoder.bias",)),
+            *([] if config.tie_word_embeddings else [Rename("mlm_head.weight", (head + "decoder.weight",))]),
         ]
 
     return renames
@@ -89,7 +89,7 @@ def tied(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
     """The names under which a tied head may stand in the file a second time."""
 
     def one(config: Config) -> list[tuple[str, ...]]:
-        if not (config.masked_head and config.tied):
+        if not (config.mlm_head and config.tie_word_embeddings):
             return []
         return [
             ("embeddings.word_embeddings.weight", head + "decoder.weight"),
@@ -101,7 +101,7 @@ def tied(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
 
 def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
     """A head is there where the file has one, whatever the architecture is called."""
-    return replace(config, masked_head=HEAD + "transform.dense.weight" in tensors)
+    return replace(config, mlm_head=HEAD + "transform.dense.weight" in tensors)
 
 
 def _of_pytorch(name: str) -> str:

@@ -41,7 +41,7 @@ def _renames(config: Config) -> list[Rename]:
         *linear("blocks.{n}.feed_forward_norm", layer + "pre_feedforward_layernorm", bias=False),
         *linear("blocks.{n}.feed_forward_post_norm", layer + "post_feedforward_layernorm", bias=False),
         *linear("norm", "norm", bias=False),
-        *([] if config.tied else linear("head", "lm_head", bias=False)),
+        *([] if config.tie_word_embeddings else linear("lm_head", "lm_head", bias=False)),
     ]
 
 
@@ -74,7 +74,7 @@ GEMMA2 = Family(
     always={
         "norm": "rms",
         "norm_plus_one": True,
-        "norm_place": "both",
+        "norm_position": "both",
         "gated": True,
         "feed_forward_bias": False,
         "dropout": 0.0,

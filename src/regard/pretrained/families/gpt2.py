@@ -39,7 +39,7 @@ def _renames(config: Config) -> list[Rename]:
         *linear("blocks.{n}.feed_forward.up", layer + "mlp.c_fc", layout="transposed"),
         *linear("blocks.{n}.feed_forward.down", layer + "mlp.c_proj", layout="transposed"),
         *linear("norm", "ln_f"),
-        *([] if config.tied else linear("head", "lm_head", bias=False)),
+        *([] if config.tie_word_embeddings else linear("lm_head", "lm_head", bias=False)),
     ]
 
 
@@ -66,7 +66,7 @@ GPT2 = Family(
         "layer_norm_epsilon": "norm_eps",
         "resid_pdrop": "dropout",
         "attn_pdrop": "attention_dropout",
-        "tie_word_embeddings": "tied",
+        "tie_word_embeddings": "tie_word_embeddings",
     },
     defaults={
         "activation_function": "gelu_new",
@@ -79,7 +79,7 @@ GPT2 = Family(
     always={
         "positions": "learned",
         "scale_embedding": False,
-        "norm_place": "pre",
+        "norm_position": "pre",
         "attention_bias": True,
         "out_bias": True,
     },
@@ -98,7 +98,7 @@ GPT2 = Family(
         }
     ),
     renames=_renames,
-    one=lambda config: [("wte.weight", "lm_head.weight")] if config.tied else [],
+    one=lambda config: [("wte.weight", "lm_head.weight")] if config.tie_word_embeddings else [],
     constants=(
         Constant("h.{n}.attn.bias", _is_causal, "the causal mask"),
         Constant("h.{n}.attn.masked_bias", _hides, "a large negative number"),

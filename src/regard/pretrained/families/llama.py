@@ -30,7 +30,7 @@ FIELDS = {
     "rms_norm_eps": "norm_eps",
     "hidden_act": "activation",
     "attention_dropout": "attention_dropout",
-    "tie_word_embeddings": "tied",
+    "tie_word_embeddings": "tie_word_embeddings",
 }
 
 DEFAULTS = {
@@ -45,7 +45,7 @@ DEFAULTS = {
 ALWAYS = {
     "scale_embedding": False,
     "norm": "rms",
-    "norm_place": "pre",
+    "norm_position": "pre",
     "gated": True,
     "feed_forward_bias": False,
     "dropout": 0.0,
@@ -68,7 +68,7 @@ def attention(config: Config) -> list[Rename]:
 
 def one(config: Config) -> list[tuple[str, ...]]:
     """Token vectors and the output's weights, where they are tied."""
-    return [("embed_tokens.weight", "lm_head.weight")] if config.tied else []
+    return [("embed_tokens.weight", "lm_head.weight")] if config.tie_word_embeddings else []
 
 
 def _renames(config: Config) -> list[Rename]:
@@ -85,12 +85,12 @@ def _renames(config: Config) -> list[Rename]:
         *linear("blocks.{n}.feed_forward.down", mlp + "down_proj", bias=config.feed_forward_bias),
         *linear("blocks.{n}.feed_forward_norm", "layers.{n}.post_attention_layernorm", bias=False),
         *linear("norm", "norm", bias=False),
-        *([] if config.tied else linear("head", "lm_head", bias=False)),
+        *([] if config.tie_word_embeddings else linear("lm_head", "lm_head", bias=False)),
     ]
 
 
 def _are_theta(frequencies: Tensor, config: Config) -> bool:
-    expected = inverse_frequencies(config.rotary_base, config.width, torch.zeros(1))
+    expected = inverse_frequencies(config.rotary_base, config.head_dim, torch.zeros(1))
     return frequencies.shape == expected.shape and torch.allclose(frequencies.float(), expected, rtol=1e-2)
 
 

@@ -31,7 +31,7 @@ def _renames(config: Config) -> list[Rename]:
     decoder = config.decoder or config
     tokens = ["encoder"] if config.shared_embedding else ["encoder", "decoder"]
     names = ["shared.weight"] if config.shared_embedding else [f"{stack}.embed_tokens.weight" for stack in tokens]
-    bias = [Rename("decoder.logit_bias", ("final_logits_bias",), layout="row")] if decoder.logit_bias else []
+    bias = [Rename("decoder.lm_head_bias", ("final_logits_bias",), layout="row")] if decoder.lm_head_bias else []
     return [
         *(Rename(f"{stack}.embeddings.token.weight", (name,)) for stack, name in zip(tokens, names, strict=True)),
         *bart.layers(config, "encoder", "n"),

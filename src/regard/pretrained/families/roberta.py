@@ -40,7 +40,7 @@ def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
             f"hidden_act is {config.activation!r}, and RoBERTa's head is always gelu: regard has one activation for "
             "both. Take the head's weights (lm_head) out of the file"
         )
-    return replace(config, masked_head=head)
+    return replace(config, mlm_head=head)
 
 
 ROBERTA = Family(

@@ -69,13 +69,13 @@ def _renames(config: Config) -> list[Rename]:
         Rename("encoder.embeddings.token.weight", ("shared.weight",)),
         *_stack(config, "encoder", "n"),
         *_stack(decoder, "decoder", "m"),
-        *([] if decoder.tied else linear("decoder.head", "lm_head", bias=False)),
+        *([] if decoder.tie_word_embeddings else linear("decoder.lm_head", "lm_head", bias=False)),
     ]
 
 
 def _one(config: Config) -> list[tuple[str, ...]]:
     names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-    return [(*names, "lm_head.weight") if (config.decoder or config).tied else names]
+    return [(*names, "lm_head.weight") if (config.decoder or config).tie_word_embeddings else names]
 
 
 def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
@@ -84,7 +84,7 @@ def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
     tables = (tensors.get(f"{name}.weight") for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"))
     token = next((table for table in tables if table is not None), None)
     own = head is not None and token is not None and (head.shape != token.shape or not torch.equal(head, token))
-    return replace(config, decoder=replace(config.decoder or config, tied=not own))
+    return replace(config, decoder=replace(config.decoder or config, tie_word_embeddings=not own))
 
 
 T5 = Family(
@@ -116,7 +116,7 @@ T5 = Family(
         "positions": "t5",
         "scale_embedding": False,
         "norm": "rms",
-        "norm_place": "pre",
+        "norm_position": "pre",
         "attention_scale": 1.0,
         "feed_forward_bias": False,
     },

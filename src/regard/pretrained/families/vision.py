@@ -24,14 +24,19 @@ WRITER = replace(
 
 def _renames(config: Config) -> list[Rename]:
     decoder = config.decoder or config
-    within = [rename for rename in GPT2.renames(decoder) if rename.ours != "head.weight"]
+    within = [rename for rename in GPT2.renames(decoder) if rename.ours != "lm_head.weight"]
     return [
         *inside(VIT.renames(config), "encoder.", "encoder."),
         *(linear("encoder.projection", "enc_to_dec_proj") if decoder.d_model != config.d_model else []),
         *inside(within, "decoder.", INSIDE, "m"),
         *inside(_cross(decoder), "decoder.", INSIDE, "m"),
-        *([] if decoder.tied else linear("decoder.head", "decoder.lm_head", bias=False)),
+        *([] if decoder.tie_word_embeddings else linear("decoder.lm_head", "decoder.lm_head", bias=False)),
     ]
+
+
+def _one(config: Config) -> list[tuple[str, ...]]:
+    tied = (config.decoder or config).tie_word_embeddings
+    return [(INSIDE + "wte.weight", "decoder.lm_head.weight")] if tied else []
 
 
 def _cross(config: Config) -> list[Rename]:
@@ -63,7 +68,7 @@ VISION = Family(
     # Whether the decoder's output is tied, its own config says.
     without_effect=frozenset({"tie_word_embeddings"}),
     renames=_renames,
-    one=lambda config: [(INSIDE + "wte.weight", "decoder.lm_head.weight")] if (config.decoder or config).tied else [],
+    one=_one,
     constants=_constants(),
     on_top=("encoder.pooler.",),
 )

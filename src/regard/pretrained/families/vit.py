@@ -77,7 +77,7 @@ VIT = Family(
         "num_channels": 3,
         "qkv_bias": True,
     },
-    always={"positions": "learned", "norm_place": "pre", "out_bias": True, "shared_embedding": False},
+    always={"positions": "learned", "norm_position": "pre", "out_bias": True, "shared_embedding": False},
     more=_more,
     reads=frozenset({"image_size", "num_channels", "patch_size"}),
     without_effect=frozenset({"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"}),

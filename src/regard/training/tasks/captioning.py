@@ -120,8 +120,8 @@ class Caption(Task):
 
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """The one example of an image."""
-        special = model.config.special
-        targets = [*model.pieces(row["text"]), special.stop[0]]
+        special = model.config.special_tokens
+        targets = [*model.pieces(row["text"]), special.eos[0]]
         if len(targets) > self.settings.context:
             if self.settings.skip_long:
                 return []
@@ -130,7 +130,9 @@ class Caption(Task):
                 f"{self.settings.context}. Give --context {len(targets)}, or leave such texts out by --skip-long"
             )
         pixels = model.pixels(np.asarray(row["image"], dtype=np.uint8))[0].cpu().numpy()
-        return [{"pixels": pixels, "ids": [special.start, *targets[:-1]], "targets": targets, "where": row["where"]}]
+        return [
+            {"pixels": pixels, "ids": [special.decoder_start, *targets[:-1]], "targets": targets, "where": row["where"]}
+        ]
 
     def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
         """The same."""
@@ -150,7 +152,7 @@ class Caption(Task):
         images, each, _ = patches.shape
         documents = tensors["documents"]
         sources = torch.arange(images, device=patches.device).repeat_interleave(each)[None]
-        *_, vectors = model.decoder.states(
+        *_, vectors = model.decoder.hidden_states(
             tensors["ids"],
             None,
             mask.documents(documents),

@@ -86,7 +86,7 @@ class Language(Task):
 
     def unfit(self, model: Pretrained) -> str | None:
         """Also where no token ends a text."""
-        return super().unfit(model) or (None if model.config.special.stop else "without a token that ends a text")
+        return super().unfit(model) or (None if model.config.special_tokens.eos else "without a token that ends a text")
 
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """A text in pieces, cut in other places in each epoch, and some of its tokens read as others."""
@@ -104,7 +104,7 @@ class Language(Task):
         share = 2 * self.settings.noise * drawn.random()
         if not share:
             return ids
-        end, size = model.config.special.stop[0], model.config.vocab_size
+        end, size = model.config.special_tokens.eos[0], model.config.vocab_size
         return [one if one == end or drawn.random() >= share else drawn.randrange(size) for one in ids]
 
     def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
@@ -124,7 +124,7 @@ class Language(Task):
     def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
         """What the decoder says of each next token."""
         assert isinstance(model, Decoder)
-        *_, vectors = model.states(
+        *_, vectors = model.hidden_states(
             tensors["ids"], None, mask.documents(tensors["documents"]), positions=tensors["positions"]
         )
         return logits_of(model, vectors[0]), tensors["targets"]
@@ -151,7 +151,7 @@ class Language(Task):
         return run(beginning(row["text"], model, min(64, self.settings.context)), model).recording
 
     def _framed(self, text: str, model: Pretrained) -> list[int]:
-        end = model.config.special.stop[0]
+        end = model.config.special_tokens.eos[0]
         return [end, *model.pieces(text), end]
 
 

@@ -83,7 +83,7 @@ class Masked(Task):
 
     def unfit(self, model: Pretrained) -> str | None:
         """Also where it has no head to guess with."""
-        has_head = isinstance(model.model, Encoder) and model.model.head is not None
+        has_head = isinstance(model.model, Encoder) and model.model.mlm_head is not None
         return super().unfit(model) or (None if has_head else "without a head that guesses masked tokens")
 
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:

@@ -107,7 +107,7 @@ class Translate(Task):
                     f"{self.settings.context}. Give --context {len(ids)}, or leave such pairs out by --skip-long"
                 )
         source, target = sides
-        start = model.config.special.start
+        start = model.config.special_tokens.decoder_start
         assert start is not None
         return [{"source": source, "ids": [start, *target[:-1]], "targets": target, "where": row["where"]}]
 
@@ -133,7 +133,7 @@ class Translate(Task):
         context = model.encoder(
             tensors["source_ids"], mask=mask.documents(sources), positions=tensors["source_positions"]
         )
-        *_, vectors = model.decoder.states(
+        *_, vectors = model.decoder.hidden_states(
             tensors["ids"],
             None,
             mask.documents(documents),

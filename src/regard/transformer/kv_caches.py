@@ -8,10 +8,10 @@ from regard._shapes import Int
 from regard.attention.cache import Cache, Dynamic, Sliding, Source, Static
 from regard.transformer.config import Config
 
-__all__ = ["Caches"]
+__all__ = ["KVCaches"]
 
 
-class Caches:
+class KVCaches:
     """One cache for the self-attention of each layer, and one for its cross-attention where there is one.
 
     Args:
@@ -23,20 +23,20 @@ class Caches:
     def __init__(self, config: Config, *, length: int | None = None) -> None:
         self.config = config
         windows = [config.window(layer) for layer in range(config.num_layers)]
-        self.layers: list[Cache] = [
+        self.self_attention: list[Cache] = [
             Sliding(window) if window is not None else Dynamic() if length is None else Static(length)
             for window in windows
         ]
-        self.sources = [Source() for _ in windows]
-        self.pads: Int[Tensor, " batch"] | None = None
+        self.cross_attention = [Source() for _ in windows]
+        self.left_padding: Int[Tensor, " batch"] | None = None
         """How many tokens at the left of each row are padding, as the first call said."""
-        self.seen = 0
+        self.num_tokens = 0
         """How many tokens were read so far, padding included."""
 
     @property
-    def filled(self) -> bool:
+    def has_context(self) -> bool:
         """Whether the sources of cross-attention are known."""
-        return all(source.k is not None for source in self.sources)
+        return all(source.k is not None for source in self.cross_attention)
 
     def check(self, config: Config) -> None:
         """Refuse caches that a decoder of this config cannot go on with.
@@ -46,7 +46,7 @@ class Caches:
         """
         if self.config is not config and self.config != config:
             raise ValueError(f"{self!r} belong to a decoder of another config; make them with this one's caches()")
-        if any(layer.seen != self.seen for layer in self.layers):
+        if any(layer.seen != self.num_tokens for layer in self.self_attention):
             raise ValueError(f"{self!r}: a call failed halfway, and some layers have its tokens; make new caches")
 
     def reorder(
@@ -60,14 +60,14 @@ class Caches:
                 its source, which then stays where it is.
             since: the first so many tokens are the same in row i and row ``rows[i]``, and need not move.
         """
-        for layer in self.layers:
+        for layer in self.self_attention:
             layer.reorder(rows, since=since)
-        if self.pads is not None:
-            self.pads = self.pads[rows]
+        if self.left_padding is not None:
+            self.left_padding = self.left_padding[rows]
         if sources is not None:
-            for source in self.sources:
+            for source in self.cross_attention:
                 source.reorder(sources)
 
     def __repr__(self) -> str:
-        kinds = ", ".join(dict.fromkeys(type(layer).__name__ for layer in self.layers))
-        return f"Caches({len(self.layers)} layers, {kinds}, seen={self.seen})"
+        kinds = ", ".join(dict.fromkeys(type(layer).__name__ for layer in self.self_attention))
+        return f"KVCaches({len(self.self_attention)} layers, {kinds}, num_tokens={self.num_tokens})"
