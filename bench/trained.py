@@ -55,7 +55,7 @@ def _strongest(model: Pretrained, row: Any) -> list[tuple[bool, bool]]:
     recording = run(row["source"], model, target=row["target"]).recording
     found = []
     for path in recording:
-        if recording.about(path).kind == "cross":
+        if recording.entry(path).kind == "cross":
             weights = recording[path].dense()[0].mean(0)[writes].mean(0)
             of_words = [float(weights[some].sum()) for some in tokens]
             in_words = {at for some in tokens for at in some}

@@ -46,14 +46,14 @@ def test_every_number_is_the_definition_s(command):
         weights = regard.steps(m.q.double(), m.k.double(), m.v.double()).weights[0]
         received += weights.sum((0, 1)) / 14 / 12 / 2
         assert layer["error"] < 1e-5
-        assert layer["trusted"] is True
+        assert layer["verified"] is True
         for head, w in zip(layer["heads"], weights, strict=True):
             mean = w @ position
             spread = (w @ position**2 - mean**2).sqrt()
             assert head["entropy"] == pytest.approx(float(-(w * w.log()).sum(-1).mean()), abs=1e-4)
             assert head["distance"] == pytest.approx(float((position - mean).mean()), abs=1e-4)
             assert head["spread"] == pytest.approx(float(spread.mean()), abs=1e-4)
-            assert head["scores"]["first token"] == pytest.approx(float(w[1:, 0].mean()), abs=1e-4)
+            assert head["scores"]["attention sink"] == pytest.approx(float(w[1:, 0].mean()), abs=1e-4)
             words = w[1:13, 1:13].clone().fill_diagonal_(-1.0)
             pair = head["pair"]
             assert pair["weight"] == pytest.approx(float(words.max()), abs=1e-4)
@@ -165,7 +165,7 @@ def test_a_recording_is_kept(command, tmp_path):
     for name in back:
         assert torch.equal(back[name].entropy(), theirs[name].entropy())
         assert back[name].tokens[0][6:8] == ["man", "fishing"]
-        assert back[name].trusted
+        assert back[name].verified
 
 
 def test_json_to_a_file_carries_the_facts(command, tmp_path):

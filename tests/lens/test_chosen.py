@@ -7,8 +7,8 @@ import torch
 
 import regard
 from regard import mask
-from regard.lens import AttentionMap, Recording, Summary
-from regard.lens.recording.head_selection import choose
+from regard.lens import AttentionMap, AttentionSummary, Recording
+from regard.lens.recording.head_selection import most_informative_head
 from regard.lens.text.run import run
 from weights import RIVER, minilm
 
@@ -58,56 +58,56 @@ def test_words_that_look_at_words_come_before_habits(summarized):
     for m in maps:
         m.label(TEXT)
     if summarized:
-        maps = [Summary.of(m) for m in maps]
-    assert choose(recorded(*maps)) == ("layers.2", 2)
-    assert choose(recorded(*maps[:2])) == ("layers.1", 1)
+        maps = [AttentionSummary.of(m) for m in maps]
+    assert most_informative_head(recorded(*maps)) == ("layers.2", 2)
+    assert most_informative_head(recorded(*maps[:2])) == ("layers.1", 1)
 
 
 def test_without_tokens_an_end_that_many_look_at_counts():
-    assert choose(recorded(looking(FIRST, FAINT, END))) == ("layers.0", 2)
+    assert most_informative_head(recorded(looking(FIRST, FAINT, END))) == ("layers.0", 2)
 
 
 def test_between_two_texts_the_same_place_is_as_good_as_any():
-    assert choose(recorded(looking(OWN, FAR), kind="cross", tokens=(TEXT, TEXT))) == ("layers.0", 0)
-    assert choose(recorded(looking(OWN, FAR), kind="self", tokens=(TEXT, TEXT))) == ("layers.0", 1)
+    assert most_informative_head(recorded(looking(OWN, FAR), kind="cross", tokens=(TEXT, TEXT))) == ("layers.0", 0)
+    assert most_informative_head(recorded(looking(OWN, FAR), kind="self", tokens=(TEXT, TEXT))) == ("layers.0", 1)
 
 
 def test_padding_is_no_word():
     """Three places of padding on the left: the first word is the fourth token, and what padding looks at is nothing."""
     padding = mask.allowed((torch.arange(8) >= 3)[None, None, None, :])
     rests = to(6, 6, 6, 3, 3, 3, 3, 3)
-    assert choose(recorded(looking(rests, FAINT, mask=padding))) == ("layers.0", 1)
+    assert most_informative_head(recorded(looking(rests, FAINT, mask=padding))) == ("layers.0", 1)
 
 
 def test_a_text_too_short_for_that_gets_what_there_is():
-    assert choose(recorded(looking(to(0, 0), to(1, 0)))) == ("layers.0", 1)
-    assert choose(recorded(looking(to(0, share=0.5)))) == ("layers.0", 0)
+    assert most_informative_head(recorded(looking(to(0, 0), to(1, 0)))) == ("layers.0", 1)
+    assert most_informative_head(recorded(looking(to(0, share=0.5)))) == ("layers.0", 0)
 
 
 def test_the_first_text_of_a_batch_decides():
     one, two = looking(FIRST, FAR), looking(FAR, FIRST)
     both = AttentionMap(torch.cat([one.q, two.q]), torch.cat([one.k, two.k]), None, scale=1.0)
-    assert choose(recorded(both, tokens=([TEXT, TEXT], [TEXT, TEXT]))) == ("layers.0", 1)
+    assert most_informative_head(recorded(both, tokens=([TEXT, TEXT], [TEXT, TEXT]))) == ("layers.0", 1)
 
 
 def test_heads_are_those_that_the_map_has():
     with regard.watch(minilm().model, heads=[3, 6]) as seen:
         minilm().embed([RIVER])
-    path, head = choose(seen)
+    path, head = most_informative_head(seen)
     assert head in (0, 1)
-    assert seen.about(path).heads == (3, 6)
+    assert seen.entry(path).heads == (3, 6)
 
 
 def test_not_a_number_is_never_chosen():
     broken = looking(FAR, FAINT)
     broken.q[0, 0] = torch.nan
     whole = looking(FIRST, FAINT)
-    assert choose(recorded(broken, whole)) == ("layers.0", 1)
+    assert most_informative_head(recorded(broken, whole)) == ("layers.0", 1)
 
 
 def test_nothing_to_choose_is_said():
     with pytest.raises(ValueError, match="there is no head to choose"):
-        choose(Recording())
+        most_informative_head(Recording())
 
 
 def test_a_trained_head_that_relates_words():
@@ -119,8 +119,8 @@ def test_a_trained_head_that_relates_words():
     far = (place[:, None] - place).abs() > 1
     shares = torch.stack([(recording[p].dense()[0] * (far & words)).amax(-1)[:, words].mean(-1) for p in recording])
     layer, head = divmod(int(shares.argmax()), shares.shape[1])
-    assert choose(recording) == (f"blocks.{layer}.attention", head)
-    kinds = recording.about(f"blocks.{layer}.attention").kinds()
+    assert most_informative_head(recording) == (f"blocks.{layer}.attention", head)
+    kinds = recording.entry(f"blocks.{layer}.attention").head_types()
     assert kinds.names[head] == "mixed"
 
 
@@ -131,5 +131,5 @@ def test_at_length_it_costs_little():
     m.entropy()
     once = time.perf_counter() - start
     start = time.perf_counter()
-    choose(recorded(m))
+    most_informative_head(recorded(m))
     assert time.perf_counter() - start < once

@@ -16,7 +16,7 @@ from regard import mask
 from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
-from regard.lens import AttentionMap, Recording, Sample, Summary
+from regard.lens import AttentionMap, AttentionSummary, OutputSample, Recording
 from regard.lens.recording import serialization, tensors
 
 
@@ -58,7 +58,7 @@ def same(ours, theirs):
         lambda m: m.lse,
     ):
         assert torch.equal(ask(ours), ask(theirs))
-    assert (ours.error, ours.trusted) == (theirs.error, theirs.trusted) or ours.error != ours.error
+    assert (ours.error, ours.verified) == (theirs.error, theirs.verified) or ours.error != ours.error
     assert ours.dropout == theirs.dropout
     assert ours.kernel == theirs.kernel
 
@@ -67,9 +67,9 @@ def same(ours, theirs):
 @given(cases(least=1))
 def test_every_mask_comes_back(case):
     made = build(case.fact)
-    writer = tensors.Writer()
+    writer = tensors.RecordingWriter()
     place = writer.mask(made, case.queries, case.keys)
-    reader = tensors.Reader(writer.tensors, json.loads(json.dumps(writer.masks)), [])
+    reader = tensors.RecordingReader(writer.tensors, json.loads(json.dumps(writer.masks)), [])
     back = reader.mask(place)
     assert torch.equal(back.dense(case.queries, case.keys), made.dense(case.queries, case.keys))
     if "where" not in str(case.fact):
@@ -103,7 +103,7 @@ def test_every_question_has_the_same_answer(options, tmp_path):
     same(recording["h.0.attn"], back["h.0.attn"])
     assert back["h.0.attn"].tokens == recording["h.0.attn"].tokens
     assert str(back) == str(recording)
-    kinds, theirs = recording.kinds()["h.0.attn"], back.kinds()["h.0.attn"]
+    kinds, theirs = recording.head_types()["h.0.attn"], back.head_types()["h.0.attn"]
     assert kinds.names == theirs.names
     for name, score in kinds.scores.items():
         torch.testing.assert_close(score, theirs.scores[name], rtol=0, atol=0, equal_nan=True)
@@ -129,17 +129,17 @@ def test_the_proof_and_the_given_lse_come_back(tmp_path):
     def finish(rows):
         return rows.flatten(1).to(matrix.dtype) @ matrix
 
-    plain = AttentionMap(q, k, v, lse=lse, sample=Sample(*at, output[at[0], :, at[1]]))
+    plain = AttentionMap(q, k, v, lse=lse, sample=OutputSample(*at, output[at[0], :, at[1]]))
     factor = torch.ones(2, 4, 7)
-    dropped = AttentionMap(q, k, v, sample=Sample(*at, output[at[0], :, at[1]], factor=factor))
-    finished = AttentionMap(q, k, v, sample=Sample(*at, finish(output[at[0], :, at[1]]), finish=finish))
-    bent = AttentionMap(q, k, v, sample=Sample(*at, finish(1.01 * output[at[0], :, at[1]]), finish=finish))
+    dropped = AttentionMap(q, k, v, sample=OutputSample(*at, output[at[0], :, at[1]], factor=factor))
+    finished = AttentionMap(q, k, v, sample=OutputSample(*at, finish(output[at[0], :, at[1]]), finish=finish))
+    bent = AttentionMap(q, k, v, sample=OutputSample(*at, finish(1.01 * output[at[0], :, at[1]]), finish=finish))
     recording = recorded(plain, dropped, finished, bent)
     back = again(recording, tmp_path)
     for path, m in recording.items():
         assert m.error == m.error
         same(m, back[path])
-    assert [m.trusted for m in back.values()] == [True, True, True, False]
+    assert [m.verified for m in back.values()] == [True, True, True, False]
 
 
 def test_a_recording_comes_back_whole(tmp_path):
@@ -147,13 +147,13 @@ def test_a_recording_comes_back_whole(tmp_path):
     recording.add(
         "x.cross", a_map(3, 6), shape=(1, 2, 3, 6), mask=None, kernel="k", kind="cross", layer=0, heads=[1, 4]
     )
-    recording.note("a note")
+    recording.add_note("a note")
     back = again(recording, tmp_path)
     assert list(back) == list(recording)
     assert back.notes == ("a note",)
     assert str(back) == str(recording)
     for path in recording:
-        ours, theirs = recording.about(path), back.about(path)
+        ours, theirs = recording.entry(path), back.entry(path)
         assert (ours.kind, ours.layer, ours.shape, ours.heads) == (
             theirs.kind,
             theirs.layer,
@@ -228,14 +228,14 @@ def test_saving_asks_whether_tensors_are_what_they_were(tmp_path):
         raise RuntimeError("changed in place")
 
     with pytest.raises(RuntimeError, match="changed in place"):
-        recorded(a_map(fresh=fresh)).save(tmp_path / "seen.safetensors")
+        recorded(a_map(ensure_unchanged=fresh)).save(tmp_path / "seen.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_summaries_come_back(tmp_path):
     m = a_map(20, 20, mask=mask.causal(), batch=2)
     m.label([list("abcdefghijklmnopqrst")] * 2)
-    summary = Summary.of(m)
+    summary = AttentionSummary.of(m)
     recording = Recording()
     recording.add("a", summary, shape=tuple(m.shape), mask=None, kernel="fused", kind="self", layer=0)
     back = again(recording, tmp_path)

@@ -1,4 +1,4 @@
-"""Kinds of heads: planted heads are told by name, and every score is the definition's, row by row."""
+"""Types of heads: planted heads are told by name, and every score is the definition's, row by row."""
 
 import math
 
@@ -7,10 +7,10 @@ import torch
 
 import regard
 from regard import mask
-from regard.lens import AttentionMap, kinds_of
+from regard.lens import AttentionMap, detect_heads
 from regard.lens.maps.head_types import is_delimiter
 
-KINDS = ("previous token", "first token", "same token", "induction", "delimiter", "broad")
+KINDS = ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform")
 
 
 def scored(m, tokens=None, *, cross=False):
@@ -41,7 +41,7 @@ def scored(m, tokens=None, *, cross=False):
                 if not real[h][i] or len(open_) < 2:
                     continue
                 w, p = weights[b, h, i], i + offset
-                wanted = {"first token": [first] if cross or p != first else []}
+                wanted = {"attention sink": [first] if cross or p != first else []}
                 if not cross:
                     wanted["previous token"] = [p - 1] if p else []
                 if texts is not None:
@@ -54,14 +54,14 @@ def scored(m, tokens=None, *, cross=False):
                     if own := [j for j in keys_ if j in open_]:
                         rows[kind][h].append(float(w[own].sum()))
                 log = torch.where(w > 0, w.log(), 0.0)
-                rows["broad"][h].append(min(1.0, float(-(w * log).sum()) / math.log(len(open_))))
+                rows["uniform"][h].append(min(1.0, float(-(w * log).sum()) / math.log(len(open_))))
     return {kind: [sum(row) / len(row) if row else math.nan for row in rows[kind]] for kind in KINDS}
 
 
 def agree(m, tokens=None, *, cross=False):
     if tokens is not None:
         m.label(*tokens)
-    found = kinds_of(m, cross=cross).scores
+    found = detect_heads(m, cross=cross).scores
     expected = scored(m, tokens and tokens[1], cross=cross)
     unknown = set()
     if tokens is None:
@@ -132,7 +132,7 @@ def test_a_bias_that_blocks_counts_as_a_mask():
     masked = AttentionMap(biased.q, biased.k, None, mask.allowed(closed == 0))
     for m in (biased, masked):
         m.label(TEXTS)
-    for ours, theirs in zip(kinds_of(biased).scores.values(), kinds_of(masked).scores.values(), strict=True):
+    for ours, theirs in zip(detect_heads(biased).scores.values(), detect_heads(masked).scores.values(), strict=True):
         torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
@@ -144,7 +144,7 @@ def test_without_tokens_what_needs_them_is_not_told():
 def test_one_token_shows_nothing():
     m = drawn(1, 1, batch=1)
     m.label(["a"])
-    found = kinds_of(m)
+    found = detect_heads(m)
     assert found.names == ("mixed",) * 4
     assert all(bool(score.isnan().all()) for score in found.scores.values())
 
@@ -181,17 +181,17 @@ def test_planted_heads_are_told_by_name(causal):
         j == i // 2,
     ]
     m = planted(patterns, tokens, mask.causal() if causal else None)
-    names = kinds_of(m).names
-    assert names == ("previous token", "first token", "same token", "induction", "delimiter", "broad", "mixed")
+    names = detect_heads(m).names
+    assert names == ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform", "mixed")
 
 
 def test_two_words_that_come_twice_are_no_induction():
     tokens = ["[CLS]", *(f"w{n}" for n in range(20)), "w3", "w4"]
     after = torch.zeros(23, 23)
     after[21, 5] = after[22, 6] = 1
-    found = kinds_of(planted([after], tokens))
+    found = detect_heads(planted([after], tokens))
     assert float(found.scores["induction"][0]) > 0.99
-    assert found.names == ("broad",)
+    assert found.names == ("uniform",)
 
 
 @pytest.mark.parametrize("token", [".", "[SEP]", "</s>", "Ġ,", "▁!", "<|endoftext|>"])
@@ -207,5 +207,5 @@ def test_kinds_take_memory_linear_in_the_tokens():
     m = AttentionMap(*(torch.randn(1, 1, 16_384, 16) for _ in range(2)), None, mask.causal())
     m.label([f"t{n % 997}" for n in range(16_384)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    kinds_of(m)
+    detect_heads(m)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 * 1024  # KiB; dense, 1 GiB

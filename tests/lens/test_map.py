@@ -8,7 +8,7 @@ import torch
 import regard
 from regard import mask
 from regard.lens.maps import indexing
-from regard.lens.maps.map import AttentionMap, Sample
+from regard.lens.maps.map import AttentionMap, OutputSample
 
 Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
 WHO = mask.causal() & mask.padding([11, 6])
@@ -41,9 +41,9 @@ def steps(who=WHO, **options):
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("at_once", [indexing.AT_ONCE, 1])
+@pytest.mark.parametrize("at_once", [indexing.CHUNK_SCORES, 1])
 def test_any_index_answers_as_the_dense_tensor(index, at_once, monkeypatch):
-    monkeypatch.setattr(indexing, "AT_ONCE", at_once)
+    monkeypatch.setattr(indexing, "CHUNK_SCORES", at_once)
     monkeypatch.setattr(indexing, "PAIRED", 2 if at_once == 1 else indexing.PAIRED)
     ours, theirs = AttentionMap(Q, K, V, WHO)[index], steps().weights[index]
     assert ours.shape == theirs.shape
@@ -127,7 +127,7 @@ def test_it_asks_whether_the_tensors_are_what_they_were():
     def changed():
         raise RuntimeError("changed in place")
 
-    m = AttentionMap(Q, K, V, WHO, fresh=changed)
+    m = AttentionMap(Q, K, V, WHO, ensure_unchanged=changed)
     for ask in (m.entropy, m.received, m.distance, m.dense, lambda: m[0], lambda: m.mass([0] * 11), lambda: m.lse):
         with pytest.raises(RuntimeError, match="changed in place"):
             ask()
@@ -139,19 +139,19 @@ def test_it_asks_whether_the_tensors_are_what_they_were():
 
 def sample(output, **options):
     batch, query = torch.tensor([0, 1, 0]), torch.tensor([2, 8, 0])
-    return Sample(batch, query, output[batch, :, query].float(), **options)
+    return OutputSample(batch, query, output[batch, :, query].float(), **options)
 
 
 def test_the_error_is_the_distance_from_what_the_model_computed():
     m = AttentionMap(Q, K, V, WHO, sample=sample(steps().output), kernel="flash")
     assert m.error < 1e-6
-    assert m.trusted
+    assert m.verified
     assert "flash" in repr(m)
-    assert "untrusted" not in repr(m)
+    assert "unverified" not in repr(m)
     off = AttentionMap(Q, K, V, WHO, sample=sample(steps().output * 1.01))
     assert off.error == pytest.approx(0.01 / 1.01, rel=1e-3)
-    assert not off.trusted
-    assert "untrusted" in repr(off)
+    assert not off.verified
+    assert "unverified" in repr(off)
 
 
 def test_a_wrong_scale_mask_or_grouping_shows():
@@ -161,21 +161,21 @@ def test_a_wrong_scale_mask_or_grouping_shows():
         AttentionMap(Q[:, [0, 2, 1, 3]], K, V, WHO, sample=sample(steps().output)),
     ):
         assert wrong.error > 0.01
-        assert not wrong.trusted
+        assert not wrong.verified
 
 
 def test_half_precision_is_trusted_at_its_own_error():
     output = steps().output * 1.01
     halves = [t.bfloat16() for t in (Q, K, V)]
-    assert AttentionMap(*halves, WHO, sample=sample(output)).trusted
-    assert not AttentionMap(*halves, WHO, sample=sample(output * 1.02)).trusted
+    assert AttentionMap(*halves, WHO, sample=sample(output)).verified
+    assert not AttentionMap(*halves, WHO, sample=sample(output * 1.02)).verified
 
 
 def test_no_proof_is_no_trust():
     for m in (AttentionMap(Q, K, V, WHO), AttentionMap(Q, K, None, WHO, sample=sample(steps().output))):
         assert math.isnan(m.error)
-        assert not m.trusted
-        assert "untrusted" in repr(m)
+        assert not m.verified
+        assert "unverified" in repr(m)
 
 
 def test_the_proof_counts_dropout_and_what_came_after():
@@ -184,7 +184,9 @@ def test_the_proof_counts_dropout_and_what_came_after():
     dropped = steps().weights[batch, :, query] * kept
     output = torch.einsum("nhk,nhkv->nhv", dropped, V.double().repeat_interleave(2, 1)[batch])
     projection = torch.randn(20, 6)
-    seen = Sample(batch, query, (output.flatten(1).float() @ projection), kept, lambda t: t.flatten(1) @ projection)
+    seen = OutputSample(
+        batch, query, (output.flatten(1).float() @ projection), kept, lambda t: t.flatten(1) @ projection
+    )
     assert AttentionMap(Q, K, V, WHO, dropout=0.5, sample=seen).error < 1e-5
 
 

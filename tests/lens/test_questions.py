@@ -111,7 +111,7 @@ PRECISIONS = ["float64", "float32, one block", "float32, small blocks"]
 def precision(request, monkeypatch):
     """The dtype that small and large maps are computed in, and blocks as many as large maps have."""
     if request.param != "float64":
-        monkeypatch.setattr(prepared, "SMALL", 0)
+        monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
     if request.param.endswith("small blocks"):
         monkeypatch.setattr(sys.modules["regard.attention.plan"], "DENSE", 0)
         monkeypatch.setattr(schedule, "TILE_ROWS", 8)
@@ -163,9 +163,9 @@ def test_any_mask_with_any_options(case, group, width, size, sinks, softcap, sca
     options = options_of(heads, case.queries, case.keys, sinks=sinks, softcap=softcap, scale=scale, bias=bias)
     who = masks.build(case.fact)
     dense = weights(q, k, who, **options)
-    for small in (prepared.SMALL, 0):
+    for small in (prepared.FLOAT64_MAX_WEIGHTS, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prepared, "SMALL", small)
+            patch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", small)
             assert_every_question(AttentionMap(q, k, None, who, **options), dense)
 
 
@@ -235,7 +235,7 @@ def test_dtypes_are_computed_in_float32_or_wider(dtype, precision):
 
 
 def test_a_part_that_all_keys_share_costs_no_digits(monkeypatch):
-    monkeypatch.setattr(prepared, "SMALL", 0)
+    monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
     q, k = torch.randn(1, 2, 300, 16), torch.randn(1, 2, 300, 16) + 300
     assert_every_question(AttentionMap(q, k), weights(q, k))
     sinks = torch.full((2,), 300.0)
@@ -251,7 +251,7 @@ def test_steep_scores(precision):
 
 @pytest.mark.parametrize("tokens", [300, 5000])
 def test_the_spread_of_a_head_that_looks_at_one_key(tokens, monkeypatch):
-    monkeypatch.setattr(prepared, "SMALL", 0)
+    monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
     k = torch.nn.functional.normalize(torch.randn(1, 1, tokens, 64), dim=-1)
     q = k.roll(1, 2) * 20  # each query looks at the key before it
     q, k = q[:, :, -200:] if tokens > 300 else q, k

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard import mask
-from regard.lens import AttentionMap, Recording, Sample, Summary
+from regard.lens import AttentionMap, AttentionSummary, OutputSample, Recording
 
 
 def a_map(queries=6, keys=6, *, batch=1, heads=2, seed=0, sampled=True, **options):
@@ -13,7 +13,7 @@ def a_map(queries=6, keys=6, *, batch=1, heads=2, seed=0, sampled=True, **option
     q, k, v = (torch.randn(batch, heads, n, 8, generator=g) for n in (queries, keys, keys))
     output = regard.attend(q, k, v, options.get("mask"), sinks=options.get("sinks"))
     b, i = torch.zeros(2, dtype=torch.long), torch.tensor([0, queries - 1])
-    sample = Sample(b, i, output[b, :, i]) if sampled else None
+    sample = OutputSample(b, i, output[b, :, i]) if sampled else None
     return AttentionMap(q, k, v, sample=sample, kernel="fused", **options)
 
 
@@ -83,7 +83,7 @@ def test_a_map_is_made_once_when_it_is_asked_for():
 
 
 def test_the_table_says_it_all(translator):
-    translator.note("decoder.bridge computes attention by hand")
+    translator.add_note("decoder.bridge computes attention by hand")
     lines = str(translator).splitlines()
     assert lines[0].split() == ["path", "kind", "heads", "queries", "x", "keys", "mask", "kernel", "error"]
     assert lines[4].split()[:7] == ["decoder.layers.0.multihead_attn", "cross", "2", "4", "x", "5", "none"]
@@ -101,21 +101,21 @@ def test_the_table_says_what_is_not_to_be_trusted():
     def gone():
         raise RuntimeError("changed in place")
 
-    changed = a_map(fresh=gone)
+    changed = a_map(ensure_unchanged=gone)
     lines = str(recorded([(n, m, "self", 0) for n, m in (("w", wrong), ("u", unknown), ("c", changed))])).splitlines()
-    assert lines[1].endswith("UNTRUSTED")
-    assert lines[2].endswith("unknown, untrusted")
+    assert lines[1].endswith("UNVERIFIED")
+    assert lines[2].endswith("unknown, unverified")
     assert lines[3].endswith("changed since: cannot be read")
 
 
 def test_parts_by_kind_and_by_module(translator):
-    assert list(translator.of("cross")) == [f"decoder.layers.{n}.multihead_attn" for n in (0, 1)]
-    assert len(translator.of("self")) == 4
-    assert list(translator.of("decoder").of("self")) == [f"decoder.layers.{n}.self_attn" for n in (0, 1)]
-    assert len(translator.of("layers.1")) == 3
-    assert translator.of("encoder")["encoder.layers.0.self_attn"] is translator["encoder.layers.0.self_attn"]
+    assert list(translator.subset("cross")) == [f"decoder.layers.{n}.multihead_attn" for n in (0, 1)]
+    assert len(translator.subset("self")) == 4
+    assert list(translator.subset("decoder").subset("self")) == [f"decoder.layers.{n}.self_attn" for n in (0, 1)]
+    assert len(translator.subset("layers.1")) == 3
+    assert translator.subset("encoder")["encoder.layers.0.self_attn"] is translator["encoder.layers.0.self_attn"]
     with pytest.raises(KeyError, match="no attention here is 'bridge'; there is cross, self, and the paths are enc"):
-        translator.of("bridge")
+        translator.subset("bridge")
 
 
 # Tokens.
@@ -264,16 +264,16 @@ def test_what_rollout_cannot_follow_is_refused():
 def test_a_summary_answers_as_its_map_did():
     m = a_map(70, 70, mask=mask.causal())
     m.label([f"t{n % 9}" for n in range(70)])
-    summary = Summary.of(m)
+    summary = AttentionSummary.of(m)
     assert torch.equal(summary.entropy(), m.entropy())
     assert torch.equal(summary.received(), m.received())
     for ours, theirs in zip((*summary.distance(), *summary.top(3)), (*m.distance(), *m.top(3)), strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert (summary.shape, summary.error, summary.trusted, summary.tokens) == (m.shape, m.error, m.trusted, m.tokens)
-    kinds = recorded([("a", m, "self", 0)]).kinds()["a"]
-    assert summary.kinds().names == kinds.names
+    assert (summary.shape, summary.error, summary.verified, summary.tokens) == (m.shape, m.error, m.verified, m.tokens)
+    kinds = recorded([("a", m, "self", 0)]).head_types()["a"]
+    assert summary.head_types().names == kinds.names
     for name, score in kinds.scores.items():
-        torch.testing.assert_close(summary.kinds().scores[name], score, equal_nan=True)
+        torch.testing.assert_close(summary.head_types().scores[name], score, equal_nan=True)
     assert summary.pooled().shape == (1, 2, 64, 64)
     assert "causal()" in repr(summary)
 
@@ -281,12 +281,14 @@ def test_a_summary_answers_as_its_map_did():
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 3), (24, 24), (2, 24)])
 def test_a_small_map_s_picture_has_any_cells(rows, columns):
     m = a_map(24, 24, mask=mask.causal())
-    torch.testing.assert_close(Summary.of(m).pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        AttentionSummary.of(m).pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_a_large_map_s_picture_has_the_cells_that_are_made_of_those_kept():
     m = a_map(150, 90, mask=mask.window(20, 30))
-    summary = Summary.of(m)
+    summary = AttentionSummary.of(m)
     for rows, columns in ((64, 64), (32, 16), (1, 64)):
         torch.testing.assert_close(summary.pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5)
     for rows, columns in ((65, 64), (64, 63), (0, 1)):
@@ -297,7 +299,7 @@ def test_a_large_map_s_picture_has_the_cells_that_are_made_of_those_kept():
 
 
 def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
-    summary = Summary.of(a_map(12, 12))
+    summary = AttentionSummary.of(a_map(12, 12))
     out = r'this recording keeps summaries; watch with keep="maps"'
     for ask in (
         lambda: summary[0, 0],
@@ -316,7 +318,7 @@ def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
 
 def test_a_recording_of_summaries_prints_and_takes_tokens():
     recording = Recording()
-    summary = Summary.of(a_map(6, 6, mask=mask.causal()))
+    summary = AttentionSummary.of(a_map(6, 6, mask=mask.causal()))
     recording.add("h.0.attn", summary, shape=(1, 2, 6, 6), mask="", kernel="fused", kind="self", layer=0)
     assert "causal()" in str(recording).splitlines()[1]
     recording.label(list("abcdef"))

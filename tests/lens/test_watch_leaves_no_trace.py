@@ -788,7 +788,7 @@ def test_a_layer_that_is_skipped_keeps_the_others_numbers():
     with torch.no_grad(), regard.watch(model, layers=[2]) as seen:
         model(torch.randn(1, 5, 16))
     assert list(seen) == ["layers.2"]
-    assert seen.about("layers.2").layer == 2
+    assert seen.entry("layers.2").layer == 2
 
 
 def test_a_float32_mask_in_bfloat16():
@@ -800,7 +800,7 @@ def test_a_float32_mask_in_bfloat16():
 
     with torch.no_grad(), regard.watch(model := Model()) as seen:
         model(q, mask)
-    assert seen[""].trusted
+    assert seen[""].verified
     assert "sdpa" in str(seen)
 
 

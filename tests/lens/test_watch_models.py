@@ -60,7 +60,7 @@ def test_every_attention_is_there_once_and_in_order(run):
 def test_cross_attention_is_told_apart_from_self_attention(run):
     for kind in ("self", "cross"):
         expected = [place.path for place in KINDS[run.name].places if place.kind == kind]
-        assert [path for path in run.seen if run.seen.about(path).kind == kind] == expected
+        assert [path for path in run.seen if run.seen.entry(path).kind == kind] == expected
         if expected:
             assert list(run.seen.of(kind)) == expected
 
@@ -75,7 +75,7 @@ def test_maps_are_those_that_the_eager_model_gives_out(run):
 def test_every_map_proves_itself(run):
     for path in run.seen:
         assert run.seen[path].error < 1e-4, path
-        assert run.seen[path].trusted
+        assert run.seen[path].verified
 
 
 def test_tiles_are_those_of_the_dense_map(run):
@@ -90,7 +90,7 @@ def test_every_question_is_answered_as_the_dense_map_answers_it(run):
     for path in run.seen:
         m, w = run.seen[path], run.dense(path)
         queries, keys = w.shape[-2:]
-        self_attention = run.seen.about(path).kind == "self"
+        self_attention = run.seen.entry(path).kind == "self"
 
         def near(got, expected, what, path=path):
             torch.testing.assert_close(
@@ -204,7 +204,7 @@ def test_a_map_is_the_one_before_dropout(name):
     m = seen[place.path]
     assert m.dropout == 0.5
     torch.testing.assert_close(m.dense(), known(name, "even")[place.path], atol=1e-5, rtol=0)
-    assert all(seen[path].error < 1e-4 and seen[path].trusted for path in seen)
+    assert all(seen[path].error < 1e-4 and seen[path].verified for path in seen)
 
 
 @pytest.mark.parametrize("name", ["llama", "bert", "t5"])
@@ -227,7 +227,7 @@ def test_other_widths_of_numbers(name, dtype):
             assert off < {torch.float64: exact, torch.bfloat16: 0.08, torch.float16: 0.01}[dtype]
         assert m.dense().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         assert m.error < (1e-10 if dtype == torch.float64 else 2e-2)
-        assert m.trusted
+        assert m.verified
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5", "bart", "bert"])
@@ -303,7 +303,7 @@ def test_a_generation_of_an_encoder_decoder(name):
         counted = real("right")[:, None, :, None] if place.rows == "source" else torch.tensor(True)
         assert ((m.dense() - dense) * counted).abs().max() <= 1e-5, place.path
         assert m.error < 1e-4
-        assert seen.about(prefix + place.path).kind == place.kind
+        assert seen.entry(prefix + place.path).kind == place.kind
 
 
 def test_layers_that_share_their_weights_have_a_map_each():

@@ -73,7 +73,7 @@ def agrees(m, expected: Tensor, tolerance: float = 1e-5) -> None:
     assert got.dim() == 4
     torch.testing.assert_close(got.double().reshape(expected.shape), expected.double(), atol=tolerance, rtol=0)
     assert m.error < 1e-4
-    assert m.trusted
+    assert m.verified
 
 
 def kernels(call) -> set[str]:
@@ -283,7 +283,7 @@ def test_transformer_encoder(name, padding, mode):
         counted = ~blocked[:, None, :, None] if padding == "ragged" else torch.tensor(True)
         assert ((m.dense() - dense) * counted).abs().max() <= 1e-5, path
         assert m.error < 1e-4
-        assert m.trusted
+        assert m.verified
 
 
 @each_mode(name=list(ENCODERS), said=["a mask", "said to be causal"])
@@ -329,7 +329,7 @@ def test_transformer_encoder_in_training(name):
         got = learn()
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert list(seen) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert all(m.error < 1e-4 and m.trusted and m.dropout == 0.3 for m in seen.values())
+    assert all(m.error < 1e-4 and m.verified and m.dropout == 0.3 for m in seen.values())
     first = own_weights(model, lambda m: m(x))["layers.0.self_attn"]
     agrees(seen["layers.0.self_attn"], first)
 
@@ -348,8 +348,8 @@ def test_transformer_decoder(norm_first, mode):
     with mode():
         seen, _ = watched(model, x, memory, **given)
     assert list(seen) == list(expected)
-    assert list(seen.of("self")) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert list(seen.of("cross")) == ["layers.0.multihead_attn", "layers.1.multihead_attn"]
+    assert list(seen.subset("self")) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert list(seen.subset("cross")) == ["layers.0.multihead_attn", "layers.1.multihead_attn"]
     for path, dense in expected.items():
         agrees(seen[path], dense)
 
@@ -367,7 +367,7 @@ def test_transformer(tokens_first, mode):
         seen, _ = watched(model, x, y, **given)
     assert list(seen) == list(expected)
     assert len(seen) == 6
-    assert list(seen.of("cross")) == [f"decoder.layers.{i}.multihead_attn" for i in range(2)]
+    assert list(seen.subset("cross")) == [f"decoder.layers.{i}.multihead_attn" for i in range(2)]
     for path, dense in expected.items():
         agrees(seen[path], dense)
 
@@ -469,7 +469,7 @@ def test_every_argument(name, dtype, mode):
     m = seen["attn"]
     torch.testing.assert_close(m.dense().double(), definition(q, k, **expected), atol=1e-5, rtol=0)
     assert m.shape == (2, 4, q.shape[2], k.shape[2])
-    assert m.trusted
+    assert m.verified
     assert m.error < {torch.float64: 1e-10, torch.float32: 1e-5}.get(dtype, 2e-2)
 
 
@@ -506,7 +506,7 @@ def test_every_shape_of_mask(kind, shape, mode):
     if rows.all() or kind == "bool":
         assert not out.isnan().any()
         assert m.error < 1e-4
-        assert m.trusted
+        assert m.verified
     if kind == "bool":
         assert not m.dense()[~rows].any()
 
@@ -521,7 +521,7 @@ def test_a_row_of_lowest_numbers_is_the_mean_as_the_kernel_has_it(mode):
         seen, out = watched(Own(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m)), q, k, v, mask)
     torch.testing.assert_close(out[:, :, 2], v.mean(2), atol=1e-5, rtol=0)
     torch.testing.assert_close(seen["attn"].dense()[:, :, 2], torch.full((2, 4, 7), 1 / 7), atol=1e-5, rtol=0)
-    assert seen["attn"].trusted
+    assert seen["attn"].verified
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4)], ids=["3 axes", "5 axes"])
@@ -578,7 +578,7 @@ def test_autocast():
             seen, out = watched(Own(functional.scaled_dot_product_attention), q, k, v)
         assert out.dtype == torch.bfloat16
         m = seen["attn"]
-        assert m.trusted
+        assert m.verified
         torch.testing.assert_close(m.dense().double(), definition(q.bfloat16(), k.bfloat16()), atol=1e-5, rtol=0)
 
 
@@ -811,7 +811,7 @@ def test_x_transformers_with_flash(name, options, texts, mode):
         counted = mask[:, None, :, None] if texts == "ragged" else torch.tensor(True)
         assert ((seen[path].dense() - own.post_softmax_attn) * counted).abs().max() <= 1e-5
         assert seen[path].error < 1e-4
-        assert seen[path].trusted
+        assert seen[path].verified
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -910,4 +910,4 @@ def test_layers_of_the_fast_path_are_numbered():
     with torch.inference_mode(), regard.watch(model, layers=[0, 2]) as seen:
         model(torch.randn(1, 5, 16))
     assert list(seen) == ["layers.0.self_attn", "layers.2.self_attn"]
-    assert [seen.about(path).layer for path in seen] == [0, 2]
+    assert [seen.entry(path).layer for path in seen] == [0, 2]

@@ -18,9 +18,9 @@ function place(layer, number, facts) {
 
 const PLACES = [
   place(0, 0, { kind: "mixed", entropy: 2.5, sink: 0.1, distance: -2 }),
-  place(0, 1, { kind: "first token", scores: { "first token": 0.6 }, entropy: 0.5, sink: 0.6 }),
+  place(0, 1, { kind: "attention sink", scores: { "attention sink": 0.6 }, entropy: 0.5, sink: 0.6 }),
   place(1, 0, { kind: "previous token", scores: { "previous token": 0.7 }, entropy: 1, distance: 1 }),
-  place(1, 1, { kind: "first token", scores: { "first token": 0.9 }, entropy: 2, sink: 0.9, distance: 30 }),
+  place(1, 1, { kind: "attention sink", scores: { "attention sink": 0.9 }, entropy: 2, sink: 0.9, distance: 30 }),
 ];
 
 /** @param {import("../../src/regard/views/html/static/heads/headorder.js").Order} order */
@@ -60,7 +60,7 @@ test("distances are said in words", () => {
 
 test("a head is a sentence", () => {
   const said = headSentence(/** @type {import("../../src/regard/views/html/static/heads/headorder.js").Place} */ (PLACES[3]));
-  assert.equal(said, "layer 1, head 1: first token, entropy 2.00 nats, 90 % on the first token, 30 tokens back");
+  assert.equal(said, "layer 1, head 1: attention sink, entropy 2.00 nats, 90 % on the first token, 30 tokens back");
   const [mixed, first] = PLACES.map(({ facts }) => facts);
   assert.ok(mixed && first);
   assert.equal(orderText(first, "kind"), "60 %");

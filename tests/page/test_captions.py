@@ -32,7 +32,7 @@ def test_the_text_looks_at_the_patches(seen):
     assert pretrained.config.patches.names == PATCHES
     kinds = [(entry.stack, entry.kind) for entry in map(recording.about, recording)]
     assert kinds == [("encoder.blocks", "self")] * 3 + [("decoder.blocks", "self"), ("decoder.blocks", "cross")] * 2
-    cross = recording.of("cross")
+    cross = recording.subset("cross")
     for path in cross:
         m = cross[path]
         assert m.shape == (1, 4, len(PATCHES), len(PATCHES))

@@ -99,21 +99,21 @@ def load():
 def test_outputs_and_facts_are_the_maps(node):
     recording = minilm()
     (page,) = opened(node, recording.to_html())
-    kinds = recording.kinds()
+    kinds = recording.head_types()
     for path, heads in page.attentions.items():
         m, about = recording[path], page.about(path)
         exact = m.dense()[0]
         output = (exact @ m.v[0]).double()
         pooled, far = m.pooled(14, 14)[0], m.distance().mean[0].mean(-1)
         assert about["error"] == pytest.approx(m.error)
-        assert about["trusted"] is True
+        assert about["verified"] is True
         assert about["scale"] == pytest.approx(32**-0.5)
         for place, head in enumerate(heads):
             assert float((head.outputs - output[place]).abs().max()) < 0.02 * float(output[place].std())
             assert head.facts["kind"] == kinds[path].names[place]
             assert head.facts["entropy"] == pytest.approx(float(m.entropy()[0, place].mean()), abs=1e-5)
             assert head.facts["distance"] == pytest.approx(float(far[place]), abs=1e-4)
-            assert head.facts["sink"] == pytest.approx(float(kinds[path].scores["first token"][place]), abs=1e-6)
+            assert head.facts["sink"] == pytest.approx(float(kinds[path].scores["attention sink"][place]), abs=1e-6)
             # In steps of a 255th of the root of the largest.
             roots = (head.picture / head.picture.max()).sqrt(), (pooled[place] / pooled[place].max()).sqrt()
             assert float((roots[0] - roots[1]).abs().max()) <= 0.51 / 255

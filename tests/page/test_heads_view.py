@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from page.rows import minilm
-from regard.lens.maps.head_types import kinds_of
+from regard.lens.maps.head_types import detect_heads
 
 HEADS = quote(json.dumps({"view": "heads"}))
 
@@ -31,7 +31,7 @@ def test_a_picture_of_each_head_layer_by_layer(open_page, real):
     recording, path = real
     page = open_page(path, hash=HEADS)
     assert places(page) == [(layer, head) for layer in range(6) for head in range(12)]
-    kinds = kinds_of(recording[recording.layers[0]]).names
+    kinds = detect_heads(recording[recording.layers[0]]).names
     labels = page.locator(".head").evaluate_all("all => all.map(each => each.ariaLabel)")
     entropies = recording[recording.layers[0]].entropy()[0].mean(-1)
     for head in range(12):
@@ -57,10 +57,10 @@ def test_sorting_and_filtering(open_page, real):
     in_order = [entropies[layer][head] for layer, head in places(page)]
     assert in_order == sorted(in_order)
     assert "nats" in page.locator(".head .value").first.text_content()
-    page.select_option(".kinds", "first token")
+    page.select_option(".kinds", "attention sink")
     labels = page.locator(".head").evaluate_all("all => all.map(each => each.ariaLabel)")
     assert 0 < len(labels) < 72
-    assert all(": first token," in label for label in labels)
+    assert all(": attention sink," in label for label in labels)
 
 
 def test_the_keyboard_goes_through_the_grid_enlarges_and_opens_the_map(open_page, real):

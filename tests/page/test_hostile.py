@@ -58,7 +58,7 @@ def recording():
     with regard.watch(model := Model()) as seen, torch.no_grad():
         model(torch.randn(len(TOKENS), 16, generator=torch.Generator().manual_seed(0)))
     seen.label(TOKENS)
-    seen.note(f"a note {SCRIPT}")
+    seen.add_note(f"a note {SCRIPT}")
     return seen
 
 

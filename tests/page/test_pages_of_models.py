@@ -146,7 +146,7 @@ def test_every_row_is_the_models(shown, name):
     assert one.page.facts["left"] == []
     rows = sum(m.shape[1] * m.shape[2] for m in one.recording.values())
     assert holds(one.page, one.recording, OPTIONS.get(name, {}).get("batch", 0)) == rows
-    assert all(about["trusted"] for about in one.page.facts["attentions"])
+    assert all(about["verified"] for about in one.page.facts["attentions"])
 
 
 def test_layers_stand_in_their_groups(shown):
@@ -194,7 +194,7 @@ def test_summaries_are_pictures_and_say_how_to_get_more(shown, name):
         m = recording[path]
         pooled = m.pooled(*m.shape[2:])[0]
         for head, facts in enumerate(heads):
-            assert facts.facts["kind"] == recording.about(path).kinds().names[head]
+            assert facts.facts["kind"] == recording.entry(path).head_types().names[head]
             assert facts.facts["entropy"] == pytest.approx(float(m.entropy()[0, head].mean()), abs=1e-5)
             torch.testing.assert_close(facts.picture.float(), pooled[head], atol=0.01, rtol=0.02)
 

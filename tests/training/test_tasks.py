@@ -144,12 +144,12 @@ class TestEveryTask:
         for picture in ("loss.png", f"attention/step-{steps:06d}.png"):
             assert (trained.out / picture).read_bytes().startswith(b"\x89PNG")
         recording = regard.Recording.load(trained.out / "attention" / f"step-{steps:06d}.safetensors")
-        kinds = {recording.about(path).kind for path in recording}
+        kinds = {recording.entry(path).kind for path in recording}
         assert kinds == ({"self", "cross"} if trained.task.kind == "encoder-decoder" else {"self"})
         for path in recording:
             assert all(
                 len(names) == size
-                for names, size in zip(recording.about(path).tokens, recording[path].shape[2:], strict=True)
+                for names, size in zip(recording.entry(path).tokens, recording[path].shape[2:], strict=True)
             )
 
 

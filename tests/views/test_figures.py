@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import regard
 from regard import mask
-from regard.lens import AttentionMap, Recording, Summary
+from regard.lens import AttentionMap, AttentionSummary, Recording
 from regard.lens.text.run import run
 from regard.views.figures.cells import COLOURS, cells_of
 from regard.views.figures.fonts import Letters
@@ -246,7 +246,7 @@ def test_every_head_has_its_picture_and_its_kind(recording, tmp_path):
     pictures = figure.axes[0].images
     assert len(pictures) == 72
     assert titles(figure)[2] == "layer 0 head 2:\nprevious token"
-    kinds = recording.kinds()["blocks.5.attention"].names
+    kinds = recording.head_types()["blocks.5.attention"].names
     assert titles(figure)[-1] == f"layer 5 head 11:\n{kinds[11]}"
     shown = torch.from_numpy(pictures[5 * 12 + 6].get_array().filled(torch.nan))
     torch.testing.assert_close(shown, 100 * recording["blocks.5.attention"][0, 6].double())
@@ -257,11 +257,11 @@ def test_every_head_has_its_picture_and_its_kind(recording, tmp_path):
 
 def test_summaries_have_pictures_too():
     m = drawn(100, 100, mask=mask.causal())
-    figure = recorded(Summary.of(m)).plot_heads()
+    figure = recorded(AttentionSummary.of(m)).plot_heads()
     shown = torch.from_numpy(figure.axes[0].images[1].get_array().filled(torch.nan))
     assert shown.shape == (48, 48)
     # Each of the 48 is made of one or two of the 64 cells that were kept.
-    cells = cells_of(Summary.of(m), 0, 1, 48, 48)
+    cells = cells_of(AttentionSummary.of(m), 0, 1, 48, 48)
     dense = m[0, 1].double()
     for row, column in ((0, 0), (30, 7), (47, 47)):
         (top, bottom), (left, right) = cells.queries[row : row + 2], cells.keys[column : column + 2]

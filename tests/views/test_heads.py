@@ -14,7 +14,7 @@ drawn = partial(terminals.drawn, draw)
 
 def a_head(head=0, kind="mixed", **changes):
     pair = Pair("bank", 2, "river", 1, 0.8468)
-    return replace(Head(head, kind, {"first token": 0.25}, 2.031, 0.42, 4.04, pair), **changes)
+    return replace(Head(head, kind, {"attention sink": 0.25}, 2.031, 0.42, 4.04, pair), **changes)
 
 
 def a_layer(layer=0, **changes):
@@ -39,7 +39,7 @@ def row(text, *cells):
 
 
 def test_a_row_for_each_head(monkeypatch):
-    heads = [a_head(), a_head(1, "previous token", distance=1.0, spread=0.0), a_head(2, "broad", distance=-61.9)]
+    heads = [a_head(), a_head(1, "previous token", distance=1.0, spread=0.0), a_head(2, "uniform", distance=-61.9)]
     text = drawn(an_overview(layers=[a_layer(heads=heads), a_layer(1)]), monkeypatch, columns=80)
     assert "\x1b" not in text
     assert row(text, "0", "0", "mixed").split()[3:] == [
@@ -55,16 +55,16 @@ def test_a_row_for_each_head(monkeypatch):
     ]
     assert "+1.0 ± 0.0" in row(text, "1", "previous")
     assert "-61.9 ± 4.0" not in text
-    assert "-62 ±   4" in row(text, "2", "broad")
+    assert "-62 ±   4" in row(text, "2", "uniform")
     assert row(text, "1", "0", "mixed")
     assert row(text, "blocks.1.attention", "self", "3", "x", "3", "none", "2.0e-07")
-    for kind, said in (("previous", "the token before"), ("broad", "evenly"), ("mixed", "nothing of that")):
+    for kind, said in (("previous", "the token before"), ("uniform", "evenly"), ("mixed", "nothing of that")):
         assert said in row(text, f"{kind}:")
     assert "induction:" not in text
 
 
 def test_what_is_not_to_be_trusted_is_red_and_said(monkeypatch):
-    layers = [a_layer(), a_layer(1, error=0.3, trusted=False), a_layer(2, error=float("nan"), trusted=False)]
+    layers = [a_layer(), a_layer(1, error=0.3, verified=False), a_layer(2, error=float("nan"), verified=False)]
     text = drawn(an_overview(layers=layers), monkeypatch)
     assert row(text, "blocks.1.attention").endswith(" 3.0e-01")
     assert row(text, "blocks.2.attention").endswith(" unknown")
@@ -74,8 +74,8 @@ def test_what_is_not_to_be_trusted_is_red_and_said(monkeypatch):
 
 
 def test_what_cannot_be_known_is_left_out(monkeypatch):
-    blank = a_head(scores={"first token": None}, distance=None, spread=None)
-    missing = a_head(1, scores={"first token": float("nan")})
+    blank = a_head(scores={"attention sink": None}, distance=None, spread=None)
+    missing = a_head(1, scores={"attention sink": float("nan")})
     text = drawn(an_overview(layers=[a_layer(heads=[blank, missing])]), monkeypatch)
     assert row(text, "0", "0", "mixed").split()[3:] == ["2.03", "0.85", "bank", "->", "river"]
     assert row(text, "1", "mixed").split()[2:5] == ["2.03", "+0.4", "±"]

@@ -82,7 +82,7 @@ def see(
     if not max_size < 1e9:
         raise InputError(f"--max-size {max_size}: a number of megabytes")
     import_torch()
-    from regard.lens.recording.head_selection import choose, named
+    from regard.lens.recording.head_selection import most_informative_head, resolve_heads
     from regard.lens.text import run
     from regard.lens.text.contextual import context as context_of
 
@@ -99,7 +99,7 @@ def see(
             context = context_of([words, *compare], pretrained).to_dict() if compare else None
         serialization, title, name = seen.recording, words if text is not None else str(file), pretrained.name
     try:
-        asked = named(serialization, wanted) if wanted else None
+        asked = resolve_heads(serialization, wanted) if wanted else None
     except LookupError as error:  # no such layer or head
         raise InputError(str(error.args[0])) from error
     try:
@@ -107,7 +107,7 @@ def see(
             from regard.views.terminal.console import console_for
             from regard.views.terminal.head import draw
 
-            for path, head in asked or [choose(serialization)]:
+            for path, head in asked or [most_informative_head(serialization)]:
                 draw(serialization, console_for(sys.stdout), path=path, head=head)
             return
 

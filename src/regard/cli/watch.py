@@ -27,10 +27,10 @@ __all__ = ["watch"]
 
 @app.command(
     help="See what a model attends to in a text: every head of every layer, exactly, on real trained weights.\n\n"
-    "A table of layers and heads: what kind of head it is (previous token, first token, same token, induction, "
-    "delimiter, broad), its entropy, its weight on the first token, how far it looks, and the strongest pair of words. "
-    "Of a longer text also which words were looked at most. The model runs once, on its own fast kernels; each layer "
-    "says by how much the attention shown differs from what the model computed.\n\n"
+    "A table of layers and heads: what kind of head it is (previous token, attention sink, same token, induction, "
+    "delimiter, uniform), its entropy, its weight on the first token, how far it looks, and the strongest pair of "
+    "words. Of a longer text also which words were looked at most. The model runs once, on its own fast kernels; each "
+    "layer says by how much the attention shown differs from what the model computed.\n\n"
     "With an encoder-decoder TEXT is the source, and what it writes for it is watched too.",
     epilog='Example: regard watch "Write a poem about a man fishing on a river bank."\n\n'
     "A file, two layers, kept for regard.Recording.load: regard watch --file story.txt --layers 0,5 "

@@ -1,8 +1,8 @@
 """Looking at what a model attends to."""
 
-from regard.lens.maps.head_types import Kinds, kinds_of
-from regard.lens.maps.map import AttentionMap, Distance, Sample, Top
-from regard.lens.maps.summary import Summary
+from regard.lens.maps.head_types import HeadTypes, detect_heads
+from regard.lens.maps.map import AttentionMap, Distance, OutputSample, TopWeights
+from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 from regard.lens.text.explain import explain
 from regard.lens.text.explanation import Comparison, Explanation, Input, Partner, Proof
@@ -10,18 +10,18 @@ from regard.lens.watch import watch
 
 __all__ = [
     "AttentionMap",
+    "AttentionSummary",
     "Comparison",
     "Distance",
     "Explanation",
+    "HeadTypes",
     "Input",
-    "Kinds",
+    "OutputSample",
     "Partner",
     "Proof",
     "Recording",
-    "Sample",
-    "Summary",
-    "Top",
+    "TopWeights",
+    "detect_heads",
     "explain",
-    "kinds_of",
     "watch",
 ]

@@ -20,7 +20,7 @@ from regard.lens.capture.dispatch_mode import KernelEye
 from regard.lens.capture.function_mode import FunctionEye
 from regard.lens.capture.recorder import Report
 from regard.lens.capture.sequence import Track
-from regard.lens.maps.summary import Summary
+from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 
 __all__ = ["watch"]
@@ -85,12 +85,12 @@ def watch(
     """
     modules = _check(model, keep, layers, heads)
     recording = Recording()
-    recording.whole = layers is None
+    recording.has_all_layers = layers is None
     fold = None
     if keep == "summary":
 
         def fold(track: Track, seen: Seen) -> None:
-            summary = Summary.of(track.map(), cross=track.kind == "cross")
+            summary = AttentionSummary.of(track.map(), cross=track.kind == "cross")
             facts: dict[str, Any] = {"mask": seen.mask_in_words, "kernel": seen.kernel, "heads": track.heads}
             recording.add(track.path, summary, shape=track.shape, kind=track.kind, layer=track.layer, **facts)
 
@@ -171,7 +171,7 @@ def _heads(t: Tensor) -> Tensor:
 
 def _fill(recording: Recording, report: Report) -> None:
     for text in report.notes:
-        recording.note(text)
+        recording.add_note(text)
     if report.fold is not None:
         return
     _own(report.tracks)

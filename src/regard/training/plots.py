@@ -27,5 +27,5 @@ def draw(folder: Folder, recording: Recording, step: int) -> None:
     beside = folder.path / ATTENTION
     beside.mkdir(exist_ok=True)
     recording.save(beside / f"step-{step:06d}.safetensors")
-    crosses = any(recording.about(path).kind == "cross" for path in recording)
+    crosses = any(recording.entry(path).kind == "cross" for path in recording)
     plot_heads(recording, "cross" if crosses else None).savefig(beside / f"step-{step:06d}.png")

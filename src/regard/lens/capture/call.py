@@ -16,7 +16,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import tensors_of
 from regard.attention.mask import Mask
 from regard.lens.capture.eager_pattern import WrittenOut
-from regard.lens.maps.map import AttentionMap, Sample
+from regard.lens.maps.map import AttentionMap, OutputSample
 
 __all__ = ["Changed", "Masked", "Seen", "four_axes", "masked", "of_heads", "rows", "sampled"]
 
@@ -87,7 +87,7 @@ class Seen:
     sinks: Tensor | None = None
     dropout: float | int = 0.0
     lse: Tensor | None = None
-    sample: Sample | None = None
+    sample: OutputSample | None = None
     also: tuple[Tensor, ...] = ()
     """What else it is computed from."""
     projected: Callable[[], tuple[Tensor, Tensor, Tensor]] | None = None
@@ -143,7 +143,7 @@ class Seen:
         if sample is not None:
             batch, folded = self.q.shape[0], self.q.shape[2]
             each = sample.output.view(batch, folded, *sample.output.shape[1:])  # so few rows that all were kept
-            sample = Sample(
+            sample = OutputSample(
                 torch.arange(batch), torch.zeros(batch, dtype=torch.int64), each.transpose(1, 2).flatten(1, 2)
             )
         q = self.q.flatten(1, 2).unsqueeze(2)
@@ -183,7 +183,7 @@ class Seen:
             lse=self.lse if even is None else None,
             sample=self.sample,
             kernel=self.kernel,
-            fresh=fresh,
+            ensure_unchanged=fresh,
         )
 
 
@@ -231,7 +231,7 @@ def of_heads(m: AttentionMap, heads: Sequence[int], fresh: Callable[[], None]) -
         dropout=m.dropout,
         sample=sample,
         kernel=m.kernel,
-        fresh=fresh,
+        ensure_unchanged=fresh,
     )
 
 
@@ -244,7 +244,7 @@ def four_axes(t: Tensor) -> Tensor:
     return t[None, None] if t.ndim == 2 else t.flatten(0, -4)
 
 
-def sampled(output: Tensor, written: WrittenOut | None = None, keys: int = 0) -> Sample:
+def sampled(output: Tensor, written: WrittenOut | None = None, keys: int = 0) -> OutputSample:
     """Some rows of an attention's output (batch, heads, queries, width), the last query of all among them.
 
     Args:
@@ -259,7 +259,7 @@ def sampled(output: Tensor, written: WrittenOut | None = None, keys: int = 0) ->
             t.reshape(*output.shape[:-1], keys)[batch, :, query] for t in (written.used, written.softened)
         )
         factor = (used / softened).nan_to_num(1.0)
-    return Sample(batch, query, output.detach()[batch, :, query], factor)
+    return OutputSample(batch, query, output.detach()[batch, :, query], factor)
 
 
 @lru_cache(64)

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
 from regard.lens.capture.call import Changed, Masked, Seen, Spoken, of_heads
-from regard.lens.maps.map import AttentionMap, Sample
+from regard.lens.maps.map import AttentionMap, OutputSample
 
 __all__ = ["Track"]
 
@@ -183,7 +183,7 @@ class Track:
         # Tensors of inference mode count no changes, and caches are there to be changed: does the map still give what
         # the model computed?
         made = self._made(None)
-        if made.sample is not None and not made.trusted:
+        if made.sample is not None and not made.verified:
             raise RuntimeError(
                 f"{self.path}: this map does not give what the model computed (error {made.error:.2g}). What it is "
                 "computed from was changed in place since: a ring or a static cache, the reordering of a beam search. "
@@ -217,7 +217,7 @@ class Track:
             else None,
             sample=self._sample(),
             kernel=first.kernel,
-            fresh=fresh,
+            ensure_unchanged=fresh,
         )
 
     def _spoken(self, queries: int, keys: int) -> Spoken:
@@ -258,7 +258,7 @@ class Track:
                 return False
         return True
 
-    def _sample(self) -> Sample | None:
+    def _sample(self) -> OutputSample | None:
         parts, row = [], 0
         for call in self.calls:
             if call.sample is not None:
@@ -267,7 +267,7 @@ class Track:
         if not parts:
             return None
         batch, query, output = (torch.cat(t) for t in zip(*parts, strict=True))
-        return Sample(batch, query, output)
+        return OutputSample(batch, query, output)
 
 
 def _below(parts: list[Tensor]) -> Tensor:

@@ -13,9 +13,9 @@ from regard._shapes import Bool, Float, Int
 from regard.attention import mask as masks
 from regard.attention.mask import Mask
 from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.prepared import ask
+from regard.lens.maps.prepared import prepare
 
-__all__ = ["DELIMITERS", "Kinds", "is_delimiter", "kinds_of"]
+__all__ = ["DELIMITERS", "HeadTypes", "detect_heads", "is_delimiter"]
 
 PATTERN = 0.5
 """A head is of a kind when this share of its attention, on average, goes where the kind says."""
@@ -31,7 +31,7 @@ DELIMITERS = frozenset(
 )
 """Tokens that end something; the first token of a text counts as that alone."""
 
-AT_ONCE = 2**20
+CHUNK_SCORES = 2**20
 """So many scores of pairs of the same token stand in memory at once."""
 
 _SPACES = "Ġ▁ "
@@ -39,50 +39,50 @@ _SPACES = "Ġ▁ "
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
+class HeadTypes:
     """The kind of each head, and how much of each kind it has."""
 
     names: tuple[str, ...]
     """For each head the pattern with the largest score of at least a half, if a quarter of the rows could show it; else
-    "broad" from 0.9 on; else "mixed"."""
+    "uniform" from 0.9 on; else "mixed"."""
     scores: dict[str, Float[Tensor, " heads"] | None]
     """For each kind a score from 0 to 1 per head. NaN where no row could show it; None where it cannot be known:
     without tokens, or between two texts."""
 
     def __repr__(self) -> str:
-        return f"Kinds({', '.join(self.names)})"
+        return f"HeadTypes({', '.join(self.names)})"
 
 
 @torch.no_grad()
-def kinds_of(m: AttentionMap, *, cross: bool = False) -> Kinds:
+def detect_heads(m: AttentionMap, *, cross: bool = False) -> HeadTypes:
     """The kind of each head of a map, exact and in memory linear in the tokens.
 
     Each score is a mean over the rows that could show the kind: those that may attend to at least two keys, one of
     which is such a key. Rows of padding, whose own key is masked away, do not count.
 
     - "previous token": the weight on the token before.
-    - "first token": the weight on the first token, or the first that is no padding; the query there does not count.
+    - "attention sink": the weight on the first token, or the first that is no padding; the query there does not count.
       Many heads rest there: "Efficient Streaming Language Models with Attention Sinks", Xiao et al. 2024.
     - "same token": the weight on the query's own token, where it stands and wherever else it stands.
     - "induction": the weight on tokens before the query that follow an earlier occurrence of the query's token
       ("In-context Learning and Induction Heads", Olsson et al. 2022).
     - "delimiter": the weight on `DELIMITERS`, punctuation and what ends a text.
-    - "broad": the entropy, as a share of that of equal weights on every key that the row may attend to.
+    - "uniform": the entropy, as a share of that of equal weights on every key that the row may attend to.
 
     Args:
         m: the map; "same token", "induction" and "delimiter" need its tokens.
-        cross: whether its keys are another text; positions then say nothing, and of the kinds only "first token",
-            "delimiter" and "broad" are left.
+        cross: whether its keys are another text; positions then say nothing, and of the kinds only "attention sink",
+            "delimiter" and "uniform" are left.
     """
     rows = _Rows(m, cross)
     kinds: dict[str, _Score | None] = dict.fromkeys(
-        ("previous token", "first token", "same token", "induction", "delimiter")
+        ("previous token", "attention sink", "same token", "induction", "delimiter")
     )
     if not rows.cross:
         kinds["previous token"] = rows.mean(*rows.on(masks.window(1, offset=rows.offset - 1)))
     delimiters = rows.delimiters()
     first, last = rows.on_groups(delimiters)
-    kinds["first token"] = first
+    kinds["attention sink"] = first
     if delimiters is not None:
         kinds["delimiter"] = last
     if m.tokens is not None and not rows.cross:
@@ -97,10 +97,10 @@ def kinds_of(m: AttentionMap, *, cross: bool = False) -> Kinds:
             for name, score in kinds.items()
             if score is not None and bool(score.enough[head]) and float(score.mean[head]) >= PATTERN
         }
-        rest = "broad" if float(broad.mean[head]) >= BROAD else "mixed"
+        rest = "uniform" if float(broad.mean[head]) >= BROAD else "mixed"
         names.append(max(shown, key=shown.__getitem__, default=rest))
-    every = {**kinds, "broad": broad}
-    return Kinds(tuple(names), {name: None if score is None else score.mean for name, score in every.items()})
+    every = {**kinds, "uniform": broad}
+    return HeadTypes(tuple(names), {name: None if score is None else score.mean for name, score in every.items()})
 
 
 class _Score(NamedTuple):
@@ -124,7 +124,7 @@ class _Rows:
         self.cross = cross or self.queries > self.keys
         self.offset = 0 if self.cross else self.keys - self.queries
         self.entropy = m.entropy()
-        self.asked = ask(m).call
+        self.asked = prepare(m).call
         self.mask = self.asked.mask  # with what a bias of -inf blocks
         self.norm = m.lse if m.sinks is None else torch.logaddexp(m.lse, m.sinks.to(m.lse.dtype)[:, None])
         self.position = torch.arange(self.queries, device=m.device) + self.offset
@@ -159,7 +159,7 @@ class _Rows:
     def on(self, where: Mask) -> tuple[Tensor, Tensor]:
         """Each row's weight on some pairs, and whether it may attend to any of them."""
         m = self.m
-        part = AttentionMap(m.q, m.k, None, where if m.mask is None else m.mask & where, **m.arithmetic)
+        part = AttentionMap(m.q, m.k, None, where if m.mask is None else m.mask & where, **m.score_options)
         able = self._equal(where if self.mask is None else self.mask & where)
         # Rows without any key have lse -inf in both; they do not count.
         return (part.lse - self.norm).exp(), able.lse > -torch.inf
@@ -176,7 +176,7 @@ class _Rows:
         sees = None if self.mask is None else self.mask.predicate(self.queries, self.keys, self.m.device)
         for b, text in enumerate(self.ids()):
             for places, looking in _repeated(text, self.offset):
-                count = max(1, AT_ONCE // (self.heads * places.shape[1]))
+                count = max(1, CHUNK_SCORES // (self.heads * places.shape[1]))
                 several = max(1, count // looking)
                 for alike in torch.split(places, several):
                     keys = (alike + step).clamp(max=self.keys - 1)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.lens.maps.prepared import call_of
+from regard.lens.maps.prepared import to_call
 
 if TYPE_CHECKING:
-    from regard.lens.maps.map import AttentionMap, Sample
+    from regard.lens.maps.map import AttentionMap, OutputSample
 
-__all__ = ["holds", "part", "proof"]
+__all__ = ["index_weights", "lse_matches", "max_error"]
 
-AT_ONCE = 2**20
+CHUNK_SCORES = 2**20
 """About how many scores stand in memory at once."""
 
 PAIRED = 2**10
@@ -30,12 +30,12 @@ class _Exact:
     """Rows of the weights in float64, named one by one."""
 
     def __init__(self, m: AttentionMap) -> None:
-        self.call, self.sinks = call_of(m, m.q.dtype)
+        self.call, self.sinks = to_call(m, m.q.dtype)
         self.k = _Heads(self.call.k, m.shape[1])
         self.key = torch.arange(m.shape[3], device=m.device)
         mask = self.call.mask
         self.sees = None if mask is None else mask.predicate(m.shape[2], m.shape[3], m.device)
-        self.at_once = max(1, AT_ONCE // max(1, m.shape[3]))
+        self.at_once = max(1, CHUNK_SCORES // max(1, m.shape[3]))
         """So many rows at a time."""
 
     def scores(self, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class _Heads:
             yield slice(start, stop), self.last[1]
 
 
-def part(m: AttentionMap, index: Any) -> Tensor:
+def index_weights(m: AttentionMap, index: Any) -> Tensor:
     """What a dense tensor of the map would answer at this index.
 
     Raises:
@@ -154,7 +154,7 @@ def _product(m: AttentionMap, values: Sequence[Tensor], dtype: torch.dtype) -> T
     return tile.view([len(some) for some in values])
 
 
-def holds(m: AttentionMap, lse: Tensor, empty: Tensor | None) -> bool:
+def lse_matches(m: AttentionMap, lse: Tensor, empty: Tensor | None) -> bool:
     """Whether an lse that was handed over is the map's own, by some of its rows; empty rows do not count."""
     sound = lse.isfinite() if empty is None else lse.isfinite() | empty
     if not bool(sound.all()):
@@ -170,7 +170,7 @@ def holds(m: AttentionMap, lse: Tensor, empty: Tensor | None) -> bool:
     )
 
 
-def proof(m: AttentionMap, sample: Sample, v: Tensor) -> float:
+def max_error(m: AttentionMap, sample: OutputSample, v: Tensor) -> float:
     """See `AttentionMap.error`."""
     exact, values = _Exact(m), _Heads(v, m.shape[1])
     batch, query = (t.to(m.device) for t in (sample.batch, sample.query))

@@ -19,22 +19,22 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.validation import check
 from regard.lens.maps import moments, streaming
-from regard.lens.maps.indexing import holds, part, proof
-from regard.lens.maps.moments import Distance, groups_of
-from regard.lens.maps.prepared import Asked, ask, exactly
+from regard.lens.maps.indexing import index_weights, lse_matches, max_error
+from regard.lens.maps.moments import Distance, parse_groups
+from regard.lens.maps.prepared import PreparedAttention, no_grad_no_autocast, prepare
 from regard.lens.maps.received import received
-from regard.lens.maps.streaming import Top
+from regard.lens.maps.streaming import TopWeights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AttentionMap", "Distance", "Sample", "Top"]
+__all__ = ["AttentionMap", "Distance", "OutputSample", "TopWeights"]
 
 Tokens = list[str] | list[list[str]]
 
 
 @dataclass(frozen=True)
-class Sample:
+class OutputSample:
     """Rows of the attention output that the model itself computed: what a map proves itself against."""
 
     batch: Int[Tensor, " n"]
@@ -71,7 +71,7 @@ class AttentionMap:
             kernel that computed the attention gave it. Some rows of it are checked before it is used.
         sample: rows of the model's own output, for `error`.
         kernel: what computed the attention, for the reader.
-        fresh: called before anything is computed from q, k and v; raises if they are not what they were.
+        ensure_unchanged: called before anything is computed from q, k and v; raises if they are not what they were.
 
     Raises:
         TypeError: as `regard.attend` does.
@@ -94,9 +94,9 @@ class AttentionMap:
         sinks: Float[Tensor, "..."] | None = None,
         dropout: float | int = 0.0,
         lse: Float[Tensor, "batch heads queries"] | None = None,
-        sample: Sample | None = None,
+        sample: OutputSample | None = None,
         kernel: str = "",
-        fresh: Callable[[], None] | None = None,
+        ensure_unchanged: Callable[[], None] | None = None,
     ) -> None:
         check(q, k, k if v is None else v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
         if q.ndim != 4:
@@ -114,10 +114,10 @@ class AttentionMap:
         self.dropout = dropout
         self.kernel = kernel
         self.sample = sample
-        self.known: dict[str, Any] = {}
+        self.answer_cache: dict[str, Any] = {}
         """What questions found out and others need again: rows that are empty, the lse, the error."""
-        self._given_lse = None if lse is None else lse.detach()
-        self._fresh = fresh
+        self.kernel_lse = None if lse is None else lse.detach()
+        self._ensure_unchanged = ensure_unchanged
 
     @property
     def shape(self) -> torch.Size:
@@ -125,7 +125,7 @@ class AttentionMap:
         return torch.Size((*self.q.shape[:3], self.k.shape[2]))
 
     @property
-    def arithmetic(self) -> dict[str, Any]:
+    def score_options(self) -> dict[str, Any]:
         """What is done to the scores beside the mask, as keyword arguments: for another map that does the same."""
         return {"scale": self.scale, "bias": self.bias, "softcap": self.softcap, "sinks": self.sinks}
 
@@ -140,27 +140,27 @@ class AttentionMap:
         return self.q.device
 
     @property
-    @exactly
+    @no_grad_no_autocast
     def lse(self) -> Float[Tensor, "batch heads queries"]:
         """The logarithm of each row's sum of exponentials, without sinks; -inf where there is nothing to attend to."""
-        self.ready()
-        asked = ask(self)
-        own = self._own_lse(asked)
-        return (own if asked.shift is None else own + asked.shift).to(self._answers)
+        self.ensure_unchanged()
+        prepared = prepare(self)
+        own = self._own_lse(prepared)
+        return (own if prepared.shift is None else own + prepared.shift).to(self._answers)
 
     # Parts.
 
-    @exactly
+    @no_grad_no_autocast
     def __getitem__(self, index: Any) -> Float[Tensor, "..."]:
         """``m[b, h, i]``, ``m[0, :, 5:9, -1]``, ``m[0, 0, [1, 4]]``: as the dense tensor would answer.
 
         Raises:
             IndexError: as the dense tensor would; batch rows, heads, queries and keys count from 0.
         """
-        self.ready()
-        return part(self, index)
+        self.ensure_unchanged()
+        return index_weights(self, index)
 
-    @exactly
+    @no_grad_no_autocast
     def dense(self, budget: int | None = 2**30) -> Float[Tensor, "batch heads queries keys"]:
         """Every weight, in float32 (float64 where q is).
 
@@ -170,29 +170,29 @@ class AttentionMap:
         Raises:
             ValueError: it would take more.
         """
-        self.ready()
+        self.ensure_unchanged()
         size = self.shape.numel() * self._answers.itemsize
         if budget is not None and size > budget:
             raise ValueError(
                 f"the dense map of shape {tuple(self.shape)} takes {size:,} bytes, above the budget of {budget:,}: ask "
                 f"for a part, such as m[0, 0, :64], for m.pooled(512, 512), or for m.dense(budget={size})"
             )
-        return part(self, ...)
+        return index_weights(self, ...)
 
     # Questions.
 
-    @exactly
+    @no_grad_no_autocast
     def entropy(self) -> Float[Tensor, "batch heads queries"]:
         """-sum of weight * log(weight) of each row, in nats: 0 looks at one key, log(n) evenly at n."""
-        self.ready()
+        self.ensure_unchanged()
         if 0 in self.shape:
             return self._nothing(*self.shape[:3])
-        asked = ask(self)
-        entropies, lse = moments.entropy(asked)
-        self._know(asked, lse)
+        prepared = prepare(self)
+        entropies, lse = moments.entropy(prepared)
+        self._know(prepared, lse)
         return entropies.to(self._answers)
 
-    @exactly
+    @no_grad_no_autocast
     def received(self, rows: Float[Tensor, "batch queries"] | None = None) -> Float[Tensor, "batch heads keys"]:
         """The sum of the weights on each key over all queries.
 
@@ -202,17 +202,17 @@ class AttentionMap:
         Raises:
             ValueError: rows of another shape, below 0 or not finite.
         """
-        self.ready()
+        self.ensure_unchanged()
         if rows is not None:
             wanted = (self.shape[0], self.shape[2])
             if tuple(rows.shape) != wanted or not bool(((rows >= 0) & rows.isfinite()).all()):
                 raise ValueError(f"rows must be {wanted} finite numbers (batch, queries), none below 0; got {rows!r}")
         if 0 in self.shape:
             return self._nothing(*self.shape[:2], self.shape[3])
-        asked = ask(self)
-        return received(asked, self._norm(asked), rows).to(self._answers)
+        prepared = prepare(self)
+        return received(prepared, self._norm(prepared), rows).to(self._answers)
 
-    @exactly
+    @no_grad_no_autocast
     def mass(
         self, groups: Sequence[int] | Sequence[Sequence[int]] | Tensor
     ) -> Float[Tensor, "batch heads queries groups"]:
@@ -226,13 +226,13 @@ class AttentionMap:
             TypeError: something else.
             ValueError: groups that do not cover the keys.
         """
-        self.ready()
-        asked_for, count = groups_of(groups, self.shape[0], self.shape[3])
+        self.ensure_unchanged()
+        asked_for, count = parse_groups(groups, self.shape[0], self.shape[3])
         if 0 in self.shape:
             return self._nothing(*self.shape[:3], count)
-        return moments.mass(ask(self), asked_for.to(self.device), count).to(self._answers)
+        return moments.mass(prepare(self), asked_for.to(self.device), count).to(self._answers)
 
-    @exactly
+    @no_grad_no_autocast
     def distance(self) -> Distance:
         """How far each query looks: (mean, spread), each (batch, heads, queries).
 
@@ -240,13 +240,13 @@ class AttentionMap:
         standard deviation of the key position. With fewer queries than keys the queries are the last positions. With
         sinks, the keys alone are counted. Both are 0 where there is nothing to attend to.
         """
-        self.ready()
+        self.ensure_unchanged()
         if 0 in self.shape:
             return Distance(*(self._nothing(*self.shape[:3]) for _ in range(2)))
-        return Distance(*(t.to(self._answers) for t in moments.distance(ask(self))))
+        return Distance(*(t.to(self._answers) for t in moments.distance(prepare(self))))
 
-    @exactly
-    def top(self, k: int) -> Top:
+    @no_grad_no_autocast
+    def top(self, k: int) -> TopWeights:
         """The k largest weights of each row and their keys, falling: (weights, keys), (batch, heads, queries, k).
 
         Where a query may attend to fewer keys, the rest has weight 0 and key -1.
@@ -254,16 +254,16 @@ class AttentionMap:
         Raises:
             ValueError: k below 1, or above the number of keys.
         """
-        self.ready()
+        self.ensure_unchanged()
         if not 1 <= k <= self.shape[3]:
             raise ValueError(f"top({k}): k is from 1 to the number of keys, {self.shape[3]}")
         if 0 in self.shape:
-            return Top(self._nothing(*self.shape[:3], k), self._nothing(*self.shape[:3], k).long())
-        asked = ask(self)
-        found = streaming.top(asked, k, self._norm(asked))
-        return Top(found.weights.to(self._answers), found.keys)
+            return TopWeights(self._nothing(*self.shape[:3], k), self._nothing(*self.shape[:3], k).long())
+        prepared = prepare(self)
+        found = streaming.top(prepared, k, self._norm(prepared))
+        return TopWeights(found.weights.to(self._answers), found.keys)
 
-    @exactly
+    @no_grad_no_autocast
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "batch heads rows columns"]:
         """The map as a picture: cut into cells as even as they can be.
 
@@ -273,19 +273,19 @@ class AttentionMap:
         Raises:
             ValueError: more rows than queries, or more columns than keys.
         """
-        self.ready()
+        self.ensure_unchanged()
         for name, n, most in (("rows", rows, self.shape[2]), ("columns", columns, self.shape[3])):
             if not 1 <= n <= most:
                 raise ValueError(f"pooled({rows}, {columns}): {name} are from 1 to {most}, for a map {self.shape[2:]}")
         if 0 in self.shape:
             return self._nothing(*self.shape[:2], rows, columns)
-        asked = ask(self)
-        return streaming.pooled(asked, rows, columns, self._norm(asked)).to(self._answers)
+        prepared = prepare(self)
+        return streaming.pooled(prepared, rows, columns, self._norm(prepared)).to(self._answers)
 
     # The proof.
 
     @property
-    @exactly
+    @no_grad_no_autocast
     def error(self) -> float:
         """The largest |weights @ v - the model's own output| over the sampled rows, by the largest |output|.
 
@@ -293,13 +293,13 @@ class AttentionMap:
         """
         if self.sample is None or self.v is None or not len(self.sample.batch):
             return math.nan
-        self.ready()
-        if "error" not in self.known:
-            self.known["error"] = proof(self, self.sample, self.v)
-        return float(self.known["error"])
+        self.ensure_unchanged()
+        if "error" not in self.answer_cache:
+            self.answer_cache["error"] = max_error(self, self.sample, self.v)
+        return float(self.answer_cache["error"])
 
     @property
-    def trusted(self) -> bool:
+    def verified(self) -> bool:
         """Whether the error is at most 1e-3, or 2e-2 for a model in half precision; not without a proof."""
         return self.error <= (2e-2 if self.dtype.itemsize == 2 else 1e-3)
 
@@ -358,9 +358,11 @@ class AttentionMap:
             says.append(f"kernel {self.kernel}")
         error = self.error
         if math.isnan(error):
-            says.append("untrusted: nothing to compare it with")
+            says.append("unverified: nothing to compare it with")
         else:
-            says.append(f"error {error:.1e}{'' if self.trusted else ', untrusted: it is not what the model computed'}")
+            says.append(
+                f"error {error:.1e}{'' if self.verified else ', unverified: it is not what the model computed'}"
+            )
         return f"AttentionMap({'; '.join(says)})"
 
     # Inside.
@@ -369,27 +371,27 @@ class AttentionMap:
     def _answers(self) -> torch.dtype:
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
-    def ready(self) -> None:
+    def ensure_unchanged(self) -> None:
         """Raise if the tensors are not what they were when the model ran."""
-        if self._fresh is not None:
-            self._fresh()
+        if self._ensure_unchanged is not None:
+            self._ensure_unchanged()
 
     def _nothing(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self._answers, device=self.device)
 
-    def _norm(self, asked: Asked) -> Tensor:
-        return asked.norm(self._own_lse(asked))
+    def _norm(self, prepared: PreparedAttention) -> Tensor:
+        return prepared.norm(self._own_lse(prepared))
 
-    def _own_lse(self, asked: Asked) -> Tensor:
+    def _own_lse(self, prepared: PreparedAttention) -> Tensor:
         """The lse of what a question computes with, where a row may have a number taken off each of its scores."""
-        if "lse" not in self.known:
-            given, drowned = self._given_lse, asked.drowned
-            usable = given is not None and given.dtype == asked.call.q.dtype and not drowned
-            if usable and given is not None and holds(self, given, asked.empty):
-                self._know(asked, given if asked.shift is None else given - asked.shift)
+        if "lse" not in self.answer_cache:
+            given, bias_dominates = self.kernel_lse, prepared.bias_dominates
+            usable = given is not None and given.dtype == prepared.call.q.dtype and not bias_dominates
+            if usable and given is not None and lse_matches(self, given, prepared.empty):
+                self._know(prepared, given if prepared.shift is None else given - prepared.shift)
             else:
-                self._know(asked, moments.log_sum(asked))
-        return self.known["lse"].to(asked.call.q.dtype)  # type: ignore[no-any-return]
+                self._know(prepared, moments.log_sum_exp(prepared))
+        return self.answer_cache["lse"].to(prepared.call.q.dtype)  # type: ignore[no-any-return]
 
-    def _know(self, asked: Asked, lse: Tensor) -> None:
-        self.known["lse"] = asked.without_empty(lse, -torch.inf)
+    def _know(self, prepared: PreparedAttention, lse: Tensor) -> None:
+        self.answer_cache["lse"] = prepared.without_empty(lse, -torch.inf)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.prepared import Asked
-from regard.lens.maps.streaming import strips
+from regard.lens.maps.prepared import PreparedAttention
+from regard.lens.maps.streaming import score_chunks
 
-__all__ = ["Distance", "distance", "entropy", "groups_of", "log_sum", "mass"]
+__all__ = ["Distance", "distance", "entropy", "log_sum_exp", "mass", "parse_groups"]
 
 CELLS = 8
 """Keys are cut into so many cells for their distance, at least."""
@@ -32,50 +32,50 @@ class Distance(NamedTuple):
     """Standard deviation of the attended position."""
 
 
-def log_sum(asked: Asked) -> Tensor:
+def log_sum_exp(prepared: PreparedAttention) -> Tensor:
     """The lse of every row's scores; -inf in empty rows."""
-    if asked.fused:
-        return asked.attend(asked.call.k)[1]
-    lse = asked.call.q.new_full(asked.call.q.shape[:-1], -torch.inf)
-    for block, scores in strips(asked):
+    if prepared.fused:
+        return prepared.attend(prepared.call.k)[1]
+    lse = prepared.call.q.new_full(prepared.call.q.shape[:-1], -torch.inf)
+    for block, scores in score_chunks(prepared):
         block.of_queries(lse).copy_(scores.logsumexp(-1))
     return lse
 
 
-def entropy(asked: Asked) -> tuple[Tensor, Tensor]:
+def entropy(prepared: PreparedAttention) -> tuple[Tensor, Tensor]:
     """-sum_j w_ij log w_ij of every row, 0 in empty rows; and the lse."""
-    call = asked.call
-    if asked.fused and call.bias is None:
-        output, lse = asked.attend(call.k)
+    call = prepared.call
+    if prepared.fused and call.bias is None:
+        output, lse = prepared.attend(call.k)
         entropies = lse - (call.q * output).sum(-1) * call.scale
     else:
         lse = torch.full_like(call.q[..., 0], -torch.inf)
         entropies = torch.zeros_like(lse)
-        for block, scores in strips(asked):
+        for block, scores in score_chunks(prepared):
             sums = scores.logsumexp(-1, keepdim=True)
             block.of_queries(lse).copy_(sums[..., 0])
             # Of the scores from the lse on, so that no large numbers are subtracted; -inf weighs nothing.
             logs = scores.sub_(sums).nan_to_num_(nan=-torch.inf)
             block.of_queries(entropies).copy_(-(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
-    entropies = asked.without_empty(entropies, 0.0).clamp_(min=0.0)
-    if asked.sinks is not None:
+    entropies = prepared.without_empty(entropies, 0.0).clamp_(min=0.0)
+    if prepared.sinks is not None:
         # With the share m of a row that is not the sink's: m * (entropy of the rest - log m).
-        share = asked.share(lse)
+        share = prepared.share(lse)
         assert share is not None
-        logs = (lse - asked.norm(lse)).clamp_(min=torch.finfo(lse.dtype).min)
+        logs = (lse - prepared.norm(lse)).clamp_(min=torch.finfo(lse.dtype).min)
         entropies = share * entropies - torch.where(share > 0, share * logs, 0.0)
     return entropies, lse
 
 
-def mass(asked: Asked, groups: Tensor, count: int) -> Tensor:
+def mass(prepared: PreparedAttention, groups: Tensor, count: int) -> Tensor:
     """The sum of each row's weights on the keys of each group, (batch, heads, queries, groups).
 
     Args:
-        asked: the map.
-        groups: see `groups_of`.
-        count: see `groups_of`.
+        prepared: the map.
+        groups: see `parse_groups`.
+        count: see `parse_groups`.
     """
-    call = asked.call
+    call = prepared.call
     width = call.q.shape[-1]
     masses = call.q.new_empty(*call.q.shape[:-1], count)
     for start in range(0, count, width):
@@ -84,16 +84,16 @@ def mass(asked: Asked, groups: Tensor, count: int) -> Tensor:
             inside = groups[None, start:stop]
         else:
             inside = groups[:, None] == torch.arange(start, stop, device=groups.device)[:, None]
-        masses[..., start:stop] = _summed(asked, inside.transpose(1, 2).to(call.q.dtype))
-    masses = masses if asked.empty is None else masses.masked_fill_(asked.empty[..., None], 0.0)
-    if asked.sinks is None:
+        masses[..., start:stop] = _summed(prepared, inside.transpose(1, 2).to(call.q.dtype))
+    masses = masses if prepared.empty is None else masses.masked_fill_(prepared.empty[..., None], 0.0)
+    if prepared.sinks is None:
         return masses
-    share = asked.share(log_sum(asked))
+    share = prepared.share(log_sum_exp(prepared))
     assert share is not None
     return masses.mul_(share[..., None])
 
 
-def groups_of(groups: Sequence[int] | Sequence[Sequence[int]] | Tensor, batch: int, keys: int) -> tuple[Tensor, int]:
+def parse_groups(groups: Sequence[int] | Sequence[Sequence[int]] | Tensor, batch: int, keys: int) -> tuple[Tensor, int]:
     """The group of each key, (batch or 1, keys), or bool (groups, keys), checked; and how many groups there are.
 
     Raises:
@@ -120,17 +120,17 @@ def groups_of(groups: Sequence[int] | Sequence[Sequence[int]] | Tensor, batch: i
     return t.view(-1, keys) if keys else t.reshape(1, 0), int(t.max()) + 1 if t.numel() else 0
 
 
-def _summed(asked: Asked, columns: Tensor) -> Tensor:
+def _summed(prepared: PreparedAttention, columns: Tensor) -> Tensor:
     """Weights @ columns, without sinks; columns are (batch or 1, keys, columns), the same for every head."""
-    call = asked.call
+    call = prepared.call
     # At least as wide as q and k: that is what the fused kernel wants. One copy stands for all heads.
     wide = columns.new_zeros(len(columns), call.keys, max(columns.shape[-1], call.q.shape[-1]))
     wide[..., : columns.shape[-1]] = columns
     v = wide[:, None].expand(len(call.k), call.k.shape[1], -1, -1)
-    return asked.output(v)[..., : columns.shape[-1]]
+    return prepared.output(v)[..., : columns.shape[-1]]
 
 
-def distance(asked: Asked) -> Distance:
+def distance(prepared: PreparedAttention) -> Distance:
     """Mean and spread of the attended position under each row's weights; 0 in empty rows.
 
     Squares of positions up to some ten thousand leave float32 no digits for a small spread. So the keys are cut into
@@ -138,7 +138,7 @@ def distance(asked: Asked) -> Distance:
     and of their squares, counted from its middle. The cells are put together in float64. In float32 a spread of zero
     comes out as some 2e-4 of a cell's width: with d_key 64, 0.3 positions of 32,768.
     """
-    call = asked.call
+    call = prepared.call
     cells = max(CELLS, call.q.shape[-1] // 3)
     size = -(-call.keys // cells)
     position = torch.arange(call.keys, device=call.q.device)
@@ -147,7 +147,7 @@ def distance(asked: Asked) -> Distance:
     local = (position - middle[cell]) / size
     inside = (cell == torch.arange(cells, device=call.q.device)[:, None]).to(torch.float64)
     columns = torch.cat([inside, inside * local, inside * local**2])
-    moments = _summed(asked, columns.T[None].to(call.q.dtype))
+    moments = _summed(prepared, columns.T[None].to(call.q.dtype))
     mean = torch.empty(call.q.shape[:-1], dtype=torch.float64, device=call.q.device)
     spread = torch.empty_like(mean)
     for head in range(mean.shape[1]):
@@ -158,4 +158,4 @@ def distance(asked: Asked) -> Distance:
         away = middle - mean[:, head, :, None]
         spread[:, head] = (weight * away**2 + 2 * away * first + second).sum(-1).clamp(min=0.0).sqrt()
     query = torch.arange(call.queries, device=call.q.device) + call.keys - call.queries
-    return Distance(*(asked.without_empty(t, 0.0) for t in (query - mean, spread)))
+    return Distance(*(prepared.without_empty(t, 0.0) for t in (query - mean, spread)))

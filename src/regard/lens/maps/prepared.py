@@ -20,23 +20,32 @@ from regard.attention.plan import SMALLEST, choose
 if TYPE_CHECKING:
     from regard.lens.maps.map import AttentionMap
 
-__all__ = ["SMALL", "STEEP", "Asked", "ask", "attended", "call_of", "exactly", "fused"]
+__all__ = [
+    "FLOAT64_MAX_WEIGHTS",
+    "FLOAT64_SCORE_BOUND",
+    "PreparedAttention",
+    "attended_rows",
+    "fused",
+    "no_grad_no_autocast",
+    "prepare",
+    "to_call",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SMALL = 2**22
+FLOAT64_MAX_WEIGHTS = 2**22
 """Up to so many weights, everything is computed in float64: it takes no time that anybody notices."""
 
-STEEP = 1000.0
+FLOAT64_SCORE_BOUND = 1000.0
 """Scores that may be as large as this are computed in float64: float32 rounds them by 1e-5 and more."""
 
 
-LOWEST = -1e12
+PADDING_BIAS = -1e12
 """A row whose bias is below that for every key is a padded one, of a model that adds the lowest number there is."""
 
 
-def exactly(method: Callable[P, R]) -> Callable[P, R]:
+def no_grad_no_autocast(method: Callable[P, R]) -> Callable[P, R]:
     """Without gradients, and in the dtypes that are written here whatever autocast wants."""
 
     @wraps(method)
@@ -48,7 +57,7 @@ def exactly(method: Callable[P, R]) -> Callable[P, R]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PreparedAttention:
     """The attention that a question is about, without sinks and dropout, and beside it what they change.
 
     A number that is the same for every key of a row changes no weight. So the mean key is taken off every key, where
@@ -63,7 +72,7 @@ class Asked:
     """(batch, heads, queries): what was taken off the scores of each row."""
     empty: Tensor | None
     """(batch, heads, queries): rows that may attend to nothing; None if there is none."""
-    drowned: bool = False
+    bias_dominates: bool = False
     """Whether the scores of some rows are lost beside their bias."""
 
     @property
@@ -108,7 +117,7 @@ def fused(call: Call) -> bool:
     return call.q.device.type == "cpu" and call.softcap is None and call.scale >= SMALLEST
 
 
-def call_of(m: AttentionMap, dtype: torch.dtype) -> tuple[Call, Tensor | None]:
+def to_call(m: AttentionMap, dtype: torch.dtype) -> tuple[Call, Tensor | None]:
     """The map's attention in a dtype, without sinks and dropout; the sinks.
 
     -inf in a bias blocks, so it becomes part of the mask; a bias of which nothing is left is none.
@@ -132,7 +141,7 @@ def call_of(m: AttentionMap, dtype: torch.dtype) -> tuple[Call, Tensor | None]:
     return Call.of(q, k, k, mask, scale=m.scale, bias=bias, softcap=m.softcap), sinks
 
 
-def ask(m: AttentionMap) -> Asked:
+def prepare(m: AttentionMap) -> PreparedAttention:
     """Get a map ready for a question.
 
     Raises:
@@ -147,31 +156,31 @@ def ask(m: AttentionMap) -> Asked:
     for name, t, size in zip("qk", (m.q, m.k), largest, strict=True):
         if not size < torch.inf and not bool(t.isfinite().all()):
             raise ValueError(f"{name} holds NaN or infinity: nobody can say its weights. m[b, h, i] shows single rows")
-    steep = not largest[0] * largest[1] * abs(m.scale) < STEEP
+    steep = not largest[0] * largest[1] * abs(m.scale) < FLOAT64_SCORE_BOUND
     rounds = torch.get_float32_matmul_precision() != "highest"
-    wide = m.q.dtype == torch.float64 or steep or rounds or m.shape.numel() <= SMALL
-    call, sinks = call_of(m, torch.float64 if wide else torch.float32)
+    wide = m.q.dtype == torch.float64 or steep or rounds or m.shape.numel() <= FLOAT64_MAX_WEIGHTS
+    call, sinks = to_call(m, torch.float64 if wide else torch.float32)
     shift = None
     if mean is not None:
         mean = mean.to(call.k.dtype)
         shift = _by_group(call.q, mean)[..., 0] * call.scale
         k = call.k - mean
         call = replace(call, k=k, v=k)
-    drowned = False
+    bias_dominates = False
     if isinstance(call.bias, Tensor) and call.bias.numel():
         highest = call.bias.amax(-1)
-        rows_of_it = highest < LOWEST
-        drowned = bool(rows_of_it.any())
-        if drowned:
+        rows_of_it = highest < PADDING_BIAS
+        bias_dominates = bool(rows_of_it.any())
+        if bias_dominates:
             # In sums with such numbers nothing is left of q . k, nor of the logarithm of how many keys there are.
             off = highest.where(rows_of_it, 0.0)
             q = call.q.masked_fill(rows_of_it.expand(call.q.shape[:-1])[..., None], 0.0)
             call = replace(call, q=q, bias=call.bias - off[..., None])
             shift = off.expand(q.shape[:-1]) if shift is None else shift.masked_fill(rows_of_it, 0.0) + off
     schedule = choose(call).schedule
-    if "empty" not in m.known:
-        m.known["empty"] = _empty(call, schedule)
-    return Asked(call, schedule, sinks, shift, m.known["empty"], drowned)
+    if "empty" not in m.answer_cache:
+        m.answer_cache["empty"] = _empty(call, schedule)
+    return PreparedAttention(call, schedule, sinks, shift, m.answer_cache["empty"], bias_dominates)
 
 
 def _mean(k: Tensor) -> Tensor:
@@ -192,11 +201,11 @@ def _empty(call: Call, schedule: Schedule) -> Tensor | None:
         return None
     seen = torch.zeros(call.q.shape[:-1], dtype=torch.bool, device=call.q.device)
     for block in schedule(call):
-        block.of_queries(seen).copy_(attended(block))
+        block.of_queries(seen).copy_(attended_rows(block))
     return None if bool(seen.all()) else ~seen
 
 
-def attended(block: Block) -> Tensor:
+def attended_rows(block: Block) -> Tensor:
     """Whether there is a key in the block that a row of it may attend to; broadcasts to (batch, heads, rows)."""
     if block.may is None:
         return torch.ones(1, 1, 1, dtype=torch.bool)

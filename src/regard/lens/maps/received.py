@@ -24,26 +24,26 @@ from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import choose
 from regard.lens.maps import streaming
-from regard.lens.maps.prepared import Asked
+from regard.lens.maps.prepared import PreparedAttention
 
-__all__ = ["Turned", "received"]
+__all__ = ["TransposedMask", "received"]
 
 NOTHING = -1e30
 """The logarithm of no weight at all, which every sum survives."""
 
 
-def received(asked: Asked, norm: Tensor, rows: Tensor | None = None) -> Tensor:
+def received(prepared: PreparedAttention, norm: Tensor, rows: Tensor | None = None) -> Tensor:
     """The sum over the queries of the weights on each key, (batch, heads, keys); 0 for a key that nobody looks at.
 
     Args:
-        asked: the map.
-        norm: see `Asked.norm`.
+        prepared: the map.
+        norm: see `PreparedAttention.norm`.
         rows: (batch, queries), 0 or more: what the weights of each query count.
     """
-    call = asked.call
+    call = prepared.call
     logs = None if rows is None else rows.to(norm.dtype).log()[:, None]
-    if not asked.fused or call.bias is not None:
-        return streaming.received(asked, norm, logs)
+    if not prepared.fused or call.bias is not None:
+        return streaming.received(prepared, norm, logs)
     term = (-norm if logs is None else logs - norm).clamp(min=NOTHING)
     k = call.k.repeat_interleave(call.q.shape[1] // call.k.shape[1], 1) if call.grouped else call.k
     masks, open_keys = _apart(call)
@@ -102,11 +102,11 @@ def _turn(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
             return Band(mask.before, mask.after, queries - keys + first)
         if mask.before is not None:
             return Band(mask.after + 1, mask.before - 1, -first)
-    return Turned(mask, flip)
+    return TransposedMask(mask, flip)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Turned(Mask):
+class TransposedMask(Mask):
     """Another mask with queries and keys in each other's place, and both in reverse where asked for."""
 
     other: Mask
@@ -130,7 +130,7 @@ class Turned(Mask):
 
     def bounds(self, grid: Grid) -> Bounds:
         """See `Mask.bounds`."""
-        known = self.other.bounds(_TurnedGrid(grid, self.flip))
+        known = self.other.bounds(_TransposedGrid(grid, self.flip))
         return Bounds(known.some.transpose(-1, -2), known.every.transpose(-1, -2))
 
     def check(self, queries: int, keys: int) -> None:
@@ -153,7 +153,7 @@ class Turned(Mask):
         return f"{self.other!r} turned around"
 
 
-class _TurnedGrid(Grid):
+class _TransposedGrid(Grid):
     """The tiles of a turned mask's grid as the other mask counts them."""
 
     def __init__(self, grid: Grid, flip: bool) -> None:

@@ -10,12 +10,12 @@ from torch import Tensor
 from regard._shapes import Bool
 from regard.attention.mask import Mask
 from regard.attention.mask.base import And, Area, Bounds, Grid, Predicate
-from regard.lens.maps.map import AttentionMap, Sample
+from regard.lens.maps.map import AttentionMap, OutputSample
 
-__all__ = ["one_text"]
+__all__ = ["select_batch"]
 
 
-def one_text(m: AttentionMap, batch: int) -> AttentionMap:
+def select_batch(m: AttentionMap, batch: int) -> AttentionMap:
     """The map of one batch row as it is now: it shares the tensors of the whole, and looks for changes no more.
 
     Raises:
@@ -24,7 +24,7 @@ def one_text(m: AttentionMap, batch: int) -> AttentionMap:
     """
     if not 0 <= batch < m.shape[0]:
         raise IndexError(f"there is no batch row {batch}: the map has {m.shape[0]}, counted from 0")
-    m.ready()
+    m.ensure_unchanged()
     mask, bias, sample = m.mask, m.bias, m.sample
     mask = None if mask is None else _of_row(mask, batch, *m.shape[2:])
     if isinstance(bias, Tensor) and bias.ndim == 4 and len(bias) > 1:
@@ -32,7 +32,7 @@ def one_text(m: AttentionMap, batch: int) -> AttentionMap:
     if sample is not None:
         own = sample.batch == batch
         factor = None if sample.factor is None else sample.factor[own]
-        sample = Sample(
+        sample = OutputSample(
             torch.zeros_like(sample.batch[own]), sample.query[own], sample.output[own], factor, sample.finish
         )
     one = slice(batch, batch + 1)
@@ -41,13 +41,13 @@ def one_text(m: AttentionMap, batch: int) -> AttentionMap:
         m.k[one],
         None if m.v is None else m.v[one],
         mask,
-        **{**m.arithmetic, "bias": bias},
+        **{**m.score_options, "bias": bias},
         dropout=m.dropout,
         sample=sample,
         kernel=m.kernel,
     )
     if m.shape[0] == 1:
-        made.known = m.known  # what is known of all of them is known of the one
+        made.answer_cache = m.answer_cache  # what is known of all of them is known of the one
     if m.tokens is not None:
         queries, keys = ([tokens[batch]] if not isinstance(tokens[0], str) else tokens for tokens in m.tokens)
         made.label(queries, keys)

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.attention.kernels.block import Block
-from regard.lens.maps.prepared import Asked
+from regard.lens.maps.prepared import PreparedAttention
 
-__all__ = ["Top", "pooled", "strips", "top"]
+__all__ = ["TopWeights", "pooled", "score_chunks", "top"]
 
-SCORES = 3 * 2**21
+CHUNK_SCORES = 3 * 2**21
 """About how many scores stand in memory at once."""
 
 
-class Top(NamedTuple):
+class TopWeights(NamedTuple):
     """The keys that each query attends to most."""
 
     weights: Float[Tensor, "batch heads queries k"]
@@ -29,17 +29,17 @@ class Top(NamedTuple):
     """The key of each weight; -1 where there is nothing more to attend to."""
 
 
-def strips(asked: Asked, less: Tensor | None = None) -> Iterator[tuple[Block, Tensor]]:
+def score_chunks(prepared: PreparedAttention, less: Tensor | None = None) -> Iterator[tuple[Block, Tensor]]:
     """Some rows at a time: which, and their scores (batch, heads, rows, columns), -inf where blocked.
 
     Every row that is not empty comes once, with every key that it may attend to. The scores are the caller's until it
     asks for the next ones, which are written over them.
 
     Args:
-        asked: the map.
+        prepared: the map.
         less: (batch, heads, queries), finite: a number to take off all scores of a row.
     """
-    call = asked.call
+    call = prepared.call
     heads, width = call.q.shape[1], call.q.shape[3]
     q, k = call.q * call.scale, call.k
     if less is not None and call.softcap is None:
@@ -48,7 +48,7 @@ def strips(asked: Asked, less: Tensor | None = None) -> Iterator[tuple[Block, Te
         width += 1
     kv_heads, group = k.shape[1], heads // k.shape[1]
     buffer = call.q.new_empty(0)
-    for block, edge in _low(asked):
+    for block, edge in _low(prepared):
         rows, columns = block.rows[1] - block.rows[0], block.columns
         left = block.of_queries(q)
         count = len(left) * heads * rows * columns
@@ -75,15 +75,15 @@ def strips(asked: Asked, less: Tensor | None = None) -> Iterator[tuple[Block, Te
         yield block, scores
 
 
-def _low(asked: Asked) -> Iterator[tuple[Block, int | None]]:
-    """The schedule's blocks in strips of few rows, the kernel's flag for causal taken apart.
+def _low(prepared: PreparedAttention) -> Iterator[tuple[Block, int | None]]:
+    """The schedule's blocks in score_chunks of few rows, the kernel's flag for causal taken apart.
 
     A strip of such a block ends at the last key that its last row sees. The number beside it is the key that its first
     row sees last: from there on every row sees one key more than the row before.
     """
-    call = asked.call
-    for block in (one for stack in asked.schedule(call) for one in stack.each()):
-        height = max(16, SCORES // (call.q.shape[1] * max(1, block.columns)))
+    call = prepared.call
+    for block in (one for stack in prepared.schedule(call) for one in stack.each()):
+        height = max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
             may, keys, edge = block.may, block.keys, None
@@ -100,7 +100,7 @@ def _low(asked: Asked) -> Iterator[tuple[Block, int | None]]:
                 yield replace(block, rows=rows, keys=keys, may=mine, causal=False, batch=batch), edge
 
 
-def top(asked: Asked, k: int, norm: Tensor) -> Top:
+def top(prepared: PreparedAttention, k: int, norm: Tensor) -> TopWeights:
     """The k keys of each row with the largest weights.
 
     Only scores are compared, which stand in the order of the weights. What is among the k largest scores of a row lies
@@ -108,21 +108,21 @@ def top(asked: Asked, k: int, norm: Tensor) -> Top:
     all groups are found by comparing runs of keys.
 
     Args:
-        asked: the map.
+        prepared: the map.
         k: how many.
-        norm: see `Asked.norm`.
+        norm: see `PreparedAttention.norm`.
     """
-    call = asked.call
+    call = prepared.call
     weights = call.q.new_zeros(*call.q.shape[:-1], k)
     keys = torch.full(weights.shape, -1, dtype=torch.int64, device=weights.device)
-    for block, scores in strips(asked):
+    for block, scores in score_chunks(prepared):
         some = min(k, block.columns)
         values, places = _largest(scores, some)
         own = (values - block.of_queries(norm)[..., None]).exp()
         block.of_queries(weights)[..., :some] = own
         places = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
         block.of_queries(keys)[..., :some] = places.masked_fill_(values == -torch.inf, -1)
-    return Top(weights, keys)
+    return TopWeights(weights, keys)
 
 
 def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -142,22 +142,22 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, places.gather(-1, chosen)
 
 
-def pooled(asked: Asked, rows: int, columns: int, norm: Tensor) -> Tensor:
+def pooled(prepared: PreparedAttention, rows: int, columns: int, norm: Tensor) -> Tensor:
     """The map as cells, (batch, heads, rows, columns): the sum of the weights in each, by the number of its queries.
 
     Args:
-        asked: the map.
+        prepared: the map.
         rows: cells from top to bottom, as even as they can be.
         columns: cells from left to right, likewise.
-        norm: see `Asked.norm`.
+        norm: see `PreparedAttention.norm`.
     """
-    call = asked.call
+    call = prepared.call
     picture = torch.zeros(*call.q.shape[:2], rows, columns, dtype=torch.float64, device=call.q.device)
     top_of = [n * call.queries // rows for n in range(rows + 1)]
     left_of = torch.tensor([n * call.keys // columns for n in range(columns + 1)], device=call.q.device)
     cell = 0
     # A row without weights has the norm inf, which no product survives; a large number does as well.
-    for block, scores in strips(asked, norm.clamp(max=1e30)):
+    for block, scores in score_chunks(prepared, norm.clamp(max=1e30)):
         weights = scores.exp_()
         start, stop = block.rows
         while top_of[cell] > start:
@@ -186,17 +186,17 @@ def _edges(block: Block, left_of: Tensor) -> Tensor:
     return (left_of - block.keys[0]).clamp(0, block.columns)
 
 
-def received(asked: Asked, norm: Tensor, logs: Tensor | None) -> Tensor:
+def received(prepared: PreparedAttention, norm: Tensor, logs: Tensor | None) -> Tensor:
     """The sum over the queries of the weights on each key, (batch, heads, keys).
 
     Args:
-        asked: the map.
-        norm: see `Asked.norm`.
+        prepared: the map.
+        norm: see `PreparedAttention.norm`.
         logs: (batch, 1, queries), the logarithm of what each query counts; None: 1 each.
     """
-    call = asked.call
+    call = prepared.call
     total = torch.zeros(*call.q.shape[:2], call.keys, 1, dtype=torch.float64, device=call.q.device)
     less = (norm if logs is None else norm - logs).clamp(max=1e30)
-    for block, scores in strips(asked, less):
+    for block, scores in score_chunks(prepared, less):
         block.add_to_keys(total, scores.exp_().sum(-2)[..., None].to(total.dtype))
     return total[..., 0]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.head_types import Kinds, kinds_of
-from regard.lens.maps.map import AttentionMap, Distance, Tokens, Top
+from regard.lens.maps.head_types import HeadTypes, detect_heads
+from regard.lens.maps.map import AttentionMap, Distance, Tokens, TopWeights
 
-__all__ = ["CELLS", "TOP", "Summary"]
+__all__ = ["CELLS", "TOP", "AttentionSummary"]
 
 TOP = 8
 """So many keys of each query are kept."""
@@ -24,7 +24,7 @@ _NOT_KEPT = ("q", "k", "v", "lse", "mass", "dense", "bias", "scale", "softcap", 
 
 
 @dataclass(eq=False)
-class Summary:
+class AttentionSummary:
     """The answers of an `AttentionMap`, under the same names, without the map.
 
     Each is what the map said when the summary was made. What was not asked then is refused; `keep="maps"` can answer.
@@ -40,7 +40,7 @@ class Summary:
     """What computed the attention."""
     error: float
     """What the map's own `AttentionMap.error` was."""
-    trusted: bool
+    verified: bool
     answers: dict[str, Tensor]
     """Each answer by its question's name."""
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Summary:
     tokens: tuple[Tokens, Tokens] | None = None
 
     @classmethod
-    def of(cls, m: AttentionMap, *, cross: bool = False) -> Summary:
+    def of(cls, m: AttentionMap, *, cross: bool = False) -> AttentionSummary:
         """Ask a map everything that is kept: its entropy, received, distance, top 8, a picture, the kinds of its heads.
 
         Args:
@@ -56,7 +56,7 @@ class Summary:
             cross: whether its keys are another text, for the kinds.
         """
         queries, keys = m.shape[2:]
-        far, best, kinds = m.distance(), m.top(min(TOP, keys)), kinds_of(m, cross=cross)
+        far, best, kinds = m.distance(), m.top(min(TOP, keys)), detect_heads(m, cross=cross)
         answers = {
             "entropy": m.entropy(),
             "received": m.received(),
@@ -68,7 +68,7 @@ class Summary:
             **{f"kinds.{name}": score for name, score in kinds.scores.items() if score is not None},
         }
         mask = "none" if m.mask is None else repr(m.mask)
-        return cls(m.shape, m.dtype, mask, m.kernel, m.error, m.trusted, answers, kinds.names, m.tokens)
+        return cls(m.shape, m.dtype, mask, m.kernel, m.error, m.verified, answers, kinds.names, m.tokens)
 
     def entropy(self) -> Float[Tensor, "batch heads queries"]:
         """As `AttentionMap.entropy`."""
@@ -88,7 +88,7 @@ class Summary:
         """As `AttentionMap.distance`."""
         return Distance(self.answers["distance.mean"], self.answers["distance.spread"])
 
-    def top(self, k: int) -> Top:
+    def top(self, k: int) -> TopWeights:
         """As `AttentionMap.top`, up to 8.
 
         Raises:
@@ -97,7 +97,7 @@ class Summary:
         kept = self.answers["top.weights"].shape[-1]
         if not 1 <= k <= kept:
             self._refuse(f"top({k}), but top({kept})")
-        return Top(self.answers["top.weights"][..., :k], self.answers["top.keys"][..., :k].long())
+        return TopWeights(self.answers["top.weights"][..., :k], self.answers["top.keys"][..., :k].long())
 
     def pooled(self, rows: int | None = None, columns: int | None = None) -> Float[Tensor, "batch heads rows columns"]:
         """As `AttentionMap.pooled`, with the cells that were kept, at most 64 x 64, or larger ones made of those.
@@ -127,10 +127,10 @@ class Summary:
                 picture = picture / _along(torch.tensor(wanted, device=kept.device).diff(), axis)
         return kept if picture.shape == kept.shape else picture.to(kept.dtype)
 
-    def kinds(self) -> Kinds:
-        """As `kinds_of`."""
-        every = ("previous token", "first token", "same token", "induction", "delimiter", "broad")
-        return Kinds(self.names, {name: self.answers.get(f"kinds.{name}") for name in every})
+    def head_types(self) -> HeadTypes:
+        """As `detect_heads`."""
+        every = ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform")
+        return HeadTypes(self.names, {name: self.answers.get(f"kinds.{name}") for name in every})
 
     @property
     def device(self) -> torch.device:
@@ -159,9 +159,9 @@ class Summary:
 
     def __repr__(self) -> str:
         batch, heads, queries, keys = self.shape
-        doubt = "" if self.trusted else ", UNTRUSTED"
+        doubt = "" if self.verified else ", UNVERIFIED"
         return (
-            f"Summary({batch} x {heads} heads, {queries} queries x {keys} keys, mask {self.mask}, "
+            f"AttentionSummary({batch} x {heads} heads, {queries} queries x {keys} keys, mask {self.mask}, "
             f"kernel {self.kernel or 'unknown'}, error {self.error:.1e}{doubt})"
         )
 

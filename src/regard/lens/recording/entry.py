@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regard.lens.maps.head_types import Kinds, kinds_of
+from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.summary import Summary
+from regard.lens.maps.summary import AttentionSummary
 
-__all__ = ["Entry", "is_one", "lengths"]
+__all__ = ["RecordingEntry", "is_single_text", "lengths"]
 
 
 @dataclass
-class Entry:
+class RecordingEntry:
     """One attention of a recording, and what is known of it before anything is computed."""
 
     path: str
-    made: Callable[[], AttentionMap | Summary] | AttentionMap | Summary
+    source: Callable[[], AttentionMap | AttentionSummary] | AttentionMap | AttentionSummary
     shape: tuple[int, int, int, int]
     mask: str
     kernel: str
@@ -27,19 +27,21 @@ class Entry:
     heads: tuple[int, ...] | None
     tokens: tuple[Tokens, Tokens | None] | None = None
 
-    def map(self) -> AttentionMap | Summary:
+    def map(self) -> AttentionMap | AttentionSummary:
         """The map, made when somebody asks for it the first time."""
-        if not isinstance(self.made, AttentionMap | Summary):
-            made = self.made()
+        if not isinstance(self.source, AttentionMap | AttentionSummary):
+            made = self.source()
             if self.tokens is not None:
                 made.label(*self.tokens)
-            self.made = made
-        return self.made
+            self.source = made
+        return self.source
 
-    def kinds(self) -> Kinds:
+    def head_types(self) -> HeadTypes:
         """The kinds of its heads."""
         made = self.map()
-        return made.kinds() if isinstance(made, Summary) else kinds_of(made, cross=self.kind == "cross")
+        return (
+            made.head_types() if isinstance(made, AttentionSummary) else detect_heads(made, cross=self.kind == "cross")
+        )
 
     @property
     def stack(self) -> str:
@@ -51,8 +53,8 @@ class Entry:
 
     def label(self, tokens: tuple[Tokens, Tokens | None]) -> None:
         """Attach tokens that fit."""
-        if isinstance(self.made, AttentionMap | Summary):
-            self.made.label(*tokens)
+        if isinstance(self.source, AttentionMap | AttentionSummary):
+            self.source.label(*tokens)
         self.tokens = tokens
 
     def tokens_of(
@@ -71,11 +73,11 @@ class Entry:
     def _fit(self, queries: Tokens, keys: Tokens | None) -> bool:
         batch, _, rows, columns = self.shape
         sides = ((queries, rows), (queries if keys is None else keys, columns))
-        return all(lengths(tokens) == [count] * (1 if is_one(tokens) else batch) for tokens, count in sides) and (
-            batch == 1 or not is_one(queries)
-        )
+        return all(
+            lengths(tokens) == [count] * (1 if is_single_text(tokens) else batch) for tokens, count in sides
+        ) and (batch == 1 or not is_single_text(queries))
 
-    def proof(self) -> str:
+    def error_text(self) -> str:
         """How well the map proves itself, in a few words."""
         try:
             made = self.map()
@@ -83,22 +85,22 @@ class Entry:
         except RuntimeError:
             return "changed since: cannot be read"
         if math.isnan(error):
-            return "unknown, untrusted"
-        return f"{error:.1e}" if made.trusted else f"{error:.1e} UNTRUSTED"
+            return "unknown, unverified"
+        return f"{error:.1e}" if made.verified else f"{error:.1e} UNVERIFIED"
 
 
-def is_one(tokens: Tokens) -> bool:
+def is_single_text(tokens: Tokens) -> bool:
     """Whether these are the tokens of one text."""
     return not tokens or isinstance(tokens[0], str)
 
 
 def lengths(tokens: Tokens) -> list[int]:
     """How many tokens each text has."""
-    return [len(tokens)] if is_one(tokens) else [len(text) for text in tokens]
+    return [len(tokens)] if is_single_text(tokens) else [len(text) for text in tokens]
 
 
 def _last(tokens: Tokens, count: int) -> Tokens:
     """The last tokens of each text."""
-    if is_one(tokens):
+    if is_single_text(tokens):
         return tokens[max(0, len(tokens) - count) :]
     return [text[max(0, len(text) - count) :] for text in tokens]  # type: ignore[return-value]

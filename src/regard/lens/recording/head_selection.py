@@ -10,12 +10,12 @@ from torch import Tensor
 from regard._shapes import Bool
 from regard.lens.maps.head_types import is_delimiter
 from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.prepared import exactly
-from regard.lens.maps.summary import TOP, Summary
-from regard.lens.recording.entry import Entry, is_one
+from regard.lens.maps.prepared import no_grad_no_autocast
+from regard.lens.maps.summary import TOP, AttentionSummary
+from regard.lens.recording.entry import RecordingEntry, is_single_text
 from regard.lens.recording.recording import Recording
 
-__all__ = ["choose", "named"]
+__all__ = ["most_informative_head", "resolve_heads"]
 
 FEW, MANY, WEIGHTS = 16, 64, 2**14
 """Of each head at most as many rows are looked at as make so many weights, within these bounds."""
@@ -24,8 +24,8 @@ TOGETHER = 2**22
 """So many weights are computed at a time."""
 
 
-@exactly
-def choose(recording: Recording) -> tuple[str, int]:
+@no_grad_no_autocast
+def most_informative_head(recording: Recording) -> tuple[str, int]:
     """The attention, and the head of it, that are worth seeing first.
 
     It is the head whose rows give most to one other word, on average over the rows: the largest weight on a token that
@@ -45,7 +45,7 @@ def choose(recording: Recording) -> tuple[str, int]:
     for near, words in ((1, True), (0, False), (-1, False)):
         best, chosen = 0.0, None
         for path in recording:
-            for head, share in enumerate(_shares(recording.about(path), near, words=words)):
+            for head, share in enumerate(_shares(recording.entry(path), near, words=words)):
                 if share > best:
                     best, chosen = share, (path, head)
         if chosen is not None:
@@ -53,7 +53,7 @@ def choose(recording: Recording) -> tuple[str, int]:
     raise ValueError(f"there is no head to choose: no attention in {recording!r} has a weight above 0")
 
 
-def named(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[tuple[str, int]]:
+def resolve_heads(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[tuple[str, int]]:
     """The attentions and heads that somebody names.
 
     Args:
@@ -77,14 +77,14 @@ def named(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[
         if not sound or not isinstance(one[0], str | int) or not isinstance(one[1], int):
             raise TypeError(f"{one!r} in heads: (layer or path, head), such as (3, 5)")
         where, number = one
-        paths = [path for path in recording if where in (path, recording.about(path).layer)]
+        paths = [path for path in recording if where in (path, recording.entry(path).layer)]
         if not paths:
-            layers = sorted({entry.layer for path in recording if (entry := recording.about(path)).layer is not None})
+            layers = sorted({entry.layer for path in recording if (entry := recording.entry(path)).layer is not None})
             raise KeyError(
                 f"there is no layer {where!r} here; there is {', '.join(map(str, layers)) or list(recording)}"
             )
         for path in paths:
-            entry = recording.about(path)
+            entry = recording.entry(path)
             numbers = list(range(entry.shape[1]) if entry.heads is None else entry.heads)
             if number not in numbers:
                 raise IndexError(f"{path} has no head {number}; it has {', '.join(map(str, numbers))}")
@@ -92,7 +92,7 @@ def named(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[
     return found
 
 
-def _shares(entry: Entry, near: int, *, words: bool) -> Iterator[float]:
+def _shares(entry: RecordingEntry, near: int, *, words: bool) -> Iterator[float]:
     """For each head, the mean over its rows of the largest weight that counts."""
     m = entry.map()
     _, heads, queries, keys = m.shape
@@ -103,7 +103,7 @@ def _shares(entry: Entry, near: int, *, words: bool) -> Iterator[float]:
     step = -(-queries // min(MANY, max(FEW, WEIGHTS // keys)))
     rows = torch.arange(0, queries, step, device=m.device)
     looks, counts = _tokens(m, offset, cross=cross) if words else (None, None)
-    top = m.top(min(TOP, keys)) if isinstance(m, Summary) else None
+    top = m.top(min(TOP, keys)) if isinstance(m, AttentionSummary) else None
     together = max(1, TOGETHER // (len(rows) * keys))
     for head in range(heads):
         if top is not None:
@@ -121,7 +121,7 @@ def _shares(entry: Entry, near: int, *, words: bool) -> Iterator[float]:
 
 
 def _tokens(
-    m: AttentionMap | Summary, offset: int, *, cross: bool
+    m: AttentionMap | AttentionSummary, offset: int, *, cross: bool
 ) -> tuple[Bool[Tensor, " queries"], Bool[Tensor, " keys"]]:
     """Which queries and which keys are words: not the first token, not delimiters, not padding."""
     queries, keys = m.shape[2:]
@@ -143,4 +143,4 @@ def _tokens(
 
 
 def _first_text(tokens: Tokens) -> list[str]:
-    return tokens if is_one(tokens) else tokens[0]  # type: ignore[return-value]
+    return tokens if is_single_text(tokens) else tokens[0]  # type: ignore[return-value]

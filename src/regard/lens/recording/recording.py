@@ -12,13 +12,13 @@ from torch import Tensor
 from regard._shapes import Float
 from regard.attention.mask import Mask
 from regard.files import write_text
-from regard.lens.maps.head_types import Kinds
+from regard.lens.maps.head_types import HeadTypes
 from regard.lens.maps.map import AttentionMap, Tokens
 from regard.lens.maps.rollout import rollout
-from regard.lens.maps.summary import Summary
-from regard.lens.recording.entry import Entry, is_one, lengths
-from regard.lens.recording.serialization import damaged, facts_of, map_of, read, write
-from regard.lens.recording.tensors import Writer
+from regard.lens.maps.summary import AttentionSummary
+from regard.lens.recording.entry import RecordingEntry, is_single_text, lengths
+from regard.lens.recording.serialization import damage_as_input_error, map_from_json, map_to_json, read, write
+from regard.lens.recording.tensors import RecordingWriter
 from regard.lens.text.contextual import Context
 
 __all__ = ["Recording"]
@@ -27,7 +27,7 @@ __all__ = ["Recording"]
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    Maps = Mapping[str, AttentionMap | Summary]
+    Maps = Mapping[str, AttentionMap | AttentionSummary]
 else:
     Maps = Mapping  # who checks types while the program runs would take items out, and a map costs something
 
@@ -36,19 +36,20 @@ class Recording(Maps):
     """Every attention that was seen, by the path of its module, in the order in which they ran.
 
     ``print(recording)`` is a table of them. A map costs nothing until it is asked a question. With
-    ``watch(keep="summary")`` each value is a `Summary`, which answers the same questions without queries and keys.
+    ``watch(keep="summary")`` each value is an `AttentionSummary`, which answers the
+    same questions without queries and keys.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Entry] = {}
+        self._entries: dict[str, RecordingEntry] = {}
         self._notes: list[str] = []
-        self.whole = True
+        self.has_all_layers = True
         """Whether every layer that was seen is here, and not those of ``watch(layers=...)`` alone."""
 
     def add(
         self,
         path: str,
-        made: Callable[[], AttentionMap | Summary] | AttentionMap | Summary,
+        source: Callable[[], AttentionMap | AttentionSummary] | AttentionMap | AttentionSummary,
         *,
         shape: tuple[int, int, int, int],
         mask: Mask | str | None,
@@ -61,7 +62,7 @@ class Recording(Maps):
 
         Args:
             path: of its module.
-            made: its map, or a function that makes it, which is called once, when somebody asks.
+            source: its map, or a function that makes it, which is called once, when somebody asks.
             shape: (batch, heads, queries, keys).
             mask: its mask, for the table.
             kernel: what the model computed it with.
@@ -72,15 +73,15 @@ class Recording(Maps):
         Raises:
             ValueError: there is an attention of that path.
         """
-        if path in self._seen:
+        if path in self._entries:
             raise ValueError(f"{path!r} is in this recording already; each attention has a path of its own")
-        if isinstance(made, Summary):
-            mask = made.mask
+        if isinstance(source, AttentionSummary):
+            mask = source.mask
         said = mask if isinstance(mask, str) else "none" if mask is None else repr(mask)
         numbers = None if heads is None else tuple(heads)
-        self._seen[path] = Entry(path, made, shape, said, kernel, kind, layer, numbers)
+        self._entries[path] = RecordingEntry(path, source, shape, said, kernel, kind, layer, numbers)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Say something about the model that the table shows."""
         self._notes.append(text)
 
@@ -92,22 +93,22 @@ class Recording(Maps):
     @property
     def layers(self) -> tuple[str, ...]:
         """The paths by layer: the first layer's first, those without a number last."""
-        numbers = {path: math.inf if seen.layer is None else seen.layer for path, seen in self._seen.items()}
-        return tuple(sorted(self._seen, key=numbers.__getitem__))
+        numbers = {path: math.inf if seen.layer is None else seen.layer for path, seen in self._entries.items()}
+        return tuple(sorted(self._entries, key=numbers.__getitem__))
 
-    def about(self, path: str) -> Entry:
+    def entry(self, path: str) -> RecordingEntry:
         """What is known of an attention before anything is computed: kind, layer, shape, mask, kernel, heads.
 
         Raises:
             KeyError: no such path.
         """
-        if path not in self._seen:
+        if path not in self._entries:
             nothing = "; ".join(self._notes) or "the model was not run while it was watched"
-            there = ", ".join(self._seen) or f"nothing: {nothing}"
+            there = ", ".join(self._entries) or f"nothing: {nothing}"
             raise KeyError(f"no attention was seen at {path!r}; there is {there}")
-        return self._seen[path]
+        return self._entries[path]
 
-    def of(self, what: str) -> Recording:
+    def subset(self, what: str) -> Recording:
         """A part of the recording.
 
         Args:
@@ -118,14 +119,14 @@ class Recording(Maps):
             KeyError: there are none.
         """
         part = Recording()
-        part._notes, part.whole = self._notes, self.whole
-        for path, seen in self._seen.items():
+        part._notes, part.has_all_layers = self._notes, self.has_all_layers
+        for path, seen in self._entries.items():
             if seen.kind == what if what in ("self", "cross") else f".{what}." in f".{path}.":
-                part._seen[path] = seen
+                part._entries[path] = seen
         if not part:
-            kinds = ", ".join(sorted({seen.kind for seen in self._seen.values()} - {""})) or "no kind that is known"
+            kinds = ", ".join(sorted({seen.kind for seen in self._entries.values()} - {""})) or "no kind that is known"
             raise KeyError(
-                f"no attention here is {what!r}; there is {kinds}, and the paths are {', '.join(self._seen)}"
+                f"no attention here is {what!r}; there is {kinds}, and the paths are {', '.join(self._entries)}"
             )
         return part
 
@@ -143,20 +144,20 @@ class Recording(Maps):
         Raises:
             ValueError: they fit no map.
         """
-        decoders = {seen.stack for seen in self._seen.values() if seen.kind == "cross"}
+        decoders = {seen.stack for seen in self._entries.values() if seen.kind == "cross"}
         fitting = {
             path: tokens
-            for path, seen in self._seen.items()
+            for path, seen in self._entries.items()
             if (tokens := seen.tokens_of(queries, keys, reads_keys=bool(decoders) and seen.stack not in decoders))
         }
         if not fitting:
             raise ValueError(f"{_said(queries, keys)} fit no map here: {self._sizes()}")
         for path, tokens in fitting.items():
-            self._seen[path].label(tokens)
+            self._entries[path].label(tokens)
 
-    def kinds(self) -> dict[str, Kinds]:
+    def head_types(self) -> dict[str, HeadTypes]:
         """What kind each head is of, by path; see `regard.lens.maps.head_types`."""
-        return {path: seen.kinds() for path, seen in self._seen.items()}
+        return {path: entry.head_types() for path, entry in self._entries.items()}
 
     def rollout(self, token: int, batch: int = 0, *, stack: str | None = None) -> Float[Tensor, " tokens"]:
         """Where a token's vector after the last layer comes from: attention rollout; see `regard.lens.maps.rollout`.
@@ -174,9 +175,9 @@ class Recording(Maps):
             ValueError: several stacks and none is named; layers that are missing; maps of different sizes; summaries.
             IndexError: no such token or batch row.
         """
-        every = list(self._seen.values())
+        every = list(self._entries.values())
         if stack is not None:
-            every = [seen for seen in every if seen.stack == stack] or list(self.of(stack)._seen.values())
+            every = [seen for seen in every if seen.stack == stack] or list(self.subset(stack)._entries.values())
         chosen = [seen for seen in every if seen.kind != "cross"]
         stacks = list(dict.fromkeys(seen.stack for seen in chosen))
         if len(stacks) != 1:
@@ -187,7 +188,7 @@ class Recording(Maps):
                 else "rollout follows self-attention, and there is none here"
             )
         numbers = [seen.layer for seen in chosen]
-        if not self.whole or (None not in numbers and numbers != list(range(len(chosen)))):
+        if not self.has_all_layers or (None not in numbers and numbers != list(range(len(chosen)))):
             raise ValueError(
                 f"rollout needs every layer of the stack, and there are {numbers} here: watch without layers="
             )
@@ -205,7 +206,7 @@ class Recording(Maps):
             if seen.heads is not None:
                 raise ValueError(f"rollout takes all heads of a layer, and {seen.path} was watched with heads= alone")
             made = seen.map()
-            if isinstance(made, Summary):
+            if isinstance(made, AttentionSummary):
                 raise ValueError(made.refusal("rollout"))
             maps.append(made)
         return rollout(maps, token, batch)
@@ -308,13 +309,13 @@ class Recording(Maps):
             InputError: the path cannot be written; a mask or bias that is too large to be written out.
             RuntimeError: tensors were changed in place since the model ran.
         """
-        writer = Writer()
+        writer = RecordingWriter()
         attentions = []
-        for seen in self._seen.values():
+        for seen in self._entries.values():
             made = seen.map()
-            known = {name: getattr(seen, name) for name in _KNOWN} | {"tokens": made.tokens}
-            attentions.append({**known, "made": facts_of(made, writer)})
-        write(path, {"notes": self._notes, "whole": self.whole, "attentions": attentions}, writer)
+            known = {name: getattr(seen, name) for name in _ENTRY_FIELDS} | {"tokens": made.tokens}
+            attentions.append({**known, "made": map_to_json(made, writer)})
+        write(path, {"notes": self._notes, "has_all_layers": self.has_all_layers, "attentions": attentions}, writer)
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
@@ -325,49 +326,49 @@ class Recording(Maps):
         """
         facts, reader = read(path)
         recording = cls()
-        with damaged(path):
-            recording.whole = bool(facts["whole"])
+        with damage_as_input_error(path):
+            recording.has_all_layers = bool(facts["has_all_layers"])
             for text in facts["notes"]:
-                recording.note(text)
+                recording.add_note(text)
             for known in facts["attentions"]:
-                entry = {name: known[name] for name in _KNOWN}
+                entry = {name: known[name] for name in _ENTRY_FIELDS}
                 entry |= {name: None if entry[name] is None else tuple(entry[name]) for name in ("shape", "heads")}
                 tokens = entry.pop("tokens")
-                seen = Entry(**entry, made=map_of(known["made"], reader))
+                seen = RecordingEntry(**entry, source=map_from_json(known["made"], reader))
                 if tokens is not None:
                     seen.label(tuple(tokens))
-                recording._seen[seen.path] = seen
+                recording._entries[seen.path] = seen
         return recording
 
-    def __getitem__(self, path: str) -> AttentionMap | Summary:
-        return self.about(path).map()
+    def __getitem__(self, path: str) -> AttentionMap | AttentionSummary:
+        return self.entry(path).map()
 
     def __contains__(self, path: object) -> bool:
-        return path in self._seen
+        return path in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._seen)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._entries)
 
     def __repr__(self) -> str:
         return f"Recording({len(self)} attentions)"
 
     def __str__(self) -> str:
         rows = [("path", "kind", "heads", "queries x keys", "mask", "kernel", "error")]
-        for path, seen in self._seen.items():
+        for path, seen in self._entries.items():
             batch, heads, queries, keys = seen.shape
             size = f"{queries} x {keys}" if batch == 1 else f"{batch} x {queries} x {keys}"
-            rows.append((path, seen.kind or "?", str(heads), size, seen.mask, seen.kernel or "?", seen.proof()))
+            rows.append((path, seen.kind or "?", str(heads), size, seen.mask, seen.kernel or "?", seen.error_text()))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, *self._notes])
 
-    def _sizes(self, some: Sequence[Entry] | None = None) -> str:
+    def _sizes(self, some: Sequence[RecordingEntry] | None = None) -> str:
         """How many queries and keys there are, for a message: each size once."""
         sizes: dict[tuple[int, int, int], list[str]] = {}
-        for seen in self._seen.values() if some is None else some:
+        for seen in self._entries.values() if some is None else some:
             batch, _, queries, keys = seen.shape
             sizes.setdefault((batch, queries, keys), []).append(seen.path)
         return "; ".join(
@@ -378,13 +379,13 @@ class Recording(Maps):
         )
 
 
-_KNOWN = ("path", "shape", "mask", "kernel", "kind", "layer", "heads", "tokens")
+_ENTRY_FIELDS = ("path", "shape", "mask", "kernel", "kind", "layer", "heads", "tokens")
 
 
 def _said(queries: Tokens, keys: Tokens | None) -> str:
     sides = [queries] if keys is None else [queries, keys]
     said = " and ".join(
-        f"{lengths(side)[0]} tokens" if is_one(side) else f"{lengths(side)} tokens of {len(side)} texts"
+        f"{lengths(side)[0]} tokens" if is_single_text(side) else f"{lengths(side)} tokens of {len(side)} texts"
         for side in sides
     )
     return said

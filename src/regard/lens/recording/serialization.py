@@ -20,34 +20,34 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.files import ensure_writable
-from regard.lens.maps.map import AttentionMap, Sample
-from regard.lens.maps.summary import Summary
-from regard.lens.recording.tensors import Facts, Reader, Writer
+from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.maps.summary import AttentionSummary
+from regard.lens.recording.tensors import JsonDict, RecordingReader, RecordingWriter
 
-__all__ = ["damaged", "facts_of", "map_of", "read", "write"]
+__all__ = ["damage_as_input_error", "map_from_json", "map_to_json", "read", "write"]
 
 FORMAT = "regard recording"
 VERSION = 1
 
 
-def facts_of(m: AttentionMap | Summary, writer: Writer) -> Facts:
+def map_to_json(m: AttentionMap | AttentionSummary, writer: RecordingWriter) -> JsonDict:
     """A map or a summary as facts, its tensors handed to a writer.
 
     Raises:
         InputError: a mask or a bias that is too large to be written out.
         RuntimeError: the map's tensors were changed in place.
     """
-    if isinstance(m, Summary):
+    if isinstance(m, AttentionSummary):
         return {
             "summary": {name: writer.tensor(answer) for name, answer in m.answers.items()},
             **{name: getattr(m, name) for name in _SUMMARY},
             "shape": list(m.shape),
             "dtype": str(m.dtype),
         }
-    if m._fresh is not None:
-        m._fresh()
+    if m._ensure_unchanged is not None:
+        m._ensure_unchanged()
     queries, keys = m.shape[2:]
-    tensors = {"q": m.q, "k": m.k, "v": m.v, "sinks": m.sinks, "lse": m._given_lse}
+    tensors = {"q": m.q, "k": m.k, "v": m.v, "sinks": m.sinks, "lse": m.kernel_lse}
     return {
         "map": {name: writer.tensor(t) for name, t in tensors.items()},
         **{name: getattr(m, name) for name in _MAP},
@@ -57,11 +57,11 @@ def facts_of(m: AttentionMap | Summary, writer: Writer) -> Facts:
     }
 
 
-_SUMMARY = ("mask", "kernel", "error", "trusted", "names")
+_SUMMARY = ("mask", "kernel", "error", "verified", "names")
 _MAP = ("scale", "softcap", "dropout", "kernel")
 
 
-def _facts_of_sample(m: AttentionMap, sample: Sample, writer: Writer) -> Facts:
+def _facts_of_sample(m: AttentionMap, sample: OutputSample, writer: RecordingWriter) -> JsonDict:
     facts = {name: writer.tensor(getattr(sample, name)) for name in ("batch", "query", "output", "factor")}
     if sample.finish is None:
         return facts
@@ -77,27 +77,27 @@ def _facts_of_sample(m: AttentionMap, sample: Sample, writer: Writer) -> Facts:
     return {**facts, "finished": writer.tensor(finished[-1] if finished else None)}
 
 
-def _like(m: AttentionMap, sample: Sample) -> AttentionMap:
+def _like(m: AttentionMap, sample: OutputSample) -> AttentionMap:
     return AttentionMap(
         m.q,
         m.k,
         m.v,
         m.mask,
-        **m.arithmetic,
+        **m.score_options,
         dropout=m.dropout,
-        lse=m._given_lse,
+        lse=m.kernel_lse,
         sample=sample,
         kernel=m.kernel,
     )
 
 
-def map_of(facts: Facts, reader: Reader) -> AttentionMap | Summary:
-    """What `facts_of` made facts of."""
+def map_from_json(facts: JsonDict, reader: RecordingReader) -> AttentionMap | AttentionSummary:
+    """What `map_to_json` made facts of."""
     if "summary" in facts:
         answers = {name: reader.tensor(answer) for name, answer in facts["summary"].items()}
         dtype = getattr(torch, facts["dtype"].removeprefix("torch."))
         options = {name: facts[name] for name in _SUMMARY} | {"names": tuple(facts["names"])}
-        return Summary(torch.Size(facts["shape"]), dtype, answers=answers, **options)  # type: ignore[arg-type]
+        return AttentionSummary(torch.Size(facts["shape"]), dtype, answers=answers, **options)  # type: ignore[arg-type]
     tensors = {name: reader.tensor(t) for name, t in facts["map"].items()}
     return AttentionMap(
         **tensors,  # type: ignore[arg-type]
@@ -108,13 +108,13 @@ def map_of(facts: Facts, reader: Reader) -> AttentionMap | Summary:
     )
 
 
-def _sample_of(facts: Facts, reader: Reader) -> Sample:
+def _sample_of(facts: JsonDict, reader: RecordingReader) -> OutputSample:
     parts = {name: reader.tensor(t) for name, t in facts.items()}
     finished = parts.pop("finished", None)
-    return Sample(**parts, finish=None if finished is None else lambda _: finished)  # type: ignore[arg-type]
+    return OutputSample(**parts, finish=None if finished is None else lambda _: finished)  # type: ignore[arg-type]
 
 
-def write(path: str | Path, facts: Facts, writer: Writer) -> None:
+def write(path: str | Path, facts: JsonDict, writer: RecordingWriter) -> None:
     """Write a recording: to a file beside at first, which then takes the place of what was there.
 
     Args:
@@ -141,7 +141,7 @@ def write(path: str | Path, facts: Facts, writer: Writer) -> None:
             partial.unlink(missing_ok=True)
 
 
-def read(path: str | Path) -> tuple[Facts, Reader]:
+def read(path: str | Path) -> tuple[JsonDict, RecordingReader]:
     """The facts of a recording that `write` wrote, and what finds its tensors.
 
     Raises:
@@ -170,13 +170,13 @@ def read(path: str | Path) -> tuple[Facts, Reader]:
         raise InputError(f"{path} is missing") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    with damaged(path):
+    with damage_as_input_error(path):
         facts = json.loads(said["recording"])
-        return facts, Reader(tensors, facts["masks"], facts["biases"])
+        return facts, RecordingReader(tensors, facts["masks"], facts["biases"])
 
 
 @contextmanager
-def damaged(path: str | Path) -> Iterator[None]:
+def damage_as_input_error(path: str | Path) -> Iterator[None]:
     """Whatever does not fit while a recording is put together means that its file was changed.
 
     Raises:

@@ -20,7 +20,7 @@ from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
 
-__all__ = ["LARGEST", "Facts", "Reader", "Writer"]
+__all__ = ["LARGEST", "JsonDict", "RecordingReader", "RecordingWriter"]
 
 LARGEST = 64 * 2**20
 """The most bytes that a mask or a bias may take that is only known as a function of positions."""
@@ -28,27 +28,27 @@ LARGEST = 64 * 2**20
 _AT_ONCE = 2**24
 """How many pairs of such a function are asked for at once."""
 
-Facts = dict[str, Any]
+JsonDict = dict[str, Any]
 
 
-class Writer:
+class RecordingWriter:
     """Collects tensors, masks and biases, each once, and says by which facts they will be found."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self.masks: list[Facts] = []
-        self.biases: list[Facts] = []
+        self.masks: list[JsonDict] = []
+        self.biases: list[JsonDict] = []
         self._names: dict[tuple[Any, ...], str] = {}
         self._places: dict[tuple[int, int, int], int] = {}
         self._held: list[object] = []  # so that no identity is given twice
 
-    def tensor(self, t: Tensor | None) -> Facts | None:
+    def tensor(self, t: Tensor | None) -> JsonDict | None:
         """A tensor, and the shape to expand it to where an axis repeats the same numbers."""
         if t is None:
             return None
         return self._stored(t.detach(), _packed if t.dtype == torch.bool and t.ndim else lambda once: once)
 
-    def _stored(self, t: Tensor, how: Callable[[Tensor], Tensor]) -> Facts:
+    def _stored(self, t: Tensor, how: Callable[[Tensor], Tensor]) -> JsonDict:
         shape = list(t.shape)
         for axis, (size, stride) in enumerate(zip(t.shape, t.stride(), strict=True)):
             if stride == 0 and size > 1:
@@ -59,7 +59,7 @@ class Writer:
             self._names[key] = name = str(len(self.tensors))
             # In a file every tensor has its own memory, in order.
             self.tensors[name] = how(t).to("cpu", copy=True, memory_format=torch.contiguous_format)
-        facts: Facts = {"tensor": self._names[key]}
+        facts: JsonDict = {"tensor": self._names[key]}
         if t.dtype == torch.bool and t.ndim:
             facts["bits"] = list(t.shape)
         return facts if shape == list(t.shape) else {**facts, "shape": shape}
@@ -72,7 +72,7 @@ class Writer:
         """
         return self._once(mask, (queries, keys), self.masks, lambda: self._facts(mask, queries, keys))
 
-    def _facts(self, mask: Mask | None, queries: int, keys: int) -> Facts:
+    def _facts(self, mask: Mask | None, queries: int, keys: int) -> JsonDict:
         match mask:
             case And() | Or():
                 return {mask.sign: [self.mask(side, queries, keys) for side in (mask.left, mask.right)]}
@@ -102,7 +102,7 @@ class Writer:
         """
         return self._once(bias, (queries, keys), self.biases, lambda: self._bias(bias, queries, keys, device))
 
-    def _bias(self, bias: Tensor | PositionBias | None, queries: int, keys: int, device: torch.device) -> Facts:
+    def _bias(self, bias: Tensor | PositionBias | None, queries: int, keys: int, device: torch.device) -> JsonDict:
         match bias:
             case Tensor():
                 return {"table": self.tensor(bias)}
@@ -117,7 +117,9 @@ class Writer:
             raise InputError(_too_large(bias, queries, keys, size, "regard.positions.ALiBi or T5Relative"))
         return {"table": self.tensor(bias.dense(queries, keys, device=device))}
 
-    def _once(self, value: object, size: tuple[int, int], kept: list[Facts], facts: Callable[[], Facts]) -> int | None:
+    def _once(
+        self, value: object, size: tuple[int, int], kept: list[JsonDict], facts: Callable[[], JsonDict]
+    ) -> int | None:
         if value is None:
             return None
         key = (id(value), *size)
@@ -129,10 +131,10 @@ class Writer:
         return self._places[key]
 
 
-class Reader:
-    """What a `Writer` collected, from a file that was opened."""
+class RecordingReader:
+    """What a `RecordingWriter` collected, from a file that was opened."""
 
-    def __init__(self, tensors: dict[str, Tensor], masks: list[Facts], biases: list[Facts]) -> None:
+    def __init__(self, tensors: dict[str, Tensor], masks: list[JsonDict], biases: list[JsonDict]) -> None:
         self._tensors = tensors
         self._bits: dict[str, Tensor] = {}
         self._masks: list[Mask] = []
@@ -140,7 +142,7 @@ class Reader:
             self._masks.append(self._mask(of_mask))  # of masks that stand before it
         self._biases = [self._bias(facts) for facts in biases]
 
-    def tensor(self, facts: Facts | None) -> Tensor | None:
+    def tensor(self, facts: JsonDict | None) -> Tensor | None:
         """A tensor; one object for each of its names."""
         return None if facts is None else self._tensor(facts)
 
@@ -152,7 +154,7 @@ class Reader:
         """A bias by its place."""
         return None if place is None else self._biases[place]
 
-    def _tensor(self, facts: Facts) -> Tensor:
+    def _tensor(self, facts: JsonDict) -> Tensor:
         t = self._tensors[facts["tensor"]]
         if "bits" in facts:
             if facts["tensor"] not in self._bits:
@@ -160,7 +162,7 @@ class Reader:
             t = self._bits[facts["tensor"]]
         return t.expand(facts["shape"]) if "shape" in facts else t
 
-    def _mask(self, facts: Facts) -> Mask:
+    def _mask(self, facts: JsonDict) -> Mask:
         match facts:
             case {"&": [left, right]}:
                 return And(self._masks[left], self._masks[right])
@@ -182,7 +184,7 @@ class Reader:
                 return Blocked(self._tensor(bits))
         raise ValueError(f"a mask {facts!r}")
 
-    def _bias(self, facts: Facts) -> Tensor | PositionBias:
+    def _bias(self, facts: JsonDict) -> Tensor | PositionBias:
         match facts:
             case {"table": table}:
                 return self._tensor(table)

@@ -58,7 +58,7 @@ class Layer:
     kernel: str
     error: float
     """weights @ v against the model's own output, relative: `AttentionMap.error`."""
-    trusted: bool
+    verified: bool
     heads: list[Head]
 
 

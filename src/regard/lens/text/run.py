@@ -59,7 +59,7 @@ class Run:
         layers = []
         sums: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
         for path in each(list(self.recording)):
-            entry = self.recording.about(path)
+            entry = self.recording.entry(path)
             m = entry.map()
             assert isinstance(m, AttentionMap)
             looks, seen = self.between(entry.kind, entry.stack)
@@ -84,7 +84,7 @@ class Run:
     def show_words(self) -> None:
         """Label the recording with what stands in the texts, in place of how the tokenizer writes its tokens."""
         for path in self.recording:
-            entry = self.recording.about(path)
+            entry = self.recording.entry(path)
             queries, keys = self.between(entry.kind, entry.stack)
             entry.label((queries.shown(), keys.shown()))
 
@@ -133,7 +133,7 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, 
             model(ids, last=1)
     seen = Run(pretrained, sides, recording)
     for path in recording:
-        entry = recording.about(path)
+        entry = recording.entry(path)
         queries, keys = seen.between(entry.kind, entry.stack)
         entry.label((queries.tokens, keys.tokens))
     return seen
@@ -187,8 +187,8 @@ def read_text(path: Path) -> str:
 
 
 def _layer(recording: Recording, path: str, m: AttentionMap, looks: Words, seen: Words) -> Layer:
-    entry = recording.about(path)
-    kinds, far, entropy = entry.kinds(), m.distance(), m.entropy()
+    entry = recording.entry(path)
+    kinds, far, entropy = entry.head_types(), m.distance(), m.entropy()
     cross = entry.kind == "cross"
     pairs = _pairs(m, looks, seen, cross=cross)
     heads = [
@@ -204,7 +204,9 @@ def _layer(recording: Recording, path: str, m: AttentionMap, looks: Words, seen:
         for head, name in enumerate(kinds.names)
     ]
     _, _, queries, keys = m.shape
-    return Layer(path, entry.kind, entry.layer or 0, queries, keys, entry.mask, entry.kernel, m.error, m.trusted, heads)
+    return Layer(
+        path, entry.kind, entry.layer or 0, queries, keys, entry.mask, entry.kernel, m.error, m.verified, heads
+    )
 
 
 def _pairs(m: AttentionMap, looks: Words, seen: Words, *, cross: bool) -> list[Pair]:

@@ -191,7 +191,7 @@ class Caption(Task):
         read, written = ([_shown(model, token) for token in example[side]] for side in ("ids", "targets"))
         patches = model.config.patches.names
         for path in recording:
-            entry = recording.about(path)
+            entry = recording.entry(path)
             if entry.kind == "cross":
                 entry.label((written, patches))
             else:

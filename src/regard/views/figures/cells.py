@@ -12,8 +12,8 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.summary import Summary
-from regard.lens.recording.entry import is_one
+from regard.lens.maps.summary import AttentionSummary
+from regard.lens.recording.entry import is_single_text
 
 __all__ = ["COLOURS", "Cells", "cells_of", "cells_of_all", "check_place", "entropy_of", "texts_of"]
 
@@ -65,7 +65,7 @@ def check_place(shape: tuple[int, ...], batch: int, head: int, query: int | None
         raise ValueError(f"a map of {shape[2]} queries and {shape[3]} keys shows nothing")
 
 
-def cells_of(m: AttentionMap | Summary, batch: int, head: int, rows: int, columns: int) -> Cells:
+def cells_of(m: AttentionMap | AttentionSummary, batch: int, head: int, rows: int, columns: int) -> Cells:
     """The picture of a head.
 
     Args:
@@ -81,16 +81,16 @@ def cells_of(m: AttentionMap | Summary, batch: int, head: int, rows: int, column
     """
     check_place(m.shape, batch, head)
     queries, keys = m.shape[2:]
-    if isinstance(m, Summary):
+    if isinstance(m, AttentionSummary):
         return _joined(m.pooled()[batch, head].double().cpu(), queries, keys, rows, columns)
     rows, columns = min(rows, queries), min(columns, keys)
     one, batch, head = (m, batch, head) if (rows, columns) == (queries, keys) else _alone(m, batch, head)
     return _cut(_weights(one, rows, columns, batch, head), queries, keys)
 
 
-def cells_of_all(m: AttentionMap | Summary, batch: int, rows: int, columns: int) -> list[Cells]:
+def cells_of_all(m: AttentionMap | AttentionSummary, batch: int, rows: int, columns: int) -> list[Cells]:
     """The pictures of every head of a map: see `cells_of`."""
-    if isinstance(m, Summary):
+    if isinstance(m, AttentionSummary):
         return [cells_of(m, batch, head, rows, columns) for head in range(m.shape[1])]
     check_place(m.shape, batch, 0)
     queries, keys = m.shape[2:]
@@ -98,9 +98,9 @@ def cells_of_all(m: AttentionMap | Summary, batch: int, rows: int, columns: int)
     return [_cut(weights, queries, keys) for weights in every]
 
 
-def entropy_of(m: AttentionMap | Summary, batch: int, head: int) -> float:
+def entropy_of(m: AttentionMap | AttentionSummary, batch: int, head: int) -> float:
     """The entropy of a head in nats, on average over its queries; NaN where a weight is none."""
-    if isinstance(m, Summary):
+    if isinstance(m, AttentionSummary):
         return float(m.entropy()[batch, head].double().mean())
     one, row, number = _alone(m, batch, head)
     try:
@@ -109,7 +109,7 @@ def entropy_of(m: AttentionMap | Summary, batch: int, head: int) -> float:
         return math.nan
 
 
-def texts_of(m: AttentionMap | Summary, batch: int) -> tuple[list[str], list[str]] | None:
+def texts_of(m: AttentionMap | AttentionSummary, batch: int) -> tuple[list[str], list[str]] | None:
     """The tokens at the queries and at the keys, if the map has them."""
     if m.tokens is None:
         return None
@@ -127,7 +127,7 @@ def _cut(weights: Tensor, queries: int, keys: int) -> Cells:
 
 
 def _text(tokens: Tokens, batch: int) -> list[str]:
-    return tokens if is_one(tokens) else tokens[batch]  # type: ignore[return-value]
+    return tokens if is_single_text(tokens) else tokens[batch]  # type: ignore[return-value]
 
 
 def _alone(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, int]:
@@ -147,7 +147,7 @@ def _alone(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, i
             m.k[batch : batch + 1, own : own + 1],
             None,
             m.mask,
-            **{**m.arithmetic, "sinks": None if m.sinks is None else m.sinks[head : head + 1]},
+            **{**m.score_options, "sinks": None if m.sinks is None else m.sinks[head : head + 1]},
         ),
         0,
         0,

@@ -11,7 +11,7 @@ from textwrap import fill
 from typing import Any
 
 from regard.lens.maps.map import AttentionMap
-from regard.lens.recording.entry import Entry
+from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.views.figures.cells import COLOURS, Cells, cells_of, cells_of_all, check_place, entropy_of, texts_of
 
@@ -120,7 +120,7 @@ def plot_heads(recording: Recording, part: str | None = None, *, batch: int = 0)
     axes = figure.add_axes((0.0, 0.0, 1.0, height / figure.get_figheight()))
     axes.set_axis_off()
     for row, entry in enumerate(entries):
-        m, kinds = entry.map(), entry.kinds().names
+        m, kinds = entry.map(), entry.head_types().names
         numbers = entry.heads or range(entry.shape[1])
         layer = entry.path if entry.layer is None else f"layer {entry.layer}"
         check_place(m.shape, batch, 0)
@@ -155,11 +155,11 @@ def _remarks(cells: Cells) -> list[str]:
     return [says for where, says in remarks if bool(where.any())]
 
 
-def _stack(recording: Recording, part: str | None) -> tuple[str, list[Entry]]:
+def _stack(recording: Recording, part: str | None) -> tuple[str, list[RecordingEntry]]:
     """The attentions of one stack of layers, and what it is called."""
-    stacks: dict[str, list[Entry]] = {}
+    stacks: dict[str, list[RecordingEntry]] = {}
     for path in recording.layers:
-        entry = recording.about(path)
+        entry = recording.entry(path)
         stacks.setdefault("cross" if entry.kind == "cross" else entry.stack, []).append(entry)
     if not stacks:
         raise ValueError(f"{recording!r} has nothing to draw: {'; '.join(recording.notes) or 'no attention was seen'}")

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from regard.lens.maps.head_types import Kinds, is_delimiter, kinds_of
+from regard.lens.maps.head_types import HeadTypes, detect_heads, is_delimiter
 from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.select import one_text
-from regard.lens.maps.summary import TOP, Summary
-from regard.lens.recording.entry import Entry, is_one
+from regard.lens.maps.select import select_batch
+from regard.lens.maps.summary import TOP, AttentionSummary
+from regard.lens.recording.entry import RecordingEntry, is_single_text
 from regard.lens.recording.recording import Recording
 from regard.views.html.map_facts import Answers
 
@@ -31,8 +31,8 @@ class Told:
     """One attention, and what is told of it whatever else is carried."""
 
     path: str
-    entry: Entry
-    made: AttentionMap | Summary
+    entry: RecordingEntry
+    made: AttentionMap | AttentionSummary
     """A map is of one text."""
     answers: Answers
     facts: dict[str, Any]
@@ -63,7 +63,7 @@ def groups_of(recording: Recording) -> dict[str, str]:
     """The name of the group of attentions that each path belongs to: encoder, decoder, cross; one layer of it each."""
     stacks: dict[tuple[str, str], list[str]] = {}
     for path in recording:
-        entry = recording.about(path)
+        entry = recording.entry(path)
         stacks.setdefault((entry.stack, entry.kind), []).append(path)
     said = {(stack, kind): _plainly(stack, kind) for stack, kind in stacks}
     names = list(said.values())
@@ -89,13 +89,13 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         ValueError: it has no queries or no keys; NaN or infinity in it.
         IndexError: no such batch row.
     """
-    entry = recording.about(path)
+    entry = recording.entry(path)
     if 0 in entry.shape:
         raise ValueError(f"there is nothing in a map of shape {entry.shape} (batch, heads, queries, keys)")
     made, row = entry.map(), batch
     if isinstance(made, AttentionMap):
-        made, row = one_text(made, batch), 0
-    kinds = made.kinds() if isinstance(made, Summary) else kinds_of(made, cross=entry.kind == "cross")
+        made, row = select_batch(made, batch), 0
+    kinds = made.head_types() if isinstance(made, AttentionSummary) else detect_heads(made, cross=entry.kind == "cross")
     _, heads, queries, keys = made.shape
     cross = entry.kind == "cross" or queries > keys
     first = 0 if cross else keys - queries
@@ -122,7 +122,7 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         "mask": entry.mask,
         "kernel": entry.kernel,
         "error": made.error if math.isfinite(made.error) else None,
-        "trusted": made.trusted,
+        "verified": made.verified,
         "within": 0.0,
         "scale": 1.0,
         "softcap": None,
@@ -139,7 +139,7 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
                 "scores": _scores(kinds, head),
                 "entropy": float(entropy[head]),
                 "distance": None if cross else float(far[head]),
-                "sink": _scores(kinds, head)["first token"],
+                "sink": _scores(kinds, head)["attention sink"],
                 "pairs": pairs[head],
                 "picture": None,
                 "most": 0.0,
@@ -162,10 +162,10 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
 def _of_text(tokens: Tokens | None, batch: int) -> list[str] | None:
     if not tokens:
         return None
-    return tokens if is_one(tokens) else tokens[batch]  # type: ignore[return-value]
+    return tokens if is_single_text(tokens) else tokens[batch]  # type: ignore[return-value]
 
 
-def _scores(kinds: Kinds, head: int) -> dict[str, float | None]:
+def _scores(kinds: HeadTypes, head: int) -> dict[str, float | None]:
     """How much of each kind a head has; None where no row could show it."""
     scores = {}
     for name, score in kinds.scores.items():

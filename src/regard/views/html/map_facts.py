@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.map import AttentionMap, Top
-from regard.lens.maps.summary import CELLS, Summary
+from regard.lens.maps.map import AttentionMap, TopWeights
+from regard.lens.maps.summary import CELLS, AttentionSummary
 
 __all__ = ["Answers"]
 
@@ -25,7 +25,7 @@ class Answers:
         batch: which row of a summary is meant; 0 in a map.
     """
 
-    def __init__(self, made: AttentionMap | Summary, batch: int) -> None:
+    def __init__(self, made: AttentionMap | AttentionSummary, batch: int) -> None:
         self.made, self.batch = made, batch
         self.weights: Float[Tensor, "heads queries keys"] | None = None
         """Every weight of a small map, until `forget`."""
@@ -55,16 +55,16 @@ class Answers:
         total = w.sum(-1)
         return (first + query - (w @ key) / total).where(total > 0, 0.0)
 
-    def top(self, k: int) -> Top:
+    def top(self, k: int) -> TopWeights:
         """The largest weights of each row and their keys, (heads, queries, k)."""
         if self.weights is None:
             found = self.made.top(k)
-            return Top(found.weights[self.batch], found.keys[self.batch])
-        return Top(*self.weights.topk(k))
+            return TopWeights(found.weights[self.batch], found.keys[self.batch])
+        return TopWeights(*self.weights.topk(k))
 
     def picture(self, cells: int) -> Float[Tensor, "heads rows columns"]:
         """The map in at most so many rows and columns; see `AttentionMap.pooled`."""
-        most = min(cells, CELLS) if isinstance(self.made, Summary) else cells
+        most = min(cells, CELLS) if isinstance(self.made, AttentionSummary) else cells
         queries, keys = self.made.shape[2:]
         size = min(most, queries), min(most, keys)
         if size not in self._pictures:

@@ -8,9 +8,9 @@ from importlib.metadata import version
 from typing import Any
 
 from regard.lens.maps.map import AttentionMap
-from regard.lens.maps.prepared import exactly
+from regard.lens.maps.prepared import no_grad_no_autocast
 from regard.lens.maps.summary import CELLS
-from regard.lens.recording.head_selection import choose, named
+from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import Plan, Wanted, planned
 from regard.views.html.facts import Texts, Told, groups_of, read
@@ -33,7 +33,7 @@ SPARE = 0.985
 Progress = Callable[[Iterable[str]], Iterable[str]]
 
 
-@exactly
+@no_grad_no_autocast
 def render_page(
     recording: Recording,
     *,
@@ -66,8 +66,8 @@ def render_page(
         KeyError: a path that is not there.
     """
     _refuse_types(title=title, model=model, max_size=max_size, batch=batch)
-    asked = None if heads is None else named(recording, heads)
-    rows = max((recording.about(path).shape[0] for path in recording), default=1)
+    asked = None if heads is None else resolve_heads(recording, heads)
+    rows = max((recording.entry(path).shape[0] for path in recording), default=1)
     if not 0 <= batch < rows:
         raise IndexError(f"batch={batch}: the recording has {rows} texts, counted from 0")
     groups, texts, notes = groups_of(recording), Texts(), list(recording.notes)
@@ -198,7 +198,7 @@ def _worth_seeing(told: Sequence[Told], some: Iterable[int]) -> Wanted:
         shape = (made.shape[0], made.shape[1], made.shape[2], made.shape[3])
         recording.add(path, made, shape=shape, mask="", kernel="", kind=entry.kind, layer=entry.layer)
     try:
-        path, head = choose(recording)
+        path, head = most_informative_head(recording)
     except ValueError:  # no weight anywhere
         return next(iter(places.values())), 0
     return places[path], head

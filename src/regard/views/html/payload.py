@@ -167,9 +167,9 @@ def _ranges(m: AttentionMap) -> tuple[Tensor, Tensor] | None:
     """First key and the one behind the last of each query, the same for all heads; None where a mask is not that."""
     if m.mask is None:
         return None
-    if "ranges" not in m.known:
-        m.known["ranges"] = _found_ranges(m.mask, m.shape[2], m.shape[3], m.device)
-    return m.known["ranges"]  # type: ignore[no-any-return]
+    if "ranges" not in m.answer_cache:
+        m.answer_cache["ranges"] = _found_ranges(m.mask, m.shape[2], m.shape[3], m.device)
+    return m.answer_cache["ranges"]  # type: ignore[no-any-return]
 
 
 def _found_ranges(mask: Mask, queries: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
@@ -197,19 +197,19 @@ def _table(m: AttentionMap) -> Tensor | None:
         return m.bias
     if _by_distance(m) is not None:
         return None
-    if "table" not in m.known:
-        m.known["table"] = m.bias.dense(*m.shape[2:], device=m.device).to(m.dtype)
-    return m.known["table"]  # type: ignore[no-any-return]
+    if "table" not in m.answer_cache:
+        m.answer_cache["table"] = m.bias.dense(*m.shape[2:], device=m.device).to(m.dtype)
+    return m.answer_cache["table"]  # type: ignore[no-any-return]
 
 
 def _by_distance(m: AttentionMap) -> Tensor | None:
     """The bias by key - query, (heads, queries + keys - 1), from -(queries - 1) on; None where it is something else."""
     if not isinstance(m.bias, PositionBias):
         return None
-    if "by distance" not in m.known:
+    if "by distance" not in m.answer_cache:
         found = _found_by_distance(m.bias, m.shape[2], m.shape[3], m.device)
-        m.known["by distance"] = None if found is None else found.to(m.dtype)  # as it joins the scores
-    return m.known["by distance"]  # type: ignore[no-any-return]
+        m.answer_cache["by distance"] = None if found is None else found.to(m.dtype)  # as it joins the scores
+    return m.answer_cache["by distance"]  # type: ignore[no-any-return]
 
 
 def _found_by_distance(bias: PositionBias, queries: int, keys: int, device: torch.device) -> Tensor | None:

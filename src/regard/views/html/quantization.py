@@ -133,7 +133,7 @@ class Fineness:
         m, steps = self.m, self.steps(bound)
         q, k = _kept(self.q, steps.repeat_interleave(self.group).to(self.q)), _kept(self.k, steps.to(self.k))
         bias = m.bias.to(q.dtype) if isinstance(m.bias, Tensor) else m.bias
-        kept = AttentionMap(q[None], k[None], mask=m.mask, **{**m.arithmetic, "bias": bias, "sinks": None})
+        kept = AttentionMap(q[None], k[None], mask=m.mask, **{**m.score_options, "bias": bias, "sinks": None})
         lse = kept.lse[0].double()
         if m.sinks is not None:
             lse = torch.logaddexp(lse, m.sinks.double()[:, None])

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
-from regard.lens.maps.summary import Summary
-from regard.lens.recording.entry import Entry
+from regard.lens.maps.summary import AttentionSummary
+from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.views.figures.cells import check_place, texts_of
 from regard.views.terminal.console import can_encode, new_table, print_heading, print_line
@@ -52,7 +52,7 @@ def draw(
         IndexError: no such head, query or batch row.
         ValueError: the map is empty; NaN or infinity in a map that is pooled.
     """
-    entry = recording.about(path)
+    entry = recording.entry(path)
     check_place(entry.shape, batch, head, query)
     m = entry.map()
     _what(entry, console, head, batch)
@@ -65,7 +65,7 @@ def draw(
     draw_heatmap(m, console, head, query, batch)
 
 
-def _what(entry: Entry, console: Console, head: int, batch: int) -> None:
+def _what(entry: RecordingEntry, console: Console, head: int, batch: int) -> None:
     """The line that says what is shown."""
     m = entry.map()
     number = head if entry.heads is None else entry.heads[head]
@@ -78,12 +78,12 @@ def _what(entry: Entry, console: Console, head: int, batch: int) -> None:
         f"{visible(entry.path)}: {kind}{entry.shape[2]:,} queries x {entry.shape[3]:,} keys{text}, mask "
         f"{visible(entry.mask)}, error {'unknown' if math.isnan(m.error) else f'{m.error:.1e}'}",
     )
-    if not m.trusted:
+    if not m.verified:
         why = "nothing proves it" if math.isnan(m.error) else "it is not what the model computed"
         print_line(console, f"DO NOT TRUST this map: {why}.", style="bold red")
 
 
-def _sentence(m: AttentionMap | Summary, console: Console, head: int, batch: int) -> None:
+def _sentence(m: AttentionMap | AttentionSummary, console: Console, head: int, batch: int) -> None:
     """Every query with its strongest keys, side by side."""
     queries, keys = m.shape[2:]
     names = texts_of(m, batch)
@@ -104,7 +104,7 @@ def _sentence(m: AttentionMap | Summary, console: Console, head: int, batch: int
         print_line(console, f"The first {len(rows)} of {queries:,} queries. Any other: --query POSITION.")
 
 
-def _one_query(m: AttentionMap | Summary, console: Console, head: int, query: int, batch: int) -> None:
+def _one_query(m: AttentionMap | AttentionSummary, console: Console, head: int, query: int, batch: int) -> None:
     """A query with more of its keys, one below the other."""
     names = texts_of(m, batch)
     token = "" if names is None else f" '{token_at(names, 0, query)}'"
@@ -122,10 +122,10 @@ def _one_query(m: AttentionMap | Summary, console: Console, head: int, query: in
 
 
 def _strongest(
-    m: AttentionMap | Summary, batch: int, head: int, rows: range, count: int
+    m: AttentionMap | AttentionSummary, batch: int, head: int, rows: range, count: int
 ) -> tuple[list[list[float]], list[list[int]]]:
     """The largest weights of some rows and their keys; -1 where there is none."""
-    if isinstance(m, Summary):
+    if isinstance(m, AttentionSummary):
         top = m.top(min(count, m.answers["top.weights"].shape[-1]))
         weights, keys = (t[batch, head, rows.start : rows.stop] for t in top)
         return weights.tolist(), keys.tolist()
@@ -133,9 +133,9 @@ def _strongest(
     return weights.tolist(), torch.where(weights == 0, -1, keys).tolist()
 
 
-def _kind(entry: Entry, head: int) -> str:
+def _kind(entry: RecordingEntry, head: int) -> str:
     try:
-        return f": {entry.kinds().names[head]}"
+        return f": {entry.head_types().names[head]}"
     except ValueError:  # NaN or infinity in q or k
         return ""
 

@@ -24,11 +24,11 @@ REST = 62
 
 KINDS = {
     "previous token": "looks at the token before",
-    "first token": "rests on the first token",
+    "attention sink": "rests on the first token",
     "same token": "looks at its own token, where it stands and wherever else",
     "induction": "looks at what followed an earlier occurrence of its token",
     "delimiter": "looks at punctuation and the end",
-    "broad": "looks at everything about evenly",
+    "uniform": "looks at everything about evenly",
     "mixed": "nothing of that",
 }
 
@@ -63,13 +63,13 @@ def _layers(o: Overview, console: Console) -> None:
         compact=True,
     )
     for layer in o.layers:
-        error = Text(_error(layer), style="" if layer.trusted else "bold red")
+        error = Text(_error(layer), style="" if layer.verified else "bold red")
         table.add_row(
             Text(visible(layer.path)), layer.kind, f"{layer.queries} x {layer.keys}", Text(visible(layer.mask)), error
         )
     console.print(table)
     print_line(console, "error: weights @ v by regard, against what the model itself computed.")
-    if not all(layer.trusted for layer in o.layers):
+    if not all(layer.verified for layer in o.layers):
         print_line(console, "DO NOT TRUST layers in red: their maps are not what the model computed.", style="bold red")
 
 
@@ -102,7 +102,7 @@ def _heads(o: Overview, console: Console) -> None:
             table.add_row(
                 str(layer.layer) if head.head == 0 else "",
                 str(head.head),
-                Text(_short(head.kind), style="" if head.kind in ("mixed", "broad") else "bold yellow"),
+                Text(_short(head.kind), style="" if head.kind in ("mixed", "uniform") else "bold yellow"),
                 f"{head.entropy:.2f}",
                 _first(head),
                 _distance(head),
@@ -140,7 +140,7 @@ def _stack(layer: Layer) -> str:
 
 
 def _first(head: Head) -> str:
-    score = head.scores.get("first token")
+    score = head.scores.get("attention sink")
     return "" if score is None or math.isnan(score) else f"{score:.2f}"
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
-from regard.lens.maps.summary import Summary
+from regard.lens.maps.summary import AttentionSummary
 from regard.views.figures.cells import COLOURS, Cells, cells_of, texts_of
 from regard.views.terminal.console import can_encode, print_heading, print_line
 
@@ -44,7 +44,7 @@ BROKEN_COLOUR = Color.parse("#d62728")
 LIGHT = [Color.parse(colour).get_truecolor() for colour in reversed(COLOURS)]
 
 
-def draw_heatmap(m: AttentionMap | Summary, console: Console, head: int, query: int | None, batch: int) -> None:
+def draw_heatmap(m: AttentionMap | AttentionSummary, console: Console, head: int, query: int | None, batch: int) -> None:
     """Weight by weight where there is room, else pooled; a query that was asked for is marked."""
     queries, keys = m.shape[2:]
     names = texts_of(m, batch)
@@ -58,7 +58,7 @@ def draw_heatmap(m: AttentionMap | Summary, console: Console, head: int, query: 
             _weight_by_weight(cells, names, labels, console, query)
             return
     margin = len(f"{queries - 1}") + 3
-    kept = m.pooled().shape[3] if isinstance(m, Summary) else keys
+    kept = m.pooled().shape[3] if isinstance(m, AttentionSummary) else keys
     columns = max(1, min(kept, LARGEST_SQUARE, console.width - margin))
     coloured = console.color_system is not None and can_encode(console, "▀")
     # A letter is twice as high as wide.

@@ -74,7 +74,7 @@ export const arithmetic = {
  * Why these numbers may be believed.
  * @param {Attention} attention
  */
-function proofOfRow({ error, trusted, within, dropout }) {
+function proofOfRow({ error, verified, within, dropout }) {
   const held =
     error === null
       ? "There is no output of the model's own attention to compare with, or no query that may look at anything: nothing proves these numbers."
@@ -82,7 +82,7 @@ function proofOfRow({ error, trusted, within, dropout }) {
   const means =
     error === null
       ? ""
-      : trusted
+      : verified
         ? " That is rounding: these queries, keys and values, in these steps, are what the model computes."
         : " That is more than rounding: the model does something that these steps do not show. Do not trust them.";
   const kept =
@@ -92,7 +92,7 @@ function proofOfRow({ error, trusted, within, dropout }) {
   const dropped = dropout > 0 ? `The model then dropped ${percent(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";
   return [
     make("h2", {}, "Is it true?"),
-    make("p", { class: error !== null && !trusted ? "doubt" : "", "data-error": error }, held, means),
+    make("p", { class: error !== null && !verified ? "doubt" : "", "data-error": error }, held, means),
     kept && make("p", {}, kept),
     dropped && make("p", {}, dropped),
   ].filter((part) => part instanceof Node);

@@ -66,7 +66,7 @@ export function controls({ data, store }) {
       .filter(Boolean)
       .join(" · ");
     proof.textContent = proven(attention);
-    proof.classList.toggle("doubt", !attention.trusted);
+    proof.classList.toggle("doubt", !attention.verified);
   }
 
   store.listen(show);
@@ -83,11 +83,11 @@ export function controls({ data, store }) {
 }
 
 /** @param {import("./data.js").Attention} attention */
-function proven({ error, trusted, within }) {
+function proven({ error, verified, within }) {
   if (error === null) return "Not proved: there is no output of the model's own to compare with, or no query that may look at anything.";
   const held = `weights @ v differs from the model's own output by ${error.toExponential(1)} of its largest value`;
   const kept = within > 0 ? `; weights computed in this page are within ${percent(within, within < 0.0001 ? 4 : 2)} of the exact ones` : "";
-  return `${trusted ? "Proved" : "Do not trust this one"}: ${held}${kept}.`;
+  return `${verified ? "Proved" : "Do not trust this one"}: ${held}${kept}.`;
 }
 
 /**

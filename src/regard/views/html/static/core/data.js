@@ -49,7 +49,7 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @property {string} mask in words
  * @property {string} kernel
  * @property {number | null} error largest difference of weights @ v from the model's own output, relative
- * @property {boolean} trusted
+ * @property {boolean} verified
  * @property {number} within how far the weights that the page computes are from the exact ones, at most
  * @property {number} scale
  * @property {number | null} softcap

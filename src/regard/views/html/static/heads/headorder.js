@@ -19,11 +19,11 @@ import { percent } from "../core/dom.js";
 /** What each kind of head does, in the order in which they are listed. */
 export const HEAD_KINDS = {
   "previous token": "looks at the token before",
-  "first token": "rests on the first token",
+  "attention sink": "rests on the first token",
   "same token": "looks at its own token, where it stands and wherever else",
   induction: "looks at what followed an earlier occurrence of its token",
   delimiter: "looks at punctuation and the end",
-  broad: "looks at everything about evenly",
+  uniform: "looks at everything about evenly",
   mixed: "nothing of that",
 };
 
