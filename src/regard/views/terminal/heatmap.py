@@ -44,7 +44,9 @@ BROKEN_COLOUR = Color.parse("#d62728")
 LIGHT = [Color.parse(colour).get_truecolor() for colour in reversed(COLOURS)]
 
 
-def draw_heatmap(m: AttentionMap | AttentionSummary, console: Console, head: int, query: int | None, batch: int) -> None:
+def draw_heatmap(
+    m: AttentionMap | AttentionSummary, console: Console, head: int, query: int | None, batch: int
+) -> None:
     """Weight by weight where there is room, else pooled; a query that was asked for is marked."""
     queries, keys = m.shape[2:]
     names = texts_of(m, batch)
