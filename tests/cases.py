@@ -26,7 +26,7 @@ from masks import Fact, build
 from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 
-KERNELS = {"fused", "dense", "bands", "packed", "tiles", "rows"}
+KERNELS = {"fused", "dense", "bands", "packed", "tiles", "chunked"}
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -46,13 +46,13 @@ class Sizes:
     def apply(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             # By its module's name: regard.attention.plan is the function.
-            patch.setattr(import_module("regard.attention.plan"), "DENSE", self.dense)
+            patch.setattr(import_module("regard.attention.plan"), "MAX_DENSE_PAIRS", self.dense)
             schedule = import_module("regard.attention.kernels.schedule")
             patch.setattr(schedule, "TILE_ROWS", self.tile_rows)
             patch.setattr(schedule, "TILE_COLUMNS", self.tile_columns)
-            patch.setattr(schedule, "TOGETHER", self.together)
-            patch.setattr(schedule, "PAIRS", self.pairs)
-            patch.setattr(import_module("regard.attention.kernels.chunked"), "SCORES", self.scores)
+            patch.setattr(schedule, "MAX_PACKED_TOKENS", self.together)
+            patch.setattr(schedule, "MAX_BIAS_PAIRS", self.pairs)
+            patch.setattr(import_module("regard.attention.kernels.chunked"), "CHUNK_SCORES", self.scores)
             yield
 
 
@@ -124,7 +124,7 @@ class Case:
             case ("ALiBi",):
                 return ALiBi(heads).to(self.dtype)
             case ("T5Relative", learned):
-                bias = T5Relative(heads, buckets=8, max_distance=20).to(self.dtype)
+                bias = T5Relative(heads, num_buckets=8, max_distance=20).to(self.dtype)
                 with torch.no_grad():
                     bias.weight.copy_(randn(*bias.weight.shape))
                 return bias.requires_grad_(learned)
@@ -312,7 +312,7 @@ def cases(draw: st.DrawFn, *, depth: int = 4) -> Case:
     scores = [*lead, *([heads[0]] if heads else []), queries, keys]
     d_key = draw(width)
     masks = expressions(lead[-1] if lead else 1, heads[0] if heads else 1, queries, keys, depth)
-    # What only `rows` does: drawn by itself, or nearly every case would have some of it.
+    # What only `chunked` does: drawn by itself, or nearly every case would have some of it.
     beyond = draw(st.sampled_from([False, False, True]))
     learned = st.booleans() if beyond else st.just(False)
     a_tensor = st.tuples(st.just("tensor"), _broadcastable(scores), learned, st.sampled_from([0.0, 0.0, 0.3, 1.0]))

@@ -15,7 +15,7 @@ from torch.export import Dim, export
 import regard
 from regard import mask, positions
 from regard.attention.kernels import flex
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.call import AttentionCall
 
 TOKENS = 200
 
@@ -168,7 +168,7 @@ def test_the_module_compiles_and_exports(kind, name):
 @pytest.mark.parametrize("options", gpu.OPTIONS.values(), ids=gpu.OPTIONS)
 def test_flex_attention_run_eagerly_is_the_definition(who, options):
     q, k, v = gpu.qkv()
-    call = Call.of(q, k, v, who, **{"scale": 0.25, **options})
+    call = AttentionCall.from_inputs(q, k, v, who, **{"scale": 0.25, **options})
     with warnings.catch_warnings():
         # PyTorch warns that it is slow when it is not compiled: here it is only to be right.
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")

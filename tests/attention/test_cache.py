@@ -16,7 +16,7 @@ from torch import nn
 import regard
 from regard import mask, positions
 from regard.attention import cache as caches
-from regard.attention.cache import Cache, Dynamic, Sliding, Source, Static
+from regard.attention.cache import Cache, CrossAttentionCache, Dynamic, Sliding, Static
 
 MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 LONGEST = 200
@@ -249,7 +249,7 @@ def attentions(draw):
 INSIDE = {
     "rotary": lambda m: positions.Rotary(m["d_key"], scaling=positions.Linear(2.0)),
     "alibi": lambda m: positions.ALiBi(m["num_heads"]),
-    "t5": lambda m: positions.T5Relative(m["num_heads"], buckets=6, max_distance=9, bidirectional=False),
+    "t5": lambda m: positions.T5Relative(m["num_heads"], num_buckets=6, max_distance=9, bidirectional=False),
 }
 
 
@@ -352,7 +352,7 @@ def test_a_source_is_read_once(cross, mode):
     x, context, who = torch.randn(2, 4, 8).double(), context_for(cross), mask.padding([6, 3])
     truth = cross.steps(x, context, who).projected
     with mode():
-        source = Source()
+        source = CrossAttentionCache()
         torch.testing.assert_close(cross(x[:, :1], context.clone(), who, source), truth[:, :1])
         kept = source.k.data_ptr()
         torch.testing.assert_close(cross(x[:, 1:3], None, who, source), truth[:, 1:3])
@@ -363,7 +363,7 @@ def test_a_source_is_read_once(cross, mode):
 
 def test_beams_share_a_source(cross):
     context, who = context_for(cross), mask.padding([6, 3])
-    source = Source()
+    source = CrossAttentionCache()
     cross(torch.randn(2, 1, 8).double(), context, who, source)
     for beams, new in ((1, 1), (3, 1), (2, 4)):
         x = torch.randn(2 * beams, new, 8).double()
@@ -374,7 +374,7 @@ def test_beams_share_a_source(cross):
 
 def test_what_beams_that_share_a_source_may_see_of_it(cross):
     """Their queries stand side by side: a mask that tells queries apart would tell the wrong ones apart."""
-    context, source, x = context_for(cross), Source(), torch.randn(6, 1, 8).double()
+    context, source, x = context_for(cross), CrossAttentionCache(), torch.randn(6, 1, 8).double()
     cross(x[:2], context, None, source)
     may = torch.rand(2, 1, 1, 6) < 0.7
     for who in (mask.allowed(may), ~mask.padding([2, 3]) & mask.allowed(may)):
@@ -386,7 +386,7 @@ def test_what_beams_that_share_a_source_may_see_of_it(cross):
 
 
 def test_a_source_that_is_reordered(cross):
-    context, source = context_for(cross, rows=3), Source()
+    context, source = context_for(cross, rows=3), CrossAttentionCache()
     x = torch.randn(3, 2, 8).double()
     cross(x, context, None, source)
     rows = torch.tensor([2, 0])
@@ -395,20 +395,20 @@ def test_a_source_that_is_reordered(cross):
 
 
 def test_an_empty_source_is_reordered_to_an_empty_one():
-    source = Source()
+    source = CrossAttentionCache()
     source.reorder(torch.tensor([0, 0]))
     assert source.k is None
-    assert repr(source) == "Source(empty)"
+    assert repr(source) == "CrossAttentionCache(empty)"
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_a_source_that_does_not_fit_is_named(cross):
-    source, x = Source(), torch.randn(3, 2, 8).double()
-    with pytest.raises(ValueError, match=r"Source\(\) is empty: its first call needs the context"):
+    source, x = CrossAttentionCache(), torch.randn(3, 2, 8).double()
+    with pytest.raises(ValueError, match=r"CrossAttentionCache\(\) is empty: its first call needs the context"):
         cross(x, None, None, source)
     cross(x[:2], context_for(cross), None, source)
     for rows in (x, x[:1], x[0]):
-        with pytest.raises(ValueError, match=r"x \(.*\) does not share Source\(\(2, \d, 6, 2\)\) evenly"):
+        with pytest.raises(ValueError, match=r"x \(.*\) does not share CrossAttentionCache\(\(2, \d, 6, 2\)\) evenly"):
             cross(rows, None, None, source)
 
 

@@ -83,7 +83,7 @@ def attention(name, option="plain", *, tokens=TOKENS, dtype=torch.float32, rows=
     kernel, sizes, who = masks(tokens, rows)[name]
     options = {n: t.to(dtype) if isinstance(t, torch.Tensor) else t for n, t in OPTIONS[option](4, tokens).items()}
     if option == "softcap":
-        kernel = "rows"
+        kernel = "chunked"
     elif option == "bias" and name.startswith("padding"):
         kernel = "tiles"  # together they are one number for every pair
     return kernel, sizes, Attention(q, k, v, who, options)
@@ -104,11 +104,11 @@ LEARNED = {
     "nothing": (None, {}),
     "sinks": (None, {"sinks": torch.tensor([0.3, -0.2])}),
     "fixed bias": (None, {"bias": -ALiBi(2).dense(9, 9)}),
-    "softcap": ("rows", {"softcap": 1.5}),
-    "negative scale": ("rows", {"scale": -0.4}),
-    "bias": ("rows", {"bias": torch.linspace(-1, 1, 81).view(9, 9).requires_grad_()}),
-    "bias of one axis": ("rows", {"bias": torch.linspace(-1, 1, 9).requires_grad_()}),
-    "all": ("rows", {"bias": torch.ones(2, 1, 9).requires_grad_(), "sinks": torch.zeros(2), "softcap": 0.9}),
+    "softcap": ("chunked", {"softcap": 1.5}),
+    "negative scale": ("chunked", {"scale": -0.4}),
+    "bias": ("chunked", {"bias": torch.linspace(-1, 1, 81).view(9, 9).requires_grad_()}),
+    "bias of one axis": ("chunked", {"bias": torch.linspace(-1, 1, 9).requires_grad_()}),
+    "all": ("chunked", {"bias": torch.ones(2, 1, 9).requires_grad_(), "sinks": torch.zeros(2), "softcap": 0.9}),
 }
 
 
@@ -137,14 +137,14 @@ def test_gradients_in_float64(name, learned):
 def test_gradients_of_relative_positions_in_float64(name):
     _, sizes, who = masks(9, slice(0, 2), heads=2)[name]
     sizes = replace(sizes, tile_rows=4, tile_columns=2, scores=2)
-    bias = T5Relative(2, buckets=4, max_distance=5).double()
+    bias = T5Relative(2, num_buckets=4, max_distance=5).double()
     given = [torch.randn(2, 2, 9, 2, dtype=torch.float64, requires_grad=True) for _ in "qkv"]
 
     def attend(weight, *qkv):
         return torch.func.functional_call(Attends(bias, who), {"bias.weight": weight}, qkv)
 
     with sizes.apply():
-        assert regard.plan(*given, who, bias=bias).kernel == "rows"
+        assert regard.plan(*given, who, bias=bias).kernel == "chunked"
         assert torch.autograd.gradcheck(attend, (bias.weight, *given), fast_mode=True)
 
 

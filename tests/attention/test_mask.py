@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from masks import IN_FULL, Case, build, cases
 from regard import mask
-from regard.attention.mask.base import Area, Grid
+from regard.attention.mask.base import Tile, TileGrid
 
 SIZES = [(4, 4), (3, 5), (5, 3), (1, 4), (4, 1), (0, 3), (3, 0), (0, 0)]
 
@@ -171,13 +171,13 @@ def test_any_mask_is_its_definition(case: Case):
 @given(cases())
 def test_any_part_of_any_mask(case: Case):
     m, expected = build(case.fact), case.definition()
-    grid = Grid(case.queries, case.keys, 3, 2)
+    grid = TileGrid(case.queries, case.keys, 3, 2)
     bounds = m.bounds(grid)
-    some, every = case.whole(bounds.some), case.whole(bounds.every)
+    some, every = case.whole(bounds.any_allowed), case.whole(bounds.all_allowed)
     for x, top in enumerate(range(0, case.queries, 3)):
         for y, left in enumerate(range(0, case.keys, 2)):
             rows, columns = (top, min(top + 3, case.queries)), (left, min(left + 2, case.keys))
-            part = m.tile(Area(case.queries, case.keys, rows, columns))
+            part = m.evaluate(Tile(case.queries, case.keys, rows, columns))
             shape = rows[1] - rows[0], columns[1] - columns[0]
             tile = expected[..., slice(*rows), slice(*columns)]
             assert torch.equal(part.expand(case.batch, case.heads, *shape), tile)
@@ -221,21 +221,21 @@ def test_any_mask_as_a_predicate(case: Case):
 )
 def test_what_bounds_know_is_worth_having(m, known):
     # For ids that rise, and for everything that is a matter of positions, all of it: a kernel skips what nobody sees.
-    bounds = m.bounds(Grid(8, 8, 2, 2))
+    bounds = m.bounds(TileGrid(8, 8, 2, 2))
     tiles = m.dense(8, 8).unflatten(-1, (4, 2)).unflatten(-3, (4, 2)).movedim(-2, -3).flatten(-2)
-    exact = torch.equal(bounds.some.expand(tiles.shape[:-1]), tiles.any(-1)) and torch.equal(
-        bounds.every.expand(tiles.shape[:-1]), tiles.all(-1)
+    exact = torch.equal(bounds.any_allowed.expand(tiles.shape[:-1]), tiles.any(-1)) and torch.equal(
+        bounds.all_allowed.expand(tiles.shape[:-1]), tiles.all(-1)
     )
     assert exact is known
 
 
 @pytest.mark.parametrize("ids", [[0] * 4, [[0] * 4, [1, 1, 2, 2]]])
 def test_bounds_of_queries_before_the_first_key(ids):
-    bounds = mask.documents(ids).bounds(Grid(8, 4, 2, 2))
-    first_half = bounds.every[..., :2, :]
+    bounds = mask.documents(ids).bounds(TileGrid(8, 4, 2, 2))
+    first_half = bounds.all_allowed[..., :2, :]
     assert first_half.shape[-2:] == (2, 2)
     assert not first_half.any()
-    assert bounds.every[..., 2:, :].any()
+    assert bounds.all_allowed[..., 2:, :].any()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 import regard
 from masks import Case, build, cases
 from regard import mask
-from regard.attention.mask.base import Area
+from regard.attention.mask.base import Tile
 
 # PyTorch says so at the first call that is not compiled, which on a CPU is every call here.
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -527,9 +527,9 @@ def test_a_block_mask_that_speaks_of_rows_and_heads():
         [[[(i + j) % (1 + b + 2 * h) == 0 for j in range(7)] for i in range(5)] for h in range(3)] for b in range(2)
     ]
     assert m.dense(5, 7).tolist() == expected
-    part = m.tile(Area(5, 7, (1, 4), (2, 7)))
+    part = m.evaluate(Tile(5, 7, (1, 4), (2, 7)))
     assert part.tolist() == [[[row[2:7] for row in head[1:4]] for head in text] for text in expected]
-    assert m.tile(Area(5, 7, (2, 2), (0, 7))).shape == (2, 3, 0, 7)
+    assert m.evaluate(Tile(5, 7, (2, 2), (0, 7))).shape == (2, 3, 0, 7)
     assert m[1, 2, 3, 2].item() is False
     assert m[1, 2, 4, 2].item() is True
 

@@ -88,7 +88,7 @@ def test_heads_by_hand(kind, batch, who):
 
 INSIDE = {
     "rotary": lambda: positions.Rotary(4),
-    "rotary, in part": lambda: positions.Rotary(4, rotated=2, interleaved=True, scaling=positions.Linear(2.0)),
+    "rotary, in part": lambda: positions.Rotary(4, rotary_dim=2, interleaved=True, scaling=positions.Linear(2.0)),
     "ALiBi": lambda: positions.ALiBi(HEADS),
     "T5": lambda: positions.T5Relative(HEADS),
 }
@@ -224,15 +224,15 @@ def test_a_table_of_other_positions():
     """Left padding: each row of a batch stands elsewhere."""
     module, x = make({"d_key": 4}, positions=positions.Rotary(4)).double(), torch.randn(2, 5, D_MODEL).double()
     at = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])
-    table = module.positions.table(at, dtype=torch.float64)
-    ours = module(x, mask=mask.padding([5, 5]), table=table)
-    torch.testing.assert_close(module.steps(x, table=table).projected, ours)
+    cos_sin = module.positions.cos_sin(at, dtype=torch.float64)
+    ours = module(x, mask=mask.padding([5, 5]), cos_sin=cos_sin)
+    torch.testing.assert_close(module.steps(x, cos_sin=cos_sin).projected, ours)
     torch.testing.assert_close(ours[0], module(x[0]))
-    torch.testing.assert_close(ours[1], module(x[1], table=tuple(t[1] for t in table)))
+    torch.testing.assert_close(ours[1], module(x[1], cos_sin=tuple(t[1] for t in cos_sin)))
     assert not torch.allclose(ours[1], module(x[1]))
     # Further along, and all alike: what is relative does not change.
     torch.testing.assert_close(
-        module(x, table=module.positions.table(torch.arange(5) + 9, dtype=torch.float64)), module(x)
+        module(x, cos_sin=module.positions.cos_sin(torch.arange(5) + 9, dtype=torch.float64)), module(x)
     )
 
 
@@ -586,30 +586,33 @@ def test_sizes_that_do_not_fit(wrong, message):
 def test_a_cache_that_does_not_fit_is_named():
     x = torch.randn(2, 5, D_MODEL)
     with pytest.raises(
-        TypeError, match=r"cache=dict: it must be a Dynamic, Static or Sliding of regard.cache, .* a Source"
+        TypeError,
+        match=r"cache=dict: it must be a Dynamic, Static or Sliding of regard.cache, .* a CrossAttentionCache",
     ):
         make({})(x, cache={})
-    with pytest.raises(ValueError, match=r"cache=Dynamic\(seen=0, held=0\) holds tokens of x; .* regard.cache.Source"):
+    with pytest.raises(
+        ValueError, match=r"cache=Dynamic\(seen=0, held=0\) holds tokens of x; .* regard.cache.CrossAttentionCache"
+    ):
         make({})(x, x, cache=cache.Dynamic())
     with pytest.raises(ValueError, match=r"reads a context of width d_context=7; none was given"):
         make({"d_context": 7})(x, cache=cache.Dynamic())
-    with pytest.raises(ValueError, match=r"cache=Source\(\) is empty: its first call needs the context"):
-        make({})(x, cache=cache.Source())
+    with pytest.raises(ValueError, match=r"cache=CrossAttentionCache\(\) is empty: its first call needs the context"):
+        make({})(x, cache=cache.CrossAttentionCache())
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_a_table_needs_rotary_positions():
     x, rotary = torch.randn(2, 5, D_MODEL), positions.Rotary(4)
-    table = rotary.table(torch.arange(5))
+    cos_sin = rotary.cos_sin(torch.arange(5))
     for module, context in (
         (make({}), None),
         (make({"d_key": 4}, positions=positions.ALiBi(HEADS)), None),
         (make({}), x),
     ):
-        with pytest.raises(ValueError, match="a table turns queries and keys of rotary positions; here positions="):
-            module(x, context, table=table)
+        with pytest.raises(ValueError, match="a cos_sin turns queries and keys of rotary positions; here positions="):
+            module(x, context, cos_sin=cos_sin)
     with pytest.raises(ValueError, match=r"positions of shape \(5,\) do not fit x of shape \(2, 4, 3, 4\)"):
-        make({"d_key": 4}, positions=rotary)(x[:, :3], table=table)
+        make({"d_key": 4}, positions=rotary)(x[:, :3], cos_sin=cos_sin)
 
 
 def both_ways(kind, *given):

@@ -91,7 +91,7 @@ def options(name, dtype, queries, keys):
     coins = torch.Generator().manual_seed(5)
     table = torch.randn(4, queries, keys, generator=coins).to(dtype)
     one_row, learned = table[:, :1], name.startswith("learned")
-    t5 = T5Relative(4, buckets=8, max_distance=20).to(dtype)
+    t5 = T5Relative(4, num_buckets=8, max_distance=20).to(dtype)
     return {
         "plain": {},
         "sinks": {"sinks": torch.linspace(-1, 1, 4).to(dtype).requires_grad_()},
@@ -131,15 +131,15 @@ NAMES += ["learned bias, one row for all", "ALiBi", "T5", "T5, fixed", "own", "s
     st.sampled_from([torch.float32, torch.float32, *HALF]),
 )
 def test_it_is_the_definition(packing, name, beside, sizes, widths, dtype):
-    batch, ids, of_keys = packing
-    queries, keys = ids.shape[-1], (ids if of_keys is None else of_keys).shape[-1]
-    who = mask.documents(ids) if of_keys is None else mask.documents(ids, of_keys)
+    batch, ids, take_keys = packing
+    queries, keys = ids.shape[-1], (ids if take_keys is None else take_keys).shape[-1]
+    who = mask.documents(ids) if take_keys is None else mask.documents(ids, take_keys)
     who = who if beside is None else who & beside
     dtype = torch.float32 if name == "own" else dtype
     given = qkv(queries, keys, batch=batch, widths=widths, dtype=dtype)
     with sizes.apply():
         plan = assert_is_the_definition(Attention(*given, who, options(name, dtype, queries, keys)))
-    assert plan.kernel in ("packed", "rows")
+    assert plan.kernel in ("packed", "chunked")
     assert "documents, each in one piece" in plan.reason
 
 

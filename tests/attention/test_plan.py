@@ -68,7 +68,7 @@ def test_the_mask_picks_the_kernel__pytorch_99878(who, kernel, reason):
 @pytest.mark.parametrize("who", [None, mask.window(9), mask.prefix(5)], ids=repr)
 def test_what_the_fused_kernel_cannot_do_goes_by_rows(options, who):
     plan = regard.plan(*square(), who, **options)
-    assert plan.kernel == "rows"
+    assert plan.kernel == "chunked"
     assert plan.reason.startswith("the fused kernel has no ")
 
 

@@ -101,17 +101,17 @@ def test_alibi_has_nothing_to_learn_or_to_save():
 # T5.
 
 
-def t5(*, heads=4, buckets=32, max_distance=128, bidirectional=True):
+def t5(*, heads=4, num_buckets=32, max_distance=128, bidirectional=True):
     config = transformers.T5Config(
         d_model=8,
         d_kv=2,
         num_heads=heads,
-        relative_attention_num_buckets=buckets,
+        relative_attention_num_buckets=num_buckets,
         relative_attention_max_distance=max_distance,
     )
     config.is_decoder = not bidirectional
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-    ours = T5Relative(heads, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    ours = T5Relative(heads, num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional)
     ours.load_state_dict(theirs.relative_attention_bias.state_dict())
     return theirs, ours
 
@@ -121,14 +121,17 @@ both = pytest.mark.parametrize("bidirectional", [True, False])
 
 @both
 @pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(32, 128), (32, 129), (64, 128), (32, 17), (4, 10), (4, 4000), (16, 1000), (6, 20)]
+    ("num_buckets", "max_distance"),
+    [(32, 128), (32, 129), (64, 128), (32, 17), (4, 10), (4, 4000), (16, 1000), (6, 20)],
 )
-def test_the_bucket_of_every_distance(buckets, max_distance, bidirectional):
+def test_the_bucket_of_every_distance(num_buckets, max_distance, bidirectional):
     relative = torch.arange(-5000, 5001)
     expected = T5Attention._relative_position_bucket(
-        relative, bidirectional=bidirectional, num_buckets=buckets, max_distance=max_distance
+        relative, bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance
     )
-    actual = T5Relative(1, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional).bucket(relative)
+    actual = T5Relative(1, num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional).bucket(
+        relative
+    )
     assert torch.equal(actual, expected)
 
 
@@ -140,11 +143,11 @@ def test_the_bucket_of_every_distance(buckets, max_distance, bidirectional):
     relative=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=50),
 )
 def test_buckets_of_any_size(half, further, bidirectional, relative):
-    buckets, max_distance = 2 * half, half + further
+    num_buckets, max_distance = 2 * half, half + further
     expected = T5Attention._relative_position_bucket(
-        torch.tensor(relative), bidirectional=bidirectional, num_buckets=buckets, max_distance=max_distance
+        torch.tensor(relative), bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance
     )
-    ours = T5Relative(1, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    ours = T5Relative(1, num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional)
     assert torch.equal(ours.bucket(torch.tensor(relative)), expected)
 
 
@@ -180,7 +183,7 @@ def test_one_direction_cannot_tell_keys_after_the_query_apart():
 
 
 def test_t5_saves_its_weight_alone():
-    module = T5Relative(4, buckets=16)
+    module = T5Relative(4, num_buckets=16)
     assert {name: value.shape for name, value in module.state_dict().items()} == {"weight": (16, 4)}
     assert [name for name, _ in module.named_parameters()] == ["weight"]
     assert list(module.buffers()) == []
@@ -280,7 +283,7 @@ def test_positions_that_are_not_one_row_of_whole_numbers(bias, name, wrong):
 
 def test_says_what_it_is():
     assert str(ALiBi(6)) == "ALiBi(6)"
-    assert str(T5Relative(6)) == "T5Relative(6, buckets=32, max_distance=128, bidirectional=True)"
+    assert str(T5Relative(6)) == "T5Relative(6, num_buckets=32, max_distance=128, bidirectional=True)"
 
 
 @pytest.mark.parametrize("kind", [ALiBi, T5Relative])
@@ -293,10 +296,16 @@ def test_no_heads(kind, heads):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"buckets": 31}, "buckets=31 must be at least 2, and with bidirectional=True an even number from 4 up"),
-        ({"buckets": 2}, "buckets=2 must be"),
-        ({"buckets": 1, "bidirectional": False}, "buckets=1 must be"),
-        ({"max_distance": 8}, "max_distance=8 must be above 8: so many distances have a bucket each with buckets=32"),
+        (
+            {"num_buckets": 31},
+            "num_buckets=31 must be at least 2, and with bidirectional=True an even number from 4 up",
+        ),
+        ({"num_buckets": 2}, "num_buckets=2 must be"),
+        ({"num_buckets": 1, "bidirectional": False}, "num_buckets=1 must be"),
+        (
+            {"max_distance": 8},
+            "max_distance=8 must be above 8: so many distances have a bucket each with num_buckets=32",
+        ),
         ({"max_distance": 16, "bidirectional": False}, "max_distance=16 must be above 16"),
     ],
 )

@@ -17,7 +17,7 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.phi import modeling_phi
 
-from regard.attention.positions import Dynamic, Linear, Llama3, Rotary, YaRN
+from regard.attention.positions import DynamicNTK, Linear, Llama3, Rotary, YaRN
 
 ORIGINAL = 32
 """The length of training in every scaling of these tests."""
@@ -25,7 +25,7 @@ ORIGINAL = 32
 HUGGING_FACE = {
     "default": (None, {}),
     "linear": (Linear(3.7), {"factor": 3.7}),
-    "dynamic": (Dynamic(3.7, ORIGINAL), {"factor": 3.7}),
+    "dynamic": (DynamicNTK(3.7, ORIGINAL), {"factor": 3.7}),
     "llama3": (
         Llama3(8.0, 1.0, 4.0, ORIGINAL),
         {
@@ -57,15 +57,15 @@ def randn(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def by_loops(x, positions, *, base=10_000.0, rotated=None, interleaved=False):
+def by_loops(x, positions, *, base=10_000.0, rotary_dim=None, interleaved=False):
     """RoFormer's equation 34, one pair of one token at a time."""
-    rotated = x.shape[-1] if rotated is None else rotated
+    rotary_dim = x.shape[-1] if rotary_dim is None else rotary_dim
     result = x.clone()
     for vectors, turned in zip(x.flatten(0, -3), result.flatten(0, -3), strict=True):
         for t, position in enumerate(positions):
-            for i in range(rotated // 2):
-                first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + rotated // 2)
-                angle = position * base ** (-2 * i / rotated)
+            for i in range(rotary_dim // 2):
+                first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + rotary_dim // 2)
+                angle = position * base ** (-2 * i / rotary_dim)
                 a, b = vectors[t, first].item(), vectors[t, second].item()
                 turned[t, first] = a * math.cos(angle) - b * math.sin(angle)
                 turned[t, second] = a * math.sin(angle) + b * math.cos(angle)
@@ -76,13 +76,13 @@ def by_loops(x, positions, *, base=10_000.0, rotated=None, interleaved=False):
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize(("width", "rotated"), [(2, None), (8, None), (10, 4), (9, 2), (9, 8)])
+@pytest.mark.parametrize(("width", "rotary_dim"), [(2, None), (8, None), (10, 4), (9, 2), (9, 8)])
 @pytest.mark.parametrize("positions", [[0, 1, 2, 3, 4], [7, 7, 0, 100_000, -3]])
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
-def test_the_papers_equation(interleaved, width, rotated, positions, base):
+def test_the_papers_equation(interleaved, width, rotary_dim, positions, base):
     x = randn(2, 3, 5, width)
-    rotary = Rotary(width, base=base, rotated=rotated, interleaved=interleaved)
-    expected = by_loops(x, positions, base=base, rotated=rotated, interleaved=interleaved)
+    rotary = Rotary(width, base=base, rotary_dim=rotary_dim, interleaved=interleaved)
+    expected = by_loops(x, positions, base=base, rotary_dim=rotary_dim, interleaved=interleaved)
     torch.testing.assert_close(rotary(x, torch.tensor(positions)), expected, rtol=0, atol=1e-10)
 
 
@@ -100,8 +100,8 @@ def test_positions_count_from_0():
 def test_llama_below_and_above_the_length_of_training(kind, base, length):
     scaling, rope = HUGGING_FACE[kind]
     q, k, positions = torch.randn(2, 4, length, 16), torch.randn(2, 2, length, 16), torch.arange(length)[None]
-    table = modeling_llama.LlamaRotaryEmbedding(config_of(kind, 16, rope, base=base))(q, positions)
-    expected = modeling_llama.apply_rotary_pos_emb(q, k, *table)
+    cos_sin = modeling_llama.LlamaRotaryEmbedding(config_of(kind, 16, rope, base=base))(q, positions)
+    expected = modeling_llama.apply_rotary_pos_emb(q, k, *cos_sin)
     rotary = Rotary(16, base=base, scaling=scaling)
     for x, turned in zip((q, k), expected, strict=True):
         torch.testing.assert_close(rotary(x), turned, rtol=0, atol=1e-6)
@@ -113,15 +113,15 @@ def test_far_positions_have_the_angles_of_the_checkpoints_own_code(kind):
     """Float32 rounds a frequency by 6e-8 of it, which is 6e-3 of a turn at position 100,000 unless both round alike."""
     scaling, rope = HUGGING_FACE[kind]
     q, positions = torch.randn(1, 1, 6, 64), torch.tensor([[0, 1, 4095, 32_768, 99_999, 100_000]])
-    table = modeling_llama.LlamaRotaryEmbedding(config_of(kind, 64, rope))(q, positions)
-    expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, *table)
+    cos_sin = modeling_llama.LlamaRotaryEmbedding(config_of(kind, 64, rope))(q, positions)
+    expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, *cos_sin)
     torch.testing.assert_close(Rotary(64, scaling=scaling)(q, positions), expected, rtol=0, atol=1e-6)
 
 
 def test_a_padded_batch_of_llama():
     q, positions = torch.randn(3, 4, 6, 16), torch.tensor([[0, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 2], [9, 8, 7, 6, 5, 4]])
-    table = modeling_llama.LlamaRotaryEmbedding(config_of("default", 16, {}))(q, positions)
-    expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, *table)
+    cos_sin = modeling_llama.LlamaRotaryEmbedding(config_of("default", 16, {}))(q, positions)
+    expected, _ = modeling_llama.apply_rotary_pos_emb(q, q, *cos_sin)
     torch.testing.assert_close(Rotary(16)(q, positions), expected, rtol=0, atol=1e-6)
 
 
@@ -148,7 +148,7 @@ def test_linear_frequencies(width, base, factor):
 @settings(deadline=None)
 @given(**numbers, length=st.integers(1, 40 * ORIGINAL))
 def test_dynamic_frequencies(width, base, factor, length):
-    scaling, positions = Dynamic(factor, ORIGINAL), torch.arange(length)
+    scaling, positions = DynamicNTK(factor, ORIGINAL), torch.arange(length)
     if length > ORIGINAL:
         expected, _ = theirs("dynamic", width, {"factor": factor}, base=base, positions=positions)
     else:
@@ -199,7 +199,7 @@ def test_interleaved_and_partial_as_gpt_j():
     sin, cos = modeling_gptj.create_sinusoidal_positions(7, 12)[None].chunk(2, dim=-1)
     turned = modeling_gptj.apply_rotary_pos_emb(x[..., :12], sin, cos)
     expected = torch.cat([turned, x[..., 12:]], dim=-1).transpose(1, 2)
-    actual = Rotary(16, rotated=12, interleaved=True)(x.transpose(1, 2))
+    actual = Rotary(16, rotary_dim=12, interleaved=True)(x.transpose(1, 2))
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
@@ -208,8 +208,8 @@ def test_interleaved_as_cohere(dtype):
     x, positions = torch.randn(2, 3, 40, 16).to(dtype), torch.arange(40)[None]
     config = config_of("default", 16, {}, config=transformers.CohereConfig)
     # In float32, as the model asks for its table; then Cohere, too, rounds once, at the end.
-    table = modeling_cohere.CohereRotaryEmbedding(config)(x.float(), positions)
-    expected, _ = modeling_cohere.apply_rotary_pos_emb(x, x, *table)
+    cos_sin = modeling_cohere.CohereRotaryEmbedding(config)(x.float(), positions)
+    expected, _ = modeling_cohere.apply_rotary_pos_emb(x, x, *cos_sin)
     # The same float32 numbers, up to their own rounding, may round to neighbours in half precision.
     tolerance = {"rtol": 0, "atol": 1e-6} if dtype == torch.float32 else {}
     torch.testing.assert_close(Rotary(16, interleaved=True)(x), expected, **tolerance)
@@ -219,33 +219,33 @@ def test_interleaved_as_cohere(dtype):
 def test_partial_as_gpt_neox(share):
     x, positions = torch.randn(2, 3, 40, 16), torch.arange(40)[None]
     config = config_of("default", 16, {"partial_rotary_factor": share}, config=transformers.GPTNeoXConfig)
-    table = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, positions)
-    expected, _ = modeling_gpt_neox.apply_rotary_pos_emb(x, x, *table)
-    torch.testing.assert_close(Rotary(16, rotated=int(16 * share))(x), expected, rtol=0, atol=1e-6)
+    cos_sin = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, positions)
+    expected, _ = modeling_gpt_neox.apply_rotary_pos_emb(x, x, *cos_sin)
+    torch.testing.assert_close(Rotary(16, rotary_dim=int(16 * share))(x), expected, rtol=0, atol=1e-6)
 
 
 def test_partial_as_phi():
     x, positions = torch.randn(2, 3, 40, 20), torch.arange(40)[None]
     config = config_of("default", 20, {"partial_rotary_factor": 0.4}, config=transformers.PhiConfig)
-    table = modeling_phi.PhiRotaryEmbedding(config)(x, positions)
-    expected, _ = modeling_phi.apply_rotary_pos_emb(x[..., :8], x[..., :8], *table)
+    cos_sin = modeling_phi.PhiRotaryEmbedding(config)(x, positions)
+    expected, _ = modeling_phi.apply_rotary_pos_emb(x[..., :8], x[..., :8], *cos_sin)
     expected = torch.cat([expected, x[..., 8:]], dim=-1)
-    torch.testing.assert_close(Rotary(20, rotated=8)(x), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(Rotary(20, rotary_dim=8)(x), expected, rtol=0, atol=1e-6)
 
 
 # What the paper claims.
 
 kinds = {
     "scaling": st.sampled_from(list(SCALINGS.values())),
-    "rotated": st.sampled_from([4, 8, 12]),
+    "rotary_dim": st.sampled_from([4, 8, 12]),
     "interleaved": st.booleans(),
 }
 
 
 @settings(deadline=None)
 @given(**kinds, at=st.integers(0, 500), apart=st.integers(-500, 500), shift=st.integers(-500, 100_000))
-def test_scores_depend_on_the_distance_alone(scaling, rotated, interleaved, at, apart, shift):
-    rotary = Rotary(12, scaling=scaling, rotated=rotated, interleaved=interleaved)
+def test_scores_depend_on_the_distance_alone(scaling, rotary_dim, interleaved, at, apart, shift):
+    rotary = Rotary(12, scaling=scaling, rotary_dim=rotary_dim, interleaved=interleaved)
     q, k = randn(1, 12), randn(1, 12)
 
     def score(query, key):
@@ -258,13 +258,13 @@ def test_scores_depend_on_the_distance_alone(scaling, rotated, interleaved, at, 
 
 @settings(deadline=None)
 @given(**kinds, position=st.integers(0, 1_000_000))
-def test_a_rotation_keeps_the_norm(scaling, rotated, interleaved, position):
-    rotary = Rotary(12, scaling=scaling, rotated=rotated, interleaved=interleaved)
+def test_a_rotation_keeps_the_norm(scaling, rotary_dim, interleaved, position):
+    rotary = Rotary(12, scaling=scaling, rotary_dim=rotary_dim, interleaved=interleaved)
     amplitude = 1.0 if scaling is None else scaling.amplitude
     x = randn(3, 12)
     y = rotary(x, torch.tensor([position, 1, 0]))
-    torch.testing.assert_close(y[:, :rotated].norm(dim=-1), amplitude * x[:, :rotated].norm(dim=-1))
-    assert torch.equal(y[:, rotated:], x[:, rotated:])
+    torch.testing.assert_close(y[:, :rotary_dim].norm(dim=-1), amplitude * x[:, :rotary_dim].norm(dim=-1))
+    assert torch.equal(y[:, rotary_dim:], x[:, rotary_dim:])
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -292,7 +292,9 @@ def test_a_scaling_slows_some_pairs_and_speeds_none_up(name):
 
 
 @pytest.mark.parametrize(
-    "scaling", [Linear(1.0), Dynamic(1.0, 4), Llama3(1.0, 1.0, 4.0, 32), YaRN(1.0, 32)], ids=lambda s: type(s).__name__
+    "scaling",
+    [Linear(1.0), DynamicNTK(1.0, 4), Llama3(1.0, 1.0, 4.0, 32), YaRN(1.0, 32)],
+    ids=lambda s: type(s).__name__,
 )
 def test_a_factor_of_1_below_the_original_length_changes_nothing(scaling):
     x = randn(4, 8)
@@ -300,7 +302,7 @@ def test_a_factor_of_1_below_the_original_length_changes_nothing(scaling):
 
 
 def test_gradients_turn_back():
-    for options in ({}, {"interleaved": True}, {"rotated": 4}, {"scaling": SCALINGS["yarn"]}):
+    for options in ({}, {"interleaved": True}, {"rotary_dim": 4}, {"scaling": SCALINGS["yarn"]}):
         rotary = Rotary(6, **options)
         assert torch.autograd.gradcheck(rotary, randn(2, 3, 6).requires_grad_())
 
@@ -310,24 +312,24 @@ def test_gradients_turn_back():
 
 def test_dynamic_leaves_the_original_length_alone():
     x = torch.randn(ORIGINAL + 1, 8)
-    assert torch.equal(Rotary(8, scaling=Dynamic(3.7, ORIGINAL))(x[:-1]), Rotary(8)(x[:-1]))
-    assert not torch.allclose(Rotary(8, scaling=Dynamic(3.7, ORIGINAL))(x), Rotary(8)(x), atol=1e-3)
+    assert torch.equal(Rotary(8, scaling=DynamicNTK(3.7, ORIGINAL))(x[:-1]), Rotary(8)(x[:-1]))
+    assert not torch.allclose(Rotary(8, scaling=DynamicNTK(3.7, ORIGINAL))(x), Rotary(8)(x), atol=1e-3)
 
 
 def test_dynamic_keeps_nothing_of_a_longer_call():
-    rotary, x = Rotary(8, scaling=Dynamic(2.0, 8)), torch.randn(40, 8)
+    rotary, x = Rotary(8, scaling=DynamicNTK(2.0, 8)), torch.randn(40, 8)
     before = rotary(x[:20])
     rotary(x)
     assert torch.equal(rotary(x[:20]), before)
 
 
 def test_dynamic_reads_the_length_from_the_last_position():
-    rotary, x = Rotary(8, scaling=Dynamic(2.0, 8)), torch.randn(40, 8)
+    rotary, x = Rotary(8, scaling=DynamicNTK(2.0, 8)), torch.randn(40, 8)
     torch.testing.assert_close(rotary(x[-3:], torch.arange(37, 40)), rotary(x)[-3:], rtol=0, atol=1e-6)
 
 
 def test_dynamic_takes_the_length_of_a_sequence_of_which_it_sees_a_part():
-    rotary, x = Rotary(8, scaling=Dynamic(2.0, 8)), torch.randn(40, 8)
+    rotary, x = Rotary(8, scaling=DynamicNTK(2.0, 8)), torch.randn(40, 8)
     torch.testing.assert_close(rotary(x[:12], length=40), rotary(x)[:12], rtol=0, atol=1e-6)
     assert not torch.allclose(rotary(x[:12]), rotary(x)[:12], atol=1e-3)
 
@@ -380,21 +382,21 @@ def test_positions_of_any_whole_number_type(dtype):
 
 @every_scaling
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_one_table_serves_queries_and_keys(scaling, interleaved):
-    rotary = Rotary(8, scaling=scaling, rotated=4, interleaved=interleaved)
+def test_one_cos_sin_serves_queries_and_keys(scaling, interleaved):
+    rotary = Rotary(8, scaling=scaling, rotary_dim=4, interleaved=interleaved)
     q, k, positions = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 5, 8), torch.randint(0, 99, (2, 5))
-    table = rotary.table(positions)
-    assert torch.equal(rotary.rotate(q, *table), rotary(q, positions))
-    assert torch.equal(rotary.rotate(k, *table), rotary(k, positions))
+    cos_sin = rotary.cos_sin(positions)
+    assert torch.equal(rotary.rotate(q, *cos_sin), rotary(q, positions))
+    assert torch.equal(rotary.rotate(k, *cos_sin), rotary(k, positions))
 
 
 # Precision.
 
 
-@pytest.mark.parametrize("rotated", [None, 4])
+@pytest.mark.parametrize("rotary_dim", [None, 4])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_rounded_once_at_the_end(dtype, rotated):
-    rotary, x, positions = Rotary(8, rotated=rotated), torch.randn(6, 8).to(dtype), torch.arange(5000, 5006)
+def test_half_precision_is_rounded_once_at_the_end(dtype, rotary_dim):
+    rotary, x, positions = Rotary(8, rotary_dim=rotary_dim), torch.randn(6, 8).to(dtype), torch.arange(5000, 5006)
     y = rotary(x, positions)
     assert y.dtype == dtype
     assert torch.equal(y, rotary(x.float(), positions).to(dtype))
@@ -457,7 +459,7 @@ def test_a_call_without_gradients_leaves_nothing_behind(scaling):
 def test_compiles_as_one_graph_for_any_length(scaling):
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounter()
-    rotary = Rotary(8, scaling=scaling, rotated=4)
+    rotary = Rotary(8, scaling=scaling, rotary_dim=4)
     compiled = torch.compile(rotary, fullgraph=True, backend=counter)
     for tokens in (5, 20, 33, 64, 100):
         x = torch.randn(2, 3, tokens, 8)
@@ -483,8 +485,8 @@ def test_exports_for_any_length(scaling):
 
 
 def test_says_what_it_is():
-    said = str(Rotary(8, base=500_000.0, scaling=Linear(2.0), rotated=4, interleaved=True))
-    assert said == "Rotary(8, base=500000.0, scaling=Linear(factor=2.0), rotated=4, interleaved=True)"
+    said = str(Rotary(8, base=500_000.0, scaling=Linear(2.0), rotary_dim=4, interleaved=True))
+    assert said == "Rotary(8, base=500000.0, scaling=Linear(factor=2.0), rotary_dim=4, interleaved=True)"
 
 
 def test_whole_numbers_do_as_well():
@@ -492,7 +494,7 @@ def test_whole_numbers_do_as_well():
     x = torch.randn(40, 8)
     for whole, point in (
         (Linear(4), Linear(4.0)),
-        (Dynamic(4, 8), Dynamic(4.0, 8)),
+        (DynamicNTK(4, 8), DynamicNTK(4.0, 8)),
         (Llama3(8, 1, 4, 8), Llama3(8.0, 1.0, 4.0, 8)),
         (YaRN(4, 8, beta_fast=20), YaRN(4.0, 8, beta_fast=20.0, beta_slow=1.0)),
     ):
@@ -500,7 +502,9 @@ def test_whole_numbers_do_as_well():
 
 
 def test_a_scaling_is_a_value():
-    assert Llama3(8, 1, 4, 8192) == Llama3(factor=8.0, low=1.0, high=4.0, original=8192)
+    assert Llama3(8, 1, 4, 8192) == Llama3(
+        factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_positions=8192
+    )
     assert len({Linear(2.0), Linear(2.0), Linear(3.0)}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
         Linear(2.0).factor = 3.0
@@ -512,18 +516,22 @@ def test_a_scaling_is_a_value():
 @pytest.mark.parametrize(
     ("width", "options", "message"),
     [
-        (7, {}, "width=7 is odd and dimensions turn in pairs: give rotated=6 or fewer"),
-        (8, {"rotated": 3}, "rotated=3 must be an even number from 2 to width=8"),
-        (8, {"rotated": 10}, "rotated=10 must be an even number from 2 to width=8"),
-        (8, {"rotated": 0}, "rotated=0 must be"),
-        (8, {"rotated": -2}, "rotated=-2 must be"),
-        (0, {}, "rotated=0 must be an even number from 2 to width=0"),
+        (7, {}, "width=7 is odd and dimensions turn in pairs: give rotary_dim=6 or fewer"),
+        (8, {"rotary_dim": 3}, "rotary_dim=3 must be an even number from 2 to width=8"),
+        (8, {"rotary_dim": 10}, "rotary_dim=10 must be an even number from 2 to width=8"),
+        (8, {"rotary_dim": 0}, "rotary_dim=0 must be"),
+        (8, {"rotary_dim": -2}, "rotary_dim=-2 must be"),
+        (0, {}, "rotary_dim=0 must be an even number from 2 to width=0"),
         (8, {"base": 1.0}, r"base=1.0 must be a number above 1"),
         (8, {"base": -5.0}, r"base=-5.0 must be"),
         (8, {"base": math.nan}, "base=nan must be"),
         (8, {"base": math.inf}, "base=inf must be"),
-        (2, {"scaling": Dynamic(2.0, 8)}, r"Dynamic\(factor=2.0, original=8\).*rotated=2 must be at least 4"),
-        (8, {"scaling": Dynamic(2.0, 8), "rotated": 2}, "rotated=2 must be at least 4"),
+        (
+            2,
+            {"scaling": DynamicNTK(2.0, 8)},
+            r"DynamicNTK\(factor=2.0, original_max_positions=8\).*rotary_dim=2 must be at least 4",
+        ),
+        (8, {"scaling": DynamicNTK(2.0, 8), "rotary_dim": 2}, "rotary_dim=2 must be at least 4"),
     ],
 )
 def test_sizes_that_make_no_sense(width, options, message):
@@ -534,7 +542,7 @@ def test_sizes_that_make_no_sense(width, options, message):
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("scaling", [{"rope_type": "linear", "factor": 2.0}, 2.0, Linear])
 def test_a_scaling_of_another_kind(scaling):
-    with pytest.raises(TypeError, match="must be a Linear, Dynamic, Llama3 or YaRN"):
+    with pytest.raises(TypeError, match="must be a Linear, DynamicNTK, Llama3 or YaRN"):
         Rotary(8, scaling=scaling)
 
 
@@ -544,31 +552,59 @@ def test_a_scaling_of_another_kind(scaling):
         (Linear, {"factor": 0.5}, r"Linear\(factor=0.5\): factor=0.5 must be a number from 1 up"),
         (Linear, {"factor": math.nan}, "factor=nan must be"),
         (Linear, {"factor": math.inf}, "factor=inf must be"),
-        (Dynamic, {"factor": 0.0, "original": 8}, "factor=0.0 must be"),
-        (Dynamic, {"factor": 2.0, "original": 0}, "original=0 must be a number from 1 up"),
-        (Llama3, {"factor": 0.0, "low": 1.0, "high": 4.0, "original": 8}, "factor=0.0 must be"),
-        (Llama3, {"factor": 2.0, "low": 1.0, "high": 4.0, "original": 0}, "original=0 must be"),
-        (Llama3, {"factor": 2.0, "low": 4.0, "high": 4.0, "original": 8}, "low=4.0 must be above 0 and below high=4.0"),
-        (Llama3, {"factor": 2.0, "low": 0.0, "high": 4.0, "original": 8}, "low=0.0 must be"),
-        (YaRN, {"factor": -1.0, "original": 8}, "factor=-1.0 must be"),
-        (YaRN, {"factor": 2.0, "original": -8}, "original=-8 must be"),
+        (DynamicNTK, {"factor": 0.0, "original_max_positions": 8}, "factor=0.0 must be"),
+        (
+            DynamicNTK,
+            {"factor": 2.0, "original_max_positions": 0},
+            "original_max_positions=0 must be a number from 1 up",
+        ),
+        (
+            Llama3,
+            {"factor": 0.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positions": 8},
+            "factor=0.0 must be",
+        ),
+        (
+            Llama3,
+            {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positions": 0},
+            "original_max_positions=0 must be",
+        ),
+        (
+            Llama3,
+            {"factor": 2.0, "low_freq_factor": 4.0, "high_freq_factor": 4.0, "original_max_positions": 8},
+            "low_freq_factor=4.0 must be above 0 and below high_freq_factor=4.0",
+        ),
+        (
+            Llama3,
+            {"factor": 2.0, "low_freq_factor": 0.0, "high_freq_factor": 4.0, "original_max_positions": 8},
+            "low_freq_factor=0.0 must be",
+        ),
+        (YaRN, {"factor": -1.0, "original_max_positions": 8}, "factor=-1.0 must be"),
+        (YaRN, {"factor": 2.0, "original_max_positions": -8}, "original_max_positions=-8 must be"),
         (
             YaRN,
-            {"factor": 2.0, "original": 8, "beta_fast": 1.0, "beta_slow": 2.0},
+            {"factor": 2.0, "original_max_positions": 8, "beta_fast": 1.0, "beta_slow": 2.0},
             "beta_slow=2.0 must be above 0 and not above beta_fast=1.0",
         ),
-        (YaRN, {"factor": 2.0, "original": 8, "beta_slow": 0.0}, "beta_slow=0.0 must be"),
-        (YaRN, {"factor": 2.0, "original": 8, "attention_factor": 0.0}, "attention_factor=0.0 must be above 0"),
-        (YaRN, {"factor": 2.0, "original": 8, "mscale": 0.0, "mscale_all_dim": 1.0}, "mscale=0.0 must be above 0"),
+        (YaRN, {"factor": 2.0, "original_max_positions": 8, "beta_slow": 0.0}, "beta_slow=0.0 must be"),
         (
             YaRN,
-            {"factor": 2.0, "original": 8, "mscale": 1.0},
+            {"factor": 2.0, "original_max_positions": 8, "attention_factor": 0.0},
+            "attention_factor=0.0 must be above 0",
+        ),
+        (
+            YaRN,
+            {"factor": 2.0, "original_max_positions": 8, "mscale": 0.0, "mscale_all_dim": 1.0},
+            "mscale=0.0 must be above 0",
+        ),
+        (
+            YaRN,
+            {"factor": 2.0, "original_max_positions": 8, "mscale": 1.0},
             "mscale=1.0 and mscale_all_dim=None work together: give both or neither",
         ),
-        (YaRN, {"factor": 2.0, "original": 8, "mscale_all_dim": 1.0}, "give both or neither"),
+        (YaRN, {"factor": 2.0, "original_max_positions": 8, "mscale_all_dim": 1.0}, "give both or neither"),
         (
             YaRN,
-            {"factor": 2.0, "original": 8, "attention_factor": 1.5, "mscale": 1.0, "mscale_all_dim": 1.0},
+            {"factor": 2.0, "original_max_positions": 8, "attention_factor": 1.5, "mscale": 1.0, "mscale_all_dim": 1.0},
             "attention_factor=1.5 leaves nothing for mscale=1.0 to say: give one",
         ),
     ],

@@ -15,7 +15,7 @@ KERNELS = {
     "bands": {"mask": mask.window(5)},
     "packed": {"mask": mask.documents(IDS)},
     "tiles": {"mask": mask.prefix(7)},
-    "rows": {"softcap": 2.0},
+    "chunked": {"softcap": 2.0},
     "rows with dropout": {"mask": mask.causal(), "dropout": 0.3},
 }
 every_kernel = pytest.mark.parametrize("options", KERNELS.values(), ids=KERNELS)

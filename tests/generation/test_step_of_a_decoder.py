@@ -24,7 +24,7 @@ FLAGS = (
     "tie_word_embeddings",
     "lm_head_bias",
 )
-SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original=16)}
+SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original_max_positions=16)}
 
 
 @st.composite

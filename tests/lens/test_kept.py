@@ -75,7 +75,7 @@ def test_every_mask_comes_back(case):
     if "where" not in str(case.fact):
         assert back == made
         assert repr(back) == repr(made)
-        assert (back.rows, back.size, back.least) == (made.rows, made.size, made.least)
+        assert (back.batch_size, back.shape, back.min_keys) == (made.batch_size, made.shape, made.min_keys)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_every_mask_comes_back(case):
         {"bias": torch.randn(1, 6, 6)},
         {"bias": torch.randn(2, 1, 6, 1).expand(2, 2, 6, 6)},
         {"bias": ALiBi(2)},
-        {"bias": T5Relative(2, buckets=8, max_distance=12)},
+        {"bias": T5Relative(2, num_buckets=8, max_distance=12)},
     ],
     ids=lambda options: ",".join(options) or "plain",
 )

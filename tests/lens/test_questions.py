@@ -113,7 +113,7 @@ def precision(request, monkeypatch):
     if request.param != "float64":
         monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
     if request.param.endswith("small blocks"):
-        monkeypatch.setattr(sys.modules["regard.attention.plan"], "DENSE", 0)
+        monkeypatch.setattr(sys.modules["regard.attention.plan"], "MAX_DENSE_PAIRS", 0)
         monkeypatch.setattr(schedule, "TILE_ROWS", 8)
         monkeypatch.setattr(schedule, "TILE_COLUMNS", 4)
         monkeypatch.setattr(streaming, "SCORES", 1)
@@ -140,7 +140,7 @@ def options_of(heads, queries, keys, *, sinks, softcap, scale, bias):
         case "alibi":
             options["bias"] = ALiBi(heads)
         case "t5":
-            options["bias"] = T5Relative(heads, buckets=8, max_distance=16).requires_grad_(False)
+            options["bias"] = T5Relative(heads, num_buckets=8, max_distance=16).requires_grad_(False)
     return options
 
 

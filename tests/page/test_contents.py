@@ -49,7 +49,7 @@ def made(recipe):
     if bias == "ALiBi":
         bias = ALiBi(heads)
     elif bias == "T5":
-        bias = T5Relative(heads, buckets=8, max_distance=16)
+        bias = T5Relative(heads, num_buckets=8, max_distance=16)
     elif bias is not None:
         shapes = {"full": (batch, heads, queries, keys), "one head": (queries, keys), "keys": (1, 1, 1, keys)}
         table = torch.randn(shapes.get(bias, (heads, queries, keys)), generator=draws)

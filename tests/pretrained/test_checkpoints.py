@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard import InputError
-from regard.attention.positions import Dynamic, Linear, Llama3, YaRN
+from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
 from regard.pretrained.save import DRAFT
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
@@ -294,7 +294,7 @@ class TestSpellings:
         [
             (None, None, 64),
             ({"type": "linear", "factor": 2.0}, Linear(2.0), 128),
-            ({"type": "dynamic", "factor": 2.0}, Dynamic(2.0, 64), 128),
+            ({"type": "dynamic", "factor": 2.0}, DynamicNTK(2.0, 64), 128),
             (
                 {
                     "rope_type": "llama3",

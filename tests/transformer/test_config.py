@@ -53,7 +53,7 @@ def test_a_config_that_makes_no_model_is_named(changes, message):
     [
         ({"positions": "rotary"}, "positions='rotary' turn dimensions in pairs; here a head has d_key=3"),
         ({"positions": "rotary", "d_key": 4, "rotary_base": 1}, "base=1 must be a number above 1"),
-        ({"positions": "t5", "t5_buckets": 1}, "buckets=1 must be at least 2"),
+        ({"positions": "t5", "t5_buckets": 1}, "num_buckets=1 must be at least 2"),
         ({"positions": "t5", "t5_max_distance": 4}, "max_distance=4 must be above"),
     ],
 )

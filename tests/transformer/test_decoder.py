@@ -21,8 +21,8 @@ MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": t
 SMALL = {"vocab_size": 11, "d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10}
 SCALINGS = {
     "linear": positions.Linear(3.0),
-    "llama3": positions.Llama3(factor=8.0, low=1.0, high=4.0, original=16),
-    "yarn": positions.YaRN(factor=4.0, original=16),
+    "llama3": positions.Llama3(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_positions=16),
+    "yarn": positions.YaRN(factor=4.0, original_max_positions=16),
 }
 
 

@@ -394,7 +394,7 @@ def test_rows_that_do_not_share_the_sources_evenly():
     caches = model.caches()
     model.decoder(target, context=model.encoder(source), caches=caches)
     caches.reorder(torch.tensor([0, 0, 1]))
-    with pytest.raises(ValueError, match=r"x \(3, 1, 8\) does not share Source\(\(2, 2, 6, 4\)\) evenly"):
+    with pytest.raises(ValueError, match=r"x \(3, 1, 8\) does not share CrossAttentionCache\(\(2, 2, 6, 4\)\) evenly"):
         model.decoder(torch.zeros(3, 1).long(), caches=caches)
 
 

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.attention.bias import PositionBias
-from regard.attention.hooks import here, muted
+from regard.attention.hooks import disable_hooks, hook_state
 from regard.attention.kernels import band, chunked, flash, flex, fused
-from regard.attention.kernels.call import Call
-from regard.attention.kernels.schedule import reach, square, terms, tiles
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.schedule import band_limits, conjuncts, full_block, tiles
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Band
-from regard.attention.plan import SMALLEST, choose, covers
+from regard.attention.plan import MIN_SCALE, choose, is_full_or_causal
 from regard.attention.steps import define
-from regard.attention.validation import check
+from regard.attention.validation import validate
 
 __all__ = ["attend"]
 
-SIMD = 64
+NAN_SAFE_KEYS = 64
 """From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers
 of float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse. In half
 precision it gives zeros for a row of infinity at any length."""
@@ -76,12 +76,12 @@ def attend(
             return attend(
                 q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
             )  # by one rule for every kernel, where PyTorch has one for some
-    if here.witnesses and not torch.compiler.is_compiling():
+    if hook_state.hooks and not torch.compiler.is_compiling():
         options: dict[str, Any] = {"scale": scale, "bias": bias, "softcap": softcap, "sinks": sinks, "dropout": dropout}
-        with muted() as witnesses:
+        with disable_hooks() as hooks:
             output = attend(q, k, v, mask, **options)
-        for witness in witnesses:
-            witness(q, k, v, mask, **options, output=output)
+        for hook in hooks:
+            hook(q, k, v, mask, **options, output=output)
         return output
     if (
         scale is None
@@ -96,9 +96,11 @@ def attend(
         if plain is not None:
             return plain
 
-    check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    call = Call.of(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    call = AttentionCall.from_inputs(
+        q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
+    )
     output = _traced(call) if torch.compiler.is_compiling() else _computed(call)
     return output.reshape(*q.shape[:-1], v.shape[-1])
 
@@ -135,7 +137,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
         return None  # not a tensor: `check` names it
     wide = dtype in (torch.float32, torch.float64)
     causal = causal and shape[2] > 1  # the last position sees every key
-    if wide and k.shape[2] >= SIMD:
+    if wide and k.shape[2] >= NAN_SAFE_KEYS:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=k.shape[1] != shape[1])
     output, lse = flash.forward(q, k, v, 0.0, causal)
     return output if bool(lse.all() if wide else _sound(lse)) else None
@@ -147,9 +149,9 @@ def _fits(q: torch.Size, k: torch.Size, causal: bool) -> bool:
     return batch == k[0] and not (k[1] == 0 or heads % k[1]) and width == k[3] and (queries in (1, k[2]) or not causal)
 
 
-def _computed(call: Call) -> Tensor:
+def _computed(call: AttentionCall) -> Tensor:
     choice = choose(call)
-    if choice.kernel == "rows":
+    if choice.kernel == "chunked":
         return chunked.run(call, choice.schedule)
     if choice.kernel == "flex":
         return flex.run(call)
@@ -179,21 +181,21 @@ def _sound(lse: Tensor, *, each: bool = False) -> Tensor:
     return (signs.flatten(1).sum(1) if each else signs.sum()).isfinite()
 
 
-def _traced(call: Call) -> Tensor:
+def _traced(call: AttentionCall) -> Tensor:
     """The kernels that a graph can hold: no decision hangs on a number in a tensor."""
-    masks = terms(call.mask)
+    masks = conjuncts(call.mask)
     plain = call.softcap is None and call.sinks is None
     if all(isinstance(mask, Band) for mask in masks):
-        within = reach(masks, call.queries, call.keys)
-        full, causal = covers(within, call.queries, call.keys)
-        if plain and (full or (causal and call.scale >= SMALLEST)):
-            return fused.run_anywhere(call, square(call, causal=not full))
+        within = band_limits(masks, call.queries, call.keys)
+        full, causal = is_full_or_causal(within, call.queries, call.keys)
+        if plain and (full or (causal and call.scale >= MIN_SCALE)):
+            return fused.run_anywhere(call, full_block(call, causal=not full))
         nearest, farthest = within
         if plain and nearest is not None and call.bias is None and not call.dropout:
             somebody_sees = nearest < call.keys and -call.queries < farthest >= nearest
             if somebody_sees and 2 * (farthest - nearest + 1) <= call.keys:
                 return band.run(call, within)
-    block = square(call, mask=call.mask)
+    block = full_block(call, mask=call.mask)
     if plain:
         return fused.run_anywhere(call, block)
     drop = partial(F.dropout, p=call.dropout) if call.dropout else None
@@ -201,9 +203,9 @@ def _traced(call: Call) -> Tensor:
         call.q,
         call.k,
         call.v,
-        block.may,
+        block.allowed,
         scale=call.scale,
-        bias=call.added(block),
+        bias=call.bias_for(block),
         softcap=call.softcap,
         sinks=call.sinks,
         dropped=drop,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 
-__all__ = ["Cache", "Dynamic", "Sliding", "Source", "Static"]
+__all__ = ["Cache", "CrossAttentionCache", "Dynamic", "Sliding", "Static"]
 
 ROOM = 64
 """A buffer that grows has room for at least so many tokens more."""
@@ -252,7 +252,7 @@ class Sliding(Cache):
         return k, v
 
 
-class Source:
+class CrossAttentionCache:
     """The keys and values of a cross-attention: computed once per source, and read in every step.
 
     Several rows of queries may share a source, as the beams of one sentence do: rows ``n * i`` to ``n * i + n - 1``
@@ -269,4 +269,4 @@ class Source:
             self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
 
     def __repr__(self) -> str:
-        return f"Source({'empty' if self.k is None else tuple(self.k.shape)})"
+        return f"CrossAttentionCache({'empty' if self.k is None else tuple(self.k.shape)})"

@@ -6,39 +6,39 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Witness", "here", "listening", "muted"]
+__all__ = ["CallHook", "disable_hooks", "hook_state", "register_hook"]
 
-Witness = Callable[..., None]
+CallHook = Callable[..., None]
 """Called with q, k, v, mask and the options of `attend` by name, and the output as ``output``."""
 
 
-class _Here(threading.local):
+class _HookState(threading.local):
     """What holds for one thread."""
 
-    witnesses: tuple[Witness, ...] = ()
-    within = False
+    hooks: tuple[CallHook, ...] = ()
+    in_attend = False
     """Whether a call of `attend` is running: what kernels it uses is its own affair."""
 
 
-here = _Here()
+hook_state = _HookState()
 
 
 @contextmanager
-def listening(witness: Witness) -> Iterator[None]:
-    """Tell the witness of every call of `attend` in this thread meanwhile."""
-    here.witnesses = (*here.witnesses, witness)
+def register_hook(hook: CallHook) -> Iterator[None]:
+    """Tell the hook of every call of `attend` in this thread meanwhile."""
+    hook_state.hooks = (*hook_state.hooks, hook)
     try:
         yield
     finally:
-        here.witnesses = tuple(other for other in here.witnesses if other is not witness)
+        hook_state.hooks = tuple(other for other in hook_state.hooks if other is not hook)
 
 
 @contextmanager
-def muted() -> Iterator[tuple[Witness, ...]]:
+def disable_hooks() -> Iterator[tuple[CallHook, ...]]:
     """Tell nobody meanwhile; gives those who would have been told."""
-    witnesses, within = here.witnesses, here.within
-    here.witnesses, here.within = (), True
+    hooks, in_attend = hook_state.hooks, hook_state.in_attend
+    hook_state.hooks, hook_state.in_attend = (), True
     try:
-        yield witnesses
+        yield hooks
     finally:
-        here.witnesses, here.within = witnesses, within
+        hook_state.hooks, hook_state.in_attend = hooks, in_attend

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
-from regard.attention.cache import Cache, Source
+from regard.attention.cache import Cache, CrossAttentionCache
 from regard.attention.mask import Mask
-from regard.attention.mask.base import Area
+from regard.attention.mask.base import Tile
 from regard.attention.mask.kinds import Padding
 from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps
@@ -144,9 +144,9 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "*batch tokens d_model"],
         context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
         mask: Mask | None = None,
-        cache: Cache | Source | None = None,
+        cache: Cache | CrossAttentionCache | None = None,
         *,
-        table: tuple[Tensor, Tensor] | None = None,
+        cos_sin: tuple[Tensor, Tensor] | None = None,
         bias: Float[Tensor, "..."] | PositionBias | None = None,
     ) -> Float[Tensor, "*batch tokens width"]:
         """Attention of every token of x over x itself, or over the context.
@@ -156,11 +156,12 @@ class MultiHeadAttention(nn.Module):
             context: ``(batch, context_tokens, d_context)``; keys and values come from it. x by default.
             mask: who may attend, from `regard.mask`.
             cache: from `regard.cache`. In self-attention, keys and values of the tokens before x; those of x join
-                them, and the mask speaks of all keys that the cache returns. In cross-attention a `Source`: it is
-                filled from the context in the first call, and read in those that follow, where the context may be
-                left out. Several rows of x may share a source; the mask then speaks of sources, not of rows.
-            table: cos and sin of x's positions, from `Rotary.table`, where they are not those that follow the cache's;
-                a stack of layers computes them once for all of them.
+                them, and the mask speaks of all keys that the cache returns. In cross-attention it is a
+                `CrossAttentionCache`: the first call fills it from the context, the following calls read it, and the
+                context may then be left out. Several rows of x may share a source; the mask then speaks of sources,
+                not of rows.
+            cos_sin: cos and sin of the positions of x, from `Rotary.cos_sin`. By default the positions follow those in
+                the cache. A stack of layers computes them once for all its layers.
             bias: added to the scaled scores, where it is not this module's own positions; a stack of layers may share
                 one.
 
@@ -169,11 +170,11 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             TypeError: a bare tensor as mask; a cache of another kind.
-            ValueError: shapes that do not fit; a table without rotary positions.
+            ValueError: shapes that do not fit; a cos_sin without rotary positions.
         """
-        q, k, v = self._project(x, context, cache, table)
+        q, k, v = self._project(x, context, cache, cos_sin)
         rows, sources = len(q), len(k)
-        shared = isinstance(cache, Source) and q.ndim == 4 and rows != sources
+        shared = isinstance(cache, CrossAttentionCache) and q.ndim == 4 and rows != sources
         if shared:
             q = _beside(q, sources)
             if mask is not None and not _same_for_every_query(mask, q.shape[-2], k.shape[-2]):
@@ -203,7 +204,7 @@ class MultiHeadAttention(nn.Module):
         context: Float[Tensor, "*batch context_tokens d_context"] | None = None,
         mask: Mask | None = None,
         *,
-        table: tuple[Tensor, Tensor] | None = None,
+        cos_sin: tuple[Tensor, Tensor] | None = None,
         bias: Float[Tensor, "..."] | PositionBias | None = None,
     ) -> Steps:
         """The same calculation by the definition, every intermediate kept by head; no dropout.
@@ -212,14 +213,14 @@ class MultiHeadAttention(nn.Module):
             x: as in a call of the module.
             context: as in a call of the module.
             mask: as in a call of the module.
-            table: as in a call of the module.
+            cos_sin: as in a call of the module.
             bias: as in a call of the module.
 
         Returns:
             `Steps` with q, k and v ``(batch, heads, tokens, width)``, q and k after rotary positions; heads (the
             outputs joined) and projected (what the module returns).
         """
-        q, k, v = self._project(x, context, None, table)
+        q, k, v = self._project(x, context, None, cos_sin)
         bias = self._bias() if bias is None else bias
         by_head = steps(q, k, v, mask, scale=self.scale, bias=bias, softcap=self.softcap, sinks=self.sinks)
         heads = _join(by_head.output)
@@ -238,8 +239,8 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Tensor,
         context: Tensor | None,
-        cache: Cache | Source | None,
-        table: tuple[Tensor, Tensor] | None,
+        cache: Cache | CrossAttentionCache | None,
+        cos_sin: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v by head, each (..., heads, tokens, width), with what the cache holds."""
         if not isinstance(x, Tensor):
@@ -248,17 +249,17 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
         if cache is not None:
             self._fits(cache, context)
-        if table is not None and (context is not None or not isinstance(self.positions, Rotary)):
-            raise ValueError(f"a table turns queries and keys of rotary positions; here positions={self.positions!r}")
-        if context is None and not isinstance(cache, Source):
-            return self._of_itself(x, cache, table)
+        if cos_sin is not None and (context is not None or not isinstance(self.positions, Rotary)):
+            raise ValueError(f"a cos_sin turns queries and keys of rotary positions; here positions={self.positions!r}")
+        if context is None and not isinstance(cache, CrossAttentionCache):
+            return self._of_itself(x, cache, cos_sin)
         q, k, v = self._of_context(x, context, cache)
         if self.q_norm is not None and self.k_norm is not None:
             q = self.q_norm(q)
         return q, k, v
 
     def _of_itself(
-        self, x: Tensor, cache: Cache | None, table: tuple[Tensor, Tensor] | None
+        self, x: Tensor, cache: Cache | None, cos_sin: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if self.d_context is not None:
             raise ValueError(f"this attention reads a context of width d_context={self.d_context}; none was given")
@@ -267,17 +268,17 @@ class MultiHeadAttention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if isinstance(self.positions, Rotary):
-            if table is None:
+            if cos_sin is None:
                 first = 0 if cache is None else cache.seen
                 positions = torch.arange(first, first + x.shape[-2], device=x.device)
-                table = self.positions.table(positions, dtype=torch.promote_types(q.dtype, torch.float32))
-            q, k = self.positions.rotate(q, *table), self.positions.rotate(k, *table)
+                cos_sin = self.positions.cos_sin(positions, dtype=torch.promote_types(q.dtype, torch.float32))
+            q, k = self.positions.rotate(q, *cos_sin), self.positions.rotate(k, *cos_sin)
         if cache is not None:
             k, v = cache.append(k, v)
         return q, k, v
 
     def _of_context(
-        self, x: Tensor, context: Tensor | None, source: Cache | Source | None
+        self, x: Tensor, context: Tensor | None, source: Cache | CrossAttentionCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = self.num_heads * self.d_key
         if self.d_context is not None:
@@ -286,19 +287,19 @@ class MultiHeadAttention(nn.Module):
             weight, bias = self.qkv.weight, self.qkv.bias
             q = nn.functional.linear(x, weight[:rows], None if bias is None else bias[:rows])
         q = _split(q, self.num_heads)
-        if isinstance(source, Source) and source.k is not None and source.v is not None:
+        if isinstance(source, CrossAttentionCache) and source.k is not None and source.v is not None:
             if source.k.ndim != q.ndim or (q.ndim == 4 and len(q) % len(source.k)):
                 raise ValueError(f"x {tuple(x.shape)} does not share {source!r} evenly")
             return q, source.k, source.v
         k, v = self._of_keys(x, context, rows)
-        if isinstance(source, Source):
+        if isinstance(source, CrossAttentionCache):
             source.k, source.v = k, v
         return q, k, v
 
     def _of_keys(self, x: Tensor, context: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the context, by head."""
         if context is None:
-            raise ValueError("cache=Source() is empty: its first call needs the context")
+            raise ValueError("cache=CrossAttentionCache() is empty: its first call needs the context")
         if not isinstance(context, Tensor):
             raise TypeError(
                 f"context must be a tensor; got {type(context).__name__}. A mask goes by its name: mask=..."
@@ -324,13 +325,15 @@ class MultiHeadAttention(nn.Module):
         return k if self.k_norm is None else self.k_norm(k), v
 
     def _fits(self, cache: object, context: Tensor | None) -> None:
-        if not isinstance(cache, (Cache, Source)):
+        if not isinstance(cache, (Cache, CrossAttentionCache)):
             raise TypeError(
                 f"cache={type(cache).__name__}: it must be a Dynamic, Static or Sliding of regard.cache, or for "
-                "attention over a context a Source"
+                "attention over a context a CrossAttentionCache"
             )
         if isinstance(cache, Cache) and context is not None:
-            raise ValueError(f"cache={cache!r} holds tokens of x; keys of a context are kept in a regard.cache.Source")
+            raise ValueError(
+                f"cache={cache!r} holds tokens of x; keys of a context are kept in a regard.cache.CrossAttentionCache"
+            )
 
     def _widths(self) -> list[int]:
         return [
@@ -372,7 +375,7 @@ def _split(packed: Tensor, heads: int) -> Tensor:
 
 
 def _same_for_every_query(mask: Mask, queries: int, keys: int) -> bool:
-    return isinstance(mask, Padding) or mask.tile(Area.whole(queries, keys)).shape[-2] == 1
+    return isinstance(mask, Padding) or mask.evaluate(Tile.full(queries, keys)).shape[-2] == 1
 
 
 def _beside(q: Tensor, sources: int) -> Tensor:

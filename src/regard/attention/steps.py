@@ -16,7 +16,7 @@ from torch import Tensor
 from regard._shapes import Bool, Float
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
-from regard.attention.validation import allowed, check
+from regard.attention.validation import resolve_mask, validate
 
 __all__ = ["Steps", "define", "steps"]
 
@@ -96,7 +96,7 @@ def steps(
         TypeError: a bare tensor as mask; dtypes that differ.
         ValueError: shapes that do not fit.
     """
-    check(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks)
+    validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks)
     if isinstance(bias, PositionBias):
         bias = bias.dense(q.shape[-2], k.shape[-2], device=q.device).to(q.dtype)
         bias = bias if q.ndim > 2 else bias[0]
@@ -104,7 +104,7 @@ def steps(
         q,
         k,
         v,
-        None if mask is None else allowed(mask, q, k),
+        None if mask is None else resolve_mask(mask, q, k),
         scale=q.shape[-1] ** -0.5 if scale is None else scale,
         bias=bias,
         softcap=softcap,

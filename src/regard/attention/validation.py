@@ -7,14 +7,14 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.bias import PositionBias
-from regard.attention.mask.base import TWO_WAYS, Area, Mask
+from regard.attention.mask.base import POLARITY_HINT, Mask, Tile
 
-__all__ = ["allowed", "check"]
+__all__ = ["resolve_mask", "validate"]
 
 LARGEST = torch.finfo(torch.float32).max
 
 
-def check(
+def validate(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -52,12 +52,12 @@ def check(
     if q.ndim > 2 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3]):
         raise ValueError(f"{q.shape[-3]} query heads cannot share {k.shape[-3]} key heads evenly; got {shapes}")
     if isinstance(mask, Tensor):
-        raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {TWO_WAYS}")
+        raise TypeError(f"a bare {mask.dtype} tensor is not a mask. {POLARITY_HINT}")
     if mask is not None and not isinstance(mask, Mask):
         raise TypeError(f"mask must be made by regard.mask, or None; got {type(mask).__name__}")
     for name, t in (("bias", table), ("sinks", sinks)):
         if t is not None and t.dtype != q.dtype:
-            hint = f" A mask is not a bias. {TWO_WAYS}" if name == "bias" else ""
+            hint = f" A mask is not a bias. {POLARITY_HINT}" if name == "bias" else ""
             raise TypeError(f"{name} joins scores of {q.dtype}; got {t.dtype}.{hint}")
         if t is not None and t.device != q.device:
             raise ValueError(f"q and {name} must be on one device; got {q.device} and {t.device}")
@@ -102,31 +102,31 @@ def _speaks(bias: PositionBias, q: Tensor) -> None:
 def _fits(mask: Mask, q: Tensor, k: Tensor) -> None:
     """Refuse a mask that is made for other queries, keys or batch rows than these."""
     try:
-        mask.check(q.shape[-2], k.shape[-2])
+        mask.validate(q.shape[-2], k.shape[-2])
     except ValueError as error:
         raise ValueError(f"{error}; the mask is {mask!r}, for q {tuple(q.shape)}, k {tuple(k.shape)}") from error
     batch = q.shape[-4] if q.ndim > 3 else 1
-    if mask.rows not in (None, batch):
+    if mask.batch_size not in (None, batch):
         raise ValueError(
-            f"{mask!r} speaks of {mask.rows} batch rows, but q of shape {tuple(q.shape)} has {batch}, and so has k of "
-            f"shape {tuple(k.shape)}"
+            f"{mask!r} speaks of {mask.batch_size} batch rows, but q of shape {tuple(q.shape)} has {batch}, and so has "
+            f"k of shape {tuple(k.shape)}"
         )
 
 
-def allowed(mask: Mask, q: Tensor, k: Tensor, area: Area | None = None) -> Bool[Tensor, "..."]:
-    """The mask for these queries and keys, or an area of them, as a tensor that broadcasts to the scores."""
-    area = area or Area.whole(q.shape[-2], k.shape[-2], q.device)
-    small = mask.tile(area)
+def resolve_mask(mask: Mask, q: Tensor, k: Tensor, tile: Tile | None = None) -> Bool[Tensor, "..."]:
+    """The mask for these queries and keys, or a tile of them, as a tensor that broadcasts to the scores."""
+    tile = tile or Tile.full(q.shape[-2], k.shape[-2], q.device)
+    small = mask.evaluate(tile)
     while small.ndim > q.ndim and small.shape[0] == 1:
         small = small[0]  # padding([n]) speaks of a batch of one, which q may leave out
-    _broadcasts(mask, small, q, k, area)
+    _broadcasts(mask, small, q, k, tile)
     return small
 
 
-def _broadcasts(name: object, t: Tensor, q: Tensor, k: Tensor, area: Area | None = None) -> None:
+def _broadcasts(name: object, t: Tensor, q: Tensor, k: Tensor, tile: Tile | None = None) -> None:
     scores = (*q.shape[:-1], k.shape[-2])
-    if area is not None:
-        scores = (*q.shape[:-2], area.rows[1] - area.rows[0], area.columns[1] - area.columns[0])
+    if tile is not None:
+        scores = (*q.shape[:-2], tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0])
     fits = t.ndim <= len(scores) and all(
         size in (1, wanted) for size, wanted in zip(t.shape[::-1], scores[::-1], strict=False)
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.hooks import listening
+from regard.attention.hooks import register_hook
 from regard.attention.mask import Mask
 from regard.lens.capture.call import Seen, four_axes, sampled
 from regard.lens.capture.dispatch_mode import KernelEye
@@ -98,7 +98,7 @@ def watch(
     _here.models = (*_here.models, model)
     try:
         with ExitStack() as stack:
-            stack.enter_context(listening(partial(_of_attend, report)))
+            stack.enter_context(register_hook(partial(_of_attend, report)))
             fast = any(isinstance(module, FAST) for _, module in modules)
             if fast:
                 stack.enter_context(KernelEye(report))

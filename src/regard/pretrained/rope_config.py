@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from regard.attention.positions import Dynamic, Linear, Llama3, YaRN
+from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
 from regard.attention.positions.scaling import Scaling
 from regard.errors import InputError
 from regard.pretrained.config_json import Settings
@@ -82,7 +82,7 @@ def _scaling(kind: str, rope: Mapping[str, Any], length: int) -> tuple[Scaling |
     if kind == "dynamic":
         if original != length:
             raise ValueError(f"dynamic: original_max_position_embeddings={original} is not {length}, the positions")
-        return Dynamic(factor, length), int(length * factor)
+        return DynamicNTK(factor, length), int(length * factor)
     if kind == "llama3":
         return Llama3(factor, rope["low_freq_factor"], rope["high_freq_factor"], original), length
     mscale = rope.get("mscale"), rope.get("mscale_all_dim")

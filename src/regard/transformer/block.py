@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.attention import MultiHeadAttention
 from regard.attention.bias import PositionBias
-from regard.attention.cache import Cache, Source
+from regard.attention.cache import Cache, CrossAttentionCache
 from regard.attention.mask import Mask
 from regard.attention.positions import Rotary
 from regard.transformer.config import Config
@@ -25,7 +25,7 @@ class BlockInputs(NamedTuple):
 
     mask: Mask | None = None
     """Who may attend to whom in self-attention."""
-    table: tuple[Tensor, Tensor] | None = None
+    cos_sin: tuple[Tensor, Tensor] | None = None
     """Cos and sin of the tokens' rotary positions."""
     bias: Tensor | PositionBias | None = None
     """What positions add to the scores."""
@@ -35,7 +35,7 @@ class BlockInputs(NamedTuple):
     """The encoder's output, for cross-attention."""
     context_mask: Mask | None = None
     """Which of the encoder's tokens may be attended to."""
-    source: Source | None = None
+    source: CrossAttentionCache | None = None
     """Their keys and values, computed once."""
 
 
@@ -84,7 +84,7 @@ class Block(nn.Module):
         """The token vectors after this layer."""
         x = self._around(
             x,
-            lambda y: self.attention(y, mask=reads.mask, cache=reads.cache, table=reads.table, bias=reads.bias),
+            lambda y: self.attention(y, mask=reads.mask, cache=reads.cache, cos_sin=reads.cos_sin, bias=reads.bias),
             self.attention_norm,
             self.attention_post_norm,
         )

@@ -69,7 +69,7 @@ class Config:
     rotary_base: float | int = 10_000.0
     """The base of the rotary positions' frequencies."""
     rotary_scaling: Scaling | None = None
-    """How rotary positions are stretched: a `Linear`, `Dynamic`, `Llama3` or `YaRN` of `regard.positions`."""
+    """How rotary positions are stretched: a `Linear`, `DynamicNTK`, `Llama3` or `YaRN` of `regard.positions`."""
     t5_buckets: int = 32
     """Buckets of T5's relative positions."""
     t5_max_distance: int = 128

@@ -18,10 +18,10 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
-from regard.attention.hooks import here, muted
+from regard.attention.hooks import disable_hooks, hook_state
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
-from regard.attention.plan import SMALLEST
+from regard.attention.plan import MIN_SCALE
 from regard.attention.positions import ALiBi, Learned, Rotary, T5Relative
 from regard.transformer.block import Block, BlockInputs
 from regard.transformer.decoder import Decoder
@@ -168,7 +168,7 @@ def _attention(module: MultiHeadAttention, product: Product) -> Callable[..., Te
     q_norm, k_norm = module.q_norm, module.k_norm
     scale, positions = module.scale, module.positions
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
-    plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
+    plain = module.softcap is None and module.sinks is None and (scale is None or scale >= MIN_SCALE)
 
     def attention(x: Tensor, reads: BlockInputs) -> Tensor:
         rows = x.shape[0]
@@ -177,10 +177,10 @@ def _attention(module: MultiHeadAttention, product: Product) -> Callable[..., Te
         q, k, v = packed.split_with_sizes((heads, kv_heads, kv_heads), 1)
         if q_norm is not None and k_norm is not None:
             q, k = q_norm(q), k_norm(k)
-        if reads.table is not None:
+        if reads.cos_sin is not None:
             assert isinstance(positions, Rotary)
             both = packed.narrow(1, 0, heads + kv_heads) if q_norm is None else torch.cat([q, k], 1)
-            q, k = positions.rotate(both, *reads.table).split_with_sizes((heads, kv_heads), 1)
+            q, k = positions.rotate(both, *reads.cos_sin).split_with_sizes((heads, kv_heads), 1)
         assert reads.cache is not None
         k, v = reads.cache.append(k, v)
         if plain and reads.mask is None and reads.bias is None and k.is_cpu:
@@ -206,7 +206,7 @@ def _cross_attention(module: MultiHeadAttention, product: Product) -> Callable[.
     out, q_norm = _joined(module, product), module.q_norm
     kv_heads, scale = module.num_kv_heads, module.scale
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
-    plain = module.softcap is None and module.sinks is None and (scale is None or scale >= SMALLEST)
+    plain = module.softcap is None and module.sinks is None and (scale is None or scale >= MIN_SCALE)
 
     def cross(x: Tensor, reads: BlockInputs, added: Tensor | None) -> Tensor:
         rows = x.shape[0]
@@ -230,12 +230,12 @@ def _fused(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, *, scale: float | int | None, enable_gqa: bool
 ) -> Tensor:
     """The kernel that `attend` would end at; whoever listens to `attend` is told."""
-    if not here.witnesses:
+    if not hook_state.hooks:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=enable_gqa)
-    with muted() as witnesses:
+    with disable_hooks() as hooks:
         output = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=enable_gqa)
-    for witness in witnesses:
-        witness(q, k, v, None, scale=scale, bias=added, softcap=None, sinks=None, dropout=0.0, output=output)
+    for hook in hooks:
+        hook(q, k, v, None, scale=scale, bias=added, softcap=None, sinks=None, dropout=0.0, output=output)
     return output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from regard._shapes import Int
-from regard.attention.cache import Cache, Dynamic, Sliding, Source, Static
+from regard.attention.cache import Cache, Dynamic, Sliding, CrossAttentionCache, Static
 from regard.transformer.config import Config
 
 __all__ = ["KVCaches"]
@@ -27,7 +27,7 @@ class KVCaches:
             Sliding(window) if window is not None else Dynamic() if length is None else Static(length)
             for window in windows
         ]
-        self.cross_attention = [Source() for _ in windows]
+        self.cross_attention = [CrossAttentionCache() for _ in windows]
         self.left_padding: Int[Tensor, " batch"] | None = None
         """How many tokens at the left of each row are padding, as the first call said."""
         self.num_tokens = 0

@@ -13,7 +13,7 @@ from regard._shapes import Float, Int
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
-from regard.attention.plan import DENSE
+from regard.attention.plan import MAX_DENSE_PAIRS
 from regard.attention.positions import ALiBi, Rotary, T5Relative
 from regard.transformer.block import Block, BlockInputs
 from regard.transformer.config import Config
@@ -53,7 +53,7 @@ class Stack(nn.Module):
         elif config.positions == "t5":
             self.bias = T5Relative(
                 config.num_heads,
-                buckets=config.t5_buckets,
+                num_buckets=config.t5_buckets,
                 max_distance=config.t5_max_distance,
                 bidirectional=not causal,
             )
@@ -138,10 +138,10 @@ class Stack(nn.Module):
         else:
             positions, last = self._checked_positions(positions, ids, left_padding, caches)
         x: Tensor = self.embeddings(ids, token_type_ids, positions)
-        table = None
+        cos_sin = None
         if self.rotary is not None:
             dtype = torch.promote_types(x.dtype, torch.float32)
-            table = self.rotary.table(positions, length=last, dtype=dtype)
+            cos_sin = self.rotary.cos_sin(positions, length=last, dtype=dtype)
         # Layers of one kind share their mask and bias.
         known: dict[tuple[int, int | None], tuple[Mask | None, Tensor | PositionBias | None]] = {}
         every = []
@@ -154,7 +154,7 @@ class Stack(nn.Module):
                 own = self._mask(tokens, keys, window, mask, left_padding, seen + tokens - keys)
                 known[keys, window] = own, self._bias(tokens, keys, x)
             own, bias = known[keys, window]
-            every.append(BlockInputs(own, table, bias, cache, context, context_mask, source))
+            every.append(BlockInputs(own, cos_sin, bias, cache, context, context_mask, source))
         return x, every
 
     def _positions(self, seen: int, ids: Tensor, left_padding: Tensor | None) -> tuple[Tensor, int]:
@@ -210,7 +210,7 @@ class Stack(nn.Module):
         return reduce(and_, parts) if parts else None
 
     def _bias(self, queries: int, keys: int, x: Tensor) -> Tensor | PositionBias | None:
-        if self.bias is None or queries * keys > DENSE:
+        if self.bias is None or queries * keys > MAX_DENSE_PAIRS:
             return self.bias
         return self.bias.dense(queries, keys, device=x.device).to(x.dtype)
 

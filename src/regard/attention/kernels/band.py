@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.call import Call
-from regard.attention.kernels.schedule import Reach
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.schedule import BandLimits
 
 __all__ = ["run"]
 
 
-def run(call: Call, within: Reach) -> Tensor:
+def run(call: AttentionCall, within: BandLimits) -> Tensor:
     """Attention of query i over keys i + nearest to i + farthest.
 
     Each block becomes a batch row of its own, with the keys that it reaches: for a window of n keys,

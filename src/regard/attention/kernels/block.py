@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-__all__ = ["Block"]
+__all__ = ["ScoreBlock"]
 
 
 @dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """Some rows against some keys; what it takes of a tensor, and where it adds a gradient.
 
     Every tensor here has four axes. One that is the same for the whole batch has one batch row.
@@ -20,7 +20,7 @@ class Block:
     rows: tuple[int, int]
     keys: tuple[int, int] | Tensor
     """A run of keys as (start, stop), or the index of each key: a run is a view, an index is a copy."""
-    may: Tensor | None = None
+    allowed: Tensor | None = None
     """The mask of these rows and keys; None where everybody may attend to everything."""
     causal: bool = False
     """Row n may attend to the first n + 1 of the keys: the kernel's own flag."""
@@ -69,14 +69,14 @@ class Block:
             return int(self.keys[0]), int(self.keys[-1]) + 1
         return self.keys[0], self.keys[1] + (self.stack - 1) * self.step
 
-    def of_queries(self, t: Tensor) -> Tensor:
+    def take_queries(self, t: Tensor) -> Tensor:
         """The rows of a tensor (batch, heads, queries, ...), as a view."""
         t = self._of_batch(t)
         if self.stack == 1:
             return t[:, :, slice(*self.rows)]
         return self._stack_of_rows(t)
 
-    def of_keys(self, t: Tensor) -> Tensor:
+    def take_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
         t = self._of_batch(t)
         if self.stack == 1 or isinstance(self.keys, Tensor):
@@ -84,7 +84,7 @@ class Block:
         # Neighbours may share keys: a view in which these stand more than once.
         return self._unfolded(t[0], 1).permute(1, 0, 3, 2)
 
-    def of_pairs(self, t: Tensor) -> Tensor:
+    def take_pairs(self, t: Tensor) -> Tensor:
         """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
         t = self._of_batch(t)
         by_row, by_key = (size != 1 for size in t.shape[2:])
@@ -98,13 +98,13 @@ class Block:
         return t.diagonal(dim1=0, dim2=1).movedim(-1, 0) if by_row else t[:, 0]
 
     def add_to_queries(self, total: Tensor, part: Tensor) -> None:
-        """Add to what `of_queries` takes."""
-        self.of_queries(total).add_(part)
+        """Add to what `take_queries` takes."""
+        self.take_queries(total).add_(part)
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
-        """Add to what `of_keys` takes."""
+        """Add to what `take_keys` takes."""
         if self.stack > 1 and self.step >= self.columns:
-            self.of_keys(total).add_(part)
+            self.take_keys(total).add_(part)
             return
         total = self._of_batch(total)
         if self.stack == 1:
@@ -113,9 +113,9 @@ class Block:
             block._add_along_keys(total, piece[None], 2)
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
-        """Add to what `of_pairs` takes."""
+        """Add to what `take_pairs` takes."""
         if self.stack > 1 and not isinstance(self.keys, Tensor):
-            self.of_pairs(total).add_(part)
+            self.take_pairs(total).add_(part)
             return
         total = self._of_batch(total)
         total = total if total.shape[2] == 1 else total[:, :, slice(*self.rows)]
@@ -124,11 +124,11 @@ class Block:
         else:
             self._add_along_keys(total, part, 3)
 
-    def each(self) -> Iterator[Block]:
+    def each(self) -> Iterator[ScoreBlock]:
         """The blocks of a stack, one by one."""
         return self.split(1)
 
-    def split(self, most: int) -> Iterator[Block]:
+    def split(self, most: int) -> Iterator[ScoreBlock]:
         """The blocks of a stack, up to so many together."""
         if self.stack <= most or isinstance(self.keys, Tensor):
             yield self

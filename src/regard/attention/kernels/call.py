@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.block import Block
-from regard.attention.mask.base import Area, Mask
-from regard.attention.validation import allowed
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.mask.base import Mask, Tile
+from regard.attention.validation import resolve_mask
 
-__all__ = ["Call", "tensors_of", "unchanged"]
+__all__ = ["AttentionCall", "ensure_unchanged", "mask_tensors"]
 
 
 @dataclass(frozen=True)
-class Call:
+class AttentionCall:
     """What `regard.attend` was asked for, checked, every tensor (batch, heads, tokens, width)."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    given: tuple[Tensor, Tensor]
+    original_qk: tuple[Tensor, Tensor]
     """q and k with the axes they came with: what masks and biases broadcast against."""
     mask: Mask | None
     scale: float | int
@@ -35,10 +35,10 @@ class Call:
     dropout: float | int = 0.0
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> Call:
+    def from_inputs(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> AttentionCall:
         """Tensors that fit one another, whatever their batch axes."""
         call = cls(_four_axes(q), _four_axes(k), _four_axes(v), (q, k), mask, **options)
-        return replace(call, bias=call.beside(call.bias)) if isinstance(call.bias, Tensor) else call
+        return replace(call, bias=call.broadcast_to_batch(call.bias)) if isinstance(call.bias, Tensor) else call
 
     @property
     def queries(self) -> int:
@@ -59,24 +59,24 @@ class Call:
         return True
 
     @property
-    def whole(self) -> Area:
+    def full_tile(self) -> Tile:
         """Every query and every key."""
-        return Area.whole(self.queries, self.keys, self.q.device)
+        return Tile.full(self.queries, self.keys, self.q.device)
 
-    def area(self, rows: tuple[int, int], columns: tuple[int, int]) -> Area:
+    def tile(self, rows: tuple[int, int], columns: tuple[int, int]) -> Tile:
         """Some rows against some columns."""
-        return Area(self.queries, self.keys, rows, columns, self.q.device)
+        return Tile(self.queries, self.keys, rows, columns, self.q.device)
 
-    def may(self, area: Area, mask: Mask | None = None) -> Tensor:
+    def allowed(self, tile: Tile, mask: Mask | None = None) -> Tensor:
         """The mask, or a part of it, in an area; four axes, each of its own size or 1."""
         mask = self.mask if mask is None else mask
         assert mask is not None
-        return self.beside(allowed(mask, *self.given, area))
+        return self.broadcast_to_batch(resolve_mask(mask, *self.original_qk, tile))
 
-    def added(self, block: Block) -> Tensor | None:
+    def bias_for(self, block: ScoreBlock) -> Tensor | None:
         """The bias of a block's rows towards its keys; four axes."""
         if self.bias is None or isinstance(self.bias, Tensor):
-            return None if self.bias is None else block.of_pairs(self.bias)
+            return None if self.bias is None else block.take_pairs(self.bias)
         blocks = [block]
         if block.stack > 1:
             # Queries that move as far as keys keep their distances: the first block's bias is that of all.
@@ -85,37 +85,39 @@ class Call:
         parts = [self.bias(*self._positions(each))[None].to(self.q.dtype) for each in blocks]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _positions(self, block: Block) -> tuple[Tensor, Tensor]:
+    def _positions(self, block: ScoreBlock) -> tuple[Tensor, Tensor]:
         """Where the queries and the keys of a block stand among the keys."""
         key = block.keys if isinstance(block.keys, Tensor) else torch.arange(*block.keys, device=self.q.device)
         return torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries, key
 
-    def without_tensors(self) -> Call:
+    def without_tensors(self) -> AttentionCall:
         """The same for what needs shapes alone, so that the backward pass keeps no q, k and v but those it saves."""
-        q, k = self.given
-        given = _shape_of(q), _shape_of(k)
-        return replace(self, q=_shape_of(self.q), k=_shape_of(self.k), v=_shape_of(self.v), given=given, sinks=None)
+        q, k = self.original_qk
+        original = _shape_of(q), _shape_of(k)
+        return replace(
+            self, q=_shape_of(self.q), k=_shape_of(self.k), v=_shape_of(self.v), original_qk=original, sinks=None
+        )
 
-    def held(self) -> list[tuple[Tensor, int]]:
+    def version_snapshot(self) -> list[tuple[Tensor, int]]:
         """The tensors that mask and bias hold, each with how often it was changed in place so far."""
-        tensors = list(tensors_of(self.mask))
+        tensors = list(mask_tensors(self.mask))
         if isinstance(self.bias, Tensor):
             tensors.append(self.bias)
         elif self.bias is not None:
             tensors += [*self.bias.parameters(), *self.bias.buffers()]
         return [(t, t._version) for t in tensors if not t.is_inference()]
 
-    def beside(self, t: Tensor) -> Tensor:
+    def broadcast_to_batch(self, t: Tensor) -> Tensor:
         """A mask or bias with the same four axes as q, broadcast over the batch where it was."""
-        lead = self.given[0].shape[:-3]
+        lead = self.original_qk[0].shape[:-3]
         t = t[(None,) * (max(len(lead) + 3, 4) - t.ndim)]
         if t.ndim == 4:
             return t
         return t.expand(*lead, *t.shape[-3:]).reshape(lead.numel(), *t.shape[-3:])
 
 
-def unchanged(held: list[tuple[Tensor, int]]) -> None:
-    """Refuse to go on where a tensor of `Call.held` was changed since.
+def ensure_unchanged(held: list[tuple[Tensor, int]]) -> None:
+    """Refuse to go on where a tensor of `AttentionCall.version_snapshot` was changed since.
 
     Raises:
         RuntimeError: as autograd does for the tensors that it saves.
@@ -128,13 +130,13 @@ def unchanged(held: list[tuple[Tensor, int]]) -> None:
             )
 
 
-def tensors_of(mask: Mask | None) -> Iterator[Tensor]:
+def mask_tensors(mask: Mask | None) -> Iterator[Tensor]:
     """Every tensor that a mask is made of."""
     for value in vars(mask).values() if mask is not None else ():
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, Mask):
-            yield from tensors_of(value)
+            yield from mask_tensors(value)
 
 
 def _shape_of(t: Tensor) -> Tensor:

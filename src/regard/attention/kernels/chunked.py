@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import first_derivative_only
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.steps import define
 
 __all__ = ["height_of", "parts", "run"]
 
-SCORES = 2**20
+CHUNK_SCORES = 2**20
 """About how many scores of one batch row stand in memory at once; tiles that fit the caches are the fastest."""
 
 
-def run(call: Call, schedule: Schedule) -> Tensor:
+def run(call: AttentionCall, schedule: Schedule) -> Tensor:
     """The output of every row."""
     seed = int(torch.randint(2**62, (), device="cpu")) if call.dropout else 0
     table, learned = None, []
@@ -35,10 +35,10 @@ def run(call: Call, schedule: Schedule) -> Tensor:
     elif call.bias is not None:
         table = call.bias
     inputs = (call.q, call.k, call.v, call.sinks, table, call, schedule, seed, *learned)
-    return _Rows.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+    return _Chunked.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _Rows(torch.autograd.Function):
+class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -47,18 +47,20 @@ class _Rows(torch.autograd.Function):
         v: Tensor,
         sinks: Tensor | None,
         table: Tensor | None,
-        call: Call,
+        call: AttentionCall,
         schedule: Schedule,
         seed: int,
         *learned: Tensor,
     ) -> Tensor:
         output = v.new_zeros(*q.shape[:-1], v.shape[-1])
         for n, block in enumerate(_low(call, schedule)):
-            added = call.added(block)
-            part = _define(call, block, block.of_queries(q), block.of_keys(k), block.of_keys(v), added, sinks, seed + n)
-            block.of_queries(output).copy_(part)
+            added = call.bias_for(block)
+            part = _define(
+                call, block, block.take_queries(q), block.take_keys(k), block.take_keys(v), added, sinks, seed + n
+            )
+            block.take_queries(output).copy_(part)
         ctx.save_for_backward(q, k, v, sinks, table, *learned)
-        ctx.call, ctx.schedule, ctx.seed, ctx.held = call.without_tensors(), schedule, seed, call.held()
+        ctx.call, ctx.schedule, ctx.seed, ctx.held = call.without_tensors(), schedule, seed, call.version_snapshot()
         return output
 
     @staticmethod
@@ -74,9 +76,9 @@ class _Rows(torch.autograd.Function):
         q, k, v, sinks, table, *learned = saved
         for n, block in enumerate(_low(ctx.call, ctx.schedule)):
             with torch.enable_grad():
-                leaves = [_leaf(block.of_queries(q)), _leaf(block.of_keys(k)), _leaf(block.of_keys(v))]
+                leaves = [_leaf(block.take_queries(q)), _leaf(block.take_keys(k)), _leaf(block.take_keys(v))]
                 sink = None if sinks is None else _leaf(sinks)
-                added = ctx.call.added(block)
+                added = ctx.call.bias_for(block)
                 if table is not None:
                     added = _leaf(added)
                 output = _define(ctx.call, block, leaves[0], leaves[1], leaves[2], added, sink, ctx.seed + n)
@@ -90,7 +92,9 @@ class _Rows(torch.autograd.Function):
                 *((t, total, Tensor.add_) for t, total in zip(learned, sums[5:], strict=True)),
             ]
             asked = [(t, total, add) for t, total, add in asked if total is not None]
-            parts = torch.autograd.grad(output, [t for t, _, _ in asked], block.of_queries(gradient), allow_unused=True)
+            parts = torch.autograd.grad(
+                output, [t for t, _, _ in asked], block.take_queries(gradient), allow_unused=True
+            )
             for part, (_, total, add) in zip(parts, asked, strict=True):
                 if part is not None:
                     add(total, part)
@@ -108,14 +112,21 @@ def _leaf(t: Tensor) -> Tensor:
 
 
 def _define(
-    call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, sinks: Tensor | None, seed: int
+    call: AttentionCall,
+    block: ScoreBlock,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    added: Tensor | None,
+    sinks: Tensor | None,
+    seed: int,
 ) -> Tensor:
     wide = _wide(q.dtype)
     return define(
         q.to(wide),
         k.to(wide),
         v.to(wide),
-        block.may,
+        block.allowed,
         scale=call.scale,
         bias=None if added is None else added.to(wide),
         softcap=call.softcap,
@@ -137,10 +148,10 @@ def _dropped(share: float | int, seed: int, device: torch.device) -> Callable[[T
     return drop
 
 
-def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
+def _low(call: AttentionCall, schedule: Schedule) -> Iterator[ScoreBlock]:
     """The schedule's blocks in strips of few rows, each about one batch row where the square is large."""
     # By sizes that do not hang on the batch, so that a row of it has the same bits alone.
-    large = call.q.shape[1] * call.queries * call.keys > SCORES // 16
+    large = call.q.shape[1] * call.queries * call.keys > CHUNK_SCORES // 16
     for block in (part for stack in schedule(call) for part in parts(call, stack)):
         height = height_of(call, block)
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
@@ -151,26 +162,26 @@ def _low(call: Call, schedule: Schedule) -> Iterator[Block]:
                 mine = may
                 if may is not None and len(may) > 1 and batch is not None:
                     mine = may[batch : batch + 1]
-                yield replace(block, rows=rows, may=mine, causal=False, batch=batch)
+                yield replace(block, rows=rows, allowed=mine, causal=False, batch=batch)
 
 
-def parts(call: Call, block: Block) -> Iterator[Block]:
+def parts(call: AttentionCall, block: ScoreBlock) -> Iterator[ScoreBlock]:
     """A stack's blocks one by one; those that share no keys, as many at a time as scores may stand in memory."""
     if block.step < block.columns or block.height > height_of(call, block):
         yield from block.each()
     else:
-        yield from block.split(max(1, SCORES // max(1, call.q.shape[1] * block.height * block.columns)))
+        yield from block.split(max(1, CHUNK_SCORES // max(1, call.q.shape[1] * block.height * block.columns)))
 
 
-def height_of(call: Call, block: Block) -> int:
+def height_of(call: AttentionCall, block: ScoreBlock) -> int:
     """How many rows of a block are computed at a time."""
-    return max(16, SCORES // (call.q.shape[1] * max(1, block.columns)))
+    return max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
 
 
-def _strip(block: Block, rows: tuple[int, int], device: torch.device) -> Tensor | None:
+def _strip(block: ScoreBlock, rows: tuple[int, int], device: torch.device) -> Tensor | None:
     """The mask of some rows of a block, its flag for causal written out."""
     top, bottom = (row - block.rows[0] for row in rows)
-    may = block.may
+    may = block.allowed
     if may is not None and may.shape[-2] != 1:
         may = may[..., top:bottom, :]
     if block.causal:

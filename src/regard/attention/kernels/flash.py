@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call, unchanged
-from regard.attention.kernels.grad_accumulator import Gathered, laid_out
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.call import AttentionCall, ensure_unchanged
+from regard.attention.kernels.grad_accumulator import GradAccumulator, empty_like_layout
 from regard.attention.kernels.schedule import Schedule
 
 __all__ = ["additive", "backward", "first_derivative_only", "forward", "fused_kernel", "run", "widen"]
@@ -25,7 +25,7 @@ forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
-def run(call: Call, schedule: Schedule) -> tuple[Tensor, Tensor]:
+def run(call: AttentionCall, schedule: Schedule) -> tuple[Tensor, Tensor]:
     """The output and the lse of every row, (batch, heads, queries), without the sinks; the lse has no gradient."""
     output, lse = _Flash.apply(call.q, call.k, call.v, call.sinks, call, schedule)  # type: ignore[no-untyped-call]
     return output, lse
@@ -55,24 +55,24 @@ def widen(t: Tensor, width: int) -> Tensor:
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: Call, schedule: Schedule
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, call: AttentionCall, schedule: Schedule
     ) -> tuple[Tensor, Tensor]:
-        output = laid_out(q, v.shape[-1], q.dtype)
+        output = empty_like_layout(q, v.shape[-1], q.dtype)
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
         lse = torch.empty(len(q), call.queries, q.shape[1], dtype=wide, device=q.device).transpose(1, 2)
         computed: list[tuple[slice, slice]] = []
         added = _Added(call)
         for block in schedule(call):
             part, part_lse = fused_kernel(
-                block.of_queries(q),
-                block.of_keys(k),
-                block.of_keys(v),
+                block.take_queries(q),
+                block.take_keys(k),
+                block.take_keys(v),
                 added=added(block),
                 causal=block.causal,
                 scale=call.scale,
             )
-            block.of_queries(output).copy_(part)
-            block.of_queries(lse).copy_(part_lse)
+            block.take_queries(output).copy_(part)
+            block.take_queries(lse).copy_(part_lse)
             computed.append(block.where)
         # Rows that no block is about attend to nothing: zeros.
         _zero_the_others(computed, output, lse)
@@ -81,7 +81,7 @@ class _Flash(torch.autograd.Function):
             with_sink = _sum_of_two(lse, sinks.to(wide)[:, None])
             output.mul_((lse - with_sink).exp()[..., None].to(output.dtype))
         ctx.save_for_backward(q, k, v, sinks, output, with_sink)
-        ctx.call, ctx.schedule, ctx.held = call.without_tensors(), schedule, call.held()
+        ctx.call, ctx.schedule, ctx.held = call.without_tensors(), schedule, call.version_snapshot()
         ctx.mark_non_differentiable(lse)
         return output, lse
 
@@ -89,23 +89,23 @@ class _Flash(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         first_derivative_only(ctx.held)
         q, k, v, sinks, output, lse = ctx.saved_tensors
-        call: Call = ctx.call
-        dq = laid_out(q, q.shape[-1], q.dtype)
-        dk, dv = Gathered(k, lse.dtype), Gathered(v, lse.dtype)
+        call: AttentionCall = ctx.call
+        dq = empty_like_layout(q, q.shape[-1], q.dtype)
+        dk, dv = GradAccumulator(k, lse.dtype), GradAccumulator(v, lse.dtype)
         computed: list[tuple[slice, slice]] = []
         added = _Added(call)
         width = max(q.shape[-1], v.shape[-1])
         for block in ctx.schedule(call):
-            inputs = [block.of_queries(gradient), block.of_queries(q), block.of_keys(k), block.of_keys(v)]
+            inputs = [block.take_queries(gradient), block.take_queries(q), block.take_keys(k), block.take_keys(v)]
             dq_part, dk_part, dv_part = backward(
-                *(widen(t, width) for t in (*inputs, block.of_queries(output))),
-                block.of_queries(lse),
+                *(widen(t, width) for t in (*inputs, block.take_queries(output))),
+                block.take_queries(lse),
                 0.0,
                 block.causal,
                 attn_mask=added(block),
                 scale=call.scale,
             )
-            block.of_queries(dq).copy_(dq_part[..., : q.shape[-1]])
+            block.take_queries(dq).copy_(dq_part[..., : q.shape[-1]])
             dk.add(block, dk_part[..., : k.shape[-1]])
             dv.add(block, dv_part[..., : v.shape[-1]])
             computed.append(block.where)
@@ -142,7 +142,7 @@ def first_derivative_only(held: list[tuple[Tensor, int]]) -> None:
         raise NotImplementedError(
             "create_graph=True: this kernel of attend has no second derivative. regard.steps(...).output has every one"
         )
-    unchanged(held)
+    ensure_unchanged(held)
 
 
 def _sum_of_two(a: Tensor, b: Tensor) -> Tensor:
@@ -156,24 +156,24 @@ def _sum_of_two(a: Tensor, b: Tensor) -> Tensor:
 class _Added:
     """`additive` for one block after another: blocks inside a band share one mask."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: AttentionCall) -> None:
         self.call = call
         self.last: tuple[Tensor, Tensor | None] | None = None
 
-    def __call__(self, block: Block) -> Tensor | None:
-        if block.may is None or self.call.bias is not None:
+    def __call__(self, block: ScoreBlock) -> Tensor | None:
+        if block.allowed is None or self.call.bias is not None:
             return additive(self.call, block)
-        if self.last is None or self.last[0] is not block.may:
+        if self.last is None or self.last[0] is not block.allowed:
             self.last = None  # before the next one is made: they are what takes most memory here
-            self.last = block.may, additive(self.call, block)
+            self.last = block.allowed, additive(self.call, block)
         return self.last[1]
 
 
-def additive(call: Call, block: Block) -> Tensor | None:
+def additive(call: AttentionCall, block: ScoreBlock) -> Tensor | None:
     """What is added to a block's scores: its bias, and -inf where the mask says no."""
-    bias = call.added(block)
-    if block.may is None:
+    bias = call.bias_for(block)
+    if block.allowed is None:
         return bias
     if bias is None:
         bias = torch.zeros((), dtype=call.q.dtype, device=call.q.device)
-    return torch.where(block.may, bias, -torch.inf)
+    return torch.where(block.allowed, bias, -torch.inf)

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import widen
-from regard.attention.kernels.schedule import reach, terms
+from regard.attention.kernels.schedule import band_limits, conjuncts
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed
 
 __all__ = ["documents", "run"]
 
 
-def run(call: Call) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Any mask, soft-cap and sinks, by `torch.nn.attention.flex_attention`, which skips tiles that are empty.
 
     Compiled on a GPU. On the CPU it runs as it stands, without gradients: for tests.
@@ -27,8 +27,8 @@ def run(call: Call) -> Tensor:
     block_mask = None
     if call.mask is not None:
         mask = call.mask
-        if len(call.given[0].shape) > 4:
-            mask = Allowed(call.may(call.whole))  # its batch rows are those of several axes
+        if len(call.original_qk[0].shape) > 4:
+            mask = Allowed(call.allowed(call.full_tile))  # its batch rows are those of several axes
         batch, heads = mask.batch_heads(call.queries, call.keys)
         block_mask = create_block_mask(
             mask.predicate(call.queries, call.keys, call.q.device),
@@ -60,15 +60,15 @@ def run(call: Call) -> Tensor:
     return output[..., :d_value] * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
 
 
-def documents(call: Call) -> Tensor:
+def documents(call: AttentionCall) -> Tensor:
     """Packed documents by `torch.nn.attention.varlen`: half precision on a GPU."""
     from torch.nn.attention.varlen import varlen_attn
 
     batch, heads, tokens, _ = call.q.shape
-    (about,) = (mask for mask in terms(call.mask) if isinstance(mask, Documents))
+    (about,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
     ids = about.ids.to(call.q.device)
     ids = ids.expand(batch, tokens) if ids.ndim == 1 else ids.repeat(batch // len(ids), 1)
-    nearest, farthest = reach([mask for mask in terms(call.mask) if mask is not about], tokens, tokens)
+    nearest, farthest = band_limits([mask for mask in conjuncts(call.mask) if mask is not about], tokens, tokens)
     # The batch rows become one row of tokens; a document starts where the id changes, and with every batch row.
     starts = torch.ones_like(ids, dtype=torch.bool)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]

@@ -6,21 +6,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import additive, fused_kernel, widen
 
 __all__ = ["run", "run_anywhere"]
 
 
-def run(call: Call, block: Block) -> tuple[Tensor, Tensor]:
+def run(call: AttentionCall, block: ScoreBlock) -> tuple[Tensor, Tensor]:
     """The output and the lse of one block that is the whole square, on the CPU."""
     return fused_kernel(call.q, call.k, call.v, added=additive(call, block), causal=block.causal, scale=call.scale)
 
 
-def run_anywhere(call: Call, block: Block) -> Tensor:
+def run_anywhere(call: AttentionCall, block: ScoreBlock) -> Tensor:
     """The same through PyTorch's own door, which finds the device's kernel; what a graph can hold."""
-    added = additive(call, block) if call.bias is not None else block.may
+    added = additive(call, block) if call.bias is not None else block.allowed
     causal = block.causal
     if causal and added is not None:
         # The public function takes the flag or a tensor, not both.

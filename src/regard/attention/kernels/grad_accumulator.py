@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.block import Block
+from regard.attention.kernels.block import ScoreBlock
 
-__all__ = ["Gathered", "laid_out"]
+__all__ = ["GradAccumulator", "empty_like_layout"]
 
 
-def laid_out(like: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+def empty_like_layout(like: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """An empty (batch, heads, tokens, width) in the order of memory that the kernel gives beside such a tensor."""
     batch, heads, tokens, _ = like.shape
     if like.stride(1) < like.stride(2):
@@ -22,7 +22,7 @@ def laid_out(like: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return torch.empty(batch, heads, tokens, width, dtype=dtype, device=like.device)
 
 
-class Gathered:
+class GradAccumulator:
     """The sum of what each block says of its keys.
 
     Args:
@@ -31,12 +31,12 @@ class Gathered:
     """
 
     def __init__(self, like: Tensor, dtype: torch.dtype) -> None:
-        self.total = laid_out(like, like.shape[-1], dtype)
+        self.total = empty_like_layout(like, like.shape[-1], dtype)
         self.dtype = like.dtype
         self._written = [0] * len(like)
         """Up to which key each batch row holds numbers; beyond is whatever was in memory."""
 
-    def add(self, block: Block, part: Tensor) -> None:
+    def add(self, block: ScoreBlock, part: Tensor) -> None:
         """What one block says of its keys."""
         first, stop = block.span
         rows = range(len(self.total)) if block.batch is None else [block.batch]
@@ -48,7 +48,7 @@ class Gathered:
             self._zeros(row, fresh_to)
             self._written[row] = max(self._written[row], stop)
         if fresh:
-            block.of_keys(self.total).copy_(part)
+            block.take_keys(self.total).copy_(part)
         else:
             block.add_to_keys(self.total, part)
 

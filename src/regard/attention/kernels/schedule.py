@@ -9,55 +9,65 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call
-from regard.attention.mask.base import And, Bounds, Grid, Mask
-from regard.attention.mask.documents import Documents, Run
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.mask.base import And, Mask, TileBounds, TileGrid
+from regard.attention.mask.documents import DocumentRun, Documents
 from regard.attention.mask.kinds import Band
 
-__all__ = ["Reach", "Schedule", "bands", "pieces", "reach", "square", "terms", "tiles", "whole"]
+__all__ = [
+    "BandLimits",
+    "Schedule",
+    "band_limits",
+    "bands",
+    "conjuncts",
+    "documents",
+    "full_block",
+    "single_block",
+    "tiles",
+]
 
-Reach = tuple[int | None, int]
+BandLimits = tuple[int | None, int]
 """(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
 
 TILE_ROWS, TILE_COLUMNS = 256, 64
-STACK = 32
+MAX_STACKED_BLOCKS = 32
 """So many blocks of a band are computed together, at most."""
-TOGETHER = 8192
+MAX_PACKED_TOKENS = 8192
 """So many tokens of short documents are computed together, at most: memory does not grow with how many there are."""
-PAIRS = 2**18
+MAX_BIAS_PAIRS = 2**18
 """Where a bias stands beside them, so many pairs of a query and a key."""
-LOOK = 2048
+EVAL_KEYS = 2048
 """So many keys of a block are asked for at once, so that what a function computes on the way stays in the caches."""
 
 
-Schedule = Callable[[Call], Iterator[Block]]
+Schedule = Callable[[AttentionCall], Iterator[ScoreBlock]]
 
 
-def whole(call: Call, *, causal: bool = False, keys: Mask | None = None) -> Iterator[Block]:
+def single_block(call: AttentionCall, *, causal: bool = False, keys: Mask | None = None) -> Iterator[ScoreBlock]:
     """Everything at once, with the kernel's flag for a causal square and a mask that is the same for every query."""
-    yield square(call, causal=causal, mask=keys)
+    yield full_block(call, causal=causal, mask=keys)
 
 
-def square(call: Call, *, causal: bool = False, mask: Mask | None = None) -> Block:
+def full_block(call: AttentionCall, *, causal: bool = False, mask: Mask | None = None) -> ScoreBlock:
     """The one block of everything."""
-    may = None if mask is None else call.may(call.whole, mask)
-    return Block((0, call.queries), (0, call.keys), may, causal)
+    may = None if mask is None else call.allowed(call.full_tile, mask)
+    return ScoreBlock((0, call.queries), (0, call.keys), may, causal)
 
 
-def terms(mask: Mask | None) -> list[Mask]:
+def conjuncts(mask: Mask | None) -> list[Mask]:
     """What is joined by ``&``."""
     if mask is None:
         return []
-    return [*terms(mask.left), *terms(mask.right)] if isinstance(mask, And) else [mask]
+    return [*conjuncts(mask.left), *conjuncts(mask.right)] if isinstance(mask, And) else [mask]
 
 
-def reach(masks: Sequence[Mask], queries: int, keys: int) -> Reach:
+def band_limits(masks: Sequence[Mask], queries: int, keys: int) -> BandLimits:
     """The keys that all these windows and causal masks leave to query i, counted from i."""
     nearest, farthest = None, keys
     for mask in masks:
         assert isinstance(mask, Band)
-        first = mask.first(queries, keys)
+        first = mask.query_offset(queries, keys)
         farthest = min(farthest, first + mask.after)
         if mask.before is not None:
             start = first - mask.before + 1
@@ -65,44 +75,44 @@ def reach(masks: Sequence[Mask], queries: int, keys: int) -> Reach:
     return nearest, farthest
 
 
-def bands(call: Call) -> Iterator[Block]:
+def bands(call: AttentionCall) -> Iterator[ScoreBlock]:
     """A window: each block of rows against the one run of keys that it reaches."""
-    within = reach(terms(call.mask), call.queries, call.keys)
+    within = band_limits(conjuncts(call.mask), call.queries, call.keys)
     yield from _band(within, (0, call.queries), (0, call.keys), call)
 
 
 def _band(
-    within: Reach, rows: tuple[int, int], columns: tuple[int, int], call: Call, batch: int | None = None
-) -> Iterator[Block]:
+    within: BandLimits, rows: tuple[int, int], columns: tuple[int, int], call: AttentionCall, batch: int | None = None
+) -> Iterator[ScoreBlock]:
     nearest, farthest = within
     if nearest is None or nearest <= columns[0] - rows[1] + 1:
         nearest, within = None, (None, farthest)
         if farthest >= columns[1] - 1 - rows[0]:
-            yield Block(rows, columns, batch=batch)
+            yield ScoreBlock(rows, columns, batch=batch)
             return
         if farthest == columns[0] - rows[0]:
-            yield Block(rows, columns, causal=True, batch=batch)
+            yield ScoreBlock(rows, columns, causal=True, batch=batch)
             return
     # High blocks compute more pairs than they need, low ones make small products: a quarter of the window.
     height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 4))
     # A stack stands on the batch axis, so each batch row has its own.
-    most = STACK if call.bias is None else 1
+    most = MAX_STACKED_BLOCKS if call.bias is None else 1
     for each in range(len(call.q)) if batch is None and most > 1 else [batch]:
         yield from _stacked(within, rows, columns, height, most, call.q.device, each)
 
 
 def _stacked(
-    within: Reach,
+    within: BandLimits,
     rows: tuple[int, int],
     columns: tuple[int, int],
     height: int,
     most: int,
     device: torch.device,
     batch: int | None,
-) -> Iterator[Block]:
+) -> Iterator[ScoreBlock]:
     """The blocks of a band, those that are alike together."""
     nearest, farthest = within
-    last: Block | None = None
+    last: ScoreBlock | None = None
     for top in range(rows[0], rows[1], height):
         bottom = min(top + height, rows[1])
         left = columns[0] if nearest is None else max(columns[0], top + nearest)
@@ -118,7 +128,7 @@ def _stacked(
                 continue
             yield last
         may = _diagonal(nearest, farthest, bottom - top, left - top, right - top, device)
-        last = Block((top, bottom), (left, right), may, batch=batch)
+        last = ScoreBlock((top, bottom), (left, right), may, batch=batch)
     if last is not None:
         yield last
 
@@ -132,15 +142,15 @@ def _diagonal(
     return None if may.all() else may[None, None]
 
 
-def pieces(call: Call) -> Iterator[Block]:
+def documents(call: AttentionCall) -> Iterator[ScoreBlock]:
     """Packed documents: each against itself, within what causal masks and windows beside them leave."""
-    masks = terms(call.mask)
+    masks = conjuncts(call.mask)
     (about,) = (mask for mask in masks if isinstance(mask, Documents))
     near = [mask for mask in masks if mask is not about]
-    within = reach(near, call.queries, call.keys)
+    within = band_limits(near, call.queries, call.keys)
     found = about.runs()
     # The mask speaks of the last batch axis, whatever axes stand before it.
-    for batch in [None] if about.rows is None else range(len(call.q)):
+    for batch in [None] if about.batch_size is None else range(len(call.q)):
         runs = found[0 if batch is None else batch % len(found)]
         if runs is None:
             yield from tiles(call, only=batch)
@@ -148,30 +158,30 @@ def pieces(call: Call) -> Iterator[Block]:
             yield from _run(within, run, call, batch)
 
 
-def _run(within: Reach, run: Run, call: Call, batch: int | None) -> Iterator[Block]:
+def _run(within: BandLimits, run: DocumentRun, call: AttentionCall, batch: int | None) -> Iterator[ScoreBlock]:
     """The blocks of documents of one length; where one block holds a document, those of many together."""
-    height, width = run.rows[1] - run.rows[0], run.keys[1] - run.keys[0]
-    most = max(1, TOGETHER // height)
+    height, width = run.queries[1] - run.queries[0], run.keys[1] - run.keys[0]
+    most = max(1, MAX_PACKED_TOKENS // height)
     if call.bias is not None:
-        most = min(most, max(1, PAIRS // (height * width)))
+        most = min(most, max(1, MAX_BIAS_PAIRS // (height * width)))
     # What a reach leaves is the same in each of them if queries move as far as keys from one to the next.
     alike = height == width or (within[0] is None and within[1] >= call.keys)
-    stacked = alike and min(most, run.times) > 1
+    stacked = alike and min(most, run.num_documents) > 1
     # A stack stands on the batch axis, so each batch row has its own.
     for each in range(len(call.q)) if stacked and batch is None else [batch]:
-        first = list(islice(_band(within, run.rows, run.keys, call, each), 2)) if stacked else []
-        if len(first) == 1 and first[0].rows == run.rows:
-            yield from replace(first[0], stack=run.times, apart=width).split(most)
+        first = list(islice(_band(within, run.queries, run.keys, call, each), 2)) if stacked else []
+        if len(first) == 1 and first[0].rows == run.queries:
+            yield from replace(first[0], stack=run.num_documents, apart=width).split(most)
         else:
-            for n in range(run.times):
-                yield from _band(within, _further(run.rows, n * height), _further(run.keys, n * width), call, each)
+            for n in range(run.num_documents):
+                yield from _band(within, _further(run.queries, n * height), _further(run.keys, n * width), call, each)
 
 
 def _further(span: tuple[int, int], by: int) -> tuple[int, int]:
     return span[0] + by, span[1] + by
 
 
-def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:
+def tiles(call: AttentionCall, *, only: int | None = None) -> Iterator[ScoreBlock]:
     """Any mask: each block of rows against the keys that somebody in it may attend to.
 
     The mask is evaluated in the tiles of which its bounds do not say enough. What a batch row is computed against
@@ -183,11 +193,12 @@ def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:
     """
     # The bias of every head stands beside a block, so that a block with one is lower.
     height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
-    grid = Grid(call.queries, call.keys, height, TILE_COLUMNS)
-    bounds = call.mask.bounds(grid) if call.mask is not None else Bounds.full()
-    across = (len(grid.top), len(grid.left))
+    grid = TileGrid(call.queries, call.keys, height, TILE_COLUMNS)
+    bounds = call.mask.bounds(grid) if call.mask is not None else TileBounds.full()
+    across = (len(grid.first_queries), len(grid.first_keys))
     some, every = (
-        call.beside(known.expand(*known.shape[:-2], *across)).to(call.q.device) for known in (bounds.some, bounds.every)
+        call.broadcast_to_batch(known.expand(*known.shape[:-2], *across)).to(call.q.device)
+        for known in (bounds.any_allowed, bounds.all_allowed)
     )
     for row, top in enumerate(range(0, call.queries, height)):
         rows = (top, min(top + height, call.queries))
@@ -198,12 +209,12 @@ def tiles(call: Call, *, only: int | None = None) -> Iterator[Block]:
                 yield block
 
 
-def _looked_at(call: Call, rows: tuple[int, int], some: Tensor, every: Tensor) -> Tensor:
+def _looked_at(call: AttentionCall, rows: tuple[int, int], some: Tensor, every: Tensor) -> Tensor:
     """The mask of some rows, evaluated where it is not known; bounds are (batch, heads, tiles)."""
     may = every.repeat_interleave(TILE_COLUMNS, -1)[..., None, : call.keys]
     runs = _runs((some & ~every).flatten(0, 1).any(0).tolist(), call.keys)
-    runs = [(at, min(at + LOOK, stop)) for start, stop in runs for at in range(start, stop, LOOK)]
-    parts = [call.may(call.area(rows, run)) for run in runs]
+    runs = [(at, min(at + EVAL_KEYS, stop)) for start, stop in runs for at in range(start, stop, EVAL_KEYS)]
+    parts = [call.allowed(call.tile(rows, run)) for run in runs]
     if parts:
         lead = torch.broadcast_shapes(may.shape[:2], *(part.shape[:2] for part in parts))  # type: ignore[no-untyped-call]
         may = may.expand(*lead, rows[1] - rows[0], call.keys).clone()
@@ -212,7 +223,7 @@ def _looked_at(call: Call, rows: tuple[int, int], some: Tensor, every: Tensor) -
     return may
 
 
-def _used(rows: tuple[int, int], may: Tensor, batch: int | None) -> Block | None:
+def _used(rows: tuple[int, int], may: Tensor, batch: int | None) -> ScoreBlock | None:
     """The block of some rows of one mask, against the keys that are used."""
     used = may.flatten(0, 2).any(0).nonzero()[:, 0]
     if not len(used):
@@ -224,7 +235,7 @@ def _used(rows: tuple[int, int], may: Tensor, batch: int | None) -> Block | None
         may = may[..., first : last + 1]
     else:
         keys, may = used, may.index_select(-1, used)
-    return Block(rows, keys, None if bool(may.all()) else may, batch=batch)
+    return ScoreBlock(rows, keys, None if bool(may.all()) else may, batch=batch)
 
 
 def _runs(used: list[bool], columns: int) -> list[tuple[int, int]]:

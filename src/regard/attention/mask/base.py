@@ -16,9 +16,9 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from regard._shapes import Bool, Int
 
-__all__ = ["TWO_WAYS", "And", "Area", "Bounds", "Combined", "Grid", "Mask", "Not", "Or", "Predicate"]
+__all__ = ["POLARITY_HINT", "And", "Combined", "Mask", "Not", "Or", "Predicate", "Tile", "TileBounds", "TileGrid"]
 
-TWO_WAYS = (
+POLARITY_HINT = (
     "Say what True means: mask.allowed(t) where True = may attend (as F.scaled_dot_product_attention reads it), "
     "mask.blocked(t) where True = may not (as nn.MultiheadAttention reads it)"
 )
@@ -28,7 +28,7 @@ Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Area:
+class Tile:
     """Some rows and columns of the queries x keys square; the end of each pair is left out, as in a slice."""
 
     queries: int
@@ -38,46 +38,46 @@ class Area:
     device: torch.device | str | None = None
 
     @classmethod
-    def whole(cls, queries: int, keys: int, device: torch.device | str | None = None) -> Area:
+    def full(cls, queries: int, keys: int, device: torch.device | str | None = None) -> Tile:
         """Every query and every key."""
         return cls(queries, keys, (0, queries), (0, keys), device)
 
-    def first(self, offset: int | None) -> int:
+    def query_offset(self, offset: int | None) -> int:
         """Position among the keys of query 0: the queries are the last positions, unless an offset says otherwise."""
         return self.keys - self.queries if offset is None else offset
 
-    def query(self, offset: int | None = None) -> Int[Tensor, "rows 1"]:
+    def query_positions(self, offset: int | None = None) -> Int[Tensor, "rows 1"]:
         """Positions of the queries."""
-        first = self.first(offset)
+        first = self.query_offset(offset)
         return torch.arange(self.rows[0] + first, self.rows[1] + first, device=self.device)[:, None]
 
-    def key(self) -> Int[Tensor, "1 columns"]:
+    def key_positions(self) -> Int[Tensor, "1 columns"]:
         """Positions of the keys."""
         return torch.arange(*self.columns, device=self.device)[None, :]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class TileBounds:
     """What is known of each tile of a grid without looking inside, ``(..., tiles of rows, tiles of columns)``."""
 
-    some: Tensor
+    any_allowed: Tensor
     """False: nobody in the tile may attend to anything. True: somebody may, as far as is known."""
-    every: Tensor
+    all_allowed: Tensor
     """True: everybody in the tile may attend to everything. False: that is not known."""
 
     @classmethod
-    def full(cls) -> Bounds:
+    def full(cls) -> TileBounds:
         """Everybody may attend to everything."""
         return cls(torch.ones(1, 1, dtype=torch.bool, device="cpu"), torch.ones(1, 1, dtype=torch.bool, device="cpu"))
 
     @classmethod
-    def unknown(cls) -> Bounds:
+    def unknown(cls) -> TileBounds:
         """Nothing but looking inside helps."""
         return cls(torch.ones(1, 1, dtype=torch.bool, device="cpu"), torch.zeros(1, 1, dtype=torch.bool, device="cpu"))
 
 
 @dataclass(frozen=True)
-class Grid:
+class TileGrid:
     """The tiles of the queries x keys square, by their first and last query and key."""
 
     queries: int
@@ -86,53 +86,53 @@ class Grid:
     tile_columns: int
 
     @cached_property
-    def top(self) -> Int[Tensor, "tiles 1"]:
+    def first_queries(self) -> Int[Tensor, "tiles 1"]:
         """First query of each tile."""
         return torch.arange(0, self.queries, self.tile_rows, device="cpu")[:, None]
 
     @cached_property
-    def bottom(self) -> Int[Tensor, "tiles 1"]:
+    def last_queries(self) -> Int[Tensor, "tiles 1"]:
         """Last query of each tile."""
-        return (self.top + self.tile_rows - 1).clamp(max=self.queries - 1)
+        return (self.first_queries + self.tile_rows - 1).clamp(max=self.queries - 1)
 
     @cached_property
-    def left(self) -> Int[Tensor, " tiles"]:
+    def first_keys(self) -> Int[Tensor, " tiles"]:
         """First key of each tile."""
         return torch.arange(0, self.keys, self.tile_columns, device="cpu")
 
     @cached_property
-    def right(self) -> Int[Tensor, " tiles"]:
+    def last_keys(self) -> Int[Tensor, " tiles"]:
         """Last key of each tile."""
-        return (self.left + self.tile_columns - 1).clamp(max=self.keys - 1)
+        return (self.first_keys + self.tile_columns - 1).clamp(max=self.keys - 1)
 
 
 class Mask(ABC):
     """Who may attend to whom; made by the functions of `regard.mask`, combined with ``&``, ``|`` and ``~``."""
 
-    rows: int | None = None
+    batch_size: int | None = None
     """How many batch rows the mask speaks of, if it speaks of each by itself."""
 
-    size: tuple[int | None, int | None] = (None, None)
+    shape: tuple[int | None, int | None] = (None, None)
     """How many queries and keys the mask is made for, where it is made for some."""
 
-    least: int = 0
+    min_keys: int = 0
     """How many keys there must be at least."""
 
     # What a kind of mask must say.
 
     @abstractmethod
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         """Who may attend to whom in this area; an axis along which the mask is the same everywhere has size 1."""
 
     @abstractmethod
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         """The mask as a function of indices, as `torch.nn.attention.flex_attention` wants it."""
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         """What is known of each tile without evaluating the mask for every pair."""
-        return Bounds.unknown()
+        return TileBounds.unknown()
 
-    def check(self, queries: int, keys: int) -> None:  # noqa: B027  # most kinds fit any number
+    def validate(self, queries: int, keys: int) -> None:  # noqa: B027  # most kinds fit any number
         """Refuse a number of queries or keys that the mask is not made for.
 
         Raises:
@@ -167,8 +167,8 @@ class Mask(ABC):
         """Like `dense`, in less memory: an axis along which the mask is the same everywhere has size 1."""
         if queries < 0 or keys < 0:
             raise ValueError(f"{self!r}: there cannot be {queries} queries and {keys} keys")
-        self.check(queries, keys)
-        return self.tile(Area.whole(queries, keys, device))
+        self.validate(queries, keys)
+        return self.evaluate(Tile.full(queries, keys, device))
 
     def batch_heads(self, queries: int, keys: int) -> tuple[int | None, int | None]:
         """How many batch rows and how many heads the mask speaks of one by one; None where it is the same for all.
@@ -176,12 +176,12 @@ class Mask(ABC):
         Raises:
             ValueError: parts of the mask contradict each other; it has more axes than these two before its queries.
         """
-        self.check(queries, keys)
-        corner = self.tile(Area(queries, keys, (0, min(1, queries)), (0, min(1, keys))))
+        self.validate(queries, keys)
+        corner = self.evaluate(Tile(queries, keys, (0, min(1, queries)), (0, min(1, keys))))
         *more, batch, heads = (1, 1, *corner.shape[:-2])
         if any(size != 1 for size in more):
             raise ValueError(f"{self!r} has the axes {tuple(corner.shape[:-2])} before its queries, not (batch, heads)")
-        return self.rows if batch == 1 else batch, None if heads == 1 else heads
+        return self.batch_size if batch == 1 else batch, None if heads == 1 else heads
 
     def show(self, queries: int, keys: int, *, batch: int = 0, head: int = 0) -> str:
         """The mask as a picture for the terminal: ``print(m.show(8, 8))``.
@@ -215,9 +215,9 @@ class Mask(ABC):
         """
         if not isinstance(index, tuple) or len(index) < 2:
             raise IndexError(f"{self!r}[{index!r}]: index a mask by query and key, m[i, j]")
-        queries, keys = self.size
+        queries, keys = self.shape
         if queries is None and keys is None:
-            queries = keys = max(self.least, _needed(self, index[-2]), _needed(self, index[-1]))
+            queries = keys = max(self.min_keys, _needed(self, index[-2]), _needed(self, index[-1]))
         queries, keys = keys if queries is None else queries, queries if keys is None else keys
         assert queries is not None
         assert keys is not None
@@ -345,10 +345,10 @@ class Mask(ABC):
         return Or(*_agreeing(self, "|", other))
 
     def __rand__(self, other: object) -> Mask:
-        raise TypeError(f"{type(other).__name__} & {self!r}: both sides must be masks. {TWO_WAYS}")
+        raise TypeError(f"{type(other).__name__} & {self!r}: both sides must be masks. {POLARITY_HINT}")
 
     def __ror__(self, other: object) -> Mask:
-        raise TypeError(f"{type(other).__name__} | {self!r}: both sides must be masks. {TWO_WAYS}")
+        raise TypeError(f"{type(other).__name__} | {self!r}: both sides must be masks. {POLARITY_HINT}")
 
     def __invert__(self) -> Mask:
         return Not(self)
@@ -378,8 +378,8 @@ class Combined(Mask):
         """The two results as one."""
         raise NotImplementedError
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        left, right = self.left.tile(area), self.right.tile(area)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        left, right = self.left.evaluate(tile), self.right.evaluate(tile)
         # Asked for no device, a mask answers where its tensors live, and one without any on the CPU.
         if left.device != right.device:
             left, right = (
@@ -394,26 +394,28 @@ class Combined(Mask):
         left, right = (side.predicate(queries, keys, device) for side in (self.left, self.right))
         return lambda b, h, i, j: self.join(left(b, h, i, j), right(b, h, i, j))
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         left, right = self.left.bounds(grid), self.right.bounds(grid)
-        return Bounds(self.join(left.some, right.some), self.join(left.every, right.every))
+        return TileBounds(
+            self.join(left.any_allowed, right.any_allowed), self.join(left.all_allowed, right.all_allowed)
+        )
 
-    def check(self, queries: int, keys: int) -> None:
-        self.left.check(queries, keys)
-        self.right.check(queries, keys)
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        return self.right.rows if self.left.rows is None else self.left.rows
+    def validate(self, queries: int, keys: int) -> None:
+        self.left.validate(queries, keys)
+        self.right.validate(queries, keys)
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
-        (rows, columns), (more_rows, more_columns) = self.left.size, self.right.size
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        return self.right.batch_size if self.left.batch_size is None else self.left.batch_size
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        (rows, columns), (more_rows, more_columns) = self.left.shape, self.right.shape
         return rows if rows is not None else more_rows, columns if columns is not None else more_columns
 
     @property
-    def least(self) -> int:  # type: ignore[override]
-        return max(self.left.least, self.right.least)
+    def min_keys(self) -> int:  # type: ignore[override]
+        return max(self.left.min_keys, self.right.min_keys)
 
     def __repr__(self) -> str:
         return f"{self._side(self.left)} {self.sign} {self._side(self.right, right=True)}"
@@ -451,31 +453,31 @@ class Not(Mask):
 
     other: Mask
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        return ~self.other.tile(area)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return ~self.other.evaluate(tile)
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         other = self.other.predicate(queries, keys, device)
         return lambda b, h, i, j: ~other(b, h, i, j)
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         other = self.other.bounds(grid)
-        return replace(other, some=~other.every, every=~other.some)
+        return replace(other, any_allowed=~other.all_allowed, all_allowed=~other.any_allowed)
 
-    def check(self, queries: int, keys: int) -> None:
-        self.other.check(queries, keys)
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        return self.other.rows
+    def validate(self, queries: int, keys: int) -> None:
+        self.other.validate(queries, keys)
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
-        return self.other.size
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        return self.other.batch_size
 
     @property
-    def least(self) -> int:  # type: ignore[override]
-        return self.other.least
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        return self.other.shape
+
+    @property
+    def min_keys(self) -> int:  # type: ignore[override]
+        return self.other.min_keys
 
     def __invert__(self) -> Mask:
         return self.other
@@ -486,12 +488,12 @@ class Not(Mask):
 
 def _agreeing(left: Mask, sign: str, right: object) -> tuple[Mask, Mask]:
     if not isinstance(right, Mask):
-        raise TypeError(f"{left!r} {sign} {type(right).__name__}: both sides must be masks. {TWO_WAYS}")
-    if left.rows is not None and right.rows is not None and left.rows != right.rows:
+        raise TypeError(f"{left!r} {sign} {type(right).__name__}: both sides must be masks. {POLARITY_HINT}")
+    if left.batch_size is not None and right.batch_size is not None and left.batch_size != right.batch_size:
         raise ValueError(
-            f"{left!r} {sign} {right!r}: the left speaks of {left.rows} batch rows, the right of {right.rows}"
+            f"{left!r} {sign} {right!r}: the left has {left.batch_size} batch rows, the right has {right.batch_size}"
         )
-    for what, ours, theirs in zip(("queries", "keys"), left.size, right.size, strict=True):
+    for what, ours, theirs in zip(("queries", "keys"), left.shape, right.shape, strict=True):
         if ours is not None and theirs is not None and ours != theirs:
             raise ValueError(f"{left!r} {sign} {right!r}: the left is for {ours} {what}, the right for {theirs}")
     return left, right

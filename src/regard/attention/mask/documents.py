@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Int
-from regard.attention.mask.base import Area, Bounds, Grid, Mask, Predicate
+from regard.attention.mask.base import Mask, Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.kinds import integers, short
 
-__all__ = ["Documents", "Run", "documents"]
+__all__ = ["DocumentRun", "Documents", "documents"]
 
 
 def documents(
@@ -45,12 +45,12 @@ def documents(
     return Documents(ids, keys)
 
 
-class Run(NamedTuple):
+class DocumentRun(NamedTuple):
     """Documents of one length side by side: the first's queries and keys as (start, stop), and how many there are."""
 
-    rows: tuple[int, int]
+    queries: tuple[int, int]
     keys: tuple[int, int]
-    times: int
+    num_documents: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,22 +60,22 @@ class Documents(Mask):
     ids: Tensor
     keys: Tensor | None = None
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        device = area.device or self.ids.device
-        ids, of_keys = self.ids.to(device), self._of_keys.to(device)
-        first = self._first(area.queries, area.keys)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        device = tile.device or self.ids.device
+        ids, of_keys = self.ids.to(device), self._key_ids.to(device)
+        first = self._first(tile.queries, tile.keys)
         # A query before the first key belongs to no document.
-        outside = max(0, -(area.rows[0] + first))
-        query = ids[..., max(0, area.rows[0] + first) : max(0, area.rows[1] + first)]
-        key = of_keys[..., slice(*area.columns)]
+        outside = max(0, -(tile.rows[0] + first))
+        query = ids[..., max(0, tile.rows[0] + first) : max(0, tile.rows[1] + first)]
+        key = of_keys[..., slice(*tile.columns)]
         same = query[..., :, None] == key[..., None, :]
         if outside:
-            same = torch.nn.functional.pad(same, (0, 0, min(outside, area.rows[1] - area.rows[0]), 0))
+            same = torch.nn.functional.pad(same, (0, 0, min(outside, tile.rows[1] - tile.rows[0]), 0))
         return same if same.ndim == 2 else same[:, None]
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         device = device or self.ids.device
-        ids, of_keys, first = self.ids.to(device), self._of_keys.to(device), self._first(queries, keys)
+        ids, of_keys, first = self.ids.to(device), self._key_ids.to(device), self._first(queries, keys)
         return lambda b, h, i, j: self._same(ids, of_keys, b, i + first, j)
 
     def _same(self, ids: Tensor, of_keys: Tensor, b: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -83,57 +83,59 @@ class Documents(Mask):
         of_query = ids[known] if ids.ndim == 1 else ids[b, known]
         return (of_query == (of_keys[key] if of_keys.ndim == 1 else of_keys[b, key])) & (query >= 0)
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         # By the smallest and the largest id of a tile: exact for documents in one piece with rising ids, and never
         # wrong for others. A query before the first key counts as the first key's.
         first = self._first(grid.queries, grid.keys)
         query_low, query_high = _extremes(
-            self.ids.cpu(), (grid.top[:, 0] + first).clamp(min=0), (grid.bottom[:, 0] + first).clamp(min=0)
+            self.ids.cpu(),
+            (grid.first_queries[:, 0] + first).clamp(min=0),
+            (grid.last_queries[:, 0] + first).clamp(min=0),
         )
-        low, high = _extremes(self._of_keys.cpu(), grid.left, grid.right)
+        low, high = _extremes(self._key_ids.cpu(), grid.first_keys, grid.last_keys)
         query_low, query_high = query_low[..., :, None], query_high[..., :, None]
         low, high = low[..., None, :], high[..., None, :]
         some = (query_low <= high) & (low <= query_high)
         every = (query_low == query_high) & (low == high) & (query_low == low)
-        every = every & (grid.top + first >= 0)
-        return Bounds(some, every) if some.ndim == 2 else Bounds(some[:, None], every[:, None])
+        every = every & (grid.first_queries + first >= 0)
+        return TileBounds(some, every) if some.ndim == 2 else TileBounds(some[:, None], every[:, None])
 
-    def check(self, queries: int, keys: int) -> None:
-        if self._of_keys.shape[-1] != keys:
-            raise ValueError(f"{self!r} speaks of {self._of_keys.shape[-1]} tokens, but there are {keys} keys")
+    def validate(self, queries: int, keys: int) -> None:
+        if self._key_ids.shape[-1] != keys:
+            raise ValueError(f"{self!r} speaks of {self._key_ids.shape[-1]} tokens, but there are {keys} keys")
         if self.keys is not None and self.ids.shape[-1] != queries:
             raise ValueError(f"{self!r} speaks of {self.ids.shape[-1]} queries, but there are {queries}")
 
     @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        each = [len(t) for t in (self.ids, self._of_keys) if t.ndim == 2]
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        each = [len(t) for t in (self.ids, self._key_ids) if t.ndim == 2]
         return each[0] if each else None
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
-        return None if self.keys is None else self.ids.shape[-1], self._of_keys.shape[-1]
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        return None if self.keys is None else self.ids.shape[-1], self._key_ids.shape[-1]
 
-    def runs(self) -> list[list[Run] | None]:
+    def runs(self) -> list[list[DocumentRun] | None]:
         """The documents of each batch row, of all alike if none is spoken of; None for one whose are in several pieces.
 
         They are found once for all calls: a model has many layers.
         """
         ids, keys, found = self._found
-        if not (torch.equal(ids, self.ids) and torch.equal(keys, self._of_keys)):  # somebody wrote into them
+        if not (torch.equal(ids, self.ids) and torch.equal(keys, self._key_ids)):  # somebody wrote into them
             del self.__dict__["_found"]
             return self.runs()
         return found
 
     @cached_property
-    def _found(self) -> tuple[Tensor, Tensor, list[list[Run] | None]]:
-        ids, keys = self.ids.clone(), self._of_keys.clone()
-        rows = 1 if self.rows is None else self.rows
+    def _found(self) -> tuple[Tensor, Tensor, list[list[DocumentRun] | None]]:
+        ids, keys = self.ids.clone(), self._key_ids.clone()
+        rows = 1 if self.batch_size is None else self.batch_size
         queries = [_pieces(row) for row in ids.cpu().expand(rows, ids.shape[-1])]
         of_keys = queries if self.keys is None else [_pieces(row) for row in keys.cpu().expand(rows, keys.shape[-1])]
         return ids, keys, [_runs(*both) for both in zip(queries, of_keys, strict=True)]
 
     @property
-    def _of_keys(self) -> Tensor:
+    def _key_ids(self) -> Tensor:
         return self.ids if self.keys is None else self.keys
 
     def _first(self, queries: int, keys: int) -> int:
@@ -162,23 +164,25 @@ def _pieces(ids: Int[Tensor, " tokens"]) -> dict[int, tuple[int, int]] | None:
     return pieces if len(pieces) == len(stops) else None
 
 
-def _runs(queries: dict[int, tuple[int, int]] | None, keys: dict[int, tuple[int, int]] | None) -> list[Run] | None:
+def _runs(
+    queries: dict[int, tuple[int, int]] | None, keys: dict[int, tuple[int, int]] | None
+) -> list[DocumentRun] | None:
     """The documents that stand on both sides, neighbours of one length together."""
     if queries is None or keys is None:
         return None
-    runs: list[Run] = []
+    runs: list[DocumentRun] = []
     for document, rows in queries.items():
         if document not in keys:
             continue
         columns = keys[document]
         if runs:
             last, height, width = runs[-1], rows[1] - rows[0], columns[1] - columns[0]
-            alike = (last.rows[0] + last.times * height, last.keys[0] + last.times * width)
-            same = last.rows[1] - last.rows[0] == height and last.keys[1] - last.keys[0] == width
+            alike = (last.queries[0] + last.num_documents * height, last.keys[0] + last.num_documents * width)
+            same = last.queries[1] - last.queries[0] == height and last.keys[1] - last.keys[0] == width
             if same and alike == (rows[0], columns[0]):
-                runs[-1] = last._replace(times=last.times + 1)
+                runs[-1] = last._replace(num_documents=last.num_documents + 1)
                 continue
-        runs.append(Run(rows, columns, 1))
+        runs.append(DocumentRun(rows, columns, 1))
     return runs
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask
 
 from regard._shapes import Bool
-from regard.attention.mask.base import Area, Mask, Predicate
+from regard.attention.mask.base import Mask, Predicate, Tile
 from regard.attention.mask.kinds import allowed, blocked
 
 __all__ = ["from_flex", "from_huggingface", "from_multihead", "from_sdpa"]
@@ -155,16 +155,16 @@ class Flex(Mask):
     partial: Bool[Tensor, "batch heads blocks_of_queries blocks_of_keys"]
     full: Bool[Tensor, "batch heads blocks_of_queries blocks_of_keys"]
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        at, (rows, columns) = self.predicate(*self.lengths), (area.rows, area.columns)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        at, (rows, columns) = self.predicate(*self.lengths), (tile.rows, tile.columns)
         batch, heads = self.full.shape[:2]
         shape = batch, heads, rows[1] - rows[0], columns[1] - columns[0]
         home = self.full.device
         if 0 in shape:
-            return torch.zeros(shape, dtype=torch.bool, device=area.device or home)
+            return torch.zeros(shape, dtype=torch.bool, device=tile.device or home)
         # Their own function evaluates it, because a mask_mod may only be asked the way they ask it.
         part = create_mask(lambda b, h, i, j: at(b, h, i + rows[0], j + columns[0]), *shape, device=home)
-        return part.to(area.device or home)
+        return part.to(tile.device or home)
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         full, partial = self.full.to(device or self.full.device), self.partial.to(device or self.full.device)
@@ -175,16 +175,16 @@ class Flex(Mask):
         block = b, h, i // self.block[0], j // self.block[1]
         return full[block] | (partial[block] & self.mask_mod(b, h, i, j))
 
-    def check(self, queries: int, keys: int) -> None:
+    def validate(self, queries: int, keys: int) -> None:
         if (queries, keys) != self.lengths:
             raise ValueError(f"{self!r} does not fit {queries} queries and {keys} keys")
 
     @property
-    def rows(self) -> int | None:  # type: ignore[override]
+    def batch_size(self) -> int | None:  # type: ignore[override]
         return self.full.shape[0] if self.full.shape[0] != 1 else None
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
         return self.lengths
 
     def __repr__(self) -> str:

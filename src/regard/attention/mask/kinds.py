@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Int
-from regard.attention.mask.base import Area, Bounds, Grid, Mask, Predicate
+from regard.attention.mask.base import Mask, Predicate, Tile, TileBounds, TileGrid
 
 __all__ = [
     "Allowed",
@@ -31,10 +31,10 @@ __all__ = [
     "window",
 ]
 
-FARTHEST = 2**60
+MAX_POSITION = 2**60
 """Positions and offsets stay below it, so that the sum of a few of them is still an int64."""
 
-UNREAD = -1
+UNKNOWN_LENGTH = -1
 """The largest length while a graph is traced, where no number is known yet: `_up_to` puts the check into the graph."""
 
 
@@ -94,11 +94,11 @@ def prefix(n: int | Sequence[int] | Tensor) -> Mask:
         length = _whole("prefix", "n", n)
         if length < 0:
             raise ValueError(f"prefix({length}): a length cannot be negative")
-        return Prefix(torch.tensor([length]), length, each=False)
+        return Prefix(torch.tensor([length]), length, per_row=False)
     lengths = integers("prefix", "n", n)
     if lengths.ndim != 1:
         raise ValueError(f"prefix(n) wants one whole number, or one per batch row; got shape {tuple(lengths.shape)}")
-    return Prefix(lengths, _largest("prefix", lengths), each=True)
+    return Prefix(lengths, _largest("prefix", lengths), per_row=True)
 
 
 def where(fn: Callable[[Tensor, Tensor], Tensor], *, offset: int | None = None) -> Mask:
@@ -140,24 +140,24 @@ class Band(Mask):
     after: int
     offset: int | None
 
-    def first(self, queries: int, keys: int) -> int:
+    def query_offset(self, queries: int, keys: int) -> int:
         """The position among the keys of the first query."""
         return keys - queries if self.offset is None else self.offset
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        return self._sees(area.query(self.offset), area.key())
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return self._sees(tile.query_positions(self.offset), tile.key_positions())
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
-        first = self.first(queries, keys)
+        first = self.query_offset(queries, keys)
         return lambda b, h, i, j: self._sees(i + first, j)
 
-    def bounds(self, grid: Grid) -> Bounds:
-        first = self.first(grid.queries, grid.keys)
-        nearest, farthest = grid.left - (grid.bottom + first), grid.right - (grid.top + first)
+    def bounds(self, grid: TileGrid) -> TileBounds:
+        first = self.query_offset(grid.queries, grid.keys)
+        nearest, farthest = grid.first_keys - (grid.last_queries + first), grid.last_keys - (grid.first_queries + first)
         some, every = nearest <= self.after, farthest <= self.after
         if self.before is not None:
             some, every = some & (farthest > -self.before), every & (nearest > -self.before)
-        return Bounds(some, every)
+        return TileBounds(some, every)
 
     def _sees(self, query: Tensor, key: Tensor) -> Tensor:
         up_to = key <= query + self.after
@@ -179,27 +179,27 @@ class Padding(Mask):
     longest: int
     """The largest length, read once: reading it from a GPU's tensor makes the GPU wait."""
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        lengths = self.lengths.to(area.device or self.lengths.device)
-        return torch.arange(*area.columns, device=lengths.device) < lengths[:, None, None, None]
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        lengths = self.lengths.to(tile.device or self.lengths.device)
+        return torch.arange(*tile.columns, device=lengths.device) < lengths[:, None, None, None]
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         lengths = self.lengths.to(device or self.lengths.device)
         return lambda b, h, i, j: j < lengths[b]
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         lengths = self.lengths.cpu()[:, None, None, None]
-        return Bounds(grid.left < lengths, grid.right < lengths)
+        return TileBounds(grid.first_keys < lengths, grid.last_keys < lengths)
 
-    def check(self, queries: int, keys: int) -> None:
+    def validate(self, queries: int, keys: int) -> None:
         _up_to(self, self.lengths, self.longest, keys)
 
     @property
-    def rows(self) -> int:  # type: ignore[override]
+    def batch_size(self) -> int:  # type: ignore[override]
         return len(self.lengths)
 
     @property
-    def least(self) -> int:  # type: ignore[override]
+    def min_keys(self) -> int:  # type: ignore[override]
         return self.longest
 
     def __repr__(self) -> str:
@@ -212,40 +212,40 @@ class Prefix(Mask):
 
     lengths: Tensor
     longest: int
-    each: bool
+    per_row: bool
     """One length per batch row, or one for all."""
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        lengths = self.lengths.to(area.device or self.lengths.device)
-        key = torch.arange(*area.columns, device=lengths.device)
-        query = area.query().to(lengths.device)
-        return (key <= query) | (key < (lengths[:, None, None, None] if self.each else lengths[0]))
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        lengths = self.lengths.to(tile.device or self.lengths.device)
+        key = torch.arange(*tile.columns, device=lengths.device)
+        query = tile.query_positions().to(lengths.device)
+        return (key <= query) | (key < (lengths[:, None, None, None] if self.per_row else lengths[0]))
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         lengths, first = self.lengths.to(device or self.lengths.device), keys - queries
-        return lambda b, h, i, j: (j <= i + first) | (j < lengths[b if self.each else 0])
+        return lambda b, h, i, j: (j <= i + first) | (j < lengths[b if self.per_row else 0])
 
-    def bounds(self, grid: Grid) -> Bounds:
-        lengths = self.lengths.cpu()[:, None, None, None] if self.each else self.lengths.cpu()
+    def bounds(self, grid: TileGrid) -> TileBounds:
+        lengths = self.lengths.cpu()[:, None, None, None] if self.per_row else self.lengths.cpu()
         first = grid.keys - grid.queries
-        return Bounds(
-            (grid.left <= grid.bottom + first) | (grid.left < lengths),
-            (grid.right <= grid.top + first) | (grid.right < lengths),
+        return TileBounds(
+            (grid.first_keys <= grid.last_queries + first) | (grid.first_keys < lengths),
+            (grid.last_keys <= grid.first_queries + first) | (grid.last_keys < lengths),
         )
 
-    def check(self, queries: int, keys: int) -> None:
+    def validate(self, queries: int, keys: int) -> None:
         _up_to(self, self.lengths, self.longest, keys)
 
     @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        return len(self.lengths) if self.each else None
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        return len(self.lengths) if self.per_row else None
 
     @property
-    def least(self) -> int:  # type: ignore[override]
+    def min_keys(self) -> int:  # type: ignore[override]
         return self.longest
 
     def __repr__(self) -> str:
-        return f"prefix({short(self.lengths) if self.each else int(self.lengths[0])})"
+        return f"prefix({short(self.lengths) if self.per_row else int(self.lengths[0])})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -255,17 +255,17 @@ class Where(Mask):
     fn: Callable[[Tensor, Tensor], Tensor]
     offset: int | None
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        query, key = area.query(self.offset), area.key()
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        query, key = tile.query_positions(self.offset), tile.key_positions()
         return self._said(self.fn(query, key), (len(query), key.shape[-1]))
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
-        first = Area.whole(queries, keys).first(self.offset)
+        first = Tile.full(queries, keys).query_offset(self.offset)
         if self._answers_a_pair(first, device):
             return lambda b, h, i, j: self.fn(i + first, j)
         # Asked for a pair, it returns more than one answer, and compiled FlexAttention would take a wrong one without a
         # word. So its answers are written down, for every pair.
-        t = self.tile(Area.whole(queries, keys, device))
+        t = self.evaluate(Tile.full(queries, keys, device))
         return lambda b, h, i, j: _at(t, (b, h, i, j))
 
     def _answers_a_pair(self, query: int, device: torch.device | str | None) -> bool:
@@ -305,29 +305,29 @@ class Allowed(Mask):
 
     tensor: Tensor
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         rows, columns = self.tensor.shape[-2:]
         part = self.tensor[
-            ..., slice(*area.rows) if rows != 1 else slice(None), slice(*area.columns) if columns != 1 else slice(None)
+            ..., slice(*tile.rows) if rows != 1 else slice(None), slice(*tile.columns) if columns != 1 else slice(None)
         ]
-        return part.to(area.device or part.device)
+        return part.to(tile.device or part.device)
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         t = self.tensor.to(device or self.tensor.device)
         return lambda b, h, i, j: _at(t, (b, h, i, j))
 
-    def check(self, queries: int, keys: int) -> None:
+    def validate(self, queries: int, keys: int) -> None:
         rows, columns = self.tensor.shape[-2:]
         if rows not in (1, queries) or columns not in (1, keys):
             raise ValueError(f"{self!r} does not fit {queries} queries and {keys} keys")
 
     @property
-    def rows(self) -> int | None:  # type: ignore[override]
+    def batch_size(self) -> int | None:  # type: ignore[override]
         lead = self.tensor.shape[:-3]
         return lead[-1] if lead and lead[-1] != 1 else None
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
         rows, columns = self.tensor.shape[-2:]
         return rows if rows != 1 else None, columns if columns != 1 else None
 
@@ -339,8 +339,8 @@ class Allowed(Mask):
 class Blocked(Allowed):
     """See `blocked`."""
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        return ~super().tile(area)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return ~super().evaluate(tile)
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         is_blocked = super().predicate(queries, keys, device)
@@ -354,7 +354,7 @@ def _whole(name: str, what: str, n: object) -> int:
     """One whole number of positions."""
     if not _is_whole(n):
         raise TypeError(f"{name}({what}={n!r}) wants a whole number of positions; got {type(n).__name__}")
-    if not -FARTHEST < n < FARTHEST:
+    if not -MAX_POSITION < n < MAX_POSITION:
         raise ValueError(f"{name}({what}={n}) is beyond any position: sums of int64 positions would wrap around")
     return int(n)
 
@@ -386,14 +386,14 @@ def integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
 def _largest(name: str, lengths: Tensor) -> int:
     """The largest of some lengths, none of which may be negative."""
     if torch.compiler.is_compiling():
-        return UNREAD
+        return UNKNOWN_LENGTH
     if lengths.numel() and int(lengths.min()) < 0:
         raise ValueError(f"{name}({lengths.tolist()}): a length cannot be negative")
     return int(lengths.max()) if lengths.numel() else 0
 
 
 def _up_to(mask: Mask, lengths: Tensor, longest: int, keys: int) -> None:
-    if longest == UNREAD:
+    if longest == UNKNOWN_LENGTH:
         torch.ops.aten._assert_async.msg((lengths <= keys).all() & (lengths >= 0).all(), "a length beyond the keys")
     elif longest > keys:
         raise ValueError(f"{mask!r} speaks of {longest} keys, but there are {keys}")

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard._shapes import Bool
-from regard.attention.mask.base import Area, Grid, Mask
+from regard.attention.mask.base import Mask, Tile, TileGrid
 
 __all__ = ["draw"]
 
@@ -25,11 +25,11 @@ def draw(mask: Mask, queries: int, keys: int, batch: int = 0, head: int = 0) -> 
     if queries < 0 or keys < 0:
         raise ValueError(f"{mask!r}: there cannot be {queries} queries and {keys} keys")
     which = _which(mask, queries, keys, batch, head)
-    grid = Grid(queries, keys, max(1, -(-queries // MOST)), max(1, -(-keys // MOST)))
+    grid = TileGrid(queries, keys, max(1, -(-queries // MOST)), max(1, -(-keys // MOST)))
     some, every = _pooled(mask, grid, batch, head)
 
     title = f"{mask!r}   {_count(queries, 'queries')} (down) x {_count(keys, 'keys')} (across){which}"
-    names = [str(first) for first in grid.top[:, 0].tolist()]
+    names = [str(first) for first in grid.first_queries[:, 0].tolist()]
     margin = max(map(len, names), default=1)
     lines = [title, "", f"{'':>{margin}}  {_ruler(grid)}".rstrip()]
     for name, row_some, row_every in zip(names, some.tolist(), every.tolist(), strict=True):
@@ -53,13 +53,13 @@ def _which(mask: Mask, queries: int, keys: int, batch: int, head: int) -> str:
 
 
 def _pooled(
-    mask: Mask, grid: Grid, batch: int, head: int
+    mask: Mask, grid: TileGrid, batch: int, head: int
 ) -> tuple[Bool[Tensor, "tile_rows tile_columns"], Bool[Tensor, "tile_rows tile_columns"]]:
     """Which tiles of the grid hold a pair that may attend, and which hold no other."""
-    shape = len(grid.top), len(grid.left)
+    shape = len(grid.first_queries), len(grid.first_keys)
     bounds = mask.bounds(grid)
-    some = _chosen(bounds.some, batch, head).expand(shape).clone()
-    every = _chosen(bounds.every, batch, head).expand(shape).clone()
+    some = _chosen(bounds.any_allowed, batch, head).expand(shape).clone()
+    every = _chosen(bounds.all_allowed, batch, head).expand(shape).clone()
     for row, unknown in enumerate(some & ~every):
         if unknown.any():
             columns = unknown.nonzero()[:, 0]
@@ -69,19 +69,19 @@ def _pooled(
 
 
 def _looked(
-    mask: Mask, grid: Grid, row: int, span: slice, unknown: Bool[Tensor, " tiles"], batch: int, head: int
+    mask: Mask, grid: TileGrid, row: int, span: slice, unknown: Bool[Tensor, " tiles"], batch: int, head: int
 ) -> tuple[Bool[Tensor, " tiles"], Bool[Tensor, " tiles"]]:
     """The same for tiles that stand side by side, by evaluating the mask a few rows at a time."""
     tiles, width = len(unknown), grid.tile_columns
     left, right = span.start * width, min(span.stop * width, grid.keys)
-    top, bottom = int(grid.top[row]), int(grid.bottom[row]) + 1
+    top, bottom = int(grid.first_queries[row]), int(grid.last_queries[row]) + 1
     some, every = torch.zeros_like(unknown), torch.ones_like(unknown)
     rows = max(1, PAIRS // (right - left))
     starts = range(top, bottom, rows)
     # The last rows come second: an edge that enters a tile below its first rows, as a window's does, shows there.
     for first in (starts[0], *reversed(starts[1:])):
-        area = Area(grid.queries, grid.keys, (first, min(first + rows, bottom)), (left, right))
-        part = _chosen(mask.tile(area), batch, head).expand(-1, right - left).cpu()
+        tile = Tile(grid.queries, grid.keys, (first, min(first + rows, bottom)), (left, right))
+        part = _chosen(mask.evaluate(tile), batch, head).expand(-1, right - left).cpu()
         # The last tile may be narrower than the others: what fills it up must change neither answer.
         fill = tiles * width - (right - left)
         some |= pad(part, (0, fill), value=False).reshape(-1, tiles, width).any(-1).any(0)
@@ -99,14 +99,14 @@ def _chosen(t: Tensor, batch: int, head: int) -> Bool[Tensor, "rows columns"]:
     return t[batch if batches > 1 else 0, head if heads > 1 else 0]
 
 
-def _ruler(grid: Grid) -> str:
+def _ruler(grid: TileGrid) -> str:
     """The first key of every so many columns, each above its own."""
-    cells = len(grid.left)
+    cells = len(grid.first_keys)
     every = 1 if cells <= 10 and grid.keys <= 10 else 5 if grid.tile_columns == 1 else 8
-    return "".join(f"{first:<{2 * every}}" for first in grid.left[::every].tolist())
+    return "".join(f"{first:<{2 * every}}" for first in grid.first_keys[::every].tolist())
 
 
-def _legend(grid: Grid) -> str:
+def _legend(grid: TileGrid) -> str:
     if grid.tile_rows == grid.tile_columns == 1:
         return f"{ALL} may attend   {NOBODY}may not"
     cell = f"one cell: {_count(grid.tile_rows, 'queries')} x {_count(grid.tile_columns, 'keys')}"

@@ -74,7 +74,7 @@ class T5Relative(PositionBias):
 
     Args:
         num_heads: number of query heads.
-        buckets: number of buckets; an even number from 4 up, or any from 2 up for one direction.
+        num_buckets: number of buckets; an even number from 4 up, or any from 2 up for one direction.
         max_distance: distances from this one on share a bucket; more than the distances that have one each.
         bidirectional: whether half of the buckets are for keys after the query (encoder). Without, these share the
             bucket of distance 0 (decoder, where a causal mask hides them).
@@ -86,26 +86,26 @@ class T5Relative(PositionBias):
     relative = True
 
     def __init__(
-        self, num_heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+        self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
     ) -> None:
         super().__init__()
         _need_heads(num_heads)
-        if buckets < 2 or (bidirectional and (buckets < 4 or buckets % 2)):
+        if num_buckets < 2 or (bidirectional and (num_buckets < 4 or num_buckets % 2)):
             raise ValueError(
-                f"buckets={buckets} must be at least 2, and with bidirectional=True an even number from 4 up"
+                f"num_buckets={num_buckets} must be at least 2, and with bidirectional=True an even number from 4 up"
             )
         self.num_heads = num_heads
-        self.buckets = buckets
+        self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.bidirectional = bidirectional
-        self._one_side = buckets // 2 if bidirectional else buckets
+        self._one_side = num_buckets // 2 if bidirectional else num_buckets
         self._one_each = self._one_side // 2
         if max_distance <= self._one_each:
             raise ValueError(
                 f"max_distance={max_distance} must be above {self._one_each}: "
-                f"so many distances have a bucket each with buckets={buckets}"
+                f"so many distances have a bucket each with num_buckets={num_buckets}"
             )
-        self.weight = nn.Parameter(torch.empty(buckets, num_heads))
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -135,7 +135,7 @@ class T5Relative(PositionBias):
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
         return (
-            f"{self.num_heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"{self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}, "
             f"bidirectional={self.bidirectional}"
         )
 

@@ -30,16 +30,16 @@ class Rotary(nn.Module):
 
     Nothing is learned, kept or saved: frequencies are calculated in each call, a few hundred numbers on the device of
     x, so that no change of dtype or device can round or lose them. To turn several tensors by the same positions,
-    calculate the `table` once and `rotate` each.
+    calculate the `cos_sin` once and `rotate` each.
 
     Args:
         width: of a head's queries and keys, d_key.
         base: 2 pi times this many tokens is the wavelength that the slowest pair comes near; above 1.
-        scaling: how angles are stretched for sequences longer than in training: `Linear`, `Dynamic`, `Llama3`, `YaRN`.
-        rotated: how many of the first dimensions turn, an even number; the others pass through (GPT-NeoX, Phi). All
+        scaling: `Linear`, `DynamicNTK`, `Llama3` or `YaRN`, for sequences longer than those of training.
+        rotary_dim: how many of the first dimensions turn, an even number; the others pass through (GPT-NeoX, Phi). All
             by default.
         interleaved: whether dimensions 2i and 2i + 1 are a pair, as in the paper (GPT-J, Cohere). By default i and
-            i + rotated / 2 are one (Llama, GPT-NeoX). A checkpoint works with the one it was trained with alone.
+            i + rotary_dim / 2 are one (Llama, GPT-NeoX). A checkpoint works with the one it was trained with alone.
 
     Raises:
         ValueError: a number of dimensions that is odd, below 2 or above the width; a base not above 1.
@@ -52,26 +52,28 @@ class Rotary(nn.Module):
         *,
         base: float | int = 10_000.0,
         scaling: Scaling | None = None,
-        rotated: int | None = None,
+        rotary_dim: int | None = None,
         interleaved: bool = False,
     ) -> None:
         super().__init__()
-        if rotated is None and width % 2:
-            raise ValueError(f"width={width} is odd and dimensions turn in pairs: give rotated={width - 1} or fewer")
-        rotated = width if rotated is None else rotated
-        if rotated % 2 or not 2 <= rotated <= width:
-            raise ValueError(f"rotated={rotated} must be an even number from 2 to width={width}")
+        if rotary_dim is None and width % 2:
+            raise ValueError(f"width={width} is odd and dimensions turn in pairs: give rotary_dim={width - 1} or fewer")
+        rotary_dim = width if rotary_dim is None else rotary_dim
+        if rotary_dim % 2 or not 2 <= rotary_dim <= width:
+            raise ValueError(f"rotary_dim={rotary_dim} must be an even number from 2 to width={width}")
         if not 1 < base < math.inf:
             raise ValueError(f"base={base} must be a number above 1")
         if scaling is not None and not isinstance(scaling, Scaling):
-            raise TypeError(f"scaling must be a Linear, Dynamic, Llama3 or YaRN of regard.positions; got {scaling!r}")
+            raise TypeError(
+                f"scaling must be a Linear, DynamicNTK, Llama3 or YaRN of regard.positions; got {scaling!r}"
+            )
         self.width = width
         self.base = base
         self.scaling = scaling
-        self.rotated = rotated
+        self.rotary_dim = rotary_dim
         self.interleaved = interleaved
         # A scaling that cannot work with this many dimensions says so here, not in the first call.
-        self.table(torch.zeros(1, dtype=torch.int64))
+        self.cos_sin(torch.zeros(1, dtype=torch.int64))
 
     def forward(
         self,
@@ -86,7 +88,7 @@ class Rotary(nn.Module):
             x: ``(batch, heads, tokens, width)``, or without the batch, or without heads as well.
             positions: where each token stands: ``(tokens,)`` for all sequences alike, or ``(batch, tokens)`` for each
                 its own, the same for every head. 0, 1, 2, ... by default.
-            length: of the whole sequence, where the tokens are only a part of it and the scaling is `Dynamic`; the
+            length: of the whole sequence, where the tokens are only a part of it and the scaling is `DynamicNTK`; the
                 last position + 1 by default. No other scaling depends on it.
 
         Returns:
@@ -101,9 +103,9 @@ class Rotary(nn.Module):
             length = x.shape[-2] if length is None else length
             positions = torch.arange(x.shape[-2], device=x.device)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        return self.rotate(x, *self.table(positions, length=length, dtype=dtype))
+        return self.rotate(x, *self.cos_sin(positions, length=length, dtype=dtype))
 
-    def table(
+    def cos_sin(
         self,
         positions: Int[Tensor, "*batch tokens"],
         *,
@@ -121,9 +123,9 @@ class Rotary(nn.Module):
             raise TypeError(f"positions are whole numbers; got {positions.dtype}")
         at = positions.to(dtype)
         if self.scaling is None:
-            angle = at[..., None] * inverse_frequencies(self.base, self.rotated, at)
+            angle = at[..., None] * inverse_frequencies(self.base, self.rotary_dim, at)
             return angle.cos(), angle.sin()
-        angle = at[..., None] * self.scaling.frequencies(self.base, self.rotated, at, length)
+        angle = at[..., None] * self.scaling.frequencies(self.base, self.rotary_dim, at, length)
         return angle.cos() * self.scaling.amplitude, angle.sin() * self.scaling.amplitude
 
     def rotate(
@@ -132,7 +134,7 @@ class Rotary(nn.Module):
         cos: Float[Tensor, "*batch tokens pairs"],
         sin: Float[Tensor, "*batch tokens pairs"],
     ) -> Float[Tensor, "*batch_heads tokens width"]:
-        """Queries or keys, turned by a `table`; see the call of the module."""
+        """Queries or keys, turned by a `cos_sin`; see the call of the module."""
         self._check(x)
         at, batch = cos.shape[:-1], cos.shape[:-2]
         alike = len(batch) == x.ndim - 3 and all(size in (1, of) for size, of in zip(batch, x.shape, strict=False))
@@ -144,16 +146,16 @@ class Rotary(nn.Module):
         if batch:
             cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # every head alike
 
-        pairs = self.rotated // 2
+        pairs = self.rotary_dim // 2
         shape, within = ((pairs, 2), -1) if self.interleaved else ((2, pairs), -2)
-        a, b = torch.unflatten(x[..., : self.rotated], -1, shape).unbind(within)
+        a, b = torch.unflatten(x[..., : self.rotary_dim], -1, shape).unbind(within)
         turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=within).flatten(-2).to(x.dtype)
-        return turned if self.rotated == self.width else torch.cat([turned, x[..., self.rotated :]], dim=-1)
+        return turned if self.rotary_dim == self.width else torch.cat([turned, x[..., self.rotary_dim :]], dim=-1)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` says."""
         return (
-            f"{self.width}, base={self.base}, scaling={self.scaling}, rotated={self.rotated}, "
+            f"{self.width}, base={self.base}, scaling={self.scaling}, rotary_dim={self.rotary_dim}, "
             f"interleaved={self.interleaved}"
         )
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from regard._shapes import Float
 
-__all__ = ["Dynamic", "Linear", "Llama3", "Scaling", "YaRN", "inverse_frequencies"]
+__all__ = ["DynamicNTK", "Linear", "Llama3", "Scaling", "YaRN", "inverse_frequencies"]
 
 
 def inverse_frequencies(
-    base: float | int | Tensor, rotated: int, positions: Float[Tensor, "*batch tokens"]
+    base: float | int | Tensor, rotary_dim: int, positions: Float[Tensor, "*batch tokens"]
 ) -> Float[Tensor, " pairs"]:
     """theta_i = base^(-2i / d), i = 0 ... d/2 - 1: what one token turns each pair by, in radians.
 
@@ -28,14 +28,14 @@ def inverse_frequencies(
 
     Args:
         base: 2 pi times this many tokens is the wavelength that the slowest pair comes near.
-        rotated: d, the number of dimensions that turn; even.
+        rotary_dim: d, the number of dimensions that turn; even.
         positions: where the tokens stand, for its dtype and device.
     """
-    return 1.0 / _tokens_per_radian(base, rotated, positions)
+    return 1.0 / _tokens_per_radian(base, rotary_dim, positions)
 
 
-def _tokens_per_radian(base: float | int | Tensor, rotated: int, positions: Tensor) -> Tensor:
-    exponent = torch.arange(0, rotated, 2, dtype=positions.dtype, device=positions.device) / rotated
+def _tokens_per_radian(base: float | int | Tensor, rotary_dim: int, positions: Tensor) -> Tensor:
+    exponent = torch.arange(0, rotary_dim, 2, dtype=positions.dtype, device=positions.device) / rotary_dim
     return base**exponent
 
 
@@ -49,15 +49,15 @@ class Scaling(ABC):
 
     @abstractmethod
     def frequencies(
-        self, base: float | int, rotated: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
+        self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """What one token turns each pair by, in radians.
 
         Args:
             base: as for `inverse_frequencies`.
-            rotated: number of dimensions that turn.
+            rotary_dim: number of dimensions that turn.
             positions: where the tokens stand, in the dtype to calculate in.
-            length: of the whole sequence; the last position + 1 by default. Only `Dynamic` depends on it.
+            length: of the whole sequence; the last position + 1 by default. Only `DynamicNTK` depends on it.
         """
 
 
@@ -78,84 +78,87 @@ class Linear(Scaling):
         _at_least_one(self, "factor")
 
     def frequencies(
-        self, base: float | int, rotated: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
+        self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """Theta / factor."""
-        return inverse_frequencies(base, rotated, positions) / self.factor
+        return inverse_frequencies(base, rotary_dim, positions) / self.factor
 
 
 @dataclass(frozen=True)
-class Dynamic(Scaling):
+class DynamicNTK(Scaling):
     """A base that grows with the sequence: "dynamic NTK" (described in YaRN, Peng et al. 2023, section 3.3).
 
-    base * (factor * length / original - (factor - 1))^(d / (d - 2)), with length at least original: a sequence
-    within the original length is not touched. One length holds for the whole call, the longest sequence's of a
-    batch. Keys that were rotated at a shorter length keep that length's angles when a cache grows.
+    base * (factor * length / original - (factor - 1))^(d / (d - 2)), where original is original_max_positions: a
+    sequence within the original length does not change. One length, that of the longest sequence of a
+    batch, holds for the whole call. Keys that were rotated at a shorter length keep that length's angles when a cache grows.
 
     Args:
         factor: how fast the base grows; at least 1.
-        original: the number of positions of training.
+        original_max_positions: the number of positions of training.
 
     Raises:
-        ValueError: a factor below 1 or not finite; an original below 1; on use with 2 rotated dimensions, where
+        ValueError: a factor below 1 or not finite; an original_max_positions below 1; on use with 2 dimensions, where
             d / (d - 2) does not exist.
     """
 
     factor: float | int
-    original: int
+    original_max_positions: int
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "factor", "original")
+        _at_least_one(self, "factor", "original_max_positions")
 
     def frequencies(
-        self, base: float | int, rotated: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
+        self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """Theta of the base that this length asks for."""
-        if rotated == 2:
-            raise ValueError(f"{self} raises the base to d / (d - 2): rotated=2 must be at least 4")
+        if rotary_dim == 2:
+            raise ValueError(f"{self} raises the base to d / (d - 2): rotary_dim=2 must be at least 4")
         if length is None:
             reached = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
         else:
             reached = positions.new_full((), length)
-        growth = self.factor * reached / self.original - (self.factor - 1)
-        growth = torch.where(reached > self.original, growth, 1.0)
-        return inverse_frequencies(base * growth ** (rotated / (rotated - 2)), rotated, positions)
+        growth = self.factor * reached / self.original_max_positions - (self.factor - 1)
+        growth = torch.where(reached > self.original_max_positions, growth, 1.0)
+        return inverse_frequencies(base * growth ** (rotary_dim / (rotary_dim - 2)), rotary_dim, positions)
 
 
 @dataclass(frozen=True)
 class Llama3(Scaling):
     """Slow pairs divided by a factor, fast ones kept, a ramp between: Llama 3.1's reference code (Meta 2024).
 
-    A pair is judged by how many turns it completes in the original length: fewer than low, divided; more than high,
-    kept. Llama 3.1 has ``Llama3(factor=8, low=1, high=4, original=8192)``.
+    A pair is judged by how many turns it completes in the original length: below low_freq_factor its frequency is
+    divided, above high_freq_factor it is kept. Llama 3.1 has ``Llama3(8, 1, 4, 8192)``.
 
     Args:
         factor: how many times further; at least 1.
-        low: turns up to which a pair is divided by the whole factor (``low_freq_factor``).
-        high: turns from which a pair is kept (``high_freq_factor``).
-        original: the number of positions of training.
+        low_freq_factor: turns up to which a pair is divided by the whole factor.
+        high_freq_factor: turns from which a pair is kept.
+        original_max_positions: the number of positions of training.
 
     Raises:
-        ValueError: a factor below 1 or not finite; turns not 0 < low < high; an original below 1.
+        ValueError: a factor below 1 or not finite; turns not 0 < low < high; an original_max_positions below 1.
     """
 
     factor: float | int
-    low: float | int
-    high: float | int
-    original: int
+    low_freq_factor: float | int
+    high_freq_factor: float | int
+    original_max_positions: int
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "factor", "original")
-        if not 0 < self.low < self.high < math.inf:
-            raise ValueError(f"{self}: low={self.low} must be above 0 and below high={self.high}")
+        _at_least_one(self, "factor", "original_max_positions")
+        if not 0 < self.low_freq_factor < self.high_freq_factor < math.inf:
+            raise ValueError(
+                f"{self}: low_freq_factor={self.low_freq_factor} must be above 0 and below "
+                f"high_freq_factor={self.high_freq_factor}"
+            )
 
     def frequencies(
-        self, base: float | int, rotated: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
+        self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """(1 - kept) * theta / factor + kept * theta."""
-        theta = inverse_frequencies(base, rotated, positions)
-        turns = self.original / (2 * math.pi / theta)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        theta = inverse_frequencies(base, rotary_dim, positions)
+        turns = self.original_max_positions / (2 * math.pi / theta)
+        kept = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
         return (1 - kept) * theta / self.factor + kept * theta
 
 
@@ -169,7 +172,7 @@ class YaRN(Scaling):
 
     Args:
         factor: how many times further; at least 1.
-        original: the number of positions of training.
+        original_max_positions: the number of positions of training.
         beta_fast: turns from which a pair is kept.
         beta_slow: turns up to which a pair is divided by the whole factor.
         attention_factor: what cos and sin are multiplied by; 0.1 ln(factor) + 1 by default, so that scores grow by
@@ -180,12 +183,13 @@ class YaRN(Scaling):
         truncate: whether the ramp starts and ends at whole pairs. gpt-oss does not.
 
     Raises:
-        ValueError: a factor below 1 or not finite; an original below 1; turns not 0 < beta_slow <= beta_fast; factors
-            not above 0; one mscale without the other, or both beside an attention_factor.
+        ValueError: a factor below 1 or not finite; an original_max_positions below 1; turns not
+            0 < beta_slow <= beta_fast; factors not above 0; one mscale without the other, or both
+            beside an attention_factor.
     """
 
     factor: float | int
-    original: int
+    original_max_positions: int
     beta_fast: float | int = 32
     beta_slow: float | int = 1
     attention_factor: float | int | None = None
@@ -194,7 +198,7 @@ class YaRN(Scaling):
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        _at_least_one(self, "factor", "original")
+        _at_least_one(self, "factor", "original_max_positions")
         if not 0 < self.beta_slow <= self.beta_fast < math.inf:
             raise ValueError(
                 f"{self}: beta_slow={self.beta_slow} must be above 0 and not above beta_fast={self.beta_fast}"
@@ -222,23 +226,23 @@ class YaRN(Scaling):
         return self._temperature(1.0)
 
     def frequencies(
-        self, base: float | int, rotated: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
+        self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """(1 - gamma) * theta / factor + gamma * theta."""
-        slowness = _tokens_per_radian(base, rotated, positions)
-        first, last = self._pair(self.beta_fast, base, rotated), self._pair(self.beta_slow, base, rotated)
+        slowness = _tokens_per_radian(base, rotary_dim, positions)
+        first, last = self._pair(self.beta_fast, base, rotary_dim), self._pair(self.beta_slow, base, rotary_dim)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, rotated - 1)
+        first, last = max(first, 0), min(last, rotary_dim - 1)
         # A ramp of no width would divide by zero: it becomes a step.
         width = last - first or 0.001
-        pair = torch.arange(rotated // 2, dtype=positions.dtype, device=positions.device)
+        pair = torch.arange(rotary_dim // 2, dtype=positions.dtype, device=positions.device)
         gamma = 1 - ((pair - first) / width).clamp(0, 1)
         return (1 - gamma) * (1.0 / (self.factor * slowness)) + gamma * (1.0 / slowness)
 
-    def _pair(self, turns: float | int, base: float | int, rotated: int) -> float:
+    def _pair(self, turns: float | int, base: float | int, rotary_dim: int) -> float:
         """Which pair, not rounded, completes so many turns in the original length: theta solved for i."""
-        return rotated * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(base))
+        return rotary_dim * math.log(self.original_max_positions / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     def _temperature(self, mscale: float | int) -> float:
         return 0.1 * mscale * math.log(self.factor) + 1.0

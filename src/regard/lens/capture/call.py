@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.call import tensors_of
+from regard.attention.kernels.call import mask_tensors
 from regard.attention.mask import Mask
 from regard.lens.capture.eager_pattern import WrittenOut
 from regard.lens.maps.map import AttentionMap, OutputSample
@@ -131,7 +131,7 @@ class Seen:
         elif self.bias is not None:
             yield from self.bias.parameters()
             yield from self.bias.buffers()
-        yield from tensors_of(self.mask)
+        yield from mask_tensors(self.mask)
 
     def unfolded(self) -> Seen:
         """The same of (batch, heads, 1, width), where heads that share keys stood on the axis of queries."""

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-from regard.attention.hooks import here
+from regard.attention.hooks import hook_state
 from regard.attention.mask.interop import from_flex
 from regard.lens.capture import fast_path
 from regard.lens.capture.call import Seen, four_axes, sampled
@@ -144,13 +144,13 @@ class KernelEye(Eye):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchDispatchMode`."""
         kwargs = kwargs or {}
-        if func is COMPOSITE and not self.only_flex and not here.within:
+        if func is COMPOSITE and not self.only_flex and not hook_state.in_attend:
             with Inside() as inside:
                 output = func.decompose(*args, **kwargs)
             self.report.saw(lambda: of_sdpa(_by_name(func, args, kwargs), output, inside), sys._getframe(1))
             return output
         output = self.run(func, args, kwargs)
-        if not (here.within or backward()):
+        if not (hook_state.in_attend or backward()):
             self._look(func, args, kwargs, output)
         return output
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 
-from regard.attention.hooks import here
+from regard.attention.hooks import hook_state
 from regard.lens.capture.dispatch_mode import Inside, KernelEye, of_sdpa
 from regard.lens.capture.eager_pattern import PRODUCTS, Chain
 from regard.lens.capture.recorder import Report, backward
@@ -80,7 +80,9 @@ class FunctionEye(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name not in LOOKED_AT and self.chain.found is None:
             return func(*args, **kwargs)
-        if torch.compiler.is_compiling() or here.within:  # the first is for Dynamo, which traces this very code
+        if (
+            torch.compiler.is_compiling() or hook_state.in_attend
+        ):  # the first is for Dynamo, which traces this very code
             return func(*args, **kwargs)
         if func is SDPA:
             given = _by_name(*args, **kwargs)

@@ -9,7 +9,7 @@ from types import FrameType
 import torch
 from torch import Tensor, nn
 
-from regard.attention.hooks import muted
+from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import Masked, Seen, Spoken, masked
 from regard.lens.capture.sequence import Track
 
@@ -87,7 +87,7 @@ class Report:
             return
         path, module = found
         try:
-            with torch.no_grad(), muted():
+            with torch.no_grad(), disable_hooks():
                 seen = make()
                 inside = ".".join(name for name in (path, seen.within) if name)
                 self._keep(inside, module.get_submodule(seen.within), seen)

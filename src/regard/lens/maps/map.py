@@ -17,7 +17,7 @@ from torch import Tensor
 from regard._shapes import Float, Int
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
-from regard.attention.validation import check
+from regard.attention.validation import validate
 from regard.lens.maps import moments, streaming
 from regard.lens.maps.indexing import index_weights, lse_matches, max_error
 from regard.lens.maps.moments import Distance, parse_groups
@@ -98,7 +98,9 @@ class AttentionMap:
         kernel: str = "",
         ensure_unchanged: Callable[[], None] | None = None,
     ) -> None:
-        check(q, k, k if v is None else v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+        validate(
+            q, k, k if v is None else v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
+        )
         if q.ndim != 4:
             raise ValueError(
                 f"a map wants q (batch, heads, queries, d_key); got {tuple(q.shape)}: unsqueeze what is not there"

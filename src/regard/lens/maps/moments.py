@@ -38,7 +38,7 @@ def log_sum_exp(prepared: PreparedAttention) -> Tensor:
         return prepared.attend(prepared.call.k)[1]
     lse = prepared.call.q.new_full(prepared.call.q.shape[:-1], -torch.inf)
     for block, scores in score_chunks(prepared):
-        block.of_queries(lse).copy_(scores.logsumexp(-1))
+        block.take_queries(lse).copy_(scores.logsumexp(-1))
     return lse
 
 
@@ -53,10 +53,10 @@ def entropy(prepared: PreparedAttention) -> tuple[Tensor, Tensor]:
         entropies = torch.zeros_like(lse)
         for block, scores in score_chunks(prepared):
             sums = scores.logsumexp(-1, keepdim=True)
-            block.of_queries(lse).copy_(sums[..., 0])
+            block.take_queries(lse).copy_(sums[..., 0])
             # Of the scores from the lse on, so that no large numbers are subtracted; -inf weighs nothing.
             logs = scores.sub_(sums).nan_to_num_(nan=-torch.inf)
-            block.of_queries(entropies).copy_(-(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
+            block.take_queries(entropies).copy_(-(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
     entropies = prepared.without_empty(entropies, 0.0).clamp_(min=0.0)
     if prepared.sinks is not None:
         # With the share m of a row that is not the sink's: m * (entropy of the rest - log m).

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels import chunked, flash
-from regard.attention.kernels.block import Block
-from regard.attention.kernels.call import Call
+from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.mask import allowed
-from regard.attention.plan import SMALLEST, choose
+from regard.attention.plan import MIN_SCALE, choose
 
 if TYPE_CHECKING:
     from regard.lens.maps.map import AttentionMap
@@ -64,7 +64,7 @@ class PreparedAttention:
     no soft-cap stands in the way: keys of real models share a large part, which would cost digits.
     """
 
-    call: Call
+    call: AttentionCall
     """q and k, in the dtype to compute in. The values are up to the question; k stands in their place."""
     schedule: Schedule
     sinks: Tensor | None
@@ -112,12 +112,12 @@ class PreparedAttention:
         return sinks if self.shift is None else sinks - self.shift.to(lse.dtype)
 
 
-def fused(call: Call) -> bool:
+def fused(call: AttentionCall) -> bool:
     """Whether the fused kernel can make the scores of a call."""
-    return call.q.device.type == "cpu" and call.softcap is None and call.scale >= SMALLEST
+    return call.q.device.type == "cpu" and call.softcap is None and call.scale >= MIN_SCALE
 
 
-def to_call(m: AttentionMap, dtype: torch.dtype) -> tuple[Call, Tensor | None]:
+def to_call(m: AttentionMap, dtype: torch.dtype) -> tuple[AttentionCall, Tensor | None]:
     """The map's attention in a dtype, without sinks and dropout; the sinks.
 
     -inf in a bias blocks, so it becomes part of the mask; a bias of which nothing is left is none.
@@ -138,7 +138,7 @@ def to_call(m: AttentionMap, dtype: torch.dtype) -> tuple[Call, Tensor | None]:
         if lowest == highest == 0.0:
             bias = None
     sinks = None if m.sinks is None else m.sinks.to(dtype)
-    return Call.of(q, k, k, mask, scale=m.scale, bias=bias, softcap=m.softcap), sinks
+    return AttentionCall.from_inputs(q, k, k, mask, scale=m.scale, bias=bias, softcap=m.softcap), sinks
 
 
 def prepare(m: AttentionMap) -> PreparedAttention:
@@ -195,23 +195,23 @@ def _by_group(q: Tensor, k: Tensor) -> Tensor:
     return together.reshape(batch, heads, queries, k.shape[2])
 
 
-def _empty(call: Call, schedule: Schedule) -> Tensor | None:
+def _empty(call: AttentionCall, schedule: Schedule) -> Tensor | None:
     """The rows that may attend to nothing."""
     if call.mask is None:
         return None
     seen = torch.zeros(call.q.shape[:-1], dtype=torch.bool, device=call.q.device)
     for block in schedule(call):
-        block.of_queries(seen).copy_(attended_rows(block))
+        block.take_queries(seen).copy_(attended_rows(block))
     return None if bool(seen.all()) else ~seen
 
 
-def attended_rows(block: Block) -> Tensor:
+def attended_rows(block: ScoreBlock) -> Tensor:
     """Whether there is a key in the block that a row of it may attend to; broadcasts to (batch, heads, rows)."""
-    if block.may is None:
+    if block.allowed is None:
         return torch.ones(1, 1, 1, dtype=torch.bool)
     if not block.causal:
-        return block.may.any(-1)
+        return block.allowed.any(-1)
     # A schedule sets the kernel's flag beside masks of single keys only: row n needs one among the first n + 1.
-    upto = block.may[..., 0, :].cumsum(-1) > 0
+    upto = block.allowed[..., 0, :].cumsum(-1) > 0
     last = torch.arange(block.height, device=upto.device).clamp(max=block.columns - 1)
     return upto[..., last]

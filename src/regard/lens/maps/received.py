@@ -17,9 +17,9 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.kernels import flash
-from regard.attention.kernels.call import Call
-from regard.attention.kernels.schedule import terms
-from regard.attention.mask.base import Area, Bounds, Grid, Mask, Predicate
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.schedule import conjuncts
+from regard.attention.mask.base import Tile, TileBounds, TileGrid, Mask, Predicate
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import choose
@@ -56,7 +56,7 @@ def received(prepared: PreparedAttention, norm: Tensor, rows: Tensor | None = No
     mask = reduce(and_, turned) if turned else None
     # Of the output only one thing is wanted: whether anybody looks at a key.
     ones = q.new_ones(1, 1, q.shape[-2], q.shape[-1]).expand(*q.shape[:2], -1, -1)
-    around = Call.of(k, q, ones, mask, scale=call.scale)
+    around = AttentionCall.from_inputs(k, q, ones, mask, scale=call.scale)
     choice = choose(around)
     if choice.kernel in ("bands", "packed"):
         # Windows go faster without a bias: one more feature adds the term.
@@ -73,14 +73,14 @@ def received(prepared: PreparedAttention, norm: Tensor, rows: Tensor | None = No
     return sums if open_keys is None else sums.masked_fill_(~open_keys, 0.0)
 
 
-def _apart(call: Call) -> tuple[list[Mask], Tensor | None]:
+def _apart(call: AttentionCall) -> tuple[list[Mask], Tensor | None]:
     """The masks that speak of queries, and the keys that all others leave, (batch, heads, keys).
 
     A key that is blocked for every query is looked at by nobody, which is said when the sums are there.
     """
     masks, found = [], None
-    for mask in terms(call.mask):
-        may = call.may(call.area((0, min(2, call.queries)), (0, call.keys)), mask)
+    for mask in conjuncts(call.mask):
+        may = call.allowed(call.tile((0, min(2, call.queries)), (0, call.keys)), mask)
         if may.shape[-2] == 1:
             found = may[..., 0, :] if found is None else found & may[..., 0, :]
         else:
@@ -97,7 +97,7 @@ def _turn(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
         return Documents(mask.ids.flip(-1)) if flip else mask
     if isinstance(mask, Band):
         # Query i sees key j where first - before < j - i <= first + after.
-        first = mask.first(queries, keys)
+        first = mask.query_offset(queries, keys)
         if flip:
             return Band(mask.before, mask.after, queries - keys + first)
         if mask.before is not None:
@@ -112,13 +112,13 @@ class TransposedMask(Mask):
     other: Mask
     flip: bool
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        """See `Mask.tile`."""
-        rows, columns = area.columns, area.rows
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        """See `Mask.evaluate`."""
+        rows, columns = tile.columns, tile.rows
         if self.flip:
-            rows = (area.keys - rows[1], area.keys - rows[0])
-            columns = (area.queries - columns[1], area.queries - columns[0])
-        t = self.other.tile(Area(area.keys, area.queries, rows, columns, area.device)).transpose(-1, -2)
+            rows = (tile.keys - rows[1], tile.keys - rows[0])
+            columns = (tile.queries - columns[1], tile.queries - columns[0])
+        t = self.other.evaluate(Tile(tile.keys, tile.queries, rows, columns, tile.device)).transpose(-1, -2)
         return t.flip(-1, -2) if self.flip else t
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
@@ -128,38 +128,40 @@ class TransposedMask(Mask):
             return lambda b, h, i, j: other(b, h, keys - 1 - j, queries - 1 - i)
         return lambda b, h, i, j: other(b, h, j, i)
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         """See `Mask.bounds`."""
         known = self.other.bounds(_TransposedGrid(grid, self.flip))
-        return Bounds(known.some.transpose(-1, -2), known.every.transpose(-1, -2))
+        return TileBounds(known.any_allowed.transpose(-1, -2), known.all_allowed.transpose(-1, -2))
 
-    def check(self, queries: int, keys: int) -> None:
-        """See `Mask.check`."""
-        self.other.check(keys, queries)
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        """See `Mask.rows`."""
-        return self.other.rows
+    def validate(self, queries: int, keys: int) -> None:
+        """See `Mask.validate`."""
+        self.other.validate(keys, queries)
 
     @property
-    def size(self) -> tuple[int | None, int | None]:  # type: ignore[override]
-        """See `Mask.size`."""
-        queries, keys = self.other.size
+    def batch_size(self) -> int | None:  # type: ignore[override]
+        """See `Mask.batch_size`."""
+        return self.other.batch_size
+
+    @property
+    def shape(self) -> tuple[int | None, int | None]:  # type: ignore[override]
+        """See `Mask.shape`."""
+        queries, keys = self.other.shape
         return keys, queries
 
     def __repr__(self) -> str:
-        """See `Mask.rows`."""
+        """See `Mask.batch_size`."""
         return f"{self.other!r} turned around"
 
 
-class _TransposedGrid(Grid):
+class _TransposedGrid(TileGrid):
     """The tiles of a turned mask's grid as the other mask counts them."""
 
-    def __init__(self, grid: Grid, flip: bool) -> None:
+    def __init__(self, grid: TileGrid, flip: bool) -> None:
         super().__init__(grid.keys, grid.queries, grid.tile_columns, grid.tile_rows)
-        spans = [(grid.left, grid.right, grid.keys), (grid.top[:, 0], grid.bottom[:, 0], grid.queries)]
+        spans = [(grid.first_keys, grid.last_keys, grid.keys), (grid.first_queries[:, 0], grid.last_queries[:, 0], grid.queries)]
         if flip:
             spans = [(size - 1 - last, size - 1 - first, size) for first, last, size in spans]
         (top, bottom, _), (left, right, _) = spans
-        vars(self).update(top=top[:, None], bottom=bottom[:, None], left=left, right=right)
+        vars(self).update(
+            first_queries=top[:, None], last_queries=bottom[:, None], first_keys=left, last_keys=right
+        )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.mask import Mask
-from regard.attention.mask.base import And, Area, Bounds, Grid, Predicate
+from regard.attention.mask.base import And, Tile, TileBounds, TileGrid, Predicate
 from regard.lens.maps.map import AttentionMap, OutputSample
 
 __all__ = ["select_batch"]
@@ -66,21 +66,21 @@ class _OneRow(Mask):
     mask: Mask
     batch: int
 
-    def tile(self, area: Area) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        may = self.mask.tile(area)
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        may = self.mask.evaluate(tile)
         return may[self.batch] if may.ndim == 4 and len(may) > 1 else may
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         sees = self.mask.predicate(queries, keys, device)
         return lambda b, h, query, key: sees(torch.full_like(b, self.batch), h, query, key)
 
-    def bounds(self, grid: Grid) -> Bounds:
+    def bounds(self, grid: TileGrid) -> TileBounds:
         known = self.mask.bounds(grid)
-        some, every = (t[self.batch] if t.ndim == 4 and len(t) > 1 else t for t in (known.some, known.every))
-        return Bounds(some, every)
+        some, every = (t[self.batch] if t.ndim == 4 and len(t) > 1 else t for t in (known.any_allowed, known.all_allowed))
+        return TileBounds(some, every)
 
-    def check(self, queries: int, keys: int) -> None:
-        self.mask.check(queries, keys)
+    def validate(self, queries: int, keys: int) -> None:
+        self.mask.validate(queries, keys)
 
     def __repr__(self) -> str:
         return f"{self.mask!r} of batch row {self.batch}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
-from regard.attention.kernels.block import Block
+from regard.attention.kernels.block import ScoreBlock
 from regard.lens.maps.prepared import PreparedAttention
 
 __all__ = ["TopWeights", "pooled", "score_chunks", "top"]
@@ -29,7 +29,7 @@ class TopWeights(NamedTuple):
     """The key of each weight; -1 where there is nothing more to attend to."""
 
 
-def score_chunks(prepared: PreparedAttention, less: Tensor | None = None) -> Iterator[tuple[Block, Tensor]]:
+def score_chunks(prepared: PreparedAttention, less: Tensor | None = None) -> Iterator[tuple[ScoreBlock, Tensor]]:
     """Some rows at a time: which, and their scores (batch, heads, rows, columns), -inf where blocked.
 
     Every row that is not empty comes once, with every key that it may attend to. The scores are the caller's until it
@@ -50,24 +50,24 @@ def score_chunks(prepared: PreparedAttention, less: Tensor | None = None) -> Ite
     buffer = call.q.new_empty(0)
     for block, edge in _low(prepared):
         rows, columns = block.rows[1] - block.rows[0], block.columns
-        left = block.of_queries(q)
+        left = block.take_queries(q)
         count = len(left) * heads * rows * columns
         if buffer.numel() < count:
             buffer = call.q.new_empty(count)
         together = (len(left), kv_heads, group * rows, columns)
         scores = buffer[:count].view(together)
         left = left.reshape(len(left), kv_heads, group * rows, width)
-        torch.matmul(left, block.of_keys(k).transpose(-1, -2), out=scores)
+        torch.matmul(left, block.take_keys(k).transpose(-1, -2), out=scores)
         scores = scores.view(len(left), heads, rows, columns)
         if call.softcap is not None:
             scores.div_(call.softcap).tanh_().mul_(call.softcap)
             if less is not None:
-                scores.sub_(block.of_queries(less)[..., None])
-        added = call.added(block)
+                scores.sub_(block.take_queries(less)[..., None])
+        added = call.bias_for(block)
         if added is not None:
             scores.add_(added)
-        if block.may is not None:
-            scores.masked_fill_(~block.may, -torch.inf)
+        if block.allowed is not None:
+            scores.masked_fill_(~block.allowed, -torch.inf)
         if edge is not None:
             corner = scores[..., edge:]
             later = torch.ones(corner.shape[-2:], dtype=torch.bool, device=corner.device).triu(1)
@@ -75,7 +75,7 @@ def score_chunks(prepared: PreparedAttention, less: Tensor | None = None) -> Ite
         yield block, scores
 
 
-def _low(prepared: PreparedAttention) -> Iterator[tuple[Block, int | None]]:
+def _low(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int | None]]:
     """The schedule's blocks in score_chunks of few rows, the kernel's flag for causal taken apart.
 
     A strip of such a block ends at the last key that its last row sees. The number beside it is the key that its first
@@ -86,7 +86,7 @@ def _low(prepared: PreparedAttention) -> Iterator[tuple[Block, int | None]]:
         height = max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
-            may, keys, edge = block.may, block.keys, None
+            may, keys, edge = block.allowed, block.keys, None
             if may is not None and may.shape[-2] != 1:
                 may = may[..., top - block.rows[0] : rows[1] - block.rows[0], :]
             if block.causal and not isinstance(keys, Tensor):
@@ -97,7 +97,7 @@ def _low(prepared: PreparedAttention) -> Iterator[tuple[Block, int | None]]:
                 may = may if may is None else may[..., : keys[1] - keys[0]]
             for batch in range(len(call.q)) if block.batch is None else [block.batch]:
                 mine = may if may is None or len(may) == 1 or block.batch is not None else may[batch : batch + 1]
-                yield replace(block, rows=rows, keys=keys, may=mine, causal=False, batch=batch), edge
+                yield replace(block, rows=rows, keys=keys, allowed=mine, causal=False, batch=batch), edge
 
 
 def top(prepared: PreparedAttention, k: int, norm: Tensor) -> TopWeights:
@@ -118,10 +118,10 @@ def top(prepared: PreparedAttention, k: int, norm: Tensor) -> TopWeights:
     for block, scores in score_chunks(prepared):
         some = min(k, block.columns)
         values, places = _largest(scores, some)
-        own = (values - block.of_queries(norm)[..., None]).exp()
-        block.of_queries(weights)[..., :some] = own
+        own = (values - block.take_queries(norm)[..., None]).exp()
+        block.take_queries(weights)[..., :some] = own
         places = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
-        block.of_queries(keys)[..., :some] = places.masked_fill_(values == -torch.inf, -1)
+        block.take_queries(keys)[..., :some] = places.masked_fill_(values == -torch.inf, -1)
     return TopWeights(weights, keys)
 
 
@@ -179,7 +179,7 @@ def pooled(prepared: PreparedAttention, rows: int, columns: int, norm: Tensor) -
     return picture.div_(counts[:, None])
 
 
-def _edges(block: Block, left_of: Tensor) -> Tensor:
+def _edges(block: ScoreBlock, left_of: Tensor) -> Tensor:
     """How many of a block's keys lie before each cell of columns."""
     if isinstance(block.keys, Tensor):
         return torch.searchsorted(block.keys, left_of)

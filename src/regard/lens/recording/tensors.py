@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.mask.base import And, Area, Mask, Not, Or
+from regard.attention.mask.base import And, Mask, Not, Or, Tile
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
 from regard.attention.positions import ALiBi, T5Relative
@@ -86,7 +86,7 @@ class RecordingWriter:
                 facts = {"documents": self.tensor(mask.ids)}
                 return facts if mask.keys is None else {**facts, "keys": self.tensor(mask.keys)}
             case Prefix():
-                return {"prefix": self.tensor(mask.lengths), "longest": mask.longest, "each": mask.each}
+                return {"prefix": self.tensor(mask.lengths), "longest": mask.longest, "per_row": mask.per_row}
             case Allowed():
                 kind = "blocked" if isinstance(mask, Blocked) else "allowed"
                 return {kind: self.tensor(mask.tensor)}
@@ -109,7 +109,7 @@ class RecordingWriter:
             case ALiBi():
                 return {"alibi": bias.num_heads, "dtype": str(bias.slopes.dtype)}
             case T5Relative():
-                sizes = ("num_heads", "buckets", "max_distance", "bidirectional")
+                sizes = ("num_heads", "num_buckets", "max_distance", "bidirectional")
                 return {"t5": {name: getattr(bias, name) for name in sizes}, "weight": self.tensor(bias.weight)}
         assert bias is not None
         size = bias.num_heads * queries * keys * 4
@@ -200,15 +200,15 @@ class RecordingReader:
 
 def _written_out(mask: Mask, queries: int, keys: int) -> tuple[Tensor, list[int]]:
     """A mask that is known as a function only: its bits, and the shape that they have as a tensor."""
-    lead = mask.tile(Area(queries, keys, (0, min(1, queries)), (0, min(1, keys)))).shape[:-2]
+    lead = mask.evaluate(Tile(queries, keys, (0, min(1, queries)), (0, min(1, keys)))).shape[:-2]
     size = lead.numel() * queries * -(-keys // 8)
     if size > LARGEST:
         raise InputError(_too_large(mask, queries, keys, size, "causal, window, padding, documents, prefix"))
     rows = max(1, _AT_ONCE // max(1, lead.numel() * keys))
     parts = [
-        _packed(mask.tile(area).expand(*lead, min(rows, queries - first), keys))
+        _packed(mask.evaluate(tile).expand(*lead, min(rows, queries - first), keys))
         for first in range(0, queries, rows)
-        for area in [Area(queries, keys, (first, min(first + rows, queries)), (0, keys))]
+        for tile in [Tile(queries, keys, (first, min(first + rows, queries)), (0, keys))]
     ]
     empty = torch.zeros(*lead, 0, -(-keys // 8), dtype=torch.uint8)
     return torch.cat([empty, *parts], dim=-2), [*lead, queries, keys]

@@ -29,7 +29,7 @@ class Layer:
     """What the model computed: the outputs of all heads side by side, before the output projection."""
     context: Float[Tensor, "context_tokens d_context"] | None = None
     mask: Mask | None = None
-    table: tuple[Tensor, Tensor] | None = None
+    cos_sin: tuple[Tensor, Tensor] | None = None
     bias: Tensor | PositionBias | None = None
 
     def steps(self) -> Steps:
@@ -41,7 +41,7 @@ class Layer:
                 self.input.double(),
                 None if self.context is None else self.context.double(),
                 self.mask,
-                table=None if self.table is None else (self.table[0].double(), self.table[1].double()),
+                cos_sin=None if self.cos_sin is None else (self.cos_sin[0].double(), self.cos_sin[1].double()),
                 bias=None if self.bias is None else copy.deepcopy(self.bias).double(),
             )
         )

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard._shapes import Bool
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
-from regard.attention.mask.base import Area
+from regard.attention.mask.base import Tile
 from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import Numbers, Ref, packed
 from regard.views.html.quantization import Fineness
@@ -177,7 +177,7 @@ def _found_ranges(mask: Mask, queries: int, keys: int, device: torch.device) -> 
     rows = max(1, AT_ONCE // max(1, keys))
     for top in range(0, queries, rows):
         end = min(top + rows, queries)
-        may = mask.tile(Area(queries, keys, (top, end), (0, keys), device))
+        may = mask.evaluate(Tile(queries, keys, (top, end), (0, keys), device))
         if any(size > 1 for size in may.shape[:-2]):
             return None
         may = may.reshape(may.shape[-2:]).expand(end - top, keys)

@@ -255,7 +255,7 @@ def _context(e: Explanation, console: Console, number: int) -> None:
 def _proof(e: Explanation, console: Console, number: int) -> None:
     proof = e.proof
     print_heading(console, f"{number}. The proof")
-    by = "some rows at a time" if e.how.kernel == "rows" else "on PyTorch's fused kernel"
+    by = "some rows at a time" if e.how.kernel == "chunked" else "on PyTorch's fused kernel"
     print_line(
         console,
         f"The same row twice, from the same input of the layer: by the model in its own forward pass, {by}, and by the "
