@@ -538,7 +538,7 @@ def test_padding_takes_no_memory_that_grows_with_the_queries():
 
 def test_two_numbers_of_batch_rows_do_not_combine():
     with pytest.raises(
-        ValueError, match=r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left speaks of 2 batch rows, the right of 1"
+        ValueError, match=r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left has 2 batch rows, the right has 1"
     ):
         mask.padding([2, 4]) & mask.padding([3])
 

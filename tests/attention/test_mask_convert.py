@@ -453,7 +453,7 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
         (
             lambda: mask.from_multihead(torch.ones(4, 3, 3).bool(), torch.ones(3, 3).bool(), num_heads=2),
             ValueError,
-            r"the left speaks of 2 batch rows, the right of 3",
+            r"the left has 2 batch rows, the right has 3",
         ),
         (
             lambda: mask.from_flex(torch.ones(2, 2).bool()),

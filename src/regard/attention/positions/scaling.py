@@ -90,7 +90,7 @@ class DynamicNTK(Scaling):
 
     base * (factor * length / original - (factor - 1))^(d / (d - 2)), where original is original_max_positions: a
     sequence within the original length does not change. One length, that of the longest sequence of a
-    batch, holds for the whole call. Keys that were rotated at a shorter length keep that length's angles when a cache grows.
+    batch, holds for the whole call. Keys that were rotated at a shorter length keep its angles when a cache grows.
 
     Args:
         factor: how fast the base grows; at least 1.
