@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from regard._shapes import Int
-from regard.attention.cache import Cache, Dynamic, Sliding, CrossAttentionCache, Static
+from regard.attention.cache import Cache, CrossAttentionCache, Dynamic, Sliding, Static
 from regard.transformer.config import Config
 
 __all__ = ["KVCaches"]

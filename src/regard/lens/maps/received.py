@@ -19,7 +19,7 @@ from regard._shapes import Bool
 from regard.attention.kernels import flash
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import conjuncts
-from regard.attention.mask.base import Tile, TileBounds, TileGrid, Mask, Predicate
+from regard.attention.mask.base import Mask, Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import choose
@@ -158,10 +158,11 @@ class _TransposedGrid(TileGrid):
 
     def __init__(self, grid: TileGrid, flip: bool) -> None:
         super().__init__(grid.keys, grid.queries, grid.tile_columns, grid.tile_rows)
-        spans = [(grid.first_keys, grid.last_keys, grid.keys), (grid.first_queries[:, 0], grid.last_queries[:, 0], grid.queries)]
+        spans = [
+            (grid.first_keys, grid.last_keys, grid.keys),
+            (grid.first_queries[:, 0], grid.last_queries[:, 0], grid.queries),
+        ]
         if flip:
             spans = [(size - 1 - last, size - 1 - first, size) for first, last, size in spans]
         (top, bottom, _), (left, right, _) = spans
-        vars(self).update(
-            first_queries=top[:, None], last_queries=bottom[:, None], first_keys=left, last_keys=right
-        )
+        vars(self).update(first_queries=top[:, None], last_queries=bottom[:, None], first_keys=left, last_keys=right)

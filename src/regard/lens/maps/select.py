@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.mask import Mask
-from regard.attention.mask.base import And, Tile, TileBounds, TileGrid, Predicate
+from regard.attention.mask.base import And, Predicate, Tile, TileBounds, TileGrid
 from regard.lens.maps.map import AttentionMap, OutputSample
 
 __all__ = ["select_batch"]
@@ -76,7 +76,9 @@ class _OneRow(Mask):
 
     def bounds(self, grid: TileGrid) -> TileBounds:
         known = self.mask.bounds(grid)
-        some, every = (t[self.batch] if t.ndim == 4 and len(t) > 1 else t for t in (known.any_allowed, known.all_allowed))
+        some, every = (
+            t[self.batch] if t.ndim == 4 and len(t) > 1 else t for t in (known.any_allowed, known.all_allowed)
+        )
         return TileBounds(some, every)
 
     def validate(self, queries: int, keys: int) -> None:
