@@ -84,9 +84,9 @@ def test_every_append_returns_what_a_list_would_hold(life, kind):
                 untouched = [t.clone() for t in new]
                 held = k.shape[-2] if kind != "Sliding" else min(k.shape[-2], window - 1)
                 k, v = (torch.cat([old, t], dim=-2) for old, t in zip((k, v), new, strict=True))
-                assert (cache.seen, cache.held) == (k.shape[-2] - step.tokens, held)
+                assert (cache.num_tokens, cache.num_cached) == (k.shape[-2] - step.tokens, held)
                 expected = held + step.tokens
-                assert cache.returns(step.tokens) == expected
+                assert cache.kv_length(step.tokens) == expected
                 returned = cache.append(*new)
                 for ours, truth in zip(returned, (k, v), strict=True):
                     assert torch.equal(ours, truth[..., truth.shape[-2] - expected :, :])
@@ -474,6 +474,6 @@ def test_a_call_that_is_refused_leaves_the_cache_as_it_was(mode):
         cache.append(k, v)
         with pytest.raises(ValueError, match="has room for 1 tokens more; got 2"):
             cache.append(*tokens(1, 1, 2))
-        assert repr(cache) == "Static(seen=3, held=3)"
+        assert repr(cache) == "Static(num_tokens=3, num_cached=3)"
         returned, _ = cache.append(*tokens(1, 1, 1))
     assert torch.equal(returned[..., :3, :], k)

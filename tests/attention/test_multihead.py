@@ -591,7 +591,8 @@ def test_a_cache_that_does_not_fit_is_named():
     ):
         make({})(x, cache={})
     with pytest.raises(
-        ValueError, match=r"cache=Dynamic\(seen=0, held=0\) holds tokens of x; .* regard.cache.CrossAttentionCache"
+        ValueError,
+        match=r"cache=Dynamic\(num_tokens=0, num_cached=0\) holds tokens of x; .* regard.cache.CrossAttentionCache",
     ):
         make({})(x, x, cache=cache.Dynamic())
     with pytest.raises(ValueError, match=r"reads a context of width d_context=7; none was given"):

@@ -152,12 +152,12 @@ def test_learned_has_no_position_beyond_the_last():
 
 def test_learned_at_any_positions():
     module, at = positions.Learned(7, 4), torch.tensor([[0, 1, 6], [3, 3, 0]])
-    assert torch.equal(module.at(at), module.weight[at])
-    module.at(at).sum().backward()
+    assert torch.equal(module.embed(at), module.weight[at])
+    module.embed(at).sum().backward()
     assert torch.equal(module.weight.grad[:, 0], torch.tensor([2.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0]))
     for wrong in ([0, 7], [-1, 3]):
         with pytest.raises(ValueError, match=f"positions {wrong[0]} to {wrong[1]}, but only 7 learned ones"):
-            module.at(torch.tensor(wrong))
+            module.embed(torch.tensor(wrong))
 
 
 @pytest.mark.parametrize("module", [positions.Sinusoidal(4), positions.Learned(7, 4)], ids=["sinusoidal", "learned"])

@@ -31,7 +31,7 @@ class Cache(ABC):
     """How many tokens there is room for in all; None for any number."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.num_tokens = 0
         """How many tokens were appended so far."""
         self._accepted: object = None
         """The shapes and dtypes of the last keys and values that were checked."""
@@ -43,13 +43,13 @@ class Cache(ABC):
         """Whether it is a buffer made here, which may be written to, and not a tensor of the caller's or of a graph."""
 
     @property
-    def held(self) -> int:
+    def num_cached(self) -> int:
         """How many of the tokens seen are still there; the next `append` returns at most these and its own."""
         return self._stop - self._start
 
-    def returns(self, tokens: int) -> int:
+    def kv_length(self, tokens: int) -> int:
         """How many keys the next `append` of so many tokens returns."""
-        return self.held + tokens
+        return self.num_cached + tokens
 
     def append(
         self, k: Float[Tensor, "*batch kv_heads tokens d_key"], v: Float[Tensor, "*batch kv_heads tokens d_value"]
@@ -64,12 +64,12 @@ class Cache(ABC):
             self._refuse_others(k, v)
             self._accepted = given
         new = k.shape[-2]
-        if self.length is not None and self.seen + new > self.length:
+        if self.length is not None and self.num_tokens + new > self.length:
             raise ValueError(
-                f"Static(length={self.length}) has room for {self.length - self.seen} tokens more; got {new}. "
+                f"Static(length={self.length}) has room for {self.length - self.num_tokens} tokens more; got {new}. "
                 "Make it longer, or take Dynamic"
             )
-        self.seen += new
+        self.num_tokens += new
         if torch.is_grad_enabled():
             return self._joined(k, v)
         return self._written(k, v)
@@ -90,12 +90,12 @@ class Cache(ABC):
                         "make a new one, or reorder it"
                     )
 
-    def reorder(self, rows: Int[Tensor, " rows"], *, since: int = 0) -> None:
+    def reorder(self, rows: Int[Tensor, " rows"], *, common_prefix: int = 0) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
 
         Args:
             rows: for each row that follows, the row it continues.
-            since: the first so many tokens seen are the same in row i and row ``rows[i]``, and need not move.
+            common_prefix: the first so many tokens seen are the same in row i and row ``rows[i]``, and need not move.
 
         Raises:
             ValueError: a cache of one sequence without a batch axis.
@@ -105,17 +105,17 @@ class Cache(ABC):
             return
         if self._k.ndim < 4:
             raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
-        self._k, self._v = [self._taken(t, rows, since) for t in (self._k, self._v)]
+        self._k, self._v = [self._taken(t, rows, common_prefix) for t in (self._k, self._v)]
         self._ours = not torch.is_grad_enabled()
         self._accepted = None  # there may be another number of rows now
 
-    def _taken(self, t: Tensor, rows: Tensor, since: int) -> Tensor:
+    def _taken(self, t: Tensor, rows: Tensor, common_prefix: int) -> Tensor:
         if torch.is_grad_enabled():
             return t.index_select(0, rows)
         live = t[..., self._start : self._stop, :]
         if len(rows) == len(t) and self._writable(t):
             # Most beams stay where they are, and those that fork have most of their text in common.
-            other = t[..., max(self._start, self._stop - (self.seen - since)) : self._stop, :]
+            other = t[..., max(self._start, self._stop - (self.num_tokens - common_prefix)) : self._stop, :]
             moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]
             other.index_copy_(0, moved, other.index_select(0, rows[moved]))
             return t
@@ -156,7 +156,7 @@ class Cache(ABC):
 
     def _move(self, k: Tensor, v: Tensor) -> None:
         """What is held, to the front of a buffer that has room for the new tokens too."""
-        new, held = k.shape[-2], self.held
+        new, held = k.shape[-2], self.num_cached
         room = self._room(held + new)
         moved = []
         for old, like in ((self._k, k), (self._v, v)):
@@ -179,7 +179,7 @@ class Cache(ABC):
         return self._start if kept is None else max(self._start, self._stop - kept)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(seen={self.seen}, held={self.held})"
+        return f"{type(self).__name__}(num_tokens={self.num_tokens}, num_cached={self.num_cached})"
 
 
 class Dynamic(Cache):
@@ -239,7 +239,7 @@ class Sliding(Cache):
         return self.window - 1
 
     def _written(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.held + k.shape[-2] <= self._room(1):
+        if self.num_cached + k.shape[-2] <= self._room(1):
             return super()._written(k, v)
         # More than the ring has room for: all of it for this call, its end for the next ones.
         k, v = self._joined(k, v)

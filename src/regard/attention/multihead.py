@@ -269,7 +269,7 @@ class MultiHeadAttention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         if isinstance(self.positions, Rotary):
             if cos_sin is None:
-                first = 0 if cache is None else cache.seen
+                first = 0 if cache is None else cache.num_tokens
                 positions = torch.arange(first, first + x.shape[-2], device=x.device)
                 cos_sin = self.positions.cos_sin(positions, dtype=torch.promote_types(q.dtype, torch.float32))
             q, k = self.positions.rotate(q, *cos_sin), self.positions.rotate(k, *cos_sin)

@@ -240,7 +240,7 @@ def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
     """Bytes that stand in memory while one block is computed."""
     block = next(parts(call, block)) if kernel == "chunked" else block
     size = call.q.element_size()
-    batch, heads = call.q.shape[:2] if block.batch is None else (block.stack, call.q.shape[1])
+    batch, heads = call.q.shape[:2] if block.batch is None else (block.num_stacked, call.q.shape[1])
     d_key, d_value = call.q.shape[-1], call.v.shape[-1]
     copied = 0
     if isinstance(block.keys, Tensor) or d_key != d_value:
@@ -251,7 +251,9 @@ def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
     rows = block.rows[1] - block.rows[0]
     wide = isinstance(call.bias, PositionBias) or (call.bias is not None and block.allowed is not None)
-    biased = (batch if len(call.v) > 1 or block.stack > 1 else 1) * heads * rows * block.columns * size if wide else 0
+    biased = (
+        (batch if len(call.v) > 1 or block.num_stacked > 1 else 1) * heads * rows * block.columns * size if wide else 0
+    )
     # A mask is a byte a pair, the numbers that are added as many as one holds, and positions beside them while a
     # function is evaluated.
     masked = block.allowed.numel() * (1 + size) if block.allowed is not None else 0

@@ -25,7 +25,7 @@ from regard.check.probe import causal, drawn
 from regard.check.settings import modules_of
 from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import FORMS, Form, Sizes, Subject, tensors_in
-from regard.check.wiring import Attention, alike, is_linear, is_norm, wired
+from regard.check.wiring import BlockAttention, alike, is_linear, is_norm, wired
 
 __all__ = ["is_block", "judge_block"]
 
@@ -47,12 +47,12 @@ def is_block(module: nn.Module) -> bool:
     return True
 
 
-def _attentions(module: nn.Module) -> Iterator[Attention]:
+def _attentions(module: nn.Module) -> Iterator[BlockAttention]:
     """The outermost submodules that are an attention and nothing else; projections that a block has of its own."""
     if not _projects(module):
         return
     if not _has_more(module, []):
-        yield Attention("", (module,), module, True)
+        yield BlockAttention("", (module,), module, True)
         return
     within = [(path, child, list(_attentions(child))) for path, child in module.named_children() if _projects(child)]
     for path, _, found in within:
@@ -90,7 +90,7 @@ def _has_more(module: nn.Module, but: list[nn.Module]) -> bool:
     return others >= 2
 
 
-def _projections(module: nn.Module) -> Iterator[Attention]:
+def _projections(module: nn.Module) -> Iterator[BlockAttention]:
     """The linear maps of a block that has an attention in its own code."""
     found: dict[str, nn.Module] = {}
     first, out = "", None
@@ -102,7 +102,7 @@ def _projections(module: nn.Module) -> Iterator[Attention]:
         elif is_role == "out" and out is None and found and _square(part):
             out = part
     if found and out is not None:
-        yield Attention(first, tuple(found.values()), out, False)
+        yield BlockAttention(first, tuple(found.values()), out, False)
 
 
 def _square(part: nn.Module) -> bool:
@@ -249,7 +249,7 @@ def _add(diagnosis: Diagnosis, cause: str, numbers: dict[str, object]) -> None:
 
 
 def _judge_inner(
-    diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention], until: float, judge: Callable[..., Diagnosis]
+    diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention], until: float, judge: Callable[..., Diagnosis]
 ) -> None:
     """The stages of every attention, each class and role once."""
     seen = set()
@@ -299,7 +299,7 @@ def _bound(module: nn.Module) -> bool:
     return bool({"rope", "cos", "sin"} & set(means.values()))
 
 
-def _alone(subject: Subject, outer: _Outer, one: Attention) -> Subject:
+def _alone(subject: Subject, outer: _Outer, one: BlockAttention) -> Subject:
     """An attention as a subject of its own, of other sizes where the block can be made of other sizes."""
     kind = type(one.leaves)
     inner = Subject(kind.__name__.lstrip("_"), kind=kind, module=copy.deepcopy(one.leaves), file=subject.file)
@@ -317,7 +317,7 @@ def _alone(subject: Subject, outer: _Outer, one: Attention) -> Subject:
 class _InPlace(nn.Module):
     """An attention as its block calls it: the block runs, and reads x where the attention does."""
 
-    def __init__(self, outer: _Outer, one: Attention) -> None:
+    def __init__(self, outer: _Outer, one: BlockAttention) -> None:
         super().__init__()
         self._kept = [outer, one]
         names = {id(part): path for path, part in outer.module.named_modules()}
@@ -338,7 +338,7 @@ class _InPlace(nn.Module):
     def _run(self, x: Tensor, masks: dict[str, Any]) -> Tensor:
         outer, one = self._kept
         assert isinstance(outer, _Outer)
-        assert isinstance(one, Attention)
+        assert isinstance(one, BlockAttention)
         returned: list[Tensor] = []
 
         def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -360,7 +360,7 @@ class _InPlace(nn.Module):
         return returned[0]
 
 
-def _in_place(subject: Subject, outer: _Outer, one: Attention) -> Subject:
+def _in_place(subject: Subject, outer: _Outer, one: BlockAttention) -> Subject:
     """An attention as a subject, run by its block; with the block's masks as its own."""
     masks = outer.names("mask", "padding", "causal") if not one.whole else []
     x = inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -390,7 +390,7 @@ def _in_place(subject: Subject, outer: _Outer, one: Attention) -> Subject:
 # Around it. -----------------------------------------------------------------------------------------------------------
 
 
-def _inputs(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -> None:
+def _inputs(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]) -> None:
     """Whether it writes into what it is given."""
     if outer.ids or any(known.id == "inputs-changed" for known, _ in diagnosis.behaviour):
         return
@@ -406,7 +406,7 @@ def _inputs(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) ->
         _add(diagnosis, "inputs-changed", {"what": outer.inputs[0]})
 
 
-def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -> None:
+def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]) -> None:
     """How every kind of block is wired that an attention stands in."""
     unseeded: list[Tensor] = []
     for _ in range(2):
@@ -436,9 +436,9 @@ def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) ->
         ]
 
 
-def _blocks(module: nn.Module, attentions: list[Attention]) -> Iterator[tuple[str, list[Attention]]]:
+def _blocks(module: nn.Module, attentions: list[BlockAttention]) -> Iterator[tuple[str, list[BlockAttention]]]:
     """The innermost blocks, each with its attentions as they are named in it."""
-    groups: dict[str, list[Attention]] = {}
+    groups: dict[str, list[BlockAttention]] = {}
     for one in attentions:
         path = one.path
         while path:
@@ -500,7 +500,7 @@ def _runner(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 # Masks. ---------------------------------------------------------------------------------------------------------------
 
 
-def _masks(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -> None:
+def _masks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]) -> None:
     """Whether each mask that it takes reaches its attention, and blocks what it says."""
     if not any(one.whole for one in attentions):
         return  # its masks were those of the attention that was judged
@@ -581,7 +581,7 @@ def _holds(outer: _Outer, name: str, mask: Any, blocked: str) -> bool:
     return same and later and bool((before[:, :2] - middle[:, :2]).abs().max() <= BLOCKED)
 
 
-def _unread(diagnosis: Diagnosis, name: str, attentions: list[Attention]) -> None:
+def _unread(diagnosis: Diagnosis, name: str, attentions: list[BlockAttention]) -> None:
     """A mask without effect: dropped by the attention, as its own stages say, or never handed to it."""
     dropped = any(
         known.id == "mask-dropped"
@@ -603,7 +603,7 @@ def _unread(diagnosis: Diagnosis, name: str, attentions: list[Attention]) -> Non
         _add(diagnosis, "mask-dropped", {"mask": f"argument {name}", "leak": leak})
 
 
-def _context(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -> None:
+def _context(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]) -> None:
     """Whether the context has an effect."""
     if outer.inputs[1] is None:
         return
@@ -615,7 +615,7 @@ def _context(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -
 # Time, and the batch. -------------------------------------------------------------------------------------------------
 
 
-def _leaks(diagnosis: Diagnosis, outer: _Outer, attentions: list[Attention]) -> None:
+def _leaks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]) -> None:
     """Whether a later token moves an earlier output, in what is causal; and whether one sample moves another."""
     x = outer.x()
     flags = {} if outer.names("mask") else dict.fromkeys(outer.names("causal"), True)

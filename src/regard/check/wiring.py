@@ -18,14 +18,14 @@ from torch.overrides import TorchFunctionMode
 from regard.check.causes import CAUSES, Known
 from regard.check.subject import tensors_in
 
-__all__ = ["Attention", "Run", "Wiring", "alike", "is_linear", "is_norm", "wired"]
+__all__ = ["BlockAttention", "Run", "Wiring", "alike", "is_linear", "is_norm", "wired"]
 
 Run = Callable[[bool], Tensor]
 """Runs a block, on its input or on another one of the same shape, and returns its output."""
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class BlockAttention:
     """An attention inside a block: a module of its own, or projections of the block itself."""
 
     path: str
@@ -112,7 +112,7 @@ def first(result: Any) -> Tensor | None:
     return next((tensor for tensor in tensors_in(result) if tensor.is_floating_point()), None)
 
 
-def wired(block: nn.Module, run: Run, given: Tensor, attentions: Sequence[Attention]) -> Wiring:
+def wired(block: nn.Module, run: Run, given: Tensor, attentions: Sequence[BlockAttention]) -> Wiring:
     """What the wiring of a block is.
 
     Args:
@@ -169,7 +169,7 @@ def _recorded(block: nn.Module, run: Run) -> tuple[_Tape, list[_Event], Tensor]:
     return tape, events, output.detach()
 
 
-def _outside(block: nn.Module, attentions: Sequence[Attention]) -> Iterator[tuple[str, nn.Module]]:
+def _outside(block: nn.Module, attentions: Sequence[BlockAttention]) -> Iterator[tuple[str, nn.Module]]:
     """The linear maps that belong to no attention."""
     inner = {id(part) for one in attentions if one.whole for part in one.leaves.modules()}
     inner |= {id(part) for one in attentions if not one.whole for part in (*one.enters, one.leaves)}
@@ -178,7 +178,9 @@ def _outside(block: nn.Module, attentions: Sequence[Attention]) -> Iterator[tupl
             yield path, module
 
 
-def _without_effect(block: nn.Module, run: Run, attentions: Sequence[Attention]) -> list[tuple[str, list[nn.Module]]]:
+def _without_effect(
+    block: nn.Module, run: Run, attentions: Sequence[BlockAttention]
+) -> list[tuple[str, list[nn.Module]]]:
     """Feed-forward networks whose parameters may be anything: the output stays the same to the bit."""
     groups: dict[str, list[nn.Module]] = {}
     for path, module in _outside(block, attentions):
@@ -206,7 +208,7 @@ def _without_effect(block: nn.Module, run: Run, attentions: Sequence[Attention])
 
 
 def _parts(
-    block: nn.Module, events: list[_Event], attentions: Sequence[Attention], useless: set[int]
+    block: nn.Module, events: list[_Event], attentions: Sequence[BlockAttention], useless: set[int]
 ) -> Iterator[_Part]:
     """Attentions and feed-forward networks in the order in which they are called."""
     leaves = {id(one.leaves): one for one in attentions}

@@ -91,7 +91,7 @@ class Reader:
         """
         at = torch.tensor(rows, device=self.device)
         if prompts is None:
-            self.caches.reorder(at, since=self._read + alike)
+            self.caches.reorder(at, common_prefix=self._read + alike)
             return
         kept = torch.tensor(prompts, device=self.device)
         self.caches.reorder(at, kept)

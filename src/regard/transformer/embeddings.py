@@ -80,7 +80,7 @@ class Embeddings(nn.Module):
         if positions is None:
             positions = torch.arange(ids.shape[-1], device=ids.device)
         if self.position is not None:
-            position = self.position.at(positions + config.first_position if config.first_position else positions)
+            position = self.position.embed(positions + config.first_position if config.first_position else positions)
         elif config.positions == "sinusoidal":
             position = sinusoidal(positions, config.d_model, halves=config.sinusoidal_halves, dtype=token.dtype)
         if self.token_type is not None:

@@ -46,11 +46,11 @@ class KVCaches:
         """
         if self.config is not config and self.config != config:
             raise ValueError(f"{self!r} belong to a decoder of another config; make them with this one's caches()")
-        if any(layer.seen != self.num_tokens for layer in self.self_attention):
+        if any(layer.num_tokens != self.num_tokens for layer in self.self_attention):
             raise ValueError(f"{self!r}: a call failed halfway, and some layers have its tokens; make new caches")
 
     def reorder(
-        self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None, *, since: int = 0
+        self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None, *, common_prefix: int = 0
     ) -> None:
         """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
 
@@ -58,10 +58,10 @@ class KVCaches:
             rows: for each row that follows, the row it continues.
             sources: the same for the sources of cross-attention, where they change too. Beams of one sentence share
                 its source, which then stays where it is.
-            since: the first so many tokens are the same in row i and row ``rows[i]``, and need not move.
+            common_prefix: the first so many tokens are the same in row i and row ``rows[i]``, and need not move.
         """
         for layer in self.self_attention:
-            layer.reorder(rows, since=since)
+            layer.reorder(rows, common_prefix=common_prefix)
         if self.left_padding is not None:
             self.left_padding = self.left_padding[rows]
         if sources is not None:

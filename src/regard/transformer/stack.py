@@ -148,7 +148,7 @@ class Stack(nn.Module):
         for layer in range(self.config.num_layers):
             cache = None if caches is None else caches.self_attention[layer]
             source = None if caches is None else caches.cross_attention[layer]
-            keys = tokens if cache is None else cache.returns(tokens)
+            keys = tokens if cache is None else cache.kv_length(tokens)
             window = self.config.window(layer)
             if (keys, window) not in known:
                 own = self._mask(tokens, keys, window, mask, left_padding, seen + tokens - keys)

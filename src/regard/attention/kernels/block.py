@@ -26,10 +26,10 @@ class ScoreBlock:
     """Row n may attend to the first n + 1 of the keys: the kernel's own flag."""
     batch: int | None = None
     """The batch row it is about; None for all of them."""
-    stack: int = 1
+    num_stacked: int = 1
     """So many blocks alike, each as many rows further on as the first has. They are about one batch row, and stand on
     the batch axis of what is taken. Only a run of keys is stacked."""
-    apart: int | None = None
+    stack_stride: int | None = None
     """So many keys further on each block of a stack is; None: as many as rows."""
 
     @property
@@ -47,39 +47,39 @@ class ScoreBlock:
         """How many pairs of a query and a key are multiplied."""
         rows = self.height
         if not self.causal:
-            return self.stack * rows * self.columns
+            return self.num_stacked * rows * self.columns
         square = min(rows, self.columns)
-        return self.stack * (square * (square + 1) // 2 + (rows - square) * self.columns)
+        return self.num_stacked * (square * (square + 1) // 2 + (rows - square) * self.columns)
 
     @property
-    def step(self) -> int:
+    def key_stride(self) -> int:
         """How many keys further on each block of a stack is."""
-        return self.height if self.apart is None else self.apart
+        return self.height if self.stack_stride is None else self.stack_stride
 
     @property
-    def where(self) -> tuple[slice, slice]:
+    def query_slices(self) -> tuple[slice, slice]:
         """Which batch rows it is about, and which of their rows, those of a stack together."""
         of_batch = slice(None) if self.batch is None else slice(self.batch, self.batch + 1)
-        return of_batch, slice(self.rows[0], self.rows[0] + self.stack * self.height)
+        return of_batch, slice(self.rows[0], self.rows[0] + self.num_stacked * self.height)
 
     @property
-    def span(self) -> tuple[int, int]:
+    def key_span(self) -> tuple[int, int]:
         """From the first to the last of the keys it is about, as (start, stop)."""
         if isinstance(self.keys, Tensor):
             return int(self.keys[0]), int(self.keys[-1]) + 1
-        return self.keys[0], self.keys[1] + (self.stack - 1) * self.step
+        return self.keys[0], self.keys[1] + (self.num_stacked - 1) * self.key_stride
 
     def take_queries(self, t: Tensor) -> Tensor:
         """The rows of a tensor (batch, heads, queries, ...), as a view."""
         t = self._of_batch(t)
-        if self.stack == 1:
+        if self.num_stacked == 1:
             return t[:, :, slice(*self.rows)]
         return self._stack_of_rows(t)
 
     def take_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
         t = self._of_batch(t)
-        if self.stack == 1 or isinstance(self.keys, Tensor):
+        if self.num_stacked == 1 or isinstance(self.keys, Tensor):
             return self._along_keys(t, 2)
         # Neighbours may share keys: a view in which these stand more than once.
         return self._unfolded(t[0], 1).permute(1, 0, 3, 2)
@@ -88,7 +88,7 @@ class ScoreBlock:
         """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
         t = self._of_batch(t)
         by_row, by_key = (size != 1 for size in t.shape[2:])
-        if self.stack == 1 or isinstance(self.keys, Tensor):
+        if self.num_stacked == 1 or isinstance(self.keys, Tensor):
             t = t[:, :, slice(*self.rows)] if by_row else t
             return self._along_keys(t, 3) if by_key else t
         t = self._stack_of_rows(t) if by_row else t
@@ -103,18 +103,18 @@ class ScoreBlock:
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to what `take_keys` takes."""
-        if self.stack > 1 and self.step >= self.columns:
+        if self.num_stacked > 1 and self.key_stride >= self.columns:
             self.take_keys(total).add_(part)
             return
         total = self._of_batch(total)
-        if self.stack == 1:
+        if self.num_stacked == 1:
             self._add_along_keys(total, part, 2)
-        for block, piece in zip(self.each(), part, strict=True) if self.stack > 1 else ():
+        for block, piece in zip(self.unstack(), part, strict=True) if self.num_stacked > 1 else ():
             block._add_along_keys(total, piece[None], 2)
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
         """Add to what `take_pairs` takes."""
-        if self.stack > 1 and not isinstance(self.keys, Tensor):
+        if self.num_stacked > 1 and not isinstance(self.keys, Tensor):
             self.take_pairs(total).add_(part)
             return
         total = self._of_batch(total)
@@ -124,30 +124,30 @@ class ScoreBlock:
         else:
             self._add_along_keys(total, part, 3)
 
-    def each(self) -> Iterator[ScoreBlock]:
+    def unstack(self) -> Iterator[ScoreBlock]:
         """The blocks of a stack, one by one."""
         return self.split(1)
 
-    def split(self, most: int) -> Iterator[ScoreBlock]:
+    def split(self, max_blocks: int) -> Iterator[ScoreBlock]:
         """The blocks of a stack, up to so many together."""
-        if self.stack <= most or isinstance(self.keys, Tensor):
+        if self.num_stacked <= max_blocks or isinstance(self.keys, Tensor):
             yield self
             return
-        for n in range(0, self.stack, most):
-            down, on = n * self.height, n * self.step
+        for n in range(0, self.num_stacked, max_blocks):
+            down, on = n * self.height, n * self.key_stride
             rows, keys = (self.rows[0] + down, self.rows[1] + down), (self.keys[0] + on, self.keys[1] + on)
-            yield replace(self, rows=rows, keys=keys, stack=min(most, self.stack - n))
+            yield replace(self, rows=rows, keys=keys, num_stacked=min(max_blocks, self.num_stacked - n))
 
     def _stack_of_rows(self, t: Tensor) -> Tensor:
         """(1, heads, queries, ...) as (stack, heads, rows, ...), a view."""
-        rows = t[0].narrow(1, self.rows[0], self.stack * self.height)
-        return rows.unflatten(1, (self.stack, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
+        rows = t[0].narrow(1, self.rows[0], self.num_stacked * self.height)
+        return rows.unflatten(1, (self.num_stacked, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
 
     def _unfolded(self, t: Tensor, axis: int) -> Tensor:
         """The keys of every block of a stack along one axis, those of each on a new last axis; a view."""
         assert not isinstance(self.keys, Tensor)
-        run = t.narrow(axis, self.keys[0], self.columns + (self.stack - 1) * self.step)
-        return run.unfold(axis, self.columns, self.step)
+        run = t.narrow(axis, self.keys[0], self.columns + (self.num_stacked - 1) * self.key_stride)
+        return run.unfold(axis, self.columns, self.key_stride)
 
     def _along_keys(self, t: Tensor, axis: int) -> Tensor:
         if isinstance(self.keys, Tensor):

@@ -78,10 +78,10 @@ class AttentionCall:
         if self.bias is None or isinstance(self.bias, Tensor):
             return None if self.bias is None else block.take_pairs(self.bias)
         blocks = [block]
-        if block.stack > 1:
+        if block.num_stacked > 1:
             # Queries that move as far as keys keep their distances: the first block's bias is that of all.
-            same = self.bias.relative and block.step == block.height
-            blocks = list(islice(block.each(), 1 if same else None))
+            same = self.bias.relative and block.key_stride == block.height
+            blocks = list(islice(block.unstack(), 1 if same else None))
         parts = [self.bias(*self._positions(each))[None].to(self.q.dtype) for each in blocks]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

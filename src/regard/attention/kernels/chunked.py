@@ -167,8 +167,8 @@ def _low(call: AttentionCall, schedule: Schedule) -> Iterator[ScoreBlock]:
 
 def parts(call: AttentionCall, block: ScoreBlock) -> Iterator[ScoreBlock]:
     """A stack's blocks one by one; those that share no keys, as many at a time as scores may stand in memory."""
-    if block.step < block.columns or block.height > height_of(call, block):
-        yield from block.each()
+    if block.key_stride < block.columns or block.height > height_of(call, block):
+        yield from block.unstack()
     else:
         yield from block.split(max(1, CHUNK_SCORES // max(1, call.q.shape[1] * block.height * block.columns)))
 

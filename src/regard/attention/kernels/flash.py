@@ -73,7 +73,7 @@ class _Flash(torch.autograd.Function):
             )
             block.take_queries(output).copy_(part)
             block.take_queries(lse).copy_(part_lse)
-            computed.append(block.where)
+            computed.append(block.query_slices)
         # Rows that no block is about attend to nothing: zeros.
         _zero_the_others(computed, output, lse)
         with_sink = lse
@@ -108,7 +108,7 @@ class _Flash(torch.autograd.Function):
             block.take_queries(dq).copy_(dq_part[..., : q.shape[-1]])
             dk.add(block, dk_part[..., : k.shape[-1]])
             dv.add(block, dv_part[..., : v.shape[-1]])
-            computed.append(block.where)
+            computed.append(block.query_slices)
         _zero_the_others(computed, dq)
         dsinks = None
         if sinks is not None:

@@ -38,12 +38,12 @@ class GradAccumulator:
 
     def add(self, block: ScoreBlock, part: Tensor) -> None:
         """What one block says of its keys."""
-        first, stop = block.span
+        first, stop = block.key_span
         rows = range(len(self.total)) if block.batch is None else [block.batch]
-        fresh = not isinstance(block.keys, Tensor) and block.step >= block.columns
+        fresh = not isinstance(block.keys, Tensor) and block.key_stride >= block.columns
         fresh = fresh and all(self._written[row] <= first for row in rows)
         # The keys of a stack may have others between them.
-        fresh_to = first if fresh and (block.stack == 1 or block.step == block.columns) else stop
+        fresh_to = first if fresh and (block.num_stacked == 1 or block.key_stride == block.columns) else stop
         for row in rows:
             self._zeros(row, fresh_to)
             self._written[row] = max(self._written[row], stop)

@@ -121,10 +121,10 @@ def _stacked(
             continue
         if last is not None:
             # Blocks inside the band are alike: their mask is drawn once, and they are computed together.
-            shift = last.stack * height
+            shift = last.num_stacked * height
             alike = (last.rows[0] + shift, last.rows[1] + shift, last.keys[0] + shift, last.keys[1] + shift)
-            if alike == (top, bottom, left, right) and last.stack < most:
-                last = replace(last, stack=last.stack + 1)
+            if alike == (top, bottom, left, right) and last.num_stacked < most:
+                last = replace(last, num_stacked=last.num_stacked + 1)
                 continue
             yield last
         may = _diagonal(nearest, farthest, bottom - top, left - top, right - top, device)
@@ -171,7 +171,7 @@ def _run(within: BandLimits, run: DocumentRun, call: AttentionCall, batch: int |
     for each in range(len(call.q)) if stacked and batch is None else [batch]:
         first = list(islice(_band(within, run.queries, run.keys, call, each), 2)) if stacked else []
         if len(first) == 1 and first[0].rows == run.queries:
-            yield from replace(first[0], stack=run.num_documents, apart=width).split(most)
+            yield from replace(first[0], num_stacked=run.num_documents, stack_stride=width).split(most)
         else:
             for n in range(run.num_documents):
                 yield from _band(within, _further(run.queries, n * height), _further(run.keys, n * width), call, each)

@@ -85,7 +85,7 @@ class Learned(nn.Module):
         """Draw the vectors as `nn.Embedding` does."""
         nn.init.normal_(self.weight)
 
-    def rows(self, tokens: int) -> Float[Tensor, "tokens d_model"]:
+    def first_vectors(self, tokens: int) -> Float[Tensor, "tokens d_model"]:
         """The vectors of the first positions.
 
         Raises:
@@ -95,7 +95,7 @@ class Learned(nn.Module):
             raise ValueError(f"{tokens} tokens, but only {len(self.weight)} learned positions")
         return self.weight[:tokens]
 
-    def at(self, positions: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens d_model"]:
+    def embed(self, positions: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens d_model"]:
         """The vectors of any positions.
 
         Raises:
@@ -114,4 +114,4 @@ class Learned(nn.Module):
             raise ValueError(
                 f"positions of width {self.weight.shape[-1]} cannot be added to vectors of shape {tuple(x.shape)}"
             )
-        return x + self.rows(x.shape[-2])
+        return x + self.first_vectors(x.shape[-2])

@@ -82,7 +82,7 @@ def _low(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int | None]]
     row sees last: from there on every row sees one key more than the row before.
     """
     call = prepared.call
-    for block in (one for stack in prepared.schedule(call) for one in stack.each()):
+    for block in (one for stack in prepared.schedule(call) for one in stack.unstack()):
         height = max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
