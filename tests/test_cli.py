@@ -47,9 +47,9 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
     assert (code, err) == (0, "")
     assert "1. The tokens" in out
     facts = json.loads(path.read_text(encoding="utf-8"))
-    assert (facts["layer"], facts["head"], facts["token_index"]) == (3, 1, 9)
-    assert facts["weights"][facts["tokens"].index("pizza")] == pytest.approx(0.701, abs=5e-4)
-    assert facts["compare"] == []
+    assert (facts["layer"], facts["head"], facts["word"]["token_index"]) == (3, 1, 9)
+    assert facts["row"]["weights"][facts["queries"]["tokens"].index("pizza")] == pytest.approx(0.701, abs=5e-4)
+    assert facts["comparisons"] == []
 
     _, out, _ = command(*arguments, "--json", "-")
     assert json.loads(out) == facts
@@ -83,7 +83,7 @@ def test_the_version(command):
         ([RIVER, "--model", "no/such-model"], "'no/such-model' is not a folder here"),
         ([RIVER, "--json", "/no/such/folder/x.json"], "cannot write '/no/such/folder/x.json': No such file"),
         (["\udce9 half a character"], "is not valid text"),
-        (["\x01\x02"], "nothing is left of '\\x01\\x02' as tokens"),
+        (["\x01\x02"], "'\\x01\\x02' has no tokens"),
     ],
 )
 def test_bad_input_is_named_with_exit_code_2(command, arguments, message):
@@ -144,8 +144,9 @@ def test_any_text_gets_a_right_answer(command, sentence):
     code, out, _ = command("explain", sentence, "--json", "-")
     assert code == 0
     facts = json.loads(out)
-    assert sum(facts["weights"] if isinstance(facts["weights"][0], float) else facts["weights"][0]) == pytest.approx(1)
-    assert facts["proof"]["largest_difference"] < 1e-5
+    weights = facts["row"]["weights"]
+    assert sum(weights if isinstance(weights[0], float) else weights[0]) == pytest.approx(1)
+    assert facts["proof"]["max_error"] < 1e-5
 
 
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}])

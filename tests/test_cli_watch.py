@@ -61,12 +61,12 @@ def test_every_number_is_the_definition_s(command):
             assert (pair["query"], pair["key"]) == tuple(
                 found["tokens"][pair[side]] for side in ("query_index", "key_index")
             )
-    assert found["layers"][0]["heads"][2]["kind"] == "previous token"
-    (most,) = found["most"]
+    assert found["layers"][0]["heads"][2]["head_type"] == "previous token"
+    (most,) = found["most_attended"]
     for word in most["words"]:
-        assert word["share"] == pytest.approx(float(received[word["index"]].sum()), abs=1e-5)
-    assert sum(word["share"] for word in most["words"]) == pytest.approx(1.0)
-    assert [word["word"] for word in most["words"] if not word["ordinary"]] == ["[CLS]", "[SEP]"]
+        assert word["received_share"] == pytest.approx(float(received[word["token_index"]].sum()), abs=1e-5)
+    assert sum(word["received_share"] for word in most["words"]) == pytest.approx(1.0)
+    assert [word["word"] for word in most["words"] if not word["is_text"]] == ["[CLS]", "[SEP]"]
 
 
 def test_the_table_shows_what_the_json_says(command):
@@ -86,7 +86,7 @@ def test_a_long_file_gets_a_report(command, tmp_path):
     assert (code, err) == (0, "")
     assert "What it looked at most" in out
     found = facts(command, "--file", path, "--layers", "0")
-    shares = [word for word in found["most"][0]["words"] if word["ordinary"] and word["word"] != "."]
+    shares = [word for word in found["most_attended"][0]["words"] if word["is_text"] and word["word"] != "."]
     first = shares[0]
     assert f"{first['word']} " in out.split("What it looked at most")[1]
     assert f"{100 * first['share']:.1f} %" in out
@@ -115,7 +115,7 @@ def test_every_family_of_one_stack(models, command, family):
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_an_encoder_decoder_has_three_attentions(models, command, family):
     found = facts(command, "the river bank", "--model", models[family])
-    assert [(most["stack"], most["kind"]) for most in found["most"]] == [
+    assert [(most["stack"], most["kind"]) for most in found["most_attended"]] == [
         ("encoder.blocks", "self"),
         ("decoder.blocks", "self"),
         ("decoder.blocks", "cross"),
@@ -124,12 +124,12 @@ def test_an_encoder_decoder_has_three_attentions(models, command, family):
     assert all(layer["error"] < 1e-5 for layer in found["layers"])
     cross = [layer for layer in found["layers"] if layer["kind"] == "cross"]
     for layer in cross:
-        assert (layer["queries"], layer["keys"]) == (len(found["target_tokens"]), len(found["tokens"]))
+        assert (layer["num_queries"], layer["num_keys"]) == (len(found["target_tokens"]), len(found["tokens"]))
         for head in layer["heads"]:
             assert head["distance"] is None
             assert head["scores"]["previous token"] is None
             assert head["pair"]["key"] == found["tokens"][head["pair"]["key_index"]]
-    sums = [sum(word["share"] for word in most["words"]) for most in found["most"]]
+    sums = [sum(word["received_share"] for word in most["words"]) for most in found["most_attended"]]
     assert sums == pytest.approx([1.0] * 3)
     code, out, _ = command("watch", "the river bank", "--model", models[family])
     assert code == 0
@@ -147,13 +147,13 @@ def test_layers_choose(models, command):
 
 @pytest.mark.parametrize(("said", "numbers"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1-2", [1, 2]), ("007", [7])])
 def test_lists_of_layers(said, numbers):
-    assert run.layers_of(said) == numbers
+    assert run.parse_layers(said) == numbers
 
 
 @pytest.mark.parametrize("said", ["", ",", "1-", "-1", "3-1", "a", "1.5", "0,,2", "1-2-3", "²", "0-99999"])
 def test_what_is_no_list_of_layers(said):
     with pytest.raises(regard.InputError, match="numbers from 0 and ranges of them, such as 0,3-5"):
-        run.layers_of(said)
+        run.parse_layers(said)
 
 
 def test_a_recording_is_kept(command, tmp_path):
@@ -186,7 +186,7 @@ def test_json_to_a_file_carries_the_facts(command, tmp_path):
         (["--file", "BYTES"], "is no UTF-8 text: byte 2 is 0xff"),
         (["--file", "EMPTY"], "the text is empty; write a sentence"),
         ([" "], "the text is empty; write a sentence"),
-        (["\x01\x02"], "nothing is left of '\\x01\\x02' as tokens"),
+        (["\x01\x02"], "'\\x01\\x02' has no tokens"),
         (["word " * 600], "the text has 602 tokens, and sentence-transformers/all-MiniLM-L6-v2 has positions for 512"),
         ([RIVER, "--layers", "6"], "there is no layer 6: this model has layers 0 to 5"),
         ([RIVER, "--layers", "4-9"], "there is no layer 6: this model has layers 0 to 5"),

@@ -109,8 +109,8 @@ def test_the_command_writes_about_a_file(pair, tmp_path, command):
         (["generate", __file__], "cannot be read as an image: cannot identify image file"),
         (["generate", "-"], "reads images, and standard input is read as text: give the path of an image"),
         (["translate", "the river"], "reads images, not texts"),
-        (["see", "the river", "--out", "page.html"], "reads images, and their patches are no words"),
-        (["explain", "the river"], "reads images, and their patches are no words"),
+        (["see", "the river", "--out", "page.html"], "reads images, and image patches are not words"),
+        (["explain", "the river"], "reads images, and image patches are not words"),
     ],
 )
 def test_wrong_input_is_said_with_exit_code_2(pair, command, arguments, message):

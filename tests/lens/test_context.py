@@ -9,8 +9,8 @@ import torch
 
 import regard
 from regard import InputError
-from regard.lens.text.contextual import MOST, context
-from regard.lens.text.hidden_states import states_of, vectors
+from regard.lens.text.contextual import MAX_WORDS, contextual_vectors
+from regard.lens.text.hidden_states import text_hidden_states, word_hidden_states
 from regard.lens.text.words import Words
 from weights import LOAN, RIVER, minilm, random_bert, random_checkpoint, sentences
 
@@ -28,31 +28,31 @@ def marked(parts, number):
 
 @pytest.fixture(scope="module")
 def banks():
-    return context([RIVER, LOAN], minilm())
+    return contextual_vectors([RIVER, LOAN], minilm())
 
 
 def test_every_shared_word_is_there_and_the_last_one_is_first(banks):
     first, *rest = (word.word for word in banks.words)
     assert (first, set(rest)) == ("bank", {"Write", "a", "poem", "about", "man"})
-    assert [word.word for word in banks.others] == ["fishing", "on", "river", "applying", "for", "loan", "in"]
+    assert [word.word for word in banks.other_words] == ["fishing", "on", "river", "applying", "for", "loan", "in"]
     changes = [1 - word.cosines[0].cosine[-1] for word in banks.words[1:]]
     assert changes == sorted(changes, reverse=True)
-    assert (banks.shared, banks.layers) == (6, 6)
+    assert (banks.num_shared, banks.num_layers) == (6, 6)
 
 
 @pytest.mark.parametrize("texts", [[RIVER, LOAN], [RIVER, LOAN, THIRD, FOURTH], [LOAN, "Nothing here.", THIRD, RIVER]])
 def test_the_cosines_are_those_that_explain_gives(texts):
-    found = context(texts, minilm())
+    found = contextual_vectors(texts, minilm())
     for word in found.words:
         first, *others = (i for i, points in enumerate(word.points) if points is not None)
-        compared = regard.explain(texts[first], word.word, minilm(), [texts[i] for i in others]).compare
+        compared = regard.explain(texts[first], word.word, minilm(), [texts[i] for i in others]).comparisons
         assert [other.sentence for other in word.cosines] == others
         for ours, theirs in zip(word.cosines, compared, strict=True):
             assert ours.cosine == pytest.approx(theirs.cosine, abs=1e-6)
 
 
 def test_a_word_of_several_tokens_is_shared_and_case_is_not_looked_at():
-    found = context([RIVER, THIRD, FOURTH], minilm())
+    found = contextual_vectors([RIVER, THIRD, FOURTH], minilm())
     assert {"bank", "Vladivostok"} <= {word.word for word in found.words}
     assert len(Words.of(THIRD, minilm()).find("vladivostok")[0]) > 1
     number = [word.word for word in found.words].index("bank")
@@ -65,7 +65,7 @@ def test_sentences_are_cut_and_lose_nothing():
         "bank <b>a</b> Café \U0001f44d\U0001f3fd\n",
         "שלום bank, עולם café",
     ]
-    found = context(texts, minilm())
+    found = contextual_vectors(texts, minilm())
     assert [written(parts) for parts in found.sentences] == texts
     for number, word in enumerate(found.words):
         for parts, points in zip(found.sentences, word.points, strict=True):
@@ -76,14 +76,14 @@ def test_sentences_are_cut_and_lose_nothing():
 
 def test_points_are_the_plane_in_which_the_words_differ_most(banks):
     """Distances and share of the plane from the eigenvectors of the covariance, which is another way to it."""
-    words = banks.words + banks.others
+    words = banks.words + banks.other_words
     texts = [Words.of(text, minilm()) for text in (RIVER, LOAN)]
-    states = [states_of(minilm().model, text) for text in texts]
+    states = [text_hidden_states(minilm().model, text) for text in texts]
     tracks, points = [], []
     for word in words:
         for i, at in enumerate(word.points):
             if at is not None:
-                tracks.append(vectors(states[i], texts[i].find(word.word)[0]))
+                tracks.append(word_hidden_states(states[i], texts[i].find(word.word)[0]))
                 points.append(at)
     assert len(points) == 6 * 2 + 7
     for state in range(7):
@@ -94,11 +94,11 @@ def test_points_are_the_plane_in_which_the_words_differ_most(banks):
         here = torch.tensor([at[state] for at in points], dtype=torch.float64)
         torch.testing.assert_close(torch.cdist(here, here), torch.cdist(there, there), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(here.abs(), there.abs(), atol=1e-5, rtol=1e-5)
-        assert banks.plane[state] == pytest.approx((values[-2:].sum() / values.sum()).item(), abs=1e-9)
+        assert banks.explained_variance[state] == pytest.approx((values[-2:].sum() / values.sum()).item(), abs=1e-9)
 
 
 def test_neighbouring_layers_do_not_flip(banks):
-    points = torch.tensor([at for word in banks.words + banks.others for at in word.points if at is not None])
+    points = torch.tensor([at for word in banks.words + banks.other_words for at in word.points if at is not None])
     assert ((points[:, 1:] * points[:, :-1]).sum(0) >= 0).all()
 
 
@@ -108,46 +108,50 @@ def test_decoders_and_the_encoders_of_encoder_decoders_are_looked_into(family):
     random_checkpoint(folder, family)
     model = regard.load(folder)
     texts = ["the man is in the bank, and the river ran by.", "In the loan of the bank is a man."]
-    found = context(texts, model)
+    found = contextual_vectors(texts, model)
     assert {"bank", "man", "the"} <= {word.word.casefold() for word in found.words}
     for word in found.words:
         options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
-        (theirs,) = regard.explain(texts[0], word.word, model, texts[1], **options).compare
+        (theirs,) = regard.explain(texts[0], word.word, model, texts[1], **options).comparisons
         assert word.cosines[0].cosine == pytest.approx(theirs.cosine, abs=1e-6)
-        assert len(theirs.cosine) == found.layers + 1
+        assert len(theirs.cosine) == found.num_layers + 1
 
 
 def test_of_many_words_those_that_change_most_are_kept():
-    many = [f"{i}" for i in range(MOST + 20)]
-    found = context([" ".join(many), " ".join(reversed(many))], minilm())
-    assert (len(found.words), found.shared) == (MOST, MOST + 20)
+    many = [f"{i}" for i in range(MAX_WORDS + 20)]
+    found = contextual_vectors([" ".join(many), " ".join(reversed(many))], minilm())
+    assert (len(found.words), found.num_shared) == (MAX_WORDS, MAX_WORDS + 20)
     assert len(json.dumps(found.to_dict())) < 200_000
-    other = " ".join(f"{i}" for i in range(1000, 1000 + MOST))
-    assert len(context([" ".join(many), f"{other} 0"], minilm()).others) == MOST
+    other = " ".join(f"{i}" for i in range(1000, 1000 + MAX_WORDS))
+    assert len(contextual_vectors([" ".join(many), f"{other} 0"], minilm()).other_words) == MAX_WORDS
 
 
 def test_the_places_of_words_are_those_that_find_gives():
     for text in sentences(8):
         words = Words.of(text, minilm())
-        places = words.places()
+        places = words.first_positions()
         assert [words.find(word)[0] for word in places] == list(places.values())
-        assert {word.casefold() for word in words.all()} == {word.casefold() for word in places}
+        assert {word.casefold() for word in words.word_list()} == {word.casefold() for word in places}
 
 
 def test_the_facts_are_what_the_page_reads(banks):
     facts = banks.to_dict()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    assert list(facts) == ["sentences", "words", "others", "shared", "plane", "layers"]
+    assert list(facts) == ["sentences", "words", "other_words", "num_shared", "explained_variance", "num_layers"]
     assert list(facts["words"][0]) == ["word", "cosines", "points"]
     assert {"text": "bank", "word": 0} in facts["sentences"][0]
     assert facts["words"][0]["cosines"][0]["cosine"] == pytest.approx(banks.words[0].cosines[0].cosine, abs=1e-7)
     here, there = facts["words"][0]["points"][0], banks.words[0].points[0]
     assert [x for at in here for x in at] == pytest.approx([x for at in there for x in at], rel=1e-3)
-    assert facts["others"][0] == {"word": "fishing", "cosines": [], "points": [facts["others"][0]["points"][0], None]}
+    assert facts["other_words"][0] == {
+        "word": "fishing",
+        "cosines": [],
+        "points": [facts["other_words"][0]["points"][0], None],
+    }
 
 
 def test_marks_count_only_where_no_word_is_shared():
-    assert [word.word for word in context(["A river!", "Some loan!"], minilm()).words] == ["!"]
+    assert [word.word for word in contextual_vectors(["A river!", "Some loan!"], minilm()).words] == ["!"]
 
 
 @pytest.mark.parametrize(
@@ -163,16 +167,16 @@ def test_marks_count_only_where_no_word_is_shared():
 )
 def test_what_cannot_be_compared_is_named(texts, message):
     with pytest.raises(InputError, match=message):
-        context(texts, minilm())
+        contextual_vectors(texts, minilm())
 
 
 def test_one_text_is_not_compared_and_no_text_is_not_a_list(as_a_user_runs_it):
     with pytest.raises(ValueError, match="between two texts or more; got 1"):
-        context([RIVER], minilm())
-    with pytest.raises(TypeError, match="context wants a list of texts"):
-        context(RIVER, minilm())
-    with pytest.raises(TypeError, match="context wants a list of texts"):
-        context([RIVER, LOAN], minilm().model)
+        contextual_vectors([RIVER], minilm())
+    with pytest.raises(TypeError, match="contextual_vectors wants a list of texts"):
+        contextual_vectors(RIVER, minilm())
+    with pytest.raises(TypeError, match="contextual_vectors wants a list of texts"):
+        contextual_vectors([RIVER, LOAN], minilm().model)
 
 
 def test_a_model_whose_numbers_leave_their_range_is_named(tmp_path):
@@ -181,4 +185,4 @@ def test_a_model_whose_numbers_leave_their_range_is_named(tmp_path):
     with torch.no_grad():
         model.model.blocks[0].feed_forward_norm.weight.fill_(float("inf"))
     with pytest.raises(InputError, match="not finite"):
-        context(["the river bank", "a bank"], model)
+        contextual_vectors(["the river bank", "a bank"], model)

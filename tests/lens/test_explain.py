@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard import InputError
-from regard.lens.text.activations import forward
+from regard.lens.text.activations import run_with_cache
 from weights import LOAN, PIZZA, RIVER, minilm, minilm_folder, random_bert
 
 
@@ -17,36 +17,36 @@ def river():
 
 
 def test_bank_gives_river_its_largest_share_in_layer_0_head_2(river):
-    assert (river.token, river.token_index, river.layer, river.head) == ("bank", [11], 0, 2)
-    assert river.tokens[10] == "river"
-    assert river.weights[0, 10].item() == pytest.approx(0.9988, abs=5e-5)
-    best = river.partners[0]
+    assert (river.word.text, river.word.token_index, river.layer, river.head) == ("bank", [11], 0, 2)
+    assert river.queries.tokens[10] == "river"
+    assert river.row.weights[0, 10].item() == pytest.approx(0.9988, abs=5e-5)
+    best = river.top_keys[0]
     assert (best.token, best.index, best.layer, best.head) == ("river", 10, 0, 2)
 
 
 def test_it_gives_pizza_its_largest_share_in_layer_3_head_1():
     pizza = regard.explain(PIZZA, "it", minilm(), layer=3, head=1)
-    assert pizza.weights[0, pizza.tokens.index("pizza")].item() == pytest.approx(0.701, abs=5e-4)
-    (partner,) = (p for p in pizza.partners if p.token == "pizza")
-    assert (partner.layer, partner.head) == (3, 1)
+    assert pizza.row.weights[0, pizza.queries.tokens.index("pizza")].item() == pytest.approx(0.701, abs=5e-4)
+    (top,) = (p for p in pizza.top_keys if p.token == "pizza")
+    assert (top.layer, top.head) == (3, 1)
 
 
 def test_a_head_that_looks_at_the_token_before_is_said_to(river):
-    assert river.habit == "11 of the text's 12 tokens give most to the token just before them"
-    assert regard.explain(PIZZA, "it", minilm(), layer=3, head=1).habit is None
+    assert river.positional_pattern == "11 of the text's 12 tokens give most to the token just before them"
+    assert regard.explain(PIZZA, "it", minilm(), layer=3, head=1).positional_pattern is None
 
 
 @pytest.mark.slow
 def test_the_strongest_look_of_a_head_without_a_habit_is_offered():
-    offered = regard.explain(PIZZA, "it", minilm()).without_habit
+    offered = regard.explain(PIZZA, "it", minilm()).content_head
     there = regard.explain(PIZZA, "it", minilm(), layer=offered.layer, head=offered.head)
-    assert there.habit is None
-    assert there.weights[0, offered.index].item() == pytest.approx(offered.weight)
+    assert there.positional_pattern is None
+    assert there.row.weights[0, offered.index].item() == pytest.approx(offered.weight)
     for layer in range(6):
         for head in range(12):
             other = regard.explain(PIZZA, "it", minilm(), layer=layer, head=head)
-            text = [i for i in range(1, 13) if i != other.token_index[0]]
-            assert other.habit is not None or other.weights[0, text].max() <= offered.weight + 1e-12
+            text = [i for i in range(1, 13) if i != other.word.token_index[0]]
+            assert other.positional_pattern is not None or other.row.weights[0, text].max() <= offered.weight + 1e-12
 
 
 def test_the_default_head_is_the_one_that_transformers_maps_give():
@@ -56,33 +56,33 @@ def test_the_default_head_is_the_one_that_transformers_maps_give():
     for text, word in [(RIVER, "fishing"), (PIZZA, "it"), (PIZZA, "oven"), (LOAN, "loan")]:
         explanation = regard.explain(text, word, minilm())
         with torch.no_grad():
-            maps = theirs(torch.tensor([explanation.ids]), output_attentions=True).attentions
-        (row,) = explanation.token_index
+            maps = theirs(torch.tensor([explanation.queries.ids]), output_attentions=True).attentions
+        (row,) = explanation.word.token_index
         shares = torch.stack(maps)[:, 0, :, row]
-        others = [i for i in range(1, len(explanation.ids) - 1) if i != row]
+        others = [i for i in range(1, len(explanation.queries.ids) - 1) if i != row]
         layer, head, _ = (shares[:, :, others] == shares[:, :, others].max()).nonzero()[0].tolist()
         assert (explanation.layer, explanation.head) == (layer, head)
-        torch.testing.assert_close(explanation.weights[0].float(), shares[layer, head], atol=1e-5, rtol=0)
-        for partner in explanation.partners:
-            assert partner.weight == pytest.approx(shares[:, :, partner.index].max().item(), abs=1e-5)
+        torch.testing.assert_close(explanation.row.weights[0].float(), shares[layer, head], atol=1e-5, rtol=0)
+        for top in explanation.top_keys:
+            assert top.weight == pytest.approx(shares[:, :, top.index].max().item(), abs=1e-5)
 
 
 def test_the_numbers_follow_from_one_another_by_hand(river):
-    q, k, v = river.q[0].tolist(), river.k.tolist(), river.v.tolist()
+    q, k, v = river.row.q[0].tolist(), river.row.k.tolist(), river.row.v.tolist()
     scores = [sum(a * b for a, b in zip(q, key, strict=True)) for key in k]
     scaled = [score / math.sqrt(32) for score in scores]
     powers = [math.exp(s - max(scaled)) for s in scaled]
     weights = [power / sum(powers) for power in powers]
     output = [sum(w * value[d] for w, value in zip(weights, v, strict=True)) for d in range(32)]
     for expected, given in [
-        (scores, river.scores),
-        (scaled, river.scaled),
-        (weights, river.weights),
-        (output, river.output),
+        (scores, river.row.scores),
+        (scaled, river.row.scaled),
+        (weights, river.row.weights),
+        (output, river.row.output),
     ]:
         assert given[0].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    assert river.weights.dtype == torch.float64
-    assert river.scale == pytest.approx(1 / math.sqrt(32))
+    assert river.row.weights.dtype == torch.float64
+    assert river.row.scale == pytest.approx(1 / math.sqrt(32))
 
 
 def test_the_proof_holds_for_every_layer_and_head():
@@ -90,12 +90,12 @@ def test_the_proof_holds_for_every_layer_and_head():
         for head in range(12):
             e = regard.explain(PIZZA, "it", minilm(), layer=layer, head=head)
             assert (e.layer, e.head) == (layer, head)
-            assert e.proof.largest_difference < 2e-6 * max(1.0, e.v.abs().max().item())
-            assert e.proof.holds
-            assert e.proof.tolerance == pytest.approx(1e-4 * e.v.abs().max().item())
-            difference = (torch.tensor(e.proof.model_output).double() - e.output).abs().max().item()
-            assert e.proof.largest_difference == pytest.approx(difference, abs=1e-12)
-            assert e.proof.numbers == 32
+            assert e.proof.max_error < 2e-6 * max(1.0, e.row.v.abs().max().item())
+            assert e.proof.verified
+            assert e.proof.tolerance == pytest.approx(1e-4 * e.row.v.abs().max().item())
+            difference = (torch.tensor(e.proof.model_output).double() - e.row.output).abs().max().item()
+            assert e.proof.max_error == pytest.approx(difference, abs=1e-12)
+            assert e.proof.num_values == 32
 
 
 def test_the_proof_fails_when_the_model_computes_something_else(monkeypatch):
@@ -105,42 +105,42 @@ def test_the_proof_fails_when_the_model_computes_something_else(monkeypatch):
     right = multihead.attend
     monkeypatch.setattr(multihead, "attend", lambda q, k, v, mask=None, **kw: right(q, k, v, mask, **kw) * 1.001)
     proof = regard.explain(RIVER, "bank", minilm()).proof
-    assert proof.largest_difference > proof.tolerance
-    assert not proof.holds
+    assert proof.max_error > proof.tolerance
+    assert not proof.verified
 
 
 def test_watching_the_pass_changes_nothing_and_leaves_nothing():
     model, ids = minilm().model, torch.tensor(minilm().encode(RIVER).ids)
     with torch.no_grad():
         before = model(ids)
-    seen = forward(model, ids, torch.zeros_like(ids))
-    assert torch.equal(seen.states[-1], before)
-    assert len(seen.states) == 7
+    cache = run_with_cache(model, ids, torch.zeros_like(ids))
+    assert torch.equal(cache.hidden_states[-1], before)
+    assert len(cache.hidden_states) == 7
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_the_hooks_are_gone_after_an_error():
     with pytest.raises(IndexError):
-        forward(minilm().model, torch.tensor([10**6]), torch.tensor([0]))
+        run_with_cache(minilm().model, torch.tensor([10**6]), torch.tensor([0]))
     assert not any(module._forward_pre_hooks for module in minilm().model.modules())
 
 
 def test_the_input_is_token_plus_position_plus_segment(river):
     given = river.input
     assert given.shape == [14, 384]
-    torch.testing.assert_close(given.token + given.position + given.segment, given.sum)
-    state = next(iter(minilm().model.hidden_states(torch.tensor(river.ids))))
-    torch.testing.assert_close(given.normed, state[river.token_index])
+    torch.testing.assert_close(given.token + given.position + given.token_type, given.sum)
+    state = next(iter(minilm().model.hidden_states(torch.tensor(river.queries.ids))))
+    torch.testing.assert_close(given.normed, state[river.word.token_index])
 
 
 def test_context_is_compared_at_the_input_and_after_each_layer(river):
-    (other,) = river.compare
+    (other,) = river.comparisons
     assert other.text == LOAN
     assert other.token_index == [13]
     assert len(other.cosine) == 7
     for step, (here, there) in enumerate(
         zip(
-            minilm().model.hidden_states(torch.tensor(river.ids)),
+            minilm().model.hidden_states(torch.tensor(river.queries.ids)),
             minilm().model.hidden_states(torch.tensor(minilm().encode(LOAN).ids)),
             strict=True,
         )
@@ -151,32 +151,32 @@ def test_context_is_compared_at_the_input_and_after_each_layer(river):
 
 
 def test_the_same_sentence_has_cosine_1():
-    same = regard.explain(RIVER, "bank", minilm(), RIVER).compare[0].cosine
+    same = regard.explain(RIVER, "bank", minilm(), RIVER).comparisons[0].cosine
     assert same == pytest.approx([1.0] * 7)
 
 
 def test_several_sentences_are_compared_in_order():
-    assert [c.text for c in regard.explain(RIVER, "bank", minilm(), [LOAN, "A bank."]).compare] == [LOAN, "A bank."]
+    assert [c.text for c in regard.explain(RIVER, "bank", minilm(), [LOAN, "A bank."]).comparisons] == [LOAN, "A bank."]
 
 
 def test_a_word_of_several_pieces_is_explained_with_all_of_them():
     e = regard.explain("The embeddings of a word", "embeddings", minilm())
-    assert [e.tokens[i] for i in e.token_index] == ["em", "##bed", "##ding", "##s"]
-    assert e.weights.shape == (4, len(e.tokens))
-    assert e.output.shape == (4, 32)
-    assert e.proof.numbers == 4 * 32
+    assert [e.queries.tokens[i] for i in e.word.token_index] == ["em", "##bed", "##ding", "##s"]
+    assert e.row.weights.shape == (4, len(e.queries.tokens))
+    assert e.row.output.shape == (4, 32)
+    assert e.proof.num_values == 4 * 32
     facts = e.to_dict()
-    assert facts["token_index"] == e.token_index
-    assert [len(row) for row in facts["weights"]] == [len(e.tokens)] * 4
-    assert not {p.index for p in e.partners} & set(e.token_index)
+    assert facts["word"]["token_index"] == e.word.token_index
+    assert [len(row) for row in facts["row"]["weights"]] == [len(e.queries.tokens)] * 4
+    assert not {p.index for p in e.top_keys} & set(e.word.token_index)
 
 
 def test_the_word_is_the_last_one_shared_when_none_is_named():
-    assert regard.explain(RIVER, model=minilm()).token == "bank"
-    assert regard.explain(PIZZA, model=minilm()).token == "good"
-    assert regard.explain(RIVER, model=minilm(), compare="Man has loan.").token == "man"
-    assert regard.explain("...", model=minilm()).token == "."
-    assert regard.explain("the cat saw the dog and the cat", model=minilm()).token == "cat"
+    assert regard.explain(RIVER, model=minilm()).word.text == "bank"
+    assert regard.explain(PIZZA, model=minilm()).word.text == "good"
+    assert regard.explain(RIVER, model=minilm(), compare="Man has loan.").word.text == "man"
+    assert regard.explain("...", model=minilm()).word.text == "."
+    assert regard.explain("the cat saw the dog and the cat", model=minilm()).word.text == "cat"
 
 
 def test_only_the_layer_or_only_the_head_is_fixed():
@@ -184,28 +184,29 @@ def test_only_the_layer_or_only_the_head_is_fixed():
     assert regard.explain(PIZZA, "it", minilm(), head=5).head == 5
 
 
-def test_a_text_of_one_word_has_no_partner_but_an_answer():
+def test_a_text_of_one_word_has_no_top_key_but_an_answer():
     e = regard.explain("bank", model=minilm())
-    assert e.partners == []
-    assert e.weights.sum().item() == pytest.approx(1.0)
+    assert e.top_keys == []
+    assert e.row.weights.sum().item() == pytest.approx(1.0)
 
 
 def test_a_repeated_word_says_where_it_stands():
     e = regard.explain("the bank by the river bank", "bank", minilm())
-    assert e.occurrences == [[2], [6]]
-    assert e.token_index == [2]
-    assert regard.explain("the bank by the river bank", 6, minilm()).token_index == [6]
+    assert e.word.occurrences == [[2], [6]]
+    assert e.word.token_index == [2]
+    assert regard.explain("the bank by the river bank", 6, minilm()).word.token_index == [6]
 
 
 def test_the_facts_are_saved_as_json_whole(river, tmp_path):
     river.save(tmp_path / "facts.json")
     facts = json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
     assert facts == json.loads(json.dumps(river.to_dict()))
-    assert facts["token_index"] == 11
-    assert facts["weights"] == river.weights[0].tolist()
-    assert facts["proof"]["largest_difference"] == river.proof.largest_difference
-    wanted = {"model", "tokens", "ids", "token_index", "layer", "head", "scores", "scaled", "weights", "output"}
-    assert wanted | {"proof", "compare"} <= facts.keys()
+    assert facts["word"]["token_index"] == 11
+    assert facts["row"]["weights"] == river.row.weights[0].tolist()
+    assert facts["proof"]["max_error"] == river.proof.max_error
+    assert {"model", "queries", "keys", "word", "layer", "head", "row", "proof", "comparisons"} <= facts.keys()
+    assert {"scores", "scaled", "weights", "output"} <= facts["row"].keys()
+    assert {"tokens", "ids"} <= facts["queries"].keys()
     assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
 
 
@@ -216,13 +217,15 @@ def test_what_was_saved_can_be_reopened(tmp_path, word):
     after = regard.Explanation.load(tmp_path / "facts.json")
     assert after.to_dict() == before.to_dict()
     assert str(after) == str(before)
-    assert torch.equal(after.weights, before.weights)
+    assert torch.equal(after.row.weights, before.row.weights)
     assert torch.equal(after.input.normed, before.input.normed)
-    assert after.partners == before.partners
-    assert (after.proof, after.compare) == (before.proof, before.compare)
+    assert after.top_keys == before.top_keys
+    assert (after.proof, after.comparisons) == (before.proof, before.comparisons)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"token_index": 1}', '{"token_index": 1, "q": "x"}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"word": {"token_index": 1}}', '{"word": {"token_index": 1}, "row": {"q": "x"}}']
+)
 def test_what_is_no_saved_explanation_is_refused(tmp_path, content):
     (tmp_path / "facts.json").write_text(content)
     with pytest.raises(InputError, match=r"facts\.json (does not hold|must hold|cannot be read)"):
@@ -236,7 +239,7 @@ def test_a_link_is_followed_and_a_device_is_not_replaced(river, tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     river.save(tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
-    assert json.loads((tmp_path / "real.json").read_text())["token"] == "bank"
+    assert json.loads((tmp_path / "real.json").read_text())["word"]["text"] == "bank"
     with pytest.raises(InputError, match="cannot write '/dev/full': No space left on device"):
         river.save("/dev/full")
     assert Path("/dev/full").is_char_device()
@@ -278,15 +281,15 @@ def test_what_cannot_be_explained_is_named(arguments, message):
 def test_the_longest_text_is_explained():
     text = "bank " + "river " * 509
     e = regard.explain(text, "bank", minilm())
-    assert len(e.tokens) == 512
-    assert e.proof.largest_difference < 1e-5
+    assert len(e.queries.tokens) == 512
+    assert e.proof.max_error < 1e-5
 
 
 def test_another_model_of_the_family_is_explained(tmp_path):
     random_bert(tmp_path)
     e = regard.explain("the man in the river", "river", str(tmp_path))
-    assert e.model == str(tmp_path)
-    assert e.proof.largest_difference < 1e-6
+    assert e.model.name == str(tmp_path)
+    assert e.proof.max_error < 1e-6
     assert str(e).startswith("'river' gives ")
 
 
@@ -336,10 +339,10 @@ def test_a_tokenizer_that_puts_nothing_around_the_text(tmp_path):
     pretrained = regard.load(tmp_path)
     for word, places in [("Rivers", [[1, 2]]), ("the rivers", [[0, 1, 2]])]:
         e = regard.explain("the Rivers", word, pretrained)
-        assert e.tokens == ["the", "river", "##s"]
-        assert e.occurrences == places
-        assert e.proof.holds
-    assert regard.explain("river", model=pretrained).weights.tolist() == [[1.0]]
+        assert e.queries.tokens == ["the", "river", "##s"]
+        assert e.word.occurrences == places
+        assert e.proof.verified
+    assert regard.explain("river", model=pretrained).row.weights.tolist() == [[1.0]]
 
 
 def test_states_that_leave_their_range_are_named_too(tmp_path):

@@ -39,24 +39,24 @@ def facts(command, *arguments):
 
 def test_a_decoder(folders, command):
     found = facts(command, TEXT, "--model", folders["gpt2"])
-    assert (found["kind"], found["attention"], found["token"]) == ("decoder", "self", "bank")
-    assert sum(found["weights"]) == pytest.approx(1.0)
+    assert (found["model"]["kind"], found["attention"], found["word"]["text"]) == ("decoder", "self", "bank")
+    assert sum(found["row"]["weights"]) == pytest.approx(1.0)
     assert "A token of a decoder sees itself" in command(TEXT, "--model", folders["gpt2"])[1]
 
 
 def test_a_target_and_its_attentions(folders, command):
     arguments = (TEXT, "--model", folders["bart"], "--target", "a river", "--token", "river")
     cross = facts(command, *arguments)
-    assert (cross["kind"], cross["attention"], cross["target"]) == ("encoder-decoder", "cross", "a river")
+    assert (cross["model"]["kind"], cross["attention"], cross["target"]) == ("encoder-decoder", "cross", "a river")
     assert facts(command, *arguments, "--attention", "cross") == cross
     assert facts(command, *arguments, "--attention", "decoder")["attention"] == "self"
     source = facts(command, TEXT, "--model", folders["bart"], "--attention", "encoder")
-    assert (source["attention"], source["target"], source["token"]) == ("self", None, "bank")
+    assert (source["attention"], source["target"], source["word"]["text"]) == ("self", None, "bank")
 
 
 def test_without_a_target_it_is_written(folders, command):
     found = facts(command, TEXT, "--model", folders["bart"])
-    assert found["token"] in found["target"]
+    assert found["word"]["text"] in found["target"]
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,16 @@ CASES = [(family, "decoder") for family in DECODERS] + [
 def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention):
     theirs, rows, columns = maps(family, attention)
     e = explained(family, "bank", attention)
-    assert (e.num_layers, e.num_heads) == (len(theirs), len(theirs[0]))
-    for layer in range(e.num_layers):
-        for head in range(e.num_heads):
+    assert (e.model.num_layers, e.model.num_heads) == (len(theirs), len(theirs[0]))
+    for layer in range(e.model.num_layers):
+        for head in range(e.model.num_heads):
             e = explained(family, "bank", attention, layer=layer, head=head)
-            assert e.ids == rows[: len(e.ids)]
-            assert (e.key_ids or e.ids) == columns[: len(e.keys)]
-            row = theirs[layer][head, e.token_index, : len(e.keys)]
-            torch.testing.assert_close(e.weights.float(), row, atol=1e-5, rtol=0)
-            assert e.proof.holds
-            assert e.proof.largest_difference < 1e-5 * max(1.0, e.v.abs().max().item())
+            assert e.queries.ids == rows[: len(e.queries.ids)]
+            assert e.keys.ids == columns[: len(e.keys.tokens)]
+            row = theirs[layer][head, e.word.token_index, : len(e.keys.tokens)]
+            torch.testing.assert_close(e.row.weights.float(), row, atol=1e-5, rtol=0)
+            assert e.proof.verified
+            assert e.proof.max_error < 1e-5 * max(1.0, e.row.v.abs().max().item())
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
@@ -88,61 +88,61 @@ def test_the_row_of_a_produced_word_is_that_of_the_position_that_writes_it(famil
     ours, theirs = models(family)
     e = explained(family, "man", layer=1, head=0)
     target = ours.encode(TARGET).ids
-    assert e.tokens == ours.encode(TARGET).tokens
-    assert "".join(e.written[i] for i in e.token_index).strip() == "man"
+    assert e.queries.tokens == ours.encode(TARGET).tokens
+    assert "".join(e.queries.surface_forms[i] for i in e.word.token_index).strip() == "man"
     start = theirs.config.decoder_start_token_id
-    assert e.reads[0] == ours.tokenizer.id_to_token(start)
-    assert e.reads[1:] == e.tokens[:-1]
+    assert e.decoder_inputs[0] == ours.tokenizer.id_to_token(start)
+    assert e.decoder_inputs[1:] == e.queries.tokens[:-1]
     # A row of the position that has read everything up to, but not including, the word itself.
-    first = e.token_index[0]
+    first = e.word.token_index[0]
     with torch.no_grad():
         reads = torch.tensor([[start, *target[:first]]])
         out = theirs(torch.tensor([ours.encode(TEXT).ids]), decoder_input_ids=reads, output_attentions=True)
-    torch.testing.assert_close(e.weights[0].float(), out.cross_attentions[1][0, 0, -1], atol=1e-5, rtol=0)
+    torch.testing.assert_close(e.row.weights[0].float(), out.cross_attentions[1][0, 0, -1], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_the_partners_are_the_words_of_the_source_by_their_mean_share(family):
+def test_the_top_keys_are_the_words_of_the_source_by_their_mean_share(family):
     theirs, _, _ = maps(family, "cross")
     e = explained(family, "man")
-    shares = torch.stack([m[:, e.token_index].mean(dim=1) for m in theirs])  # (layers, heads, source tokens)
-    assert [p.token for p in sorted(e.partners, key=lambda p: p.index)] == [
+    shares = torch.stack([m[:, e.word.token_index].mean(dim=1) for m in theirs])  # (layers, heads, source tokens)
+    assert [top.token for top in sorted(e.top_keys, key=lambda top: top.index)] == [
         "the", "man", "is", "in", "the", "bank", ",", "and", "the", "river", "ran", "by", "."
     ]  # fmt: skip
-    starts = sorted(p.index for p in e.partners)
-    ends = [*starts[1:], len(e.keys) - (e.keys[-1] == "</s>")]
-    for partner in e.partners:
-        of_word = shares[:, :, partner.index : ends[starts.index(partner.index)]].sum(-1)
-        assert partner.mean == pytest.approx(of_word.mean().item(), abs=1e-5)
-        assert partner.weight == pytest.approx(of_word.max().item(), abs=1e-5)
-        assert of_word[partner.layer, partner.head].item() == pytest.approx(partner.weight, abs=1e-5)
-    means = [p.mean for p in e.partners]
+    starts = sorted(top.index for top in e.top_keys)
+    ends = [*starts[1:], len(e.keys.tokens) - (e.keys.tokens[-1] == "</s>")]
+    for top in e.top_keys:
+        of_word = shares[:, :, top.index : ends[starts.index(top.index)]].sum(-1)
+        assert top.mean == pytest.approx(of_word.mean().item(), abs=1e-5)
+        assert top.weight == pytest.approx(of_word.max().item(), abs=1e-5)
+        assert of_word[top.layer, top.head].item() == pytest.approx(top.weight, abs=1e-5)
+    means = [top.mean for top in e.top_keys]
     assert means == sorted(means, reverse=True)
-    assert (e.layer, e.head) == (e.partners[0].layer, e.partners[0].head)
+    assert (e.layer, e.head) == (e.top_keys[0].layer, e.top_keys[0].head)
 
 
 def test_a_decoder_lists_the_tokens_before_the_word_only():
     e = explained("gpt2", "bank")
-    (place,) = e.token_index
-    assert {p.index for p in e.partners} == set(range(place))
-    assert not e.weights[0, place + 1 :].any()
-    assert e.may[0].tolist() == [i <= place for i in range(len(e.tokens))]
-    assert (e.kind, e.attention, e.target, e.stack) == ("decoder", "self", None, "decoder")
+    (place,) = e.word.token_index
+    assert {top.index for top in e.top_keys} == set(range(place))
+    assert not e.row.weights[0, place + 1 :].any()
+    assert e.row.allowed[0].tolist() == [i <= place for i in range(len(e.queries.tokens))]
+    assert (e.model.kind, e.attention, e.target, e.model.stack) == ("decoder", "self", None, "decoder")
 
 
 def test_the_first_word_of_a_decoder_sees_itself_alone():
     e = regard.explain("bank of the river", "bank", models("gpt2")[0])
-    assert e.token_index[0] == 0
-    assert e.partners == []
-    assert e.weights[0, 0].item() == pytest.approx(1.0)
+    assert e.word.token_index[0] == 0
+    assert e.top_keys == []
+    assert e.row.weights[0, 0].item() == pytest.approx(1.0)
 
 
 def test_a_window_hides_what_lies_before_it():
     e = explained("mistral", "by", layer=0, head=0)
-    last = e.token_index[-1]
-    assert e.how.window == 4
-    assert e.may[-1].tolist() == [last - 4 < i <= last for i in range(len(e.tokens))]
-    assert explained("gemma2", "by", layer=1, head=0).how.window is None
+    last = e.word.token_index[-1]
+    assert e.variant.window == 4
+    assert e.row.allowed[-1].tolist() == [last - 4 < i <= last for i in range(len(e.queries.tokens))]
+    assert explained("gemma2", "by", layer=1, head=0).variant.window is None
 
 
 def softmax(scores, sink=None):
@@ -153,38 +153,38 @@ def softmax(scores, sink=None):
 
 def by_hand(e):
     """The row from q, k, v and the facts of the attention, in plain Python, with the bias as given."""
-    for row in range(len(e.token_index)):
-        scores = [sum(a * b for a, b in zip(e.q[row].tolist(), key, strict=True)) for key in e.k.tolist()]
-        assert e.scores[row].tolist() == pytest.approx(scores, rel=1e-12, abs=1e-12)
-        scaled = [score * e.scale for score in scores]
-        assert e.scaled[row].tolist() == pytest.approx(scaled, rel=1e-12, abs=1e-12)
+    for row in range(len(e.word.token_index)):
+        scores = [sum(a * b for a, b in zip(e.row.q[row].tolist(), key, strict=True)) for key in e.row.k.tolist()]
+        assert e.row.scores[row].tolist() == pytest.approx(scores, rel=1e-12, abs=1e-12)
+        scaled = [score * e.row.scale for score in scores]
+        assert e.row.scaled[row].tolist() == pytest.approx(scaled, rel=1e-12, abs=1e-12)
         last = scaled
-        if e.how.softcap is not None:
-            last = [e.how.softcap * math.tanh(s / e.how.softcap) for s in last]
-            assert e.capped[row].tolist() == pytest.approx(last, rel=1e-12, abs=1e-12)
-        if e.how.bias is not None:
-            last = e.biased[row].tolist()
-        may = [True] * len(e.keys) if e.may is None else e.may[row].tolist()
-        weights = iter(softmax([s for s, seen in zip(last, may, strict=True) if seen], e.how.sink))
-        weights = [next(weights) if seen else 0.0 for seen in may]
-        assert e.weights[row].tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
-        v = e.v.tolist()
+        if e.variant.softcap is not None:
+            last = [e.variant.softcap * math.tanh(s / e.variant.softcap) for s in last]
+            assert e.row.capped[row].tolist() == pytest.approx(last, rel=1e-12, abs=1e-12)
+        if e.variant.bias is not None:
+            last = e.row.biased[row].tolist()
+        allowed = [True] * len(e.keys.tokens) if e.row.allowed is None else e.row.allowed[row].tolist()
+        weights = iter(softmax([s for s, seen in zip(last, allowed, strict=True) if seen], e.variant.sink))
+        weights = [next(weights) if seen else 0.0 for seen in allowed]
+        assert e.row.weights[row].tolist() == pytest.approx(weights, rel=1e-9, abs=1e-12)
+        v = e.row.v.tolist()
         output = [sum(w * value[d] for w, value in zip(weights, v, strict=True)) for d in range(len(v[0]))]
-        assert e.output[row].tolist() == pytest.approx(output, rel=1e-9, abs=1e-12)
+        assert e.row.output[row].tolist() == pytest.approx(output, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_the_numbers_follow_from_one_another_by_hand(family, attention):
     e = explained(family, "bank", attention)
     by_hand(e)
-    scale = {"gemma2": 7**-0.5, "t5": 1.0}.get(family, e.q.shape[-1] ** -0.5)
-    assert e.scale == pytest.approx(scale, rel=1e-12)
-    assert (e.capped is not None) == (family == "gemma2")
-    assert (e.biased is not None) == (family == "t5" and attention != "cross")
-    assert e.how.rotary == (family in DECODERS and family != "gpt2")
-    assert e.how.qk_norm == (family == "qwen3")
-    assert e.how.normed_first == (family in DECODERS or family == "t5")
-    assert (e.how.kv_head is not None) == (family in DECODERS and family != "gpt2")
+    scale = {"gemma2": 7**-0.5, "t5": 1.0}.get(family, e.row.q.shape[-1] ** -0.5)
+    assert e.row.scale == pytest.approx(scale, rel=1e-12)
+    assert (e.row.capped is not None) == (family == "gemma2")
+    assert (e.row.biased is not None) == (family == "t5" and attention != "cross")
+    assert e.variant.rotary == (family in DECODERS and family != "gpt2")
+    assert e.variant.qk_norm == (family == "qwen3")
+    assert e.variant.pre_norm == (family in DECODERS or family == "t5")
+    assert (e.variant.kv_head is not None) == (family in DECODERS and family != "gpt2")
 
 
 @pytest.mark.parametrize("attention", ["encoder", "decoder"])
@@ -193,9 +193,9 @@ def test_the_bias_of_t5_is_the_checkpoints_own(attention):
     half = theirs.encoder if attention == "encoder" else theirs.decoder
     e = explained("t5", "bank", attention, layer=1, head=2)
     with torch.no_grad():
-        length = len(e.tokens)
-        bias = half.block[0].layer[0].SelfAttention.compute_bias(length, length)[0, 2, e.token_index]
-    torch.testing.assert_close((e.biased - e.scaled).float(), bias, atol=1e-5, rtol=0)
+        length = len(e.queries.tokens)
+        bias = half.block[0].layer[0].SelfAttention.compute_bias(length, length)[0, 2, e.word.token_index]
+    torch.testing.assert_close((e.row.biased - e.row.scaled).float(), bias, atol=1e-5, rtol=0)
 
 
 def sinking(**choices):
@@ -210,17 +210,17 @@ def sinking(**choices):
 
 def test_a_sink_takes_its_share_and_carries_nothing():
     e = regard.explain(TEXT, "bank", sinking(), layer=1, head=2)
-    assert e.how.sink == pytest.approx(1.1)
-    assert e.weights.sum().item() < 0.95
-    assert e.proof.holds
+    assert e.variant.sink == pytest.approx(1.1)
+    assert e.row.weights.sum().item() < 0.95
+    assert e.proof.verified
     by_hand(e)
 
 
 def test_alibi_is_a_bias_too():
     e = regard.explain(TEXT, "bank", sinking(positions="alibi"), layer=1, head=2)
-    assert e.how.bias == "ALiBi"
+    assert e.variant.bias == "ALiBi"
     by_hand(e)
-    slope = (e.biased - e.scaled)[0].diff()[: e.token_index[0]]
+    slope = (e.row.biased - e.row.scaled)[0].diff()[: e.word.token_index[0]]
     torch.testing.assert_close(slope, slope[:1].expand_as(slope))
 
 
@@ -230,7 +230,7 @@ def test_the_proof_fails_when_cross_attention_computes_something_else(monkeypatc
     right = multihead.attend
     monkeypatch.setattr(multihead, "attend", lambda q, k, v, mask=None, **kw: right(q, k, v, mask, **kw) * 1.001)
     for family, attention in (("bart", "cross"), ("t5", "decoder"), ("llama", "decoder")):
-        assert not explained(family, "bank", attention).proof.holds
+        assert not explained(family, "bank", attention).proof.verified
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -238,9 +238,9 @@ def test_decoders_are_compared_by_the_vectors_that_transformers_computes(family)
     ours, theirs = models(family)
     other = "a man in the bank."
     e = regard.explain(TEXT, "bank", ours, other)
-    (comparison,) = e.compare
+    (comparison,) = e.comparisons
     states = []
-    for text, places in ((TEXT, e.token_index), (other, comparison.token_index)):
+    for text, places in ((TEXT, e.word.token_index), (other, comparison.token_index)):
         with torch.no_grad():
             out = theirs(torch.tensor([ours.encode(text).ids]), output_hidden_states=True)
         states.append([state[0, places].mean(0) for state in out.hidden_states])
@@ -251,7 +251,7 @@ def test_decoders_are_compared_by_the_vectors_that_transformers_computes(family)
 def test_words_of_the_source_are_compared_and_those_of_the_target_are_not():
     ours, _ = models("marian")
     e = regard.explain(TEXT, "bank", ours, "a bank", attention="encoder")
-    assert len(e.compare[0].cosine) == e.num_layers + 1
+    assert len(e.comparisons[0].cosine) == e.model.num_layers + 1
     for attention in (None, "cross", "decoder"):
         with pytest.raises(InputError, match="for an encoder-decoder's source: attention='encoder'"):
             regard.explain(TEXT, "bank", ours, "a bank", attention=attention, target=TARGET)
@@ -264,20 +264,20 @@ def test_the_input_is_what_the_first_layer_reads(family, attention):
     model = ours.model
     stack = model if family in DECODERS else model.encoder if attention == "encoder" else model.decoder
     if attention == "cross":
-        read = [stack.config.special_tokens.decoder_start, *e.ids[:-1]]
-        context = model.encoder(torch.tensor(e.key_ids))
+        read = [stack.config.special_tokens.decoder_start, *e.queries.ids[:-1]]
+        context = model.encoder(torch.tensor(e.keys.ids))
     else:
-        read, context = e.ids, None
+        read, context = e.queries.ids, None
         if attention == "decoder" and family in ENCODER_DECODERS:
             context = model.encoder(torch.tensor(ours.encode(TEXT).ids))
     state = next(stack.hidden_states(torch.tensor(read), context=context))
     given = e.input
-    torch.testing.assert_close(given.sum if given.normed is None else given.normed, state[e.token_index])
+    torch.testing.assert_close(given.sum if given.normed is None else given.normed, state[e.word.token_index])
     total = given.token + (0 if given.position is None else given.position)
     torch.testing.assert_close(given.sum, total)
     assert (given.position is None) == (family == "t5" or (family in DECODERS and family != "gpt2"))
     assert (given.normed is not None) == (family == "bart")
-    assert given.segment is None
+    assert given.token_type is None
 
 
 @pytest.mark.parametrize(("family", "attention"), [("gpt2", None), ("gemma2", None), ("t5", "decoder"), ("bart", None)])
@@ -287,32 +287,34 @@ def test_what_was_saved_can_be_reopened(tmp_path, family, attention, word):
     before.save(tmp_path / "facts.json")
     after = regard.Explanation.load(tmp_path / "facts.json")
     assert after.to_dict() == before.to_dict() == json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
-    assert (after.how, after.keys, after.stack) == (before.how, before.keys, before.stack)
-    for name in ("capped", "biased", "may"):
-        one, other = getattr(before, name), getattr(after, name)
+    assert (after.variant, after.keys, after.model) == (before.variant, before.keys, before.model)
+    for name in ("capped", "biased", "allowed"):
+        one, other = getattr(before.row, name), getattr(after.row, name)
         assert (one is None and other is None) or torch.equal(one, other)
 
 
-def test_what_an_older_regard_saved_can_be_reopened(tmp_path):
-    facts = regard.explain("the river bank", "bank", minilm()).to_dict()
-    new = {"kind", "attention", "target", "reads", "key_tokens", "key_ids", "key_written"}
-    for name in new | {"capped", "biased", "may", "how"}:
+def test_optional_facts_may_be_absent_from_the_file(tmp_path):
+    before = regard.explain("the river bank", "bank", minilm())
+    facts = before.to_dict()
+    for name in ("attention", "target", "decoder_inputs", "variant"):
         del facts[name]
-    for partner in [*facts["partners"], facts["without_habit"]]:
-        if partner is not None:
-            del partner["mean"]
+    for name in ("capped", "biased", "allowed"):
+        del facts["row"][name]
+    for top_key in [*facts["top_keys"], facts["content_head"]]:
+        if top_key is not None:
+            del top_key["mean"]
     (tmp_path / "facts.json").write_text(json.dumps(facts))
-    old = regard.Explanation.load(tmp_path / "facts.json")
-    assert (old.kind, old.attention, old.stack, old.keys) == ("encoder", "self", "encoder", old.tokens)
+    after = regard.Explanation.load(tmp_path / "facts.json")
+    assert (after.model, after.attention, after.target, after.keys) == (before.model, "self", None, before.queries)
 
 
 @pytest.mark.parametrize("family", ["marian", "bart"])
 def test_without_a_target_the_model_writes_one(family):
     ours, _ = models(family)
     e = regard.explain("the man is in the bank", model=ours)
-    assert e.target == generate(ours, "the man is in the bank", max_new_tokens=2 * len(e.key_ids) + 20)
-    assert e.token in e.target
-    assert e.proof.holds
+    assert e.target == generate(ours, "the man is in the bank", max_new_tokens=2 * len(e.keys.ids) + 20)
+    assert e.word.text in e.target
+    assert e.proof.verified
 
 
 def test_a_model_that_writes_nothing_wants_a_target():
@@ -348,16 +350,16 @@ def marian():
 
 def test_each_language_of_marian_has_its_own_tokens():
     e = regard.explain("das haus ist schön", "house", marian(), target="the house is nice")
-    assert [e.keys, e.tokens] == [
+    assert [e.keys.tokens, e.queries.tokens] == [
         ["▁das", "▁haus", "▁ist", "▁schön", "</s>"],
         ["▁the", "▁house", "▁is", "▁nice", "</s>"],
     ]
-    assert e.reads == ["<pad>", *e.tokens[:-1]]
-    assert e.token_index == [1]
-    assert sorted(p.token for p in e.partners) == ["das", "haus", "ist", "schön"]
-    assert e.key_written == ["das", "haus", "ist", "schön", ""]
-    assert e.proof.holds
-    assert regard.explain("das haus", "haus", marian(), attention="encoder").token == "haus"
+    assert e.decoder_inputs == ["<pad>", *e.queries.tokens[:-1]]
+    assert e.word.token_index == [1]
+    assert sorted(top.token for top in e.top_keys) == ["das", "haus", "ist", "schön"]
+    assert e.keys.surface_forms == ["das", "haus", "ist", "schön", ""]
+    assert e.proof.verified
+    assert regard.explain("das haus", "haus", marian(), attention="encoder").word.text == "haus"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def test_each_language_of_marian_has_its_own_tokens():
             "no attention 'crosswise' .* an encoder-decoder it has cross, decoder, enc",
         ),
         ("gpt2", {"target": "a bank"}, "is a decoder and reads one text: leave the target out"),
-        ("bart", {"attention": "encoder", "target": "x"}, "attention='encoder' is within the source"),
+        ("bart", {"attention": "encoder", "target": "x"}, "attention='encoder' reads the source only"),
         ("bart", {"target": ""}, "the text is empty"),
         ("bart", {"target": TARGET, "token": "loan"}, "the word 'loan' is not in the text .*the river is a bank"),
         (
@@ -395,7 +397,7 @@ def test_an_encoder_has_no_cross_attention_and_no_target():
         regard.explain(TEXT, model=minilm(), attention="cross")
     with pytest.raises(InputError, match="is an encoder and reads one text: leave the target out"):
         regard.explain(TEXT, model=minilm(), target=TARGET)
-    assert regard.explain(TEXT, model=minilm(), attention="encoder").token == "by"
+    assert regard.explain(TEXT, model=minilm(), attention="encoder").word.text == "by"
 
 
 def test_a_model_that_does_not_say_what_its_decoder_reads_first_is_named():
@@ -414,11 +416,11 @@ def test_half_precision_is_proved_as_far_as_its_rounding_goes():
             half = replace(ours, model=copy.deepcopy(ours.model).to(dtype))
             target = None if attention != "cross" else TARGET
             e = regard.explain(TEXT, "bank", half, attention=attention, target=target)
-            assert e.proof.holds
-            assert e.proof.tolerance > 1e-3 * e.v.abs().max().item()
+            assert e.proof.verified
+            assert e.proof.tolerance > 1e-3 * e.row.v.abs().max().item()
 
 
 def test_a_text_whose_maps_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["regard.lens.text.explain"], "LARGEST", 100)
+    monkeypatch.setattr(sys.modules["regard.lens.text.head_survey"], "MAX_LAYER_WEIGHTS", 100)
     with pytest.raises(InputError, match=r"the text is too long to explain: .* attention weights in each layer"):
         explained("gpt2", "bank")

@@ -14,14 +14,14 @@ def words(text):
 
 
 def test_a_long_list_of_words_is_cut():
-    assert words(" ".join(f"w{i}" for i in range(60))).listed().endswith("w39 and 20 more")
-    assert words("x" * 80).listed() == "x" * 60 + "..."
+    assert words(" ".join(f"w{i}" for i in range(60))).describe().endswith("w39 and 20 more")
+    assert words("x" * 80).describe() == "x" * 60 + "..."
 
 
 def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
     river = words(RIVER)
-    assert river.all()[:-1] == ["Write", "a", "poem", "about", "a", "man", "fishing", "on", "a", "river", "bank"]
-    assert [token for i, token in enumerate(river.tokens) if river.ordinary(i)].index("bank") == 10
+    assert river.word_list()[:-1] == ["Write", "a", "poem", "about", "a", "man", "fishing", "on", "a", "river", "bank"]
+    assert [token for i, token in enumerate(river.tokens) if river.is_text(i)].index("bank") == 10
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
     ],
 )
 def test_a_word_is_all_its_pieces_wherever_it_stands(text, word, places):
-    assert words(text).choose(word) == places
+    assert words(text).resolve(word) == places
 
 
 @pytest.mark.parametrize("word", ["ban", "ization", "river bank fishing", "", " ", "riverbank", "xyz"])
@@ -67,7 +67,7 @@ def test_a_word_that_is_not_there_lists_those_that_are(word):
 @pytest.mark.parametrize("position", [14, -1, "14", "99999999999999999999", "9" * 5000])
 def test_a_position_that_is_not_there_is_named(position):
     with pytest.raises(InputError, match=r"there is no token .*: the text has tokens 0 to 13"):
-        words(RIVER).choose(position)
+        words(RIVER).resolve(position)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t"])
@@ -78,18 +78,18 @@ def test_an_empty_text_is_refused(text):
 
 @pytest.mark.parametrize("text", ["\x00\x01", "\u200b", "\ufffd"])
 def test_a_text_of_which_nothing_is_left_is_refused(text):
-    with pytest.raises(InputError, match="nothing is left of"):
+    with pytest.raises(InputError, match="has no tokens"):
         words(text)
 
 
 def test_an_accent_that_the_tokenizer_strips_stays_in_the_word():
-    assert words("Ein Cafe\u0301").written([2]) == "Cafe\u0301"
+    assert words("Ein Cafe\u0301").surface_form([2]) == "Cafe\u0301"
 
 
 def test_what_is_written_is_the_texts_own():
     cafe = words("Ein Café!")
-    assert cafe.written([2]) == "Café"
-    assert cafe.written([0]) == "[CLS]"
+    assert cafe.surface_form([2]) == "Café"
+    assert cafe.surface_form([0]) == "[CLS]"
 
 
 @cache
@@ -128,12 +128,12 @@ KINDS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
 )
 def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
     found = Words.of(text, trained(kind))
-    assert found.all() == expected
+    assert found.word_list() == expected
     for word in dict.fromkeys(expected):
         places = found.find(word)
         assert len(places) == expected.count(word)
         for place in places:
-            assert found.written(place) == word
+            assert found.surface_form(place) == word
             assert place == list(range(place[0], place[-1] + 1))
 
 
@@ -141,7 +141,7 @@ def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
 def test_letters_with_digits_are_found_however_they_are_cut(kind):
     found = Words.of("a tokens2know", trained(kind))
     (place,) = found.find("tokens2know")
-    assert found.written(place) == "tokens2know"
+    assert found.surface_form(place) == "tokens2know"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +154,7 @@ def test_a_part_of_a_word_is_no_word_to_any_of_them(kind, word):
 @pytest.mark.parametrize("kind", ["bytes", "bytes, trimmed"])
 def test_the_bytes_of_a_character_are_one_word(kind):
     found = Words.of("a 🙂 é bank", trained(kind))
-    assert found.all() == ["a", "🙂", "é", "bank"]
+    assert found.word_list() == ["a", "🙂", "é", "bank"]
     (emoji,) = found.find("🙂")
     assert len(emoji) >= 4
     assert len(found.find("é")) == 1
@@ -162,10 +162,10 @@ def test_the_bytes_of_a_character_are_one_word(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_decoder_reads_first_is_no_word(kind):
-    found = Words.of("the river bank.", trained(kind)).after("<s>", 7)
-    assert (found.tokens[0], found.ids[0], found.ordinary(0)) == ("<s>", 7, False)
-    assert found.all() == ["the", "river", "bank", "."]
+    found = Words.of("the river bank.", trained(kind)).prepend("<s>", 7)
+    assert (found.tokens[0], found.ids[0], found.is_text(0)) == ("<s>", 7, False)
+    assert found.word_list() == ["the", "river", "bank", "."]
     assert found.find("<s>") == [[0]]
     plain = Words.of("the river bank.", trained(kind))
     assert found.find("river") == [[i + 1 for i in plain.find("river")[0]]]
-    assert found.first(2).tokens == found.tokens[:2]
+    assert found.truncate(2).tokens == found.tokens[:2]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.lens.text.contextual import context
+from regard.lens.text.contextual import contextual_vectors
 from weights import LOAN, RIVER, minilm
 
 HEBREW = "שלום bank, עולם a <b>man</b> \u202efo 👩\u200d👩\u200d👧 loan"
@@ -19,7 +19,7 @@ TEXTS = [RIVER, LOAN, "The BANK of the river was steep.", HEBREW]
 
 @cache
 def facts(*texts):
-    return context(texts, minilm())
+    return contextual_vectors(texts, minilm())
 
 
 @cache
@@ -104,7 +104,7 @@ def test_the_places_in_the_plane_are_those_of_the_chosen_layer(show):
         here, there = torch.cdist(shown, shown), torch.cdist(there, there)
         torch.testing.assert_close(here / here.max(), there / there.max(), atol=5e-3, rtol=0)
         assert page.locator(".context .way").count() == 3
-        share = facts(*TEXTS).plane[state]
+        share = facts(*TEXTS).explained_variance[state]
         assert f"shows {100 * share:.0f} % of" in page.inner_text(".context figure:has(.plane) figcaption")
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 import regard
-from regard.lens.text.contextual import Context, ContextCosine, ContextPart, ContextWord
+from regard.lens.text.contextual import ContextualCosines, ContextualPart, ContextualVectors, ContextualWord
 
 SCRIPT = HOSTILE["the end of the script"]
 WHOLE = [token for token in TOKENS if not any("\ud800" <= c <= "\udfff" for c in token)]
@@ -65,9 +65,12 @@ def recording():
 def hostile_context():
     """Words in context that no tokenizer would make."""
     points = [[(float(i), float(i % 7)), (float(i % 5), float(i))] for i in range(len(WHOLE))]
-    kept = [ContextWord(word, [ContextCosine(1, [1.0, 0.5])], [at, at]) for word, at in zip(WHOLE, points, strict=True)]
-    parts = [part for i, word in enumerate(WHOLE) for part in (ContextPart(word, i), ContextPart(SCRIPT, None))]
-    return Context([parts, parts], kept, kept, len(kept), [0.5, 0.5], 1)
+    kept = [
+        ContextualWord(word, [ContextualCosines(1, [1.0, 0.5])], [at, at])
+        for word, at in zip(WHOLE, points, strict=True)
+    ]
+    parts = [part for i, word in enumerate(WHOLE) for part in (ContextualPart(word, i), ContextualPart(SCRIPT, None))]
+    return ContextualVectors([parts, parts], kept, kept, len(kept), [0.5, 0.5], 1)
 
 
 @cache

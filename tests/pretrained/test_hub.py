@@ -118,8 +118,8 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
     first = explain(tmp_path, "owner/good", address(hub))
     assert first.returncode == 0, first.stderr
     facts = json.loads(first.stdout)
-    assert facts["tokens"] == ["[CLS]", "the", "river", "bank", "[SEP]"]
-    assert facts["proof"]["largest_difference"] < 1e-5
+    assert facts["queries"]["tokens"] == ["[CLS]", "the", "river", "bank", "[SEP]"]
+    assert facts["proof"]["max_error"] < 1e-5
     fetched = [(file, revision) for method, file, revision in hub.requests if method == "GET"]
     assert fetched == [("config.json", "main"), ("tokenizer.json", COMMIT), ("model.safetensors", COMMIT)]
     asked = {revision for method, file, revision in hub.requests if file != "config.json"}

@@ -320,7 +320,7 @@ def test_the_tokenizers_segments_are_the_models(folder):
         states = pretrained.model(torch.tensor([2, 4, 5]), torch.tensor([1, 1, 1]))
     torch.testing.assert_close(pretrained.embed("the river")[0], states.mean(0))
     explained = regard.explain("the river", "river", pretrained)
-    assert torch.equal(explained.input.segment[0], pretrained.model.embeddings.token_type.weight[1])
+    assert torch.equal(explained.input.token_type[0], pretrained.model.embeddings.token_type.weight[1])
 
 
 @pytest.mark.parametrize(

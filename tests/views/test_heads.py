@@ -6,30 +6,32 @@ from functools import partial
 import pytest
 
 import terminals
-from regard.lens.text.overview import Head, Layer, Looked, Most, Overview, Pair
+from regard.lens.text.overview import HeadOverview, LayerOverview, MostAttended, Overview, ReceivedWord, TokenPair
 from regard.views.terminal.heads_table import draw
 
 drawn = partial(terminals.drawn, draw)
 
 
 def a_head(head=0, kind="mixed", **changes):
-    pair = Pair("bank", 2, "river", 1, 0.8468)
-    return replace(Head(head, kind, {"attention sink": 0.25}, 2.031, 0.42, 4.04, pair), **changes)
+    pair = TokenPair("bank", 2, "river", 1, 0.8468)
+    return replace(HeadOverview(head, kind, {"attention sink": 0.25}, 2.031, 0.42, 4.04, pair), **changes)
 
 
 def a_layer(layer=0, **changes):
-    made = Layer(f"blocks.{layer}.attention", "self", layer, 3, 3, "none", "fused", 2e-7, True, [a_head()])
+    made = LayerOverview(f"blocks.{layer}.attention", "self", layer, 3, 3, "none", "fused", 2e-7, True, [a_head()])
     return replace(made, **changes)
 
 
 def an_overview(tokens=("[CLS]", "river", "bank"), layers=None, target_tokens=None, **changes):
     words = [
-        Looked("[CLS]", [0], False, 0.5, 0, 0, 0.9),
-        Looked("river", [1], True, 0.3, 0, 1, 0.4),
-        Looked("bank", [2], True, 0.2, 0, 2, 0.3),
+        ReceivedWord("[CLS]", [0], False, 0.5, 0, 0, 0.9),
+        ReceivedWord("river", [1], True, 0.3, 0, 1, 0.4),
+        ReceivedWord("bank", [2], True, 0.2, 0, 2, 0.3),
     ]
     layers = [a_layer()] if layers is None else layers
-    made = Overview("a/model", "river bank", None, list(tokens), target_tokens, layers, [Most("blocks", "self", words)])
+    made = Overview(
+        "a/model", "river bank", None, list(tokens), target_tokens, layers, [MostAttended("blocks", "self", words)]
+    )
     return replace(made, **changes)
 
 
@@ -111,9 +113,11 @@ def test_a_short_text_has_no_report_and_a_long_one_has(monkeypatch):
 
 def test_hostile_tokens_and_names_are_escapes(monkeypatch):
     bad = "\x1b[31mred\u202e"
-    head = a_head(pair=Pair(bad, 0, bad, 1, 0.5))
+    head = a_head(pair=TokenPair(bad, 0, bad, 1, 0.5))
     found = an_overview(tokens=[bad] * 70, layers=[a_layer(path=bad, mask=bad, heads=[head])], text=bad, model=bad)
-    found = replace(found, most=[Most("blocks", "self", [Looked(bad, [0], True, 1.0, 0, 0, 1.0)])])
+    found = replace(
+        found, most_attended=[MostAttended("blocks", "self", [ReceivedWord(bad, [0], True, 1.0, 0, 0, 1.0)])]
+    )
     text = drawn(found, monkeypatch, columns=200)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -135,7 +139,7 @@ def test_a_long_text_is_shown_by_its_beginning(monkeypatch):
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
-    head = a_head(pair=Pair("internationalization", 100, "incomprehensibilities", 1000, 0.5), distance=-1234.5)
+    head = a_head(pair=TokenPair("internationalization", 100, "incomprehensibilities", 1000, 0.5), distance=-1234.5)
     text = drawn(an_overview(layers=[a_layer(heads=[head] * 3)], tokens=["x"] * 70), monkeypatch, columns=columns)
     assert max(map(len, text.splitlines())) <= columns
 

@@ -43,7 +43,7 @@ def test_on_a_terminal_it_is_styled(river, monkeypatch):
 
 def test_every_token_has_a_bar_row_and_an_arithmetic_row(river, monkeypatch):
     lines = drawn(river, monkeypatch).splitlines()
-    for token in river.tokens:
+    for token in river.queries.tokens:
         rows = [line for line in lines if line.startswith(token + " ")]
         assert len(rows) >= 2
 
@@ -92,7 +92,7 @@ def test_parts_are_numbered_without_a_gap(monkeypatch):
 
 
 def test_a_proof_that_fails_says_so(river, monkeypatch):
-    failing = replace(river, proof=replace(river.proof, largest_difference=0.5, holds=False))
+    failing = replace(river, proof=replace(river.proof, max_error=0.5, verified=False))
     assert "THE PROOF FAILS, do not trust these numbers: the largest difference of all 32 numbers is 5.0e-01" in drawn(
         failing, monkeypatch
     )
@@ -127,8 +127,8 @@ def test_a_decoder_says_what_a_token_sees(monkeypatch):
     e = explained("gpt2", compare="a bank")
     text = drawn(e, monkeypatch)
     assert "A token of a decoder sees itself and those before it; those after it are masked." in text
-    (place,) = e.token_index
-    hidden = len(e.tokens) - place - 1
+    (place,) = e.word.token_index
+    hidden = len(e.queries.tokens) - place - 1
     assert len(re.findall(r"^\S+ +masked +after it *$", text, re.MULTILINE)) == hidden > 0
     assert len(re.findall(r"^\S+ +-?\d+\.\d{4} +-?\d+\.\d{4} +masked ", text, re.MULTILINE)) == hidden
     assert "over all keys that are not masked." in flat(text)
@@ -150,7 +150,7 @@ def test_a_window_says_how_far_a_token_sees(monkeypatch):
     e = explained("mistral", "by", layer=1)
     text = drawn(e, monkeypatch)
     assert "This layer has a window: a token sees itself and the 3 before it." in text
-    assert len(re.findall(r"masked +out of the window *$", text, re.MULTILINE)) == e.token_index[0] - 3
+    assert len(re.findall(r"masked +out of the window *$", text, re.MULTILINE)) == e.word.token_index[0] - 3
     assert "q and k are then turned by their positions" in flat(text)
     assert "Positions come in later: in each layer they turn queries and keys." in flat(text)
     assert "For each token there is one vector." in flat(text)
@@ -184,7 +184,7 @@ def test_a_sink_is_shown_with_the_share_it_takes(monkeypatch):
         model.blocks[1].attention.sinks.fill_(1.25)
     e = regard.explain(TEXT, "bank", replace(small("gpt2"), model=model, config=config), layer=1)
     text = drawn(e, monkeypatch)
-    total = e.weights.sum().item()
+    total = e.row.weights.sum().item()
     assert f"The weights sum to {total:.4f}: the head's sink takes the rest, and carries no value." in text
     assert re.search(rf"^sink +1\.2500 +{1 - total:.4f} *$", text, re.MULTILINE)
     assert "over all keys that are not masked and the head's sink, e^1.2500." in flat(text)
@@ -196,11 +196,11 @@ def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, monke
     text = drawn(e, monkeypatch)
     assert text.splitlines()[1:3] == [TEXT, "-> the river is a bank"]
     assert "The source, which the encoder reads:" in text
-    (place,) = e.token_index
+    (place,) = e.word.token_index
     assert re.search(rf"^ +{place} +Ġa +Ġbank +\d+ +<- explained *$", text, re.MULTILINE)
     assert f"2. Where 'bank' came from: layer {e.layer}, head {e.head}" in text
     assert "the row of the position that writes 'bank'." in flat(text)
-    first = e.partners[0]
+    first = e.top_keys[0]
     assert re.search(
         rf"^word +position +mean +largest +layer +head *$\n.*\n{re.escape(first.token)} +{first.index} ",
         text,
@@ -208,8 +208,8 @@ def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, monke
     )
     assert f"q of position {place}, which reads 'Ġa' and writes 'Ġbank'" in text
     assert "k and v are the encoder's result times theirs." in flat(text)
-    assert f"{e.reads[0]} is what the decoder reads first." in text
-    assert f"The decoder has {e.num_layers} layers of {e.num_heads} heads" in text
+    assert f"{e.decoder_inputs[0]} is what the decoder reads first." in text
+    assert f"The decoder has {e.model.num_layers} layers of {e.model.num_heads} heads" in text
     assert "masked" not in text
     assert text.count("The proof holds") == 1
 
@@ -217,8 +217,8 @@ def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, monke
 def test_the_decoders_own_attention_begins_with_its_start_token(monkeypatch):
     e = explained("bart", target="the river is a bank", attention="decoder")
     text = drawn(e, monkeypatch)
-    assert f"{e.tokens[0]} is what the decoder reads first." in text
-    assert f"{e.tokens[1]} is put around the text by the tokenizer." in text
+    assert f"{e.queries.tokens[0]} is what the decoder reads first." in text
+    assert f"{e.queries.tokens[1]} is put around the text by the tokenizer." in text
     assert "The decoder has 2 layers" in text
     assert "The encoder has 3 layers" in drawn(explained("bart", attention="encoder"), monkeypatch)
 
@@ -240,4 +240,4 @@ def test_no_line_of_any_family_is_wider_than_the_terminal(family, options, colum
 def test_at_80_columns_each_key_has_one_line(monkeypatch):
     for e in (explained("gemma2"), explained("t5", attention="encoder"), regard.explain(RIVER, "bank", minilm())):
         table = drawn(e, monkeypatch, columns=80).split("\nkey ")[1].split("\n4. ")[0].splitlines()
-        assert len([line for line in table if line.strip()]) == len(e.keys) * len(e.token_index) + 3
+        assert len([line for line in table if line.strip()]) == len(e.keys.tokens) * len(e.word.token_index) + 3

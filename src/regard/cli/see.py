@@ -84,19 +84,19 @@ def see(
     import_torch()
     from regard.lens.recording.head_selection import most_informative_head, resolve_heads
     from regard.lens.text import run
-    from regard.lens.text.contextual import context as context_of
+    from regard.lens.text.contextual import contextual_vectors
 
-    wanted = None if heads is None else run.heads_of(heads)
+    wanted = None if heads is None else run.parse_heads(heads)
     if recording is not None:
         serialization, title, name, context = regard.Recording.load(recording), recording.name, "a recording", None
     else:
-        numbers = None if layers is None else run.layers_of(layers)
+        numbers = None if layers is None else run.parse_layers(layers)
         words = run.read_text(file) if text is None and file is not None else str(text)
         pretrained = loaded(model or DEFAULT_MODEL)
         with status("running the model"):
             seen = run.run(words, pretrained, numbers, target)
-            seen.show_words()
-            context = context_of([words, *compare], pretrained).to_dict() if compare else None
+            seen.label_surface_forms()
+            context = contextual_vectors([words, *compare], pretrained).to_dict() if compare else None
         serialization, title, name = seen.recording, words if text is not None else str(file), pretrained.name
     try:
         asked = resolve_heads(serialization, wanted) if wanted else None

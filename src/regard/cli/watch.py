@@ -58,9 +58,9 @@ def watch(
     import_torch()
     from regard.files import ensure_writable
     from regard.lens.text import run
-    from regard.lens.text.overview import LONG
+    from regard.lens.text.overview import LONG_TEXT_TOKENS
 
-    numbers = None if layers is None else run.layers_of(layers)
+    numbers = None if layers is None else run.parse_layers(layers)
     words = run.read_text(file) if text is None and file is not None else str(text)
     if save is not None:
         if save == json_path:
@@ -69,7 +69,7 @@ def watch(
     pretrained = loaded(model)
     with status("running the model"):
         seen = run.run(words, pretrained, numbers)
-    hidden = not sys.stderr.isatty() or seen.tokens < LONG
+    hidden = not sys.stderr.isatty() or seen.num_tokens < LONG_TEXT_TOKENS
     facts = seen.overview(
         lambda paths: track(paths, "asking each layer", console=on_stderr(), transient=True, disable=hidden)
     )

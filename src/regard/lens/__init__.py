@@ -5,7 +5,7 @@ from regard.lens.maps.map import AttentionMap, Distance, OutputSample, TopWeight
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 from regard.lens.text.explain import explain
-from regard.lens.text.explanation import Comparison, Explanation, Input, Partner, Proof
+from regard.lens.text.explanation import Comparison, Explanation, InputVectors, Proof, TopKey
 from regard.lens.watch import watch
 
 __all__ = [
@@ -15,11 +15,11 @@ __all__ = [
     "Distance",
     "Explanation",
     "HeadTypes",
-    "Input",
+    "InputVectors",
     "OutputSample",
-    "Partner",
     "Proof",
     "Recording",
+    "TopKey",
     "TopWeights",
     "detect_heads",
     "explain",

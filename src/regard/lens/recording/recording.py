@@ -19,7 +19,7 @@ from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.entry import RecordingEntry, is_single_text, lengths
 from regard.lens.recording.serialization import damage_as_input_error, map_from_json, map_to_json, read, write
 from regard.lens.recording.tensors import RecordingWriter
-from regard.lens.text.contextual import Context
+from regard.lens.text.contextual import ContextualVectors
 
 __all__ = ["Recording"]
 
@@ -239,7 +239,7 @@ class Recording(Maps):
         heads: Sequence[tuple[str | int, int]] | None = None,
         image: Any = None,
         patches: tuple[int, int] | None = None,
-        context: Context | None = None,
+        context: ContextualVectors | None = None,
     ) -> str:
         """A page on which anybody can look at the attention, and change it: one file that needs no network.
 
@@ -272,7 +272,7 @@ class Recording(Maps):
         """
         from regard.views.html import PageImage, render_page
 
-        if context is not None and not isinstance(context, Context):
+        if context is not None and not isinstance(context, ContextualVectors):
             raise TypeError(f"context is what regard.lens.text.contextual answers; got {type(context).__name__}")
         if patches is not None and image is None:
             raise ValueError(f"patches={patches} are those of an image: give image= too")

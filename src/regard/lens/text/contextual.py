@@ -1,4 +1,4 @@
-"""What context does to words: the vectors of a word in several sentences, after each layer."""
+"""Contextual vectors: the hidden states of a word in several sentences, compared layer by layer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.files import plain
-from regard.lens.text.hidden_states import cosines, states_of, vectors
-from regard.lens.text.streams import Sides
+from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
+from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
 from regard.pretrained import Pretrained
 
-__all__ = ["Context", "ContextCosine", "ContextPart", "ContextWord", "context"]
+__all__ = ["ContextualCosines", "ContextualPart", "ContextualVectors", "ContextualWord", "contextual_vectors"]
 
-MOST = 200
-"""So many shared words are kept, and so many others: a page has to hold them, and a reader to find one."""
+MAX_WORDS = 200
+"""The most shared words, and the most other words, in the result: they must fit on a page."""
 
-MARKS = ("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk")
+MARK_CATEGORIES = ("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk")
+"""The Unicode categories of punctuation and of signs such as "<"; emoji have another category."""
 
 TINY = torch.finfo(torch.float64).tiny
 
@@ -31,57 +32,56 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class ContextPart:
-    """A stretch of a sentence."""
+class ContextualPart:
+    """A part of a sentence."""
 
     text: str
     word: int | None
-    """Which of the kept words it is, where it is one."""
+    """The index of the shared word that the part is; None for the text between shared words."""
 
 
 @dataclass(frozen=True)
-class ContextCosine:
-    """A word in another sentence."""
+class ContextualCosines:
+    """A word in another sentence than its first one."""
 
     sentence: int
     cosine: list[float]
-    """Between its vector there and in the first sentence that it stands in, at the input and after each layer."""
+    """Cosine similarity with the word in the first sentence that has it: at the input and after each layer."""
 
 
 @dataclass(frozen=True)
-class ContextWord:
-    """A word at its first place in each sentence."""
+class ContextualWord:
+    """A word at its first occurrence in each sentence."""
 
     word: str
-    cosines: list[ContextCosine]
+    cosines: list[ContextualCosines]
     points: list[list[Point] | None]
-    """For each sentence: where its vector stands in the plane, at the input and after each layer; None for a sentence
-    that it does not stand in."""
+    """For each sentence the word's vector in the plane, at the input and after each layer; None where the sentence
+    does not have the word."""
 
 
 @dataclass(frozen=True)
-class Context:
-    """Words that stand in several sentences, and what becomes of their vectors."""
+class ContextualVectors:
+    """The words of several sentences and their hidden states."""
 
-    sentences: list[list[ContextPart]]
-    """Each sentence, cut where a kept word begins and ends."""
-    words: list[ContextWord]
-    """Words of at least two sentences: first the last of those that stand in most of them, for a reader to begin with;
-    then the others, by how much their vectors differ after the last layer."""
-    others: list[ContextWord]
-    """Words of one sentence, as points only."""
-    shared: int
-    """How many words stand in at least two sentences; of many, those that change most are kept."""
-    plane: list[float]
-    """Which share of all differences between the vectors of these words the plane shows, at the input and after each
-    layer."""
-    layers: int
+    sentences: list[list[ContextualPart]]
+    """Each sentence, split at the shared words."""
+    words: list[ContextualWord]
+    """The shared words: those of at least two sentences. The first one is the last word that the most sentences share;
+    the others are sorted by the difference of their vectors after the last layer, the largest first."""
+    other_words: list[ContextualWord]
+    """Words of one sentence, with points but without cosines."""
+    num_shared: int
+    """The number of shared words; of more than `MAX_WORDS` those with the largest differences are in ``words``."""
+    explained_variance: list[float]
+    """The share of the vectors' variance that the plane shows, at the input and after each layer."""
+    num_layers: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as the page's data.js says them: cosines to seven digits, points to four figures."""
+        """The facts as plain lists for the page: cosines rounded to seven digits, points to four."""
         facts: dict[str, Any] = plain(self)
-        facts["plane"] = [round(share, 4) for share in self.plane]
-        for word in facts["words"] + facts["others"]:
+        facts["explained_variance"] = [round(share, 4) for share in self.explained_variance]
+        for word in facts["words"] + facts["other_words"]:
             for other in word["cosines"]:
                 other["cosine"] = [round(cosine, 7) for cosine in other["cosine"]]
             word["points"] = [
@@ -92,111 +92,115 @@ class Context:
 
 
 @torch.no_grad()
-def context(texts: Sequence[str], model: Pretrained) -> Context:
-    """The words that sentences share, and how far apart their vectors are in them, layer by layer.
+def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVectors:
+    """The words that sentences share, and the differences between their hidden states, layer by layer.
 
-    A word is found as `regard.explain` finds it, whatever its case, at its first place in each sentence; the vector of
-    a word of several tokens is their mean. Marks such as "." count only where no word is shared. The points are those
-    of the plane in which the kept words of all sentences differ most in a layer: their first two principal components.
+    A word is found as `regard.explain` finds it, in any case, at its first occurrence in each sentence. The vector of a
+    word of several tokens is their mean. Punctuation marks count only if the sentences share no word. The points are
+    the first two principal components of all vectors of a layer.
 
     Args:
-        texts: two sentences or more.
-        model: what `regard.load` returned. Of an encoder-decoder it is the encoder that reads them.
+        texts: at least two sentences.
+        model: the result of `regard.load`. Of an encoder-decoder the encoder is used.
 
     Raises:
         ValueError: fewer than two texts.
-        InputError: no two of them share a word; a text that is empty or too long.
+        InputError: no two texts share a word; an empty or too long text.
     """
     if isinstance(texts, str) or not isinstance(model, Pretrained):
-        raise TypeError(f"context wants a list of texts and what regard.load returned; got {texts!r} and {model!r}")
+        raise TypeError(
+            f"contextual_vectors wants a list of texts and what regard.load returned; got {texts!r} and {model!r}"
+        )
     if len(texts) < 2:
         raise ValueError(f"words are compared between two texts or more; got {len(texts)}")
-    sides = [Sides.of(text, model, "decoder" if model.kind == "decoder" else "encoder") for text in texts]
-    read = [side.words for side in sides]
-    places = [words.places() for words in read]
-    shared, lone = _sorted(places)
+    streams = [Streams.of(text, model, "decoder" if model.kind == "decoder" else "encoder") for text in texts]
+    all_words = [stream.query_words for stream in streams]
+    positions = [words.first_positions() for words in all_words]
+    shared, others = _split_shared(positions)
     if not shared:
-        listed = "; ".join(words.listed() for words in read)
-        raise InputError(f"no two of the texts share a word. Their words are, text by text: {listed}")
-    states = [states_of(side.stack, side.words) for side in sides]
-    tracks = {
-        word: {number: vectors(states[number], place[word]) for number, place in enumerate(places) if word in place}
-        for word in shared + lone
+        described = "; ".join(words.describe() for words in all_words)
+        raise InputError(f"no two of the texts share a word. Their words are, text by text: {described}")
+    hidden_states = [text_hidden_states(stream.stack, stream.query_words) for stream in streams]
+    vectors = {
+        word: {
+            i: word_hidden_states(hidden_states[i], found[word]) for i, found in enumerate(positions) if word in found
+        }
+        for word in shared + others
     }
-    compared = {word: _compared(tracks[word]) for word in shared}
-    # What a reader compares sentences for mostly stands at their end: "a river bank", "a loan in a bank".
-    last = max(enumerate(shared), key=lambda each: (len(tracks[each[1]]), each[0]))[1]
-    by_change = sorted(shared, key=lambda word: min(other.cosine[-1] for other in compared[word]))
-    kept = [last, *(word for word in by_change if word != last)][:MOST]
-    # A plane in which words differ that are not drawn would say little about those that are.
-    points, plane = _plane({(word, number): track for word in kept + lone for number, track in tracks[word].items()})
+    cosines = {word: _cosines(vectors[word]) for word in shared}
+    # People often put the word that they want to compare at the end: "a river bank", "a loan in a bank".
+    first_word = max(enumerate(shared), key=lambda item: (len(vectors[item[1]]), item[0]))[1]
+    by_change = sorted(shared, key=lambda word: min(other.cosine[-1] for other in cosines[word]))
+    listed = [first_word, *(word for word in by_change if word != first_word)][:MAX_WORDS]
+    # The plane is that of the listed words only: other words would change it and are not drawn.
+    points, explained_variance = _project(
+        {(word, i): vector for word in listed + others for i, vector in vectors[word].items()}
+    )
 
-    def told(word: str) -> ContextWord:
-        first = min(tracks[word])
-        at = [points.get((word, number)) for number in range(len(texts))]
-        return ContextWord(read[first].written(places[first][word]), compared.get(word, []), at)
+    def describe(word: str) -> ContextualWord:
+        first = min(vectors[word])
+        written = all_words[first].surface_form(positions[first][word])
+        return ContextualWord(written, cosines.get(word, []), [points.get((word, i)) for i in range(len(texts))])
 
-    return Context(
-        [_cut(words, place, kept) for words, place in zip(read, places, strict=True)],
-        [told(word) for word in kept],
-        [told(word) for word in lone],
+    return ContextualVectors(
+        [_split_sentence(words, found, listed) for words, found in zip(all_words, positions, strict=True)],
+        [describe(word) for word in listed],
+        [describe(word) for word in others],
         len(shared),
-        plane,
-        sides[0].stack.config.num_layers,
+        explained_variance,
+        streams[0].stack.config.num_layers,
     )
 
 
-def _sorted(places: list[dict[str, list[int]]]) -> tuple[list[str], list[str]]:
-    """The words of at least two sentences, and the first ones of each sentence that stand in no other."""
-    count = Counter(word for place in places for word in place)
+def _split_shared(positions: list[dict[str, list[int]]]) -> tuple[list[str], list[str]]:
+    """The words of at least two sentences, and the first words of each sentence that no other sentence has."""
+    count = Counter(word for found in positions for word in found)
     shared = [word for word in count if count[word] > 1]
-    alone = [[word for word in place if count[word] == 1 and not _is_mark(word)] for place in places]
-    return (
-        [word for word in shared if not _is_mark(word)] or shared,
-        [word for each in alone for word in each[: MOST // len(places)]],
-    )
+    per_sentence = MAX_WORDS // len(positions)
+    others = [[word for word in found if count[word] == 1 and not _is_mark(word)][:per_sentence] for found in positions]
+    return [word for word in shared if not _is_mark(word)] or shared, [word for words in others for word in words]
 
 
 def _is_mark(word: str) -> bool:
-    """Whether a word is punctuation or a sign such as "<" alone. Emoji, which are other symbols, say something."""
-    return all(unicodedata.category(character) in MARKS for character in word)
+    """Whether a word consists of punctuation and signs only."""
+    return all(unicodedata.category(character) in MARK_CATEGORIES for character in word)
 
 
-def _compared(tracks: dict[int, Tensor]) -> list[ContextCosine]:
-    """A word in its other sentences, held against the first that it stands in."""
-    (_, first), *others = tracks.items()
-    return [ContextCosine(number, cosines(first, track)) for number, track in others]
+def _cosines(vectors: dict[int, Tensor]) -> list[ContextualCosines]:
+    """A word in its other sentences, compared with the first sentence that has it."""
+    (_, first), *others = vectors.items()
+    return [ContextualCosines(i, cosine_similarities(first, vector)) for i, vector in others]
 
 
-def _plane(tracks: dict[tuple[str, int], Tensor]) -> tuple[dict[tuple[str, int], list[Point]], list[float]]:
-    """Each vector's place in the plane of its state, and how much of the differences the planes show.
+def _project(vectors: dict[tuple[str, int], Tensor]) -> tuple[dict[tuple[str, int], list[Point]], list[float]]:
+    """Each vector's first two principal components in each layer, and the share of the variance that they explain.
 
-    Principal components have no sign. That of the first state is free; each later one takes the sign that moves the
-    points least, so that what is drawn layer by layer does not flip.
+    The sign of a principal component is free. In each layer after the first it is the one that moves the points least,
+    so that the drawing does not flip from layer to layer.
     """
-    before = None
-    points: dict[tuple[str, int], list[Point]] = {name: [] for name in tracks}
-    shares = []
-    for state in torch.stack(list(tracks.values()), dim=1):
-        left, lengths, _ = torch.linalg.svd(state - state.mean(0), full_matrices=False)
-        at = left[:, :2] * lengths[:2]
-        before = at if before is None else before
-        at = torch.where((at * before).sum(0) < 0, -at, at)
-        before = at
-        for name, (x, y) in zip(tracks, at.tolist(), strict=True):
+    previous = None
+    points: dict[tuple[str, int], list[Point]] = {name: [] for name in vectors}
+    explained = []
+    for layer in torch.stack(list(vectors.values()), dim=1):
+        u, s, _ = torch.linalg.svd(layer - layer.mean(0), full_matrices=False)
+        projected = u[:, :2] * s[:2]
+        previous = projected if previous is None else previous
+        projected = torch.where((projected * previous).sum(0) < 0, -projected, projected)
+        previous = projected
+        for name, (x, y) in zip(vectors, projected.tolist(), strict=True):
             points[name].append((x, y))
-        shares.append((lengths[:2].square().sum() / lengths.square().sum().clamp(min=TINY)).item())
-    return points, shares
+        explained.append((s[:2].square().sum() / s.square().sum().clamp(min=TINY)).item())
+    return points, explained
 
 
-def _cut(words: Words, place: dict[str, list[int]], kept: list[str]) -> list[ContextPart]:
-    """A text in parts: the kept words at their first places, and what stands between them."""
-    parts: list[ContextPart] = []
+def _split_sentence(words: Words, positions: dict[str, list[int]], listed: list[str]) -> list[ContextualPart]:
+    """A text in parts: the listed words at their first occurrence, and the text between them."""
+    parts: list[ContextualPart] = []
     end = 0
-    for pieces, number in sorted((place[word], number) for number, word in enumerate(kept) if word in place):
-        written = words.written(pieces)
-        start = words.text.index(written, words.spans[pieces[0]][0])  # some tokens begin with the space before them
+    for found, number in sorted((positions[word], number) for number, word in enumerate(listed) if word in positions):
+        written = words.surface_form(found)
+        start = words.text.index(written, words.offsets[found[0]][0])  # some tokens begin with the space before them
         if start >= end:
-            parts += [ContextPart(words.text[end:start], None), ContextPart(written, number)]
+            parts += [ContextualPart(words.text[end:start], None), ContextualPart(written, number)]
             end = start + len(written)
-    return [part for part in (*parts, ContextPart(words.text[end:], None)) if part.text]
+    return [part for part in (*parts, ContextualPart(words.text[end:], None)) if part.text]

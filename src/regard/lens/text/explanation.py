@@ -1,8 +1,8 @@
-"""The facts of an explained word, and their JSON."""
+"""An explained word: the facts of `Explanation` in groups, and their JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,123 @@ from regard.errors import InputError
 from regard.files import plain, write_json
 from regard.pretrained.checkpoint import read_object
 
-__all__ = ["Comparison", "Explanation", "How", "Input", "Partner", "Proof"]
+__all__ = [
+    "AttentionRow",
+    "Comparison",
+    "ExplainedModel",
+    "ExplainedWord",
+    "Explanation",
+    "InputVectors",
+    "Proof",
+    "TokenizedText",
+    "TopKey",
+    "Variant",
+]
 
 
 @dataclass(frozen=True)
-class Partner:
-    """Another token, or across texts a word of the source, and where the explained word gives it the largest share."""
+class ExplainedModel:
+    """The model, and the stack of layers that contains the attention."""
+
+    name: str
+    kind: str
+    """``encoder``, ``decoder`` or ``encoder-decoder``."""
+    stack: str
+    """The half of the model that contains the attention: ``encoder`` or ``decoder``."""
+    num_layers: int
+    """Of this stack."""
+    num_heads: int
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """The tokens of a text that are queries or keys."""
+
+    tokens: list[str]
+    ids: list[int]
+    surface_forms: list[str]
+    """The characters of the text that each token stands for; empty for a special token that the tokenizer added."""
+
+
+@dataclass(frozen=True)
+class ExplainedWord:
+    """The word that is explained."""
+
+    text: str
+    """The word as it is written."""
+    token_index: list[int]
+    """The positions of its tokens, among the queries."""
+    occurrences: list[list[int]]
+    """The positions of every occurrence of the word; the first one is explained."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionRow:
+    """One head's attention of the word: one row for each of its tokens, by the definition in float64."""
+
+    scale: float
+    """The factor of the scores: in most models 1 / sqrt(d_key)."""
+    q: Float[Tensor, "pieces d_key"]
+    k: Float[Tensor, "keys d_key"]
+    v: Float[Tensor, "keys d_value"]
+    scores: Float[Tensor, "pieces keys"]
+    scaled: Float[Tensor, "pieces keys"]
+    weights: Float[Tensor, "pieces keys"]
+    output: Float[Tensor, "pieces d_value"]
+    capped: Float[Tensor, "pieces keys"] | None = None
+    """The scores after the soft-cap; None without one."""
+    biased: Float[Tensor, "pieces keys"] | None = None
+    """The scores after the bias; None without one."""
+    allowed: Bool[Tensor, "pieces keys"] | None = None
+    """Whether the word may attend to a key; None if it may attend to all."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the attention does besides softmax(q . k * scale) @ v."""
+
+    pre_norm: bool = False
+    """The layer's input is normed before it is projected."""
+    kv_head: int | None = None
+    """The head of k and v, where several heads of q share it."""
+    qk_norm: bool = False
+    """q and k are normed."""
+    rotary: bool = False
+    """q and k are rotated by their positions."""
+    softcap: float | None = None
+    """Scaled scores become softcap * tanh(scaled / softcap)."""
+    bias: str | None = None
+    """The bias that is added to the scores for the distance of two tokens: ``ALiBi`` or ``T5Relative``."""
+    causal: bool = False
+    """A token attends to itself and to earlier tokens only."""
+    window: int | None = None
+    """The number of tokens that a token may attend to, itself included; in an encoder on each side."""
+    sink: float | None = None
+    """The head's own score, which takes part in the softmax and has no value."""
+    kernel: str = "fused"
+    """The kernel of the model's own forward pass: `regard.Plan.kernel`."""
+
+
+@dataclass(frozen=True, eq=False)
+class InputVectors:
+    """The input of the first layer at the word's tokens: the embeddings, their sum, and the normed sum.
+
+    None for what the model does not have: position embeddings, token types, a norm.
+    """
+
+    shape: list[int]
+    """[tokens, d_model] of the whole text."""
+    token: Float[Tensor, "pieces d_model"]
+    """The token embeddings, times sqrt(d_model) where the model does that."""
+    position: Float[Tensor, "pieces d_model"] | None
+    token_type: Float[Tensor, "pieces d_model"] | None
+    sum: Float[Tensor, "pieces d_model"]
+    normed: Float[Tensor, "pieces d_model"] | None
+
+
+@dataclass(frozen=True)
+class TopKey:
+    """Another token, or in cross-attention a word of the source, and the head in which the word gives it most weight."""
 
     token: str
     index: int
@@ -27,24 +138,23 @@ class Partner:
     layer: int
     head: int
     mean: float | None = None
-    """Its mean share over all layers and heads."""
+    """The mean weight over all layers and heads."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The row of the definition held against the model's own."""
+    """The definition's output of the row, compared with the model's own."""
 
-    largest_difference: float
-    """Largest absolute difference between weights @ v by `regard.steps` in float64 and the attention output that the
-    model computed in its forward pass."""
+    max_error: float
+    """The largest absolute difference between weights @ v in float64 and the output of the model's forward pass."""
     tolerance: float
-    """How large it may be: a ten-thousandth of the largest value that the output is a mean of."""
-    holds: bool
-    """Whether it is within the tolerance. If not, do not trust the numbers: the model computes something else."""
-    numbers: int
-    """How many numbers were compared."""
+    """The largest error that rounding explains: a ten-thousandth of the largest value in v."""
+    verified: bool
+    """Whether ``max_error`` is within the tolerance. If not, do not trust the numbers: the model computes others."""
+    num_values: int
+    """How many values were compared."""
     model_output: list[list[float]]
-    """The model's own output of the row: one list per token of the word."""
+    """The model's own output: one list per token of the word."""
 
 
 @dataclass(frozen=True)
@@ -54,154 +164,67 @@ class Comparison:
     text: str
     token_index: list[int]
     cosine: list[float]
-    """Cosine between the word's vectors in the two sentences, at the input and after each layer."""
-
-
-@dataclass(frozen=True, eq=False)
-class Input:
-    """What goes into the first layer for each token of the word: what is added, the sum, and the sum normed.
-
-    None for what a model does not have: positions that turn queries and keys instead, segments, a norm.
-    """
-
-    shape: list[int]
-    """[tokens, d_model] of the whole text."""
-    token: Float[Tensor, "pieces d_model"]
-    """The token's own vector, times sqrt(d_model) where the model has it so."""
-    position: Float[Tensor, "pieces d_model"] | None
-    segment: Float[Tensor, "pieces d_model"] | None
-    sum: Float[Tensor, "pieces d_model"]
-    normed: Float[Tensor, "pieces d_model"] | None
-
-
-@dataclass(frozen=True)
-class How:
-    """What an attention does beside softmax(q . k * scale) @ v."""
-
-    normed_first: bool = False
-    """What goes into the layer is normed before it is projected."""
-    kv_head: int | None = None
-    """Which k and v the head has, where several heads share them."""
-    qk_norm: bool = False
-    """q and k are normed."""
-    rotary: bool = False
-    """q and k are turned by their positions."""
-    softcap: float | None = None
-    """Scaled scores become softcap * tanh(scaled / softcap)."""
-    bias: str | None = None
-    """What is added to the scores for the distance of two tokens: ``ALiBi`` or ``T5Relative``."""
-    causal: bool = False
-    """A token sees itself and those before it."""
-    window: int | None = None
-    """How far it sees, in tokens, itself counted; in an encoder to both sides."""
-    sink: float | None = None
-    """A score of the head itself, which takes part in the softmax and carries no value."""
-    kernel: str = "fused"
-    """What the model's own forward pass ran on: `regard.Plan.kernel`."""
+    """The cosine similarity of the word in the two sentences, at the input and after each layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What attention does with one word of a text, in one head of one layer.
+    """What attention does with one word of a text, in one head of one layer."""
 
-    Rows belong to the tokens of the word, in order: one row for a word of one token.
-    """
-
-    model: str
+    model: ExplainedModel
     text: str
-    """What was given: in an encoder-decoder the source."""
-    tokens: list[str]
-    """The tokens that the explained word is one of, or several: in a decoder's attentions those of the target."""
-    ids: list[int]
-    written: list[str]
-    """What stands in the text where each token stands; empty for what the tokenizer put around the text."""
-    token: str
-    """The explained word as it stands in the text."""
-    token_index: list[int]
-    """Where its tokens stand."""
-    occurrences: list[list[int]]
-    """Every place where the word stands; the first is explained."""
-    num_layers: int
-    num_heads: int
+    """The text that was given; in an encoder-decoder the source."""
+    queries: TokenizedText
+    """The text of the word: in a decoder's attentions of an encoder-decoder the target."""
+    keys: TokenizedText
+    """The tokens that the word may attend to: the same, or in cross-attention those of the source."""
+    word: ExplainedWord
     layer: int
     head: int
-    input: Input
-    scale: float
-    """What the scores are multiplied by: in most models 1 / sqrt(d_key)."""
-    q: Float[Tensor, "pieces d_key"]
-    k: Float[Tensor, "keys d_key"]
-    v: Float[Tensor, "keys d_value"]
-    scores: Float[Tensor, "pieces keys"]
-    scaled: Float[Tensor, "pieces keys"]
-    weights: Float[Tensor, "pieces keys"]
-    output: Float[Tensor, "pieces d_value"]
-    partners: list[Partner]
-    """The text's other tokens that the word can see, the one that gets the largest share in any head first. In
-    cross-attention the words of the source, the one with the largest mean share first: averaged heads tell which word
-    was translated, one head alone need not ("Jointly Learning to Align and Translate", Garg et al. 2019)."""
-    habit: str | None
-    """What nearly all tokens of this text do in this head, if they do the same."""
-    without_habit: Partner | None
-    """The other token with the largest share among the heads that have no habit."""
+    row: AttentionRow
+    variant: Variant
+    input: InputVectors
+    top_keys: list[TopKey]
+    """The other tokens of the text that the word may attend to, the one with the largest weight in any head first. In
+    cross-attention the words of the source, the one with the largest mean weight first: the mean of all heads tells
+    which word was translated, one head alone need not ("Jointly Learning to Align and Translate", Garg et al. 2019)."""
+    positional_pattern: str | None
+    """What nearly all tokens of the text do in this head; None if they differ."""
+    content_head: TopKey | None
+    """The largest weight among the heads without a positional pattern."""
     proof: Proof
-    compare: list[Comparison]
-    kind: str = "encoder"
-    """What the model is: ``encoder``, ``decoder``, ``encoder-decoder``."""
+    comparisons: list[Comparison]
     attention: str = "self"
     """``self``, or ``cross``: from the target to the source."""
     target: str | None = None
-    """The text that an encoder-decoder writes, where the word is one of it."""
-    reads: list[str] | None = None
-    """In cross-attention, the token that the decoder reads where it writes each of ``tokens``: the one before."""
-    key_tokens: list[str] | None = None
-    """The tokens that are looked at, where they are not ``tokens``: in cross-attention those of the source."""
-    key_ids: list[int] | None = None
-    key_written: list[str] | None = None
-    capped: Float[Tensor, "pieces keys"] | None = None
-    """The scores after the soft-cap, where there is one."""
-    biased: Float[Tensor, "pieces keys"] | None = None
-    """The scores after the bias, where there is one."""
-    may: Bool[Tensor, "pieces keys"] | None = None
-    """Whether the word may attend to a key, where some are masked."""
-    how: How = field(default_factory=How)
-
-    @property
-    def keys(self) -> list[str]:
-        """The tokens that are looked at."""
-        return self.tokens if self.key_tokens is None else self.key_tokens
-
-    @property
-    def stack(self) -> str:
-        """Which half of the model the attention is in: ``encoder`` or ``decoder``."""
-        return (
-            "encoder"
-            if self.kind == "encoder" or (self.kind == "encoder-decoder" and self.target is None)
-            else "decoder"
-        )
+    """The output of an encoder-decoder, where the word belongs to it."""
+    decoder_inputs: list[str] | None = None
+    """In cross-attention the token that the decoder reads where it writes each query token: the one before."""
 
     def __str__(self) -> str:
-        share, best = self.weights.mean(dim=0).max(dim=0)
+        weight, best = self.row.weights.mean(dim=0).max(dim=0)
         cross = ", cross-attention" if self.attention == "cross" else ""
         return (
-            f"{self.token!r} gives {self.keys[int(best)]!r} {share:.4f} in layer {self.layer} head {self.head} of "
-            f"{self.model}{cross}; the definition in float64 differs from the model by at most "
-            f"{self.proof.largest_difference:.1e}"
+            f"{self.word.text!r} gives {self.keys.tokens[int(best)]!r} {weight:.4f} in layer {self.layer} head "
+            f"{self.head} of {self.model.name}{cross}; the definition in float64 differs from the model by at most "
+            f"{self.proof.max_error:.1e}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists and numbers, under the names that they have here.
 
-        For a word of one token, ``token_index`` is a number and ``q``, ``scores``, ``scaled``, ``weights``, ``output``
-        and, where there are any, ``capped``, ``biased`` and ``may`` are flat lists; for a word of several they are
-        lists with one entry per token.
+        For a word of one token ``word.token_index`` is a number and the row's ``q``, ``scores``, ``scaled``,
+        ``capped``, ``biased``, ``allowed``, ``weights`` and ``output`` are flat lists; for a word of several tokens
+        they are lists with one entry per token.
         """
         facts: dict[str, Any] = plain(self)
-        if len(self.token_index) == 1:
-            facts |= {name: facts[name][0] for name in _BY_PIECE if facts[name] is not None}
+        if len(self.word.token_index) == 1:
+            (facts["word"]["token_index"],) = self.word.token_index
+            facts["row"] |= {name: facts["row"][name][0] for name in _PER_TOKEN if facts["row"][name] is not None}
         return facts
 
     def save(self, path: str | Path) -> None:
-        """Write the facts as JSON; the file appears whole or not at all.
+        """Write the facts as JSON, by an atomic write.
 
         Raises:
             InputError: the path cannot be written.
@@ -210,35 +233,44 @@ class Explanation:
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
-        """What `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
             InputError: the file is missing or holds something else.
         """
         facts = read_object(Path(path))
         try:
-            if isinstance(facts["token_index"], int):
-                facts |= {name: [facts[name]] for name in _BY_PIECE if facts.get(name) is not None}
-            for name in (*_NUMBERS, "capped", "biased", "may"):
-                if name in _NUMBERS or facts.get(name) is not None:
-                    facts[name] = torch.tensor(facts[name], dtype=torch.bool if name == "may" else torch.float64)
-            shape = facts["input"].pop("shape")
-            parts: dict[str, Any] = {
-                name: None if part is None else torch.tensor(part) for name, part in facts["input"].items()
+            word, row = facts["word"], {name: value for name, value in facts["row"].items() if value is not None}
+            if isinstance(word["token_index"], int):
+                word["token_index"] = [word["token_index"]]
+                row |= {name: [row[name]] for name in _PER_TOKEN if name in row}
+            tensors = {
+                name: torch.tensor(value, dtype=torch.bool if name == "allowed" else torch.float64)
+                for name, value in row.items()
+                if name != "scale"
             }
-            facts["input"] = Input(shape, **parts)
-            facts["how"] = How(**facts.get("how", {}))
-            facts["partners"] = [Partner(**partner) for partner in facts["partners"]]
-            facts["without_habit"] = facts["without_habit"] and Partner(**facts["without_habit"])
-            facts["proof"] = Proof(**facts["proof"])
-            facts["compare"] = [Comparison(**comparison) for comparison in facts["compare"]]
-            read = cls(**facts)
-            if tuple(read.weights.shape) != (len(read.token_index), len(read.keys)):
-                raise ValueError(f"weights of shape {tuple(read.weights.shape)}")
-            return read
+            vectors = facts["input"]
+            vectors |= {n: torch.tensor(v) for n, v in vectors.items() if n != "shape" and v is not None}
+            facts |= {
+                "model": ExplainedModel(**facts["model"]),
+                "queries": TokenizedText(**facts["queries"]),
+                "keys": TokenizedText(**facts["keys"]),
+                "word": ExplainedWord(**word),
+                "row": AttentionRow(row["scale"], **tensors),
+                "variant": Variant(**facts.get("variant", {})),
+                "input": InputVectors(**vectors),
+                "top_keys": [TopKey(**key) for key in facts["top_keys"]],
+                "content_head": facts["content_head"] and TopKey(**facts["content_head"]),
+                "proof": Proof(**facts["proof"]),
+                "comparisons": [Comparison(**comparison) for comparison in facts["comparisons"]],
+            }
+            explanation = cls(**facts)
+            if tuple(tensors["weights"].shape) != (len(word["token_index"]), len(explanation.keys.tokens)):
+                raise ValueError(f"weights of shape {tuple(tensors['weights'].shape)}")
+            return explanation
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path} does not hold an explanation that regard saved: {error!r}") from error
 
 
-_NUMBERS = ("q", "k", "v", "scores", "scaled", "weights", "output")
-_BY_PIECE = ("token_index", "q", "scores", "scaled", "capped", "biased", "may", "weights", "output")
+_PER_TOKEN = ("q", "scores", "scaled", "capped", "biased", "allowed", "weights", "output")
+"""The row's tensors with one entry per token of the word."""

@@ -1,4 +1,4 @@
-"""A word's vector as it goes through a model: at the input and after each layer."""
+"""Hidden states of a text and of a word in it: at the input of the first layer and after each layer."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.errors import InputError
-from regard.lens.text.streams import segments_of
+from regard.lens.text.streams import token_type_ids_of
 from regard.lens.text.words import Words
 from regard.transformer.stack import Stack
 
-__all__ = ["cosines", "states_of", "vectors"]
+__all__ = ["cosine_similarities", "text_hidden_states", "word_hidden_states"]
 
 
-def states_of(stack: Stack, words: Words) -> list[Float[Tensor, "tokens d_model"]]:
-    """The vectors of a text's tokens at the input and after each layer of a stack: num_layers + 1 tensors.
+def text_hidden_states(stack: Stack, words: Words) -> list[Float[Tensor, "tokens d_model"]]:
+    """The num_layers + 1 hidden states of a text: at the input of the first layer and after each layer.
 
-    The text is the first thing that the stack reads: nothing is cached, and there is no other text to attend to.
+    The stack reads the text without a cache and without an encoder's output.
     """
     ids = torch.tensor(words.ids, device=stack.embeddings.token.weight.device)
-    return list(stack.hidden_states(ids, segments_of(stack, words)))
+    return list(stack.hidden_states(ids, token_type_ids_of(stack, words)))
 
 
-def vectors(states: Iterable[Float[Tensor, "tokens d_model"]], pieces: list[int]) -> Float[Tensor, "states d_model"]:
-    """One vector of a word in each state, in float64: the mean of its tokens'."""
-    return torch.stack([state[pieces].double().mean(0) for state in states])
+def word_hidden_states(
+    hidden_states: Iterable[Float[Tensor, "tokens d_model"]], positions: list[int]
+) -> Float[Tensor, "states d_model"]:
+    """One float64 vector per hidden state: the mean over the tokens of a word."""
+    return torch.stack([state[positions].double().mean(0) for state in hidden_states])
 
 
-def cosines(here: Float[Tensor, "states d_model"], there: Float[Tensor, "states d_model"]) -> list[float]:
-    """The cosine between a word's vectors in two texts, in each state.
+def cosine_similarities(a: Float[Tensor, "states d_model"], b: Float[Tensor, "states d_model"]) -> list[float]:
+    """The cosine similarity of two words in each hidden state.
 
     Raises:
         InputError: the model computes NaN or infinities.
     """
-    found: list[float] = torch.cosine_similarity(here, there, dim=-1).tolist()
-    if not all(map(math.isfinite, found)):
+    cosines: list[float] = torch.cosine_similarity(a, b, dim=-1).tolist()
+    if not all(map(math.isfinite, cosines)):
         raise InputError("the model computes numbers that are not finite: its weights are damaged or out of range")
-    return found
+    return cosines

@@ -1,4 +1,4 @@
-"""The facts of a text that was watched: what every head does, and what was looked at most; and their JSON."""
+"""What every head of a model does with a text, which words received most attention, and the JSON of both."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from regard.files import plain, write_json
 
-__all__ = ["LONG", "Head", "Layer", "Looked", "Most", "Overview", "Pair"]
+__all__ = ["LONG_TEXT_TOKENS", "HeadOverview", "LayerOverview", "MostAttended", "Overview", "ReceivedWord", "TokenPair"]
 
-LONG = 64
-"""From so many tokens on a text is long: it is told what was looked at most, and a progress bar is shown."""
+LONG_TEXT_TOKENS = 64
+"""A text with at least this many tokens gets a list of its most attended words, and a progress bar."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A token that looks, one that it looks at, and the weight."""
+class TokenPair:
+    """A query token, a key token and the weight between them."""
 
     query: str
     query_index: int
@@ -27,92 +27,92 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Head:
-    """What a head does with the text, on average over the tokens that look."""
+class HeadOverview:
+    """One head; its numbers are means over the queries."""
 
     head: int
-    kind: str
+    head_type: str
     scores: dict[str, float | None]
-    """How much of each kind it has; None where no row could show it."""
+    """For each head type a score from 0 to 1; None where no row of the text can show the type."""
     entropy: float
     """In nats."""
     distance: float | None
-    """Position of the token that looks - position of what it looks at; above 0 looks back. None between two texts."""
+    """Query position - key position; above 0 the head attends to earlier tokens. None in cross-attention."""
     spread: float | None
-    """Standard deviation of the attended position; likewise."""
-    pair: Pair
-    """The largest weight from one token of the text to another; in cross-attention to one of the source."""
+    """Standard deviation of the key position. None in cross-attention."""
+    pair: TokenPair
+    """The largest weight between two different tokens of the text; in cross-attention between the two texts."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerOverview:
     """One attention of the model."""
 
     path: str
     kind: str
     """``self`` or ``cross``."""
     layer: int
-    queries: int
-    keys: int
+    num_queries: int
+    num_keys: int
     mask: str
     kernel: str
     error: float
-    """weights @ v against the model's own output, relative: `AttentionMap.error`."""
+    """Relative difference between weights @ v and the model's own output: `AttentionMap.error`."""
     verified: bool
-    heads: list[Head]
+    heads: list[HeadOverview]
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A word, or a token around the text, and how much attention it received."""
+class ReceivedWord:
+    """The attention that a word or a special token received."""
 
     word: str
-    index: list[int]
-    """The tokens that it is one of, or several."""
-    ordinary: bool
-    """Whether it stands in the text, and was not put around it."""
-    share: float
-    """Of all attention, over all layers and heads."""
+    token_index: list[int]
+    """The positions of its tokens."""
+    is_text: bool
+    """False for a special token that the tokenizer added."""
+    received_share: float
+    """Its share of all attention, over all layers and heads."""
     layer: int
-    """Where it received the largest share of a head."""
+    """The layer and head in which it received its largest share."""
     head: int
-    largest: float
-    """That share."""
+    max_share: float
+    """Its share in that head."""
 
 
 @dataclass(frozen=True)
-class Most:
-    """What one stack of layers looked at."""
+class MostAttended:
+    """The words that one stack of layers attended to."""
 
     stack: str
     """The path of its layers."""
     kind: str
     """``self`` or ``cross``."""
-    words: list[Looked]
-    """The one that received most first."""
+    words: list[ReceivedWord]
+    """Sorted by `ReceivedWord.received_share`, the largest first."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What every head does with a text, and what was looked at most."""
+    """Every head of a model on one text, and the most attended words."""
 
     model: str
     text: str
     target: str | None
-    """What an encoder-decoder writes for the text."""
+    """The output of an encoder-decoder for the text."""
     tokens: list[str]
-    """Of the text."""
+    """The tokens of the text."""
     target_tokens: list[str] | None
     """What the decoder of an encoder-decoder reads."""
-    layers: list[Layer]
-    most: list[Most]
+    layers: list[LayerOverview]
+    most_attended: list[MostAttended]
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as plain lists and numbers; None where a number cannot be known."""
-        return _known(plain(self))  # type: ignore[no-any-return]
+        """The facts as plain lists and numbers; NaN becomes None."""
+        return _without_nan(plain(self))  # type: ignore[no-any-return]
 
     def save(self, path: str | Path) -> None:
-        """Write the facts as JSON; the file appears whole or not at all.
+        """Write the facts as JSON, by an atomic write.
 
         Raises:
             InputError: the path cannot be written.
@@ -120,10 +120,10 @@ class Overview:
         write_json(self.to_dict(), path)
 
 
-def _known(facts: Any) -> Any:
-    """NaN as None, which JSON has."""
+def _without_nan(facts: Any) -> Any:
+    """NaN, which JSON does not have, as None."""
     if isinstance(facts, dict):
-        return {name: _known(value) for name, value in facts.items()}
+        return {name: _without_nan(value) for name, value in facts.items()}
     if isinstance(facts, list):
-        return [_known(value) for value in facts]
+        return [_without_nan(value) for value in facts]
     return None if isinstance(facts, float) and math.isnan(facts) else facts

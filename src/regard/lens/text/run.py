@@ -1,4 +1,4 @@
-"""Watching a model read a text, and asking every head about it."""
+"""Run a model on a text under `regard.watch`, and summarize every head."""
 
 from __future__ import annotations
 
@@ -12,103 +12,102 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.recording import Recording
-from regard.lens.text.overview import Head, Layer, Looked, Most, Overview, Pair
-from regard.lens.text.streams import Sides, segments_of
+from regard.lens.text.overview import HeadOverview, LayerOverview, MostAttended, Overview, ReceivedWord, TokenPair
+from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
 from regard.lens.watch import watch
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder
 
-__all__ = ["Run", "heads_of", "layers_of", "read_text", "run"]
+__all__ = ["TextRun", "parse_heads", "parse_layers", "read_text", "run"]
 
-FARTHEST = 4
-"""A layer's number has at most so many digits."""
+MAX_INDEX_DIGITS = 4
+"""The most digits in the number of a layer or head on the command line."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """One forward pass over a text, watched."""
+class TextRun:
+    """One forward pass over a text under `regard.watch`."""
 
     pretrained: Pretrained
-    sides: Sides
+    streams: Streams
     recording: Recording
-    """With the tokens attached."""
+    """Labelled with the tokens."""
 
     @property
     def words(self) -> Words:
         """The words of the text."""
-        return self.sides.words if self.sides.source is None else self.sides.source
+        return self.streams.query_words if self.streams.source is None else self.streams.source
 
     @property
-    def read(self) -> Words:
-        """What a decoder beside an encoder reads: the start token, and what is written but for the last."""
-        return self.sides.words.after(self.sides.start, self.sides.ids[0]).first(len(self.sides.ids))
+    def decoder_words(self) -> Words:
+        """What the decoder of an encoder-decoder reads: the start token, then the target without its last token."""
+        ids = self.streams.input_ids
+        return self.streams.query_words.prepend(self.streams.start_token, ids[0]).truncate(len(ids))
 
     @property
-    def tokens(self) -> int:
-        """How many tokens the longest text has."""
-        return max(len(self.words.ids), len(self.sides.ids))
+    def num_tokens(self) -> int:
+        """The number of tokens of the longest text."""
+        return max(len(self.words.ids), len(self.streams.input_ids))
+
+    def words_of(self, kind: str, stack: str) -> tuple[Words, Words]:
+        """The words of an attention's queries and of its keys.
+
+        In cross-attention a query is the position that writes the word.
+        """
+        if self.streams.source is None:
+            return self.words, self.words
+        if kind == "cross":
+            return self.streams.query_words, self.words
+        return (self.decoder_words, self.decoder_words) if stack.startswith("decoder") else (self.words, self.words)
+
+    def label_surface_forms(self) -> None:
+        """Label the recording with the characters of the texts instead of the tokenizer's spelling."""
+        for path in self.recording:
+            entry = self.recording.entry(path)
+            queries, keys = self.words_of(entry.kind, entry.stack)
+            entry.label((queries.display_tokens(), keys.display_tokens()))
 
     @torch.no_grad()
-    def overview(self, each: Callable[[Iterable[str]], Iterable[str]] = lambda paths: paths) -> Overview:
-        """Ask every attention.
+    def overview(self, progress: Callable[[Iterable[str]], Iterable[str]] = lambda paths: paths) -> Overview:
+        """Summarize every attention.
 
         Args:
-            each: what the paths go through while they are asked one by one: a progress bar.
+            progress: wraps the iteration over the paths of the attentions, such as a progress bar.
         """
         layers = []
-        sums: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
-        for path in each(list(self.recording)):
+        received: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
+        for path in progress(list(self.recording)):
             entry = self.recording.entry(path)
             m = entry.map()
             assert isinstance(m, AttentionMap)
-            looks, seen = self.between(entry.kind, entry.stack)
-            layers.append(_layer(self.recording, path, m, looks, seen))
-            sums.setdefault((entry.stack, entry.kind), []).append((entry.layer or 0, m.received()[0] / m.shape[2]))
-        most = [
-            Most(stack, kind, _most(each_layer, self.between(kind, stack)[1]))
-            for (stack, kind), each_layer in sums.items()
+            layers.append(_layer_overview(self.recording, path, m, *self.words_of(entry.kind, entry.stack)))
+            share = m.received()[0] / m.shape[2]
+            received.setdefault((entry.stack, entry.kind), []).append((entry.layer or 0, share))
+        most_attended = [
+            MostAttended(stack, kind, _received_words(shares, self.words_of(kind, stack)[1]))
+            for (stack, kind), shares in received.items()
         ]
-        sides = self.sides
-        beside = sides.source is not None
         return Overview(
             self.pretrained.name,
             self.words.text,
-            sides.target,
+            self.streams.target,
             self.words.tokens,
-            self.read.tokens if beside else None,
+            None if self.streams.source is None else self.decoder_words.tokens,
             layers,
-            most,
+            most_attended,
         )
-
-    def show_words(self) -> None:
-        """Label the recording with what stands in the texts, in place of how the tokenizer writes its tokens."""
-        for path in self.recording:
-            entry = self.recording.entry(path)
-            queries, keys = self.between(entry.kind, entry.stack)
-            entry.label((queries.shown(), keys.shown()))
-
-    def between(self, kind: str, stack: str) -> tuple[Words, Words]:
-        """The words that look and those that are looked at.
-
-        A row of cross-attention is that of the position which writes the word.
-        """
-        if self.sides.source is None:
-            return self.words, self.words
-        if kind == "cross":
-            return self.sides.words, self.words
-        return (self.read, self.read) if stack.startswith("decoder") else (self.words, self.words)
 
 
 @torch.no_grad()
-def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, target: str | None = None) -> Run:
-    """Run a model over a text once, watched.
+def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, target: str | None = None) -> TextRun:
+    """Run a model on a text once, under `regard.watch`.
 
     Args:
-        text: what it reads; of an encoder-decoder the source.
+        text: what the model reads; the source of an encoder-decoder.
         pretrained: a model and its tokenizer.
-        layers: which layers to keep, of each stack; all by default.
-        target: what an encoder-decoder writes for the text; by default it first writes that by itself.
+        layers: the layers of each stack to record; all by default.
+        target: the output of an encoder-decoder; by default the model generates it first.
 
     Raises:
         InputError: no such layer; an empty or too long text; a target for a model that reads one text.
@@ -119,136 +118,153 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, 
     for layer in layers or ():
         if layer >= count:
             raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}")
-    sides = Sides.of(text, pretrained, target=target)
-    device = pretrained.device
-    ids = torch.tensor([list(sides.ids)], device=device)
+    streams = Streams.of(text, pretrained, target=target)
+    ids, token_type_ids = (None if t is None else t[None] for t in streams.input_tensors)
     with watch(model, layers=layers) as recording:
         if isinstance(model, EncoderDecoder):
-            assert sides.source is not None
-            model(torch.tensor([sides.source.ids], device=device), ids)
+            assert streams.source is not None
+            model(torch.tensor([streams.source.ids], device=pretrained.device), ids)
         elif isinstance(model, Encoder):
-            segments = segments_of(model, sides.words)
-            model(ids, None if segments is None else segments[None])
+            model(ids, token_type_ids)
         else:
             model(ids, last=1)
-    seen = Run(pretrained, sides, recording)
+    text_run = TextRun(pretrained, streams, recording)
     for path in recording:
         entry = recording.entry(path)
-        queries, keys = seen.between(entry.kind, entry.stack)
+        queries, keys = text_run.words_of(entry.kind, entry.stack)
         entry.label((queries.tokens, keys.tokens))
-    return seen
+    return text_run
 
 
-def layers_of(said: str) -> list[int]:
-    """The numbers that "0,3-5" names.
+def parse_layers(text: str) -> list[int]:
+    """The layers of a list such as "0,3-5".
 
     Raises:
-        InputError: something else.
+        InputError: the text is no such list.
     """
-    numbers: list[int] = []
-    for part in said.split(","):
+    layers: list[int] = []
+    for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        ends = [first, last] if dash else [first, first]
-        if not all(end.isascii() and end.isdecimal() and len(end) <= FARTHEST for end in ends) or int(ends[0]) > int(
-            ends[1]
-        ):
-            raise InputError(f"layers {said!r}: numbers from 0 and ranges of them, such as 0,3-5")
-        numbers += range(int(ends[0]), int(ends[1]) + 1)
-    return sorted(set(numbers))
+        last = last if dash else first
+        if not (_is_index(first) and _is_index(last)) or int(first) > int(last):
+            raise InputError(f"layers {text!r}: numbers from 0 and ranges of them, such as 0,3-5")
+        layers += range(int(first), int(last) + 1)
+    return sorted(set(layers))
 
 
-def heads_of(said: str) -> list[tuple[int, int]]:
-    """The layers and heads that "3.5,4.0" names.
+def parse_heads(text: str) -> list[tuple[int, int]]:
+    """The (layer, head) pairs of a list such as "3.5,4.0".
 
     Raises:
-        InputError: something else.
+        InputError: the text is no such list.
     """
     heads = []
-    for part in said.split(","):
-        layer, dot, head = part.strip().partition(".")
-        if not dot or not all(n.isascii() and n.isdecimal() and len(n) <= FARTHEST for n in (layer, head)):
-            raise InputError(f"heads {said!r}: LAYER.HEAD, both from 0, and more behind commas, such as 3.5,4.0")
+    for part in text.split(","):
+        layer, _, head = part.strip().partition(".")
+        if not (_is_index(layer) and _is_index(head)):
+            raise InputError(f"heads {text!r}: LAYER.HEAD, both from 0, separated by commas, such as 3.5,4.0")
         heads.append((int(layer), int(head)))
     return heads
 
 
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_INDEX_DIGITS
+
+
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """The text of a UTF-8 file.
 
     Raises:
-        InputError: it cannot be read, or is no UTF-8 text.
+        InputError: the file cannot be read, or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
-    except (OSError, ValueError) as error:  # the latter for names that no file can have
+    except (OSError, ValueError) as error:  # a ValueError is for names that no file can have
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _layer(recording: Recording, path: str, m: AttentionMap, looks: Words, seen: Words) -> Layer:
+def _layer_overview(recording: Recording, path: str, m: AttentionMap, queries: Words, keys: Words) -> LayerOverview:
     entry = recording.entry(path)
-    kinds, far, entropy = entry.head_types(), m.distance(), m.entropy()
+    types, distance, entropy = entry.head_types(), m.distance(), m.entropy()
     cross = entry.kind == "cross"
-    pairs = _pairs(m, looks, seen, cross=cross)
+    pairs = _strongest_pairs(m, queries, keys, cross=cross)
     heads = [
-        Head(
+        HeadOverview(
             head,
             name,
-            {kind: None if score is None else float(score[head]) for kind, score in kinds.scores.items()},
+            {name: None if score is None else float(score[head]) for name, score in types.scores.items()},
             float(entropy[:, head].mean()),
-            None if cross else float(far.mean[:, head].mean()),
-            None if cross else float(far.spread[:, head].mean()),
+            None if cross else float(distance.mean[:, head].mean()),
+            None if cross else float(distance.spread[:, head].mean()),
             pairs[head],
         )
-        for head, name in enumerate(kinds.names)
+        for head, name in enumerate(types.names)
     ]
-    _, _, queries, keys = m.shape
-    return Layer(
-        path, entry.kind, entry.layer or 0, queries, keys, entry.mask, entry.kernel, m.error, m.verified, heads
+    _, _, num_queries, num_keys = m.shape
+    return LayerOverview(
+        path,
+        entry.kind,
+        entry.layer or 0,
+        num_queries,
+        num_keys,
+        entry.mask,
+        entry.kernel,
+        m.error,
+        m.verified,
+        heads,
     )
 
 
-def _pairs(m: AttentionMap, looks: Words, seen: Words, *, cross: bool) -> list[Pair]:
-    """The largest weight of each head between two tokens of the text, or any where there are no two."""
-    around = [key for key in range(len(seen.tokens)) if not seen.ordinary(key)]
-    # Beside those around the text and itself, one more is the one wanted.
-    found = m.top(min(m.shape[3], len(around) + 2))
-    weights, keys = found.weights[0], found.keys[0]
-    itself = torch.arange(m.shape[2], device=m.device) + m.shape[3] - m.shape[2]
-    no = (
-        torch.isin(keys, torch.tensor(around, device=m.device))
-        | torch.tensor([not looks.ordinary(query) for query in range(len(looks.tokens))], device=m.device)[:, None]
+def _strongest_pairs(m: AttentionMap, queries: Words, keys: Words, *, cross: bool) -> list[TokenPair]:
+    """For each head the largest weight between two tokens of the text, or between any tokens if there are no two."""
+    special_keys = [key for key in range(len(keys.tokens)) if not keys.is_text(key)]
+    # The special tokens and the query itself do not count, so one key more than those is enough.
+    top = m.top(min(m.shape[3], len(special_keys) + 2))
+    weights, indices = top.weights[0], top.keys[0]
+    special_queries = [not queries.is_text(query) for query in range(len(queries.tokens))]
+    excluded = (
+        torch.isin(indices, torch.tensor(special_keys, device=m.device))
+        | torch.tensor(special_queries, device=m.device)[:, None]
     )
     if not cross:
-        no = no | (keys == itself[:, None])
+        own_key = torch.arange(m.shape[2], device=m.device) + m.shape[3] - m.shape[2]
+        excluded = excluded | (indices == own_key[:, None])
     pairs = []
     for head in range(m.shape[1]):
-        some = weights[head] if bool(no[head].all()) else weights[head].masked_fill(no[head], -1.0)
-        query, place = divmod(int(some.argmax()), some.shape[-1])
-        key = int(keys[head, query, place])
-        pairs.append(Pair(looks.tokens[query], query, seen.tokens[key], key, float(weights[head, query, place])))
+        all_excluded = bool(excluded[head].all())
+        candidates = weights[head] if all_excluded else weights[head].masked_fill(excluded[head], -1.0)
+        query, rank = divmod(int(candidates.argmax()), candidates.shape[-1])
+        key = int(indices[head, query, rank])
+        pairs.append(TokenPair(queries.tokens[query], query, keys.tokens[key], key, float(weights[head, query, rank])))
     return pairs
 
 
-def _most(layers: list[tuple[int, Tensor]], words: Words) -> list[Looked]:
-    """The words by what they received: for each layer (heads, keys), of which a head's sum to 1 without sinks."""
-    shares = torch.stack([received for _, received in layers]).double()
-    groups = words.groups()
-    grouped = {token for group in groups for token in group}
-    found = []
-    for group in [*groups, *([token] for token in range(len(words.tokens)) if token not in grouped)]:
-        own = shares[..., group].sum(-1)
-        layer, head = divmod(int(own.argmax()), own.shape[1])
-        found.append(
-            Looked(
-                words.written(group) or words.tokens[group[0]],
-                group,
-                words.ordinary(group[0]),
-                float(own.mean()),
+def _received_words(layers: list[tuple[int, Tensor]], words: Words) -> list[ReceivedWord]:
+    """The words by the attention that they received.
+
+    Args:
+        layers: each layer's number, and the share of each key as (heads, keys); without sinks a head's shares sum to 1.
+        words: the words of the keys.
+    """
+    shares = torch.stack([share for _, share in layers]).double()
+    groups = words.word_positions()
+    in_words = {position for positions in groups for position in positions}
+    groups += [[position] for position in range(len(words.tokens)) if position not in in_words]
+    received = []
+    for positions in groups:
+        share = shares[..., positions].sum(-1)
+        layer, head = divmod(int(share.argmax()), share.shape[1])
+        received.append(
+            ReceivedWord(
+                words.surface_form(positions) or words.tokens[positions[0]],
+                positions,
+                words.is_text(positions[0]),
+                float(share.mean()),
                 layers[layer][0],
                 head,
-                float(own.max()),
+                float(share.max()),
             )
         )
-    return sorted(found, key=lambda looked: -looked.share)
+    return sorted(received, key=lambda word: -word.received_share)

@@ -1,4 +1,4 @@
-"""The two sides of an attention: the words that look, and the words that they look at."""
+"""The text streams of an attention: which words are its queries and which words are its keys."""
 
 from __future__ import annotations
 
@@ -9,78 +9,76 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError, quoted
-from regard.lens.text.activations import Pass, forward
 from regard.lens.text.words import Words
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder, ImageEncoder
 from regard.transformer.stack import Stack
 
-__all__ = ["ATTENTIONS", "Sides", "segments_of"]
+__all__ = ["ATTENTIONS", "Streams", "token_type_ids_of"]
 
 ATTENTIONS = {
     "encoder": ("encoder",),
     "decoder": ("decoder",),
     "encoder-decoder": ("cross", "decoder", "encoder"),
 }
-"""The attentions of each kind of model; the first is taken where none is named."""
+"""The attentions of each kind of model; the first one is the default."""
 
-_A = {"encoder": "an encoder", "decoder": "a decoder", "encoder-decoder": "an encoder-decoder"}
+_WITH_ARTICLE = {"encoder": "an encoder", "decoder": "a decoder", "encoder-decoder": "an encoder-decoder"}
 
-WRITTEN = 20
-"""Where no target is given, a model writes one of at most twice the source's tokens, and so many more."""
+EXTRA_TARGET_TOKENS = 20
+"""A target that the model generates has at most twice as many tokens as the source, plus this number."""
 
 
 @dataclass(frozen=True)
-class Sides:
-    """An attention of a model, and the words on its two sides."""
+class Streams:
+    """One attention of a model, with the words of its queries and of its keys."""
 
     kind: str
     """A key of `ATTENTIONS`."""
     stack: Stack
-    """The half of the model that the attention is in."""
-    ids: Sequence[int]
-    """What it reads."""
-    words: Words
-    """The words that look: a row for each token. In cross-attention the row is that of the position which writes the
-    token; it has read the one before."""
-    keys: Words
-    """The words that are looked at: the same, or in cross-attention those of the source."""
+    """The encoder or decoder that contains the attention."""
+    input_ids: Sequence[int]
+    """What the stack reads."""
+    query_words: Words
+    """One token per query. In cross-attention query i is the position that writes token i; it reads token i - 1."""
+    key_words: Words
+    """One token per key: those of the queries, or in cross-attention those of the source."""
     encoder: Encoder | None = None
-    """What encodes the source, where the stack is the decoder of an encoder-decoder."""
+    """The encoder of the source, where the stack is the decoder of an encoder-decoder."""
     source: Words | None = None
     target: str | None = None
-    start: str = ""
+    start_token: str = ""
     """The token that such a decoder reads first."""
 
     @classmethod
-    def of(cls, text: str, pretrained: Pretrained, attention: str | None = None, target: str | None = None) -> Sides:
-        """The sides of the attention that was asked for.
+    def of(cls, text: str, pretrained: Pretrained, attention: str | None = None, target: str | None = None) -> Streams:
+        """The streams of one attention.
 
         Args:
-            text: what the model reads; an encoder-decoder's source.
+            text: what the model reads; the source of an encoder-decoder.
             pretrained: a model and its tokenizer.
-            attention: one of its `ATTENTIONS`.
-            target: what an encoder-decoder writes; by default what it writes by itself, the likeliest token each time.
+            attention: one of the model's `ATTENTIONS`.
+            target: the output of an encoder-decoder; by default the model generates it with greedy decoding.
 
         Raises:
-            InputError: an attention that the model has not; a target that it cannot have; an empty or too long text.
+            InputError: the model has no such attention or takes no target; an empty or too long text.
         """
         model = pretrained.model
         kind = pretrained.kind
         attention = ATTENTIONS[kind][0] if attention is None else attention
         if attention not in ATTENTIONS[kind]:
             raise InputError(
-                f"there is no attention {attention!r} in {pretrained.name}: as {_A[kind]} it has "
+                f"there is no attention {attention!r} in {pretrained.name}: as {_WITH_ARTICLE[kind]} it has "
                 f"{', '.join(ATTENTIONS[kind])}"
             )
         if target is not None and kind != "encoder-decoder":
-            raise InputError(f"{pretrained.name} is {_A[kind]} and reads one text: leave the target out")
+            raise InputError(f"{pretrained.name} is {_WITH_ARTICLE[kind]} and reads one text: leave the target out")
         if target is not None and attention == "encoder":
-            raise InputError("attention='encoder' is within the source, without a word of the target: leave that out")
+            raise InputError("attention='encoder' reads the source only: leave the target out")
         if isinstance(model, EncoderDecoder) and isinstance(model.encoder, ImageEncoder):
             raise InputError(
-                f"{pretrained.name} reads images, and their patches are no words: run it under regard.watch, and hand "
-                "the image to Recording.to_html"
+                f"{pretrained.name} reads images, and image patches are not words: run it under regard.watch, and "
+                "pass the image to Recording.to_html"
             )
         words = Words.of(text, pretrained)
         if not isinstance(model, EncoderDecoder):
@@ -88,74 +86,77 @@ class Sides:
         assert isinstance(model.encoder, Encoder)
         if attention == "encoder":
             return cls(kind, model.encoder, words.ids, words, words)
-        target = _written(words, pretrained, model) if target is None else target
-        return _of_decoder(
-            model, words, Words.of(target, pretrained, target=True), pretrained, cross=attention == "cross"
-        )
+        target = _generate_target(words, pretrained, model) if target is None else target
+        target_words = Words.of(target, pretrained, target=True)
+        return _decoder_streams(model, words, target_words, pretrained, cross=attention == "cross")
 
     @property
     def cross(self) -> bool:
-        """Whether the words of one text look at those of another."""
-        return self.keys is not self.words
+        """Whether the queries and the keys belong to two texts."""
+        return self.key_words is not self.query_words
 
     @property
-    def reads(self) -> list[str] | None:
-        """In cross-attention the token that is read at each position, where the one of ``words`` is written."""
-        if not self.cross:
+    def decoder_inputs(self) -> list[str] | None:
+        """In cross-attention the token that the decoder reads at each position, where it writes the query's token."""
+        return [self.start_token, *self.query_words.tokens[:-1]] if self.cross else None
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, Tensor | None]:
+        """The token ids and the token type ids that the stack reads."""
+        return _tensor_for(self.stack, self.input_ids), token_type_ids_of(self.stack, self.query_words)
+
+    def encode_source(self) -> Tensor | None:
+        """The encoder's output for the source, where the stack is the decoder of an encoder-decoder."""
+        if self.encoder is None or self.source is None:
             return None
-        return [self.start, *self.words.tokens[:-1]]
-
-    def run(self) -> Pass:
-        """One forward pass of the model as it is, kept."""
-        context = None
-        if self.encoder is not None and self.source is not None:
-            context = self.encoder(_on(self.encoder, self.source.ids), segments_of(self.encoder, self.source))
-        segments = segments_of(self.stack, self.words)
-        return forward(self.stack, _on(self.stack, self.ids), segments, context, cross=self.cross)
-
-    def parts(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """What is added for each token that the stack reads: its own vector, its position's, its segment's."""
-        return self.stack.embeddings.components(_on(self.stack, self.ids), segments_of(self.stack, self.words))
+        return self.encoder(_tensor_for(self.encoder, self.source.ids), token_type_ids_of(self.encoder, self.source))  # type: ignore[no-any-return]
 
 
-def segments_of(stack: Stack, words: Words) -> Tensor | None:
-    """The segment of each token, in a model that has any."""
-    return _on(stack, words.segments) if stack.config.num_token_types else None
+def token_type_ids_of(stack: Stack, words: Words) -> Tensor | None:
+    """The token type of each token; None where the model has no token types."""
+    return _tensor_for(stack, words.token_type_ids) if stack.config.num_token_types else None
 
 
-def _on(stack: Stack, numbers: Sequence[int]) -> Tensor:
+def _tensor_for(stack: Stack, numbers: Sequence[int]) -> Tensor:
     return torch.tensor(numbers, device=stack.embeddings.token.weight.device)
 
 
-def _of_decoder(model: EncoderDecoder, source: Words, target: Words, pretrained: Pretrained, *, cross: bool) -> Sides:
-    """The decoder reads its start token, then the target. At each position it writes what it reads at the next one."""
+def _decoder_streams(
+    model: EncoderDecoder, source: Words, target: Words, pretrained: Pretrained, *, cross: bool
+) -> Streams:
+    """A decoder reads its start token, then the target. At each position it writes the token that it reads next."""
     start, limit = model.decoder.config.special_tokens.decoder_start, model.decoder.config.max_positions
     if start is None:
         raise InputError(f"{pretrained.name} does not say which token its decoder reads first (decoder_start_token_id)")
-    assert pretrained.tokenizer is not None  # it has read the texts
-    first = pretrained.tokenizer.id_to_token(start) or f"[{start}]"
-    read = target.after(first, start)
-    if cross or not target.ordinary(-1):
-        read = read.first(len(target.ids))  # what is written last is read no more
-    if limit is not None and len(read.ids) > limit:
+    assert pretrained.tokenizer is not None  # it has tokenized the texts
+    start_token = pretrained.tokenizer.id_to_token(start) or f"[{start}]"
+    decoder_words = target.prepend(start_token, start)
+    if cross or not target.is_text(-1):
+        decoder_words = decoder_words.truncate(len(target.ids))  # the decoder does not read the last token
+    if limit is not None and len(decoder_words.ids) > limit:
         raise InputError(
-            f"the target has {len(read.ids)} tokens, and the decoder of {pretrained.name} has positions for {limit}; "
-            f"it is {quoted(target.text)}. Shorten it or split it"
+            f"the target has {len(decoder_words.ids)} tokens, and the decoder of {pretrained.name} has positions for "
+            f"{limit}; it is {quoted(target.text)}. Shorten it or split it"
         )
     assert isinstance(model.encoder, Encoder)
-    words = target if cross else read
-    keys = source if cross else words
-    return Sides("encoder-decoder", model.decoder, read.ids, words, keys, model.encoder, source, target.text, first)
+    queries = target if cross else decoder_words
+    keys = source if cross else decoder_words
+    ids = decoder_words.ids
+    return Streams(
+        "encoder-decoder", model.decoder, ids, queries, keys, model.encoder, source, target.text, start_token
+    )
 
 
-def _written(source: Words, pretrained: Pretrained, model: EncoderDecoder) -> str:
-    """What the model writes for a source, the likeliest token each time."""
-    from regard.generation import generate  # only here, and only where no target is given
+def _generate_target(source: Words, pretrained: Pretrained, model: EncoderDecoder) -> str:
+    """What the model generates for a source with greedy decoding."""
+    from regard.generation import generate  # imported late: most calls need no generation
 
     limit = model.decoder.config.max_positions
-    most = 2 * len(source.ids) + WRITTEN
-    written = generate(pretrained, source.text, max_new_tokens=most if limit is None else min(most, limit - 1))
-    assert isinstance(written, str)
-    if not written.strip():
+    max_tokens = 2 * len(source.ids) + EXTRA_TARGET_TOKENS
+    target = generate(
+        pretrained, source.text, max_new_tokens=max_tokens if limit is None else min(max_tokens, limit - 1)
+    )
+    assert isinstance(target, str)
+    if not target.strip():
         raise InputError(f"{pretrained.name} writes nothing for {quoted(source.text)}: give a target")
-    return written
+    return target

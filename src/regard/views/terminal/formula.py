@@ -12,8 +12,8 @@ OF = {"ALiBi": "ALiBi's", "T5Relative": "T5's"}
 
 def formula(e: Explanation) -> str:
     """``softmax(q . k / sqrt(32)) @ v``, or what stands in its place."""
-    how, d_key = e.how, e.q.shape[-1]
-    factor = f" / sqrt({d_key})" if _is_papers(e) else "" if e.scale == 1 else f" * {e.scale:.4g}"
+    how, d_key = e.variant, e.row.q.shape[-1]
+    factor = f" / sqrt({d_key})" if _is_papers(e) else "" if e.row.scale == 1 else f" * {e.row.scale:.4g}"
     score = f"q . k{factor}"
     if how.softcap is not None:
         score = f"{how.softcap:g} * tanh({score} / {how.softcap:g})"
@@ -24,8 +24,8 @@ def formula(e: Explanation) -> str:
 
 def in_words(e: Explanation) -> str:
     """Where q, k and v come from, and what each column of the table is."""
-    how = e.how
-    projected = f"{', normed,' if how.normed_first else ','} times the weights of head {e.head}"
+    how = e.variant
+    projected = f"{', normed,' if how.pre_norm else ','} times the weights of head {e.head}"
     if e.attention == "cross":
         said = (
             f"q is the vector that goes into the cross-attention of layer {e.layer}{projected}; k and v are the "
@@ -39,26 +39,26 @@ def in_words(e: Explanation) -> str:
         said += " q and k are then normed."
     if how.rotary:
         said += " q and k are then turned by their positions, so that q . k knows how far apart they are."
-    root = f" = 1 / sqrt({e.q.shape[-1]})" if _is_papers(e) else ""
-    last, steps = "scaled", f"Scaled is q . k times {e.scale:.4f}{root}"
+    root = f" = 1 / sqrt({e.row.q.shape[-1]})" if _is_papers(e) else ""
+    last, steps = "scaled", f"Scaled is q . k times {e.row.scale:.4f}{root}"
     if how.softcap is not None:
         last, steps = "capped", f"{steps}; capped is {how.softcap:g} * tanh(scaled / {how.softcap:g})"
     if how.bias is not None:
         last, steps = "biased", f"{steps}; biased is {last} + {OF[how.bias]} number for the distance of the two tokens"
-    keys = "all keys" if e.may is None else "all keys that are not masked"
+    keys = "all keys" if e.row.allowed is None else "all keys that are not masked"
     sink = "" if how.sink is None else f" and the head's sink, e^{how.sink:.4f}"
     return f"{said} {steps}; a weight is e^{last}, divided by the sum of e^{last} over {keys}{sink}."
 
 
 def positions(e: Explanation) -> str:
     """Where positions come in that are not added to the token vectors."""
-    if e.how.rotary:
+    if e.variant.rotary:
         return "Positions come in later: in each layer they turn queries and keys."
-    if e.how.bias:
+    if e.variant.bias:
         return "Positions come in later: in each layer they are added to the scores."
     return "No position is added to it."
 
 
 def _is_papers(e: Explanation) -> bool:
     """Whether scores are scaled as in the paper, section 3.2.1."""
-    return bool(abs(e.scale * e.q.shape[-1] ** 0.5 - 1) < 1e-9)
+    return bool(abs(e.row.scale * e.row.q.shape[-1] ** 0.5 - 1) < 1e-9)

@@ -8,7 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape import visible
-from regard.lens.text.overview import LONG, Head, Layer, Looked, Most, Overview
+from regard.lens.text.overview import (
+    LONG_TEXT_TOKENS,
+    HeadOverview,
+    LayerOverview,
+    MostAttended,
+    Overview,
+    ReceivedWord,
+)
 from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 
 __all__ = ["draw"]
@@ -46,8 +53,8 @@ def draw(overview: Overview, console: Console) -> None:
     _layers(o, console)
     console.print()
     _heads(o, console)
-    if max(len(o.tokens), len(o.target_tokens or ())) >= LONG:
-        for most in o.most:
+    if max(len(o.tokens), len(o.target_tokens or ())) >= LONG_TEXT_TOKENS:
+        for most in o.most_attended:
             console.print()
             _most(o, most, console)
 
@@ -65,7 +72,11 @@ def _layers(o: Overview, console: Console) -> None:
     for layer in o.layers:
         error = Text(_error(layer), style="" if layer.verified else "bold red")
         table.add_row(
-            Text(visible(layer.path)), layer.kind, f"{layer.queries} x {layer.keys}", Text(visible(layer.mask)), error
+            Text(visible(layer.path)),
+            layer.kind,
+            f"{layer.num_queries} x {layer.num_keys}",
+            Text(visible(layer.mask)),
+            error,
         )
     console.print(table)
     print_line(console, "error: weights @ v by regard, against what the model itself computed.")
@@ -73,7 +84,7 @@ def _layers(o: Overview, console: Console) -> None:
         print_line(console, "DO NOT TRUST layers in red: their maps are not what the model computed.", style="bold red")
 
 
-def _error(layer: Layer) -> str:
+def _error(layer: LayerOverview) -> str:
     return "unknown" if math.isnan(layer.error) else f"{layer.error:.1e}"
 
 
@@ -102,14 +113,14 @@ def _heads(o: Overview, console: Console) -> None:
             table.add_row(
                 str(layer.layer) if head.head == 0 else "",
                 str(head.head),
-                Text(_short(head.kind), style="" if head.kind in ("mixed", "uniform") else "bold yellow"),
+                Text(_short(head.head_type), style="" if head.head_type in ("mixed", "uniform") else "bold yellow"),
                 f"{head.entropy:.2f}",
                 _first(head),
                 _distance(head),
                 Text(f"{pair.weight:.2f} {_token(pair.query, longest)} -> {_token(pair.key, longest)}"),
             )
     console.print(table)
-    seen = {head.kind for layer in o.layers for head in layer.heads}
+    seen = {head.head_type for layer in o.layers for head in layer.heads}
     for kind, says in KINDS.items():
         if kind in seen:
             print_line(console, f"{_short(kind)}: {says}.")
@@ -127,31 +138,31 @@ def _short(kind: str) -> str:
     return kind.removesuffix(" token")
 
 
-def _distance(head: Head) -> str:
+def _distance(head: HeadOverview) -> str:
     if head.distance is None or head.spread is None:
         return ""
     digits = 1 if abs(head.distance) < 10 and head.spread < 10 else 0
     return f"{head.distance:+.{digits}f} ±{head.spread:4.{digits}f}"
 
 
-def _stack(layer: Layer) -> str:
+def _stack(layer: LayerOverview) -> str:
     """Which attention of an encoder-decoder it is."""
     return "cross" if layer.kind == "cross" else layer.path.partition(".")[0]
 
 
-def _first(head: Head) -> str:
+def _first(head: HeadOverview) -> str:
     score = head.scores.get("attention sink")
     return "" if score is None or math.isnan(score) else f"{score:.2f}"
 
 
-def _most(o: Overview, most: Most, console: Console) -> None:
+def _most(o: Overview, most: MostAttended, console: Console) -> None:
     which = "" if o.target is None else f": {'cross-attention' if most.kind == 'cross' else most.stack}"
     print_heading(console, f"What it looked at most{which}")
-    words = [word for word in most.words if word.ordinary and any(c.isalnum() for c in word.word)]
-    marks = [word for word in most.words if word.ordinary and not any(c.isalnum() for c in word.word)]
-    around = [word for word in most.words if not word.ordinary]
+    words = [word for word in most.words if word.is_text and any(c.isalnum() for c in word.word)]
+    marks = [word for word in most.words if word.is_text and not any(c.isalnum() for c in word.word)]
+    around = [word for word in most.words if not word.is_text]
     parts = [
-        f"{_percent(sum(word.share for word in some))} to {name}"
+        f"{_percent(sum(word.received_share for word in some))} to {name}"
         for some, name in ((words, "words"), (marks, "marks"), (around, _names(around)))
         if some
     ]
@@ -159,15 +170,15 @@ def _most(o: Overview, most: Most, console: Console) -> None:
     table = new_table(
         ("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"), compact=True
     )
-    even = 1 / sum(len(word.index) for word in most.words)
-    largest = max((word.share for word in words), default=1.0)
+    even = 1 / sum(len(word.token_index) for word in most.words)
+    largest = max((word.received_share for word in words), default=1.0)
     for word in words[:SHOWN]:
         table.add_row(
             _token(word.word),
-            str(word.index[0]),
-            _percent(word.share),
-            f"layer {word.layer} head {word.head}: {_percent(word.largest)}",
-            Text(full_block(console) * max(1, round(12 * word.share / largest)), style="cyan"),
+            str(word.token_index[0]),
+            _percent(word.received_share),
+            f"layer {word.layer} head {word.head}: {_percent(word.max_share)}",
+            Text(full_block(console) * max(1, round(12 * word.received_share / largest)), style="cyan"),
         )
     console.print(table)
     print_line(console, f"Evenly spread, each token would have {_percent(even)}.")
@@ -177,7 +188,7 @@ def _most(o: Overview, most: Most, console: Console) -> None:
         )
 
 
-def _names(around: list[Looked]) -> str:
+def _names(around: list[ReceivedWord]) -> str:
     return " and ".join(dict.fromkeys(_token(word.word) for word in around))
 
 

@@ -27,9 +27,9 @@ export const context = {
     const plane = contextPlane(facts, pick);
     const table = cosineTable(choose);
     const title = make("h2", { class: "chosen", "aria-live": "polite" });
-    const slider = make("input", { type: "range", min: 0, max: facts.layers, step: 1, oninput: () => choose(Number(slider.value)) });
+    const slider = make("input", { type: "range", min: 0, max: facts.num_layers, step: 1, oninput: () => choose(Number(slider.value)) });
     const where = make("output", { class: "where" });
-    let layer = facts.layers;
+    let layer = facts.num_layers;
 
     root.append(
       sentences.root,

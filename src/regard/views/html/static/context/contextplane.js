@@ -100,7 +100,7 @@ export function contextPlane(facts, pick) {
     drawing.setAttribute("aria-label", label + moved());
     box.replaceChildren(drawing);
     caption.textContent =
-      `All words of the sentences ${stateName(state)}, in the plane in which they differ most. It shows ${percent(Number(facts.plane[state]), 0)} of ` +
+      `All words of the sentences ${stateName(state)}, in the plane in which they differ most. It shows ${percent(Number(facts.explained_variance[state]), 0)} of ` +
       "all differences between their vectors: near here need not be near in all dimensions.";
     point(-1);
   }
@@ -129,8 +129,8 @@ export function contextPlane(facts, pick) {
  * @param {Context} facts
  * @returns {Dot[]}
  */
-function planeDots({ words, others }) {
-  return [...words, ...others].flatMap(({ word, points }, number) =>
+function planeDots({ words, other_words }) {
+  return [...words, ...other_words].flatMap(({ word, points }, number) =>
     points.flatMap((track, sentence) => (track ? [{ word: number < words.length ? number : null, text: word, sentence, track }] : [])),
   );
 }

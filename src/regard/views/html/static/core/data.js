@@ -92,10 +92,10 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @typedef {object} Context
  * @property {ContextPart[][]} sentences each cut into parts, which are together its text
  * @property {ContextWord[]} words of at least two sentences, the one to begin with first
- * @property {ContextWord[]} others words of one sentence: no cosines, a point to each state
- * @property {number} shared how many words stand in at least two; of many, those that change most are carried
- * @property {number[]} plane which share of all differences between the vectors the plane shows, at each state
- * @property {number} layers
+ * @property {ContextWord[]} other_words words of one sentence: no cosines, a point to each state
+ * @property {number} num_shared how many words stand in at least two; of many, those that change most are carried
+ * @property {number[]} explained_variance which share of all differences between the vectors the plane shows, at each state
+ * @property {number} num_layers
  */
 
 /**
