@@ -130,7 +130,7 @@ class InputVectors:
 
 @dataclass(frozen=True)
 class TopKey:
-    """Another token, or in cross-attention a word of the source, and the head in which the word gives it most weight."""
+    """Another token, or in cross-attention a word of the source, and the head that gives it the largest weight."""
 
     token: str
     index: int
