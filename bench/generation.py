@@ -99,7 +99,7 @@ def beams() -> Iterator[Row]:
         pretrained,
         theirs,
         _prompt(32),
-        regard.Beam(width=4),
+        regard.Beam(num_beams=4),
         {"num_beams": 4},
         rounds=3,
     )
@@ -160,7 +160,7 @@ def _marian() -> Row:
     listed = [source.tolist() for source in sources]
 
     def ours() -> object:
-        return regard.generate(pretrained, listed, max_new_tokens=NEW, strategy=regard.Beam(width=4))
+        return regard.generate(pretrained, listed, max_new_tokens=NEW, strategy=regard.Beam(num_beams=4))
 
     def other() -> object:
         with torch.inference_mode():

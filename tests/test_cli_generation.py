@@ -40,9 +40,9 @@ def test_sampling_is_repeatable_from_its_seed(models, command):
 
 
 def test_a_beam_prints_its_best_texts(models, command):
-    strategy = regard.Beam(width=4, n_best=2, must=["bank"], never=["the"])
+    strategy = regard.Beam(num_beams=4, num_return_sequences=2, force_words=["bank"], bad_words=["the"])
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=12, strategy=strategy)
-    options = ["--beam", 4, "--n-best", 2, "--must", "bank", "--never", "the", "-n", 12]
+    options = ["--num-beams", 4, "--num-return-sequences", 2, "--force-word", "bank", "--bad-word", "the", "-n", 12]
     code, out, _ = command("generate", "the river", "--model", models["gpt2"], *options)
     assert (code, out.splitlines()) == (0, expected)
     assert len(expected) == 2
@@ -57,7 +57,7 @@ def test_a_prompt_comes_from_standard_input_and_control_characters_stay_harmless
     )
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=5)
     assert (ended.returncode, ended.stdout.decode()) == (0, f"{expected}\n")
-    from regard.cli.writing import _shown
+    from regard.cli.generate import _shown
 
     assert _shown("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
 
@@ -66,10 +66,10 @@ def test_translate_writes_a_line_for_each_text_in_order(models):
     texts = ["the river bank", "a man", "", "in the loan on a river", "the"] * 3
     pretrained = regard.load(models["t5"])
     alone = [
-        regard.generate(pretrained, text, max_new_tokens=8, strategy=regard.Beam(width=3)) if text else ""
+        regard.generate(pretrained, text, max_new_tokens=8, strategy=regard.Beam(num_beams=3)) if text else ""
         for text in texts
     ]
-    arguments = ["--beam", "3", "-n", "8", "--batch-size", "2"]
+    arguments = ["--num-beams", "3", "-n", "8", "--batch-size", "2"]
     ended = subprocess.run(
         [sys.executable, "-m", "regard", "translate", "-", "--model", models["t5"], *arguments],
         input="\n".join(texts).encode(),
@@ -77,20 +77,28 @@ def test_translate_writes_a_line_for_each_text_in_order(models):
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.decode().splitlines() == [" ".join(text.split("\n")) for text in alone]
-    assert list(regard.translate(pretrained, texts, strategy=regard.Beam(width=3), max_new_tokens=8)) == alone
+    assert list(regard.translate(pretrained, texts, strategy=regard.Beam(num_beams=3), max_new_tokens=8)) == alone
 
 
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        ("gpt2", ["generate", ""], "prompt is empty: a model goes on from at least one token"),
+        ("gpt2", ["generate", ""], "prompt is empty: a model continues at least one token"),
         ("gpt2", ["generate", "x", "-n", 1000], "max_new_tokens=64 at the most"),
-        ("gpt2", ["generate", "x", "--beam", 0], "width=0 must be at least 1"),
-        ("gpt2", ["generate", "x", "--beam", 2, "--seed", 1], "--beam searches and --seed draws: give one of them"),
+        ("gpt2", ["generate", "x", "--num-beams", 0], "num_beams=0 must be at least 1"),
+        (
+            "gpt2",
+            ["generate", "x", "--num-beams", 2, "--seed", 1],
+            "--num-beams searches and --seed draws: give one of them",
+        ),
         ("gpt2", ["generate", "x", "--top-k", 0], "top_k=0 must be at least 1"),
-        ("gpt2", ["generate", "x", "--must", "a"], "--must needs a search: give --beam WIDTH too"),
-        ("gpt2", ["generate", "x", "--beam", 2, "--must", "a", "--never", "a"], "contradict each other"),
-        ("gpt2", ["generate", "x", "--beam", 2, "--n-best", 3], "n_best=3 must be 1 to width=2"),
+        ("gpt2", ["generate", "x", "--force-word", "a"], "--force-word needs a search: give --num-beams N too"),
+        ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", "a", "--bad-word", "a"], "contradict each other"),
+        (
+            "gpt2",
+            ["generate", "x", "--num-beams", 2, "--num-return-sequences", 3],
+            "num_return_sequences=3 must be 1 to num_beams=2",
+        ),
         ("gpt2", ["generate", "x", "--length", 2], "No such option: --length"),
         ("bert", ["generate", "x"], "is an encoder; an encoder reads text and writes none"),
         ("gpt2", ["translate", "x"], "translating needs an encoder-decoder (Marian, BART, T5)"),

@@ -11,13 +11,13 @@ from tiny import best_of, every_text, holds, log_probability, tiny, tiny_transla
 import regard
 from regard import Beam
 from regard.errors import InputError
-from regard.generation import hypotheses
+from regard.generation import beam_search
 
 PROMPT = [2, 0, 1]
 
 
 def search(model, strategy, limit, prompt=PROMPT, **options):
-    (found,) = hypotheses(model, [prompt], max_new_tokens=limit, strategy=strategy, **options)
+    (found,) = beam_search(model, [prompt], max_new_tokens=limit, strategy=strategy, **options)
     return found
 
 
@@ -36,19 +36,21 @@ def test_a_beam_wider_than_all_texts_finds_the_best_ones(vocab_size, limit, stop
     for seed in range(4):
         model = tiny(vocab_size, seed=seed, stop=stop)
         expected = best_of(model, PROMPT, texts, length_penalty)
-        found = search(model, Beam(width=len(texts), length_penalty=length_penalty), limit)
+        found = search(model, Beam(num_beams=len(texts), length_penalty=length_penalty), limit)
         assert [h.ids for h in found[:5]] == [text for _, text in expected[:5]]
         assert [h.score for h in found] == pytest.approx([score for score, _ in expected], rel=1e-5, abs=1e-5)
 
 
 def test_the_returned_texts_are_the_best_first():
     model = tiny(9, seed=1, stop=(4,))
-    found = search(model, Beam(width=6, n_best=6), 6)
+    found = search(model, Beam(num_beams=6, num_return_sequences=6), 6)
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
-    texts = regard.generate(model, PROMPT, max_new_tokens=6, strategy=Beam(width=6, n_best=4))
+    texts = regard.generate(model, PROMPT, max_new_tokens=6, strategy=Beam(num_beams=6, num_return_sequences=4))
     assert texts == [[*PROMPT, *h.ids] for h in found[:4]]
     assert len({tuple(h.ids) for h in found}) == 6
-    rows = regard.generate(model, torch.tensor([PROMPT] * 2), max_new_tokens=6, strategy=Beam(width=6, n_best=4), pad=8)
+    rows = regard.generate(
+        model, torch.tensor([PROMPT] * 2), max_new_tokens=6, strategy=Beam(num_beams=6, num_return_sequences=4), pad=8
+    )
     assert rows.shape[:2] == (2, 4)
     for row, h in zip(rows[1], found, strict=False):
         assert row.tolist() == [*PROMPT, *h.ids] + [8] * (rows.shape[2] - 3 - len(h.ids))
@@ -58,14 +60,14 @@ def test_the_returned_texts_are_the_best_first():
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(3, 12),
-    width=st.integers(1, 6),
+    num_beams=st.integers(1, 6),
     limit=st.integers(1, 8),
     length_penalty=st.sampled_from([-1.0, 0, 0.7, 1, 3.0]),
     stop=st.lists(st.integers(0, 2), unique=True, max_size=2),
 )
-def test_a_score_is_the_texts_own_log_probability(seed, vocab_size, width, limit, length_penalty, stop):
+def test_a_score_is_the_texts_own_log_probability(seed, vocab_size, num_beams, limit, length_penalty, stop):
     model = tiny(vocab_size, seed=seed)
-    found = search(model, Beam(width=width, length_penalty=length_penalty), limit, stop=stop)
+    found = search(model, Beam(num_beams=num_beams, length_penalty=length_penalty), limit, stop=stop)
     assert found
     for h in found:
         expected = log_probability(model, PROMPT, h.ids) / len(h.ids) ** length_penalty
@@ -77,7 +79,7 @@ def test_a_score_is_the_texts_own_log_probability(seed, vocab_size, width, limit
 def test_a_width_of_1_is_greedy():
     for seed in range(5):
         model = tiny(9, seed=seed, stop=(4,))
-        assert regard.generate(model, PROMPT, max_new_tokens=9, strategy=Beam(width=1)) == regard.generate(
+        assert regard.generate(model, PROMPT, max_new_tokens=9, strategy=Beam(num_beams=1)) == regard.generate(
             model, PROMPT, max_new_tokens=9
         )
 
@@ -85,7 +87,7 @@ def test_a_width_of_1_is_greedy():
 def test_an_encoder_decoders_beams():
     model = tiny_translator(seed=2, stop=(3,))
     sources = [[4, 5, 6], [7], [8, 9, 2, 2, 5]]
-    together = hypotheses(model, sources, max_new_tokens=6, strategy=Beam(width=5))
+    together = beam_search(model, sources, max_new_tokens=6, strategy=Beam(num_beams=5))
     for source, found in zip(sources, together, strict=True):
         for h in found:
             with torch.no_grad():
@@ -100,8 +102,8 @@ def test_an_encoder_decoders_beams():
 def test_the_first_group_is_a_beam_search_of_its_own():
     for seed in range(6):
         model = tiny(9, seed=seed, stop=(4,))
-        alone = search(model, Beam(width=2), 5)
-        grouped = search(model, Beam(width=6, groups=3, diversity=1.5), 5)
+        alone = search(model, Beam(num_beams=2), 5)
+        grouped = search(model, Beam(num_beams=6, num_beam_groups=3, diversity_penalty=1.5), 5)
         assert {tuple(h.ids) for h in alone} <= {tuple(h.ids) for h in grouped}
         scores = [h.score for h in grouped]
         assert scores == sorted(scores, reverse=True)
@@ -113,9 +115,9 @@ def test_diversity_sets_groups_apart():
     """With more than any log-probability can differ by, every group begins with another token; with none, all alike."""
     for seed in range(6):
         model = tiny(9, seed=seed)
-        apart = search(model, Beam(width=4, groups=4, diversity=1000), 5)
+        apart = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=1000), 5)
         assert len({h.ids[0] for h in apart}) == 4
-        alike = search(model, Beam(width=4, groups=4, diversity=0), 5)
+        alike = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=0), 5)
         assert len({tuple(h.ids) for h in alike}) == 1
 
 
@@ -132,7 +134,7 @@ def test_groups_by_the_papers_equation():
                 text.append(int((log_probs - strength * taken).argmax()))
                 taken[text[-1]] += 1
         # The last token is chosen by the score alone: texts that end are not set apart from one another.
-        found = search(model, Beam(width=3, groups=3, diversity=strength), 6)
+        found = search(model, Beam(num_beams=3, num_beam_groups=3, diversity_penalty=strength), 6)
         assert sorted(h.ids[:-1] for h in found) == sorted(texts)
 
 
@@ -145,37 +147,37 @@ PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
-    must=PHRASES,
-    never=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=2),
-    width=st.integers(1, 6),
+    force_words=PHRASES,
+    bad_words=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=2),
+    num_beams=st.integers(1, 6),
     room=st.integers(0, 4),
     stop=st.sampled_from([(), (6,), (6, 7)]),
     last=st.sampled_from([None, None, 6]),
 )
-@example(seed=0, must=[[1, 2], [2, 1], [1, 1, 2]], never=[], width=1, room=0, stop=(), last=None)
-@example(seed=1, must=[[1, 2, 3], [2, 3, 4], [3]], never=[[4, 5]], width=2, room=1, stop=(6,), last=6)
-def test_must_always_stands_in_the_text_and_never_never(seed, must, never, width, room, stop, last):
+@example(seed=0, force_words=[[1, 2], [2, 1], [1, 1, 2]], bad_words=[], num_beams=1, room=0, stop=(), last=None)
+@example(seed=1, force_words=[[1, 2, 3], [2, 3, 4], [3]], bad_words=[[4, 5]], num_beams=2, room=1, stop=(6,), last=6)
+def test_must_always_stands_in_the_text_and_never_never(seed, force_words, bad_words, num_beams, room, stop, last):
     """Also where phrases overlap, where the limit is tight, and where stop tokens tempt."""
-    assume(not any(holds(phrase, blocked) for phrase in must for blocked in never))
-    limit = max(1, sum(map(len, must)) + room + (last is not None))
+    assume(not any(holds(phrase, blocked) for phrase in force_words for blocked in bad_words))
+    limit = max(1, sum(map(len, force_words)) + room + (last is not None))
     model = tiny(8, seed=seed, stop=stop, last=last)
     try:
-        found = search(model, Beam(width=width, must=must, never=never), limit)
+        found = search(model, Beam(num_beams=num_beams, force_words=force_words, bad_words=bad_words), limit)
     except InputError as error:
         # Between phrases that must appear and those that may not, no text need be left; a wide search finds one if so.
-        if not never or "the search found 0 texts" not in str(error):
+        if not bad_words or "the search found 0 texts" not in str(error):
             raise
         return
     for h in found:
         written = h.ids[:-1] if h.ids[-1] in stop else h.ids
-        assert all(holds(written, phrase) for phrase in must)
-        assert not any(holds(h.ids, phrase) for phrase in never)
+        assert all(holds(written, phrase) for phrase in force_words)
+        assert not any(holds(h.ids, phrase) for phrase in bad_words)
         if last is None or len(h.ids) < limit:
             assert h.score == pytest.approx(log_probability(model, PROMPT, h.ids) / len(h.ids), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("must", "never"),
+    ("force_words", "bad_words"),
     [
         ([[1]], []),
         ([], [[1]]),
@@ -186,21 +188,21 @@ def test_must_always_stands_in_the_text_and_never_never(seed, must, never, width
     ],
 )
 @pytest.mark.parametrize("stop", [(), (3,)])
-def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(must, never, stop):
-    if any(token in stop for phrase in must for token in phrase):
+def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(force_words, bad_words, stop):
+    if any(token in stop for phrase in force_words for token in phrase):
         pytest.skip("a phrase that holds a stop token is refused")
     limit = 4
     everything = list(every_text(4, limit, stop))
     meets = [
         text
         for text in everything
-        if all(holds(text[:-1] if text[-1] in stop else text, phrase) for phrase in must)
-        and not any(holds(text, phrase) for phrase in never)
+        if all(holds(text[:-1] if text[-1] in stop else text, phrase) for phrase in force_words)
+        and not any(holds(text, phrase) for phrase in bad_words)
     ]
     for seed in range(2):
         model = tiny(4, seed=seed, stop=stop)
         expected = best_of(model, PROMPT, meets, 1)
-        strategy = Beam(width=2 * len(everything), must=must, never=never)
+        strategy = Beam(num_beams=2 * len(everything), force_words=force_words, bad_words=bad_words)
         found = search(model, strategy, limit)
         assert found[0].ids == expected[0][1]
         assert found[0].score == pytest.approx(expected[0][0], rel=1e-5)
@@ -208,30 +210,30 @@ def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(must, neve
 
 def test_no_constraint_changes_nothing():
     model = tiny(9, seed=1, stop=(4,))
-    plain = search(model, Beam(width=4), 6)
+    plain = search(model, Beam(num_beams=4), 6)
     best = plain[0].ids
-    assert search(model, Beam(width=4, must=[best[:1]]), 6)[0].ids == best
-    assert search(model, Beam(width=4, never=[[8] * 6]), 6) == plain
+    assert search(model, Beam(num_beams=4, force_words=[best[:1]]), 6)[0].ids == best
+    assert search(model, Beam(num_beams=4, bad_words=[[8] * 6]), 6) == plain
 
 
 @pytest.mark.parametrize(
-    ("must", "never", "message"),
+    ("force_words", "bad_words", "message"),
     [
-        ([[1, 2]], [[1, 2]], r"must=\[1, 2\] and never=\[1, 2\] contradict each other"),
-        ([[1, 2, 3]], [[2]], r"must=\[1, 2, 3\] and never=\[2\] contradict each other"),
+        ([[1, 2]], [[1, 2]], r"force_words=\[1, 2\] and bad_words=\[1, 2\] contradict each other"),
+        ([[1, 2, 3]], [[2]], r"force_words=\[1, 2, 3\] and bad_words=\[2\] contradict each other"),
         ([[1, 2, 3], [5, 6]], [], r"have 5 tokens, and max_new_tokens=4 is fewer"),
-        ([[1, 4]], [], r"must=\[1, 4\] holds a stop token, one of \[4\]: it ends the text"),
-        ([[1, 9]], [], r"must=\[1, 9\] has the id 9; the vocabulary has 0 to 8"),
-        ([], [[-1]], r"never=\[-1\] has the id -1; the vocabulary has 0 to 8"),
+        ([[1, 4]], [], r"force_words=\[1, 4\] holds a stop token, one of \[4\]: it ends the text"),
+        ([[1, 9]], [], r"force_words=\[1, 9\] has the id 9; the vocabulary has 0 to 8"),
+        ([], [[-1]], r"bad_words=\[-1\] has the id -1; the vocabulary has 0 to 8"),
     ],
 )
-def test_constraints_that_no_text_can_meet_are_refused_by_name(must, never, message):
+def test_constraints_that_no_text_can_meet_are_refused_by_name(force_words, bad_words, message):
     with pytest.raises(InputError, match=message):
-        search(tiny(9, stop=(4,)), Beam(must=must, never=never), 4)
+        search(tiny(9, stop=(4,)), Beam(force_words=force_words, bad_words=bad_words), 4)
 
 
 def test_phrases_that_are_none():
-    for name in ("must", "never"):
+    for name in ("force_words", "bad_words"):
         with pytest.raises(ValueError, match=rf"{name}=\[\[\]\] wants a list of words or of token ids, none of them"):
             Beam(**{name: [[]]})
         with pytest.raises(ValueError, match=rf"{name}='river' wants a list of words"):
@@ -241,5 +243,5 @@ def test_phrases_that_are_none():
 
 
 def test_where_nothing_is_left_to_write():
-    with pytest.raises(InputError, match=r"found 0 texts of up to 3 tokens.*n_best=1 were asked for: allow more"):
-        search(tiny(4), Beam(width=2, never=[[0], [1], [2], [3]]), 3)
+    with pytest.raises(InputError, match=r"found 0 texts of up to 3 tokens.*num_return_sequences=1: allow more"):
+        search(tiny(4), Beam(num_beams=2, bad_words=[[0], [1], [2], [3]]), 3)

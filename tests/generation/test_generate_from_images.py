@@ -6,7 +6,7 @@ import torch
 
 import regard
 from captioners import image, random_captioner
-from regard.generation import room
+from regard.generation import max_new_tokens_left
 from weights import random_checkpoint
 
 IMAGES = [image(seed) for seed in range(4)]
@@ -37,7 +37,7 @@ def test_greedy_ids_equal_transformers(pair):
 def test_beam_ids_equal_transformers(pair):
     theirs, pretrained, _ = pair
     pixels = pretrained.pixels(IMAGES)
-    found = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(width=3), pad=0)
+    found = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(num_beams=3), pad=0)
     assert torch.equal(found, expected(theirs, pixels, num_beams=3, do_sample=False))
 
 
@@ -54,7 +54,7 @@ def test_images_give_texts(pair):
     drawn = regard.Sample(temperature=1.5, seed=3)
     sampled = regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn)
     assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != written
-    assert room(pretrained, IMAGES[0]) == 40
+    assert max_new_tokens_left(pretrained, IMAGES[0]) == 40
     with pytest.raises(regard.InputError, match="max_new_tokens=40 at the most"):
         regard.generate(pretrained, IMAGES[0], max_new_tokens=41)
 
@@ -97,8 +97,10 @@ def test_the_command_writes_about_a_file(pair, tmp_path, command):
     IMAGES[0].save(path)
     expected = regard.generate(pretrained, IMAGES[0], max_new_tokens=40)
     assert command("generate", path, "--model", folder) == (0, f"{expected}\n", "")
-    best = regard.generate(pretrained, path, max_new_tokens=9, strategy=regard.Beam(width=3, n_best=2))
-    code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--beam", 3, "--n-best", 2)
+    best = regard.generate(
+        pretrained, path, max_new_tokens=9, strategy=regard.Beam(num_beams=3, num_return_sequences=2)
+    )
+    code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--num-beams", 3, "--num-return-sequences", 2)
     assert (code, out.splitlines()) == (0, best)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 import regard
 from regard import Beam, Greedy, Sample
 
-STRATEGIES = [Greedy(), Sample(seed=1), Beam(width=3)]
+STRATEGIES = [Greedy(), Sample(seed=1), Beam(num_beams=3)]
 MODELS = {"decoder": tiny, "encoder-decoder": tiny_translator}
 
 

@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 
 import regard
 from regard import Beam, Greedy
-from regard.generation import hypotheses
+from regard.generation import beam_search
 from regard.pretrained import Pretrained
 from regard.transformer import EncoderDecoder
 from weights import random_checkpoint
@@ -33,10 +33,10 @@ LENGTHS = (1, 3, 5, 8, 12)
 EACH = 10
 """Prompts of each length: 50 in all."""
 BEAMS = {
-    "width 2, sums": {"width": 2, "n_best": 2, "length_penalty": 0},
-    "width 7, three": {"width": 7, "n_best": 3},
-    "short ones": {"width": 4, "length_penalty": -1.5, "n_best": 4},
-    "long ones": {"width": 3, "length_penalty": 2.0, "n_best": 2},
+    "width 2, sums": {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 0},
+    "width 7, three": {"num_beams": 7, "num_return_sequences": 3},
+    "short ones": {"num_beams": 4, "length_penalty": -1.5, "num_return_sequences": 4},
+    "long ones": {"num_beams": 3, "length_penalty": 2.0, "num_return_sequences": 2},
 }
 
 
@@ -49,12 +49,12 @@ def prompts(every=True):
 
 def theirs_greedy(model, stop, **options):
     """What transformers writes for every prompt: new tokens, up to the stop token."""
-    return [texts[0] for texts, _ in theirs_beam(model, {"width": 1}, stop, **options)]
+    return [texts[0] for texts, _ in theirs_beam(model, {"num_beams": 1}, stop, **options)]
 
 
 def theirs_beam(model, facts, stop, every=True):
     """What transformers finds by a beam search: for every prompt the best texts, and their scores."""
-    n_best = facts.get("n_best", 1)
+    num_return_sequences = facts.get("num_return_sequences", 1)
     config = GenerationConfig(
         **{
             **model.generation_config.to_dict(),
@@ -64,8 +64,8 @@ def theirs_beam(model, facts, stop, every=True):
             "early_stopping": False,
             "eos_token_id": stop or [10**6],  # None would be the model's own
             "pad_token_id": 60,
-            "num_beams": facts["width"],
-            "num_return_sequences": n_best,
+            "num_beams": facts["num_beams"],
+            "num_return_sequences": num_return_sequences,
             "length_penalty": float(facts.get("length_penalty", 1)),
             "output_scores": True,
             "return_dict_in_generate": True,
@@ -77,7 +77,9 @@ def theirs_beam(model, facts, stop, every=True):
         read = 1 if model.config.is_encoder_decoder else ids.shape[1]
         scores = output.get("sequences_scores")
         scores = torch.zeros(len(output.sequences)) if scores is None else scores
-        for rows, row_scores in zip(output.sequences.split(n_best), scores.split(n_best), strict=True):
+        for rows, row_scores in zip(
+            output.sequences.split(num_return_sequences), scores.split(num_return_sequences), strict=True
+        ):
             found.append(([cut(row[read:].tolist(), stop) for row in rows], row_scores.tolist()))
     return found
 
@@ -179,8 +181,8 @@ def test_greedy(pair):
 def test_beam_of_width_4(pair):
     """50 prompts in one ragged batch, with a stop token that ends a fair share of them."""
     ids, stop = listed(prompts()), [pair.stop(1 / 2)]
-    expected = [texts[0] for texts, _ in theirs_beam(pair.theirs, {"width": 4}, stop)]
-    same_texts(new_of(pair.ours, ids, strategy=Beam(width=4), stop=stop), expected)
+    expected = [texts[0] for texts, _ in theirs_beam(pair.theirs, {"num_beams": 4}, stop)]
+    same_texts(new_of(pair.ours, ids, strategy=Beam(num_beams=4), stop=stop), expected)
     assert 5 <= early(expected) < 50
 
 
@@ -194,11 +196,11 @@ def test_beam_of_width_4(pair):
 def test_beams_of_other_kinds(pair, name):
     """All texts that are returned, and their scores; with several stop tokens, which widen what is looked at."""
     facts, ids = BEAMS[name], listed(prompts(every=False))
-    n_best, stop = facts.get("n_best", 1), [pair.stop(1 / 2), 9, 17]
+    num_return_sequences, stop = facts.get("num_return_sequences", 1), [pair.stop(1 / 2), 9, 17]
     expected = theirs_beam(pair.theirs, facts, stop, every=False)
-    found = hypotheses(pair.ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
-    same_texts([[h.ids for h in row[:n_best]] for row in found], [texts for texts, _ in expected])
-    ours = torch.tensor([[h.score for h in row[:n_best]] for row in found])
+    found = beam_search(pair.ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
+    same_texts([[h.ids for h in row[:num_return_sequences]] for row in found], [texts for texts, _ in expected])
+    ours = torch.tensor([[h.score for h in row[:num_return_sequences]] for row in found])
     torch.testing.assert_close(ours, torch.tensor([scores for _, scores in expected]), rtol=1e-5, atol=1e-5)
     if name != "long ones":
         assert early(text for texts, _ in expected for text in texts) >= 1
@@ -209,7 +211,7 @@ def test_what_the_checkpoint_says_holds(pair):
     theirs, ours = pair.theirs, pair.ours
     said = theirs.generation_config
     own = said.eos_token_id if isinstance(said.eos_token_id, list) else [said.eos_token_id]
-    for facts, strategy in (({"width": 1}, Greedy()), ({"width": 4}, Beam(width=4))):
+    for facts, strategy in (({"num_beams": 1}, Greedy()), ({"num_beams": 4}, Beam(num_beams=4))):
         expected = [texts[0] for texts, _ in theirs_beam(theirs, facts, own, every=False)]
         same_texts(new_of(ours, listed(prompts(every=False)), strategy=strategy), expected)
         if said.forced_bos_token_id is not None:
@@ -219,7 +221,9 @@ def test_what_the_checkpoint_says_holds(pair):
             assert full == {said.forced_eos_token_id}
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(), Beam(width=3, length_penalty=0.0, groups=3, diversity=0.5)])
+@pytest.mark.parametrize(
+    "strategy", [Greedy(), Beam(), Beam(num_beams=3, length_penalty=0.0, num_beam_groups=3, diversity_penalty=0.5)]
+)
 def test_a_ragged_batch_is_each_prompt_alone(pair, strategy):
     """Also where some rows end early: the others go on as if alone."""
     token, ids = pair.stop(1 / 3), listed(prompts())

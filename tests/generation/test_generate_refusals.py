@@ -9,7 +9,7 @@ from tiny import SMALL, tiny, tiny_translator
 import regard
 from regard import Beam, Greedy, Sample
 from regard.errors import InputError
-from regard.generation import hypotheses
+from regard.generation import beam_search
 from regard.transformer import Config, Encoder, EncoderDecoder
 from weights import minilm, random_checkpoint
 
@@ -23,7 +23,7 @@ def generate(ids, model=None, **options):
 @pytest.mark.parametrize(
     ("ids", "kind", "message"),
     [
-        ([], InputError, r"prompt is empty: a model goes on from at least one token"),
+        ([], InputError, r"prompt is empty: a model continues at least one token"),
         ([[1], []], InputError, r"prompt 1 is empty"),
         (torch.empty(0, dtype=torch.long), InputError, r"prompt is empty"),
         (torch.empty(0, 3, dtype=torch.long), InputError, r"there is no prompt: ids has no rows"),
@@ -81,15 +81,21 @@ def test_max_new_tokens(number):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"width": 0}, r"width=0 must be at least 1"),
-        ({"width": 2, "n_best": 3}, r"n_best=3 must be 1 to width=2"),
-        ({"n_best": 0}, r"n_best=0 must be 1 to width=4"),
-        ({"width": 4, "groups": 3, "diversity": 1.0}, r"groups=3 must divide width=4 evenly"),
-        ({"groups": 0}, r"groups=0 must divide width=4 evenly"),
-        ({"diversity": 1.0}, r"diversity=1.0 sets groups apart, and groups=1"),
-        ({"groups": 2, "diversity": -1.0}, r"diversity=-1.0 must be at least 0"),
-        ({"groups": 2, "diversity": float("nan")}, r"diversity=nan must be at least 0"),
-        ({"groups": 2, "must": [[1]]}, r"groups=2 and must=\[\[1\]\]: the width can be shared out one way only"),
+        ({"num_beams": 0}, r"num_beams=0 must be at least 1"),
+        ({"num_beams": 2, "num_return_sequences": 3}, r"num_return_sequences=3 must be 1 to num_beams=2"),
+        ({"num_return_sequences": 0}, r"num_return_sequences=0 must be 1 to num_beams=4"),
+        (
+            {"num_beams": 4, "num_beam_groups": 3, "diversity_penalty": 1.0},
+            r"num_beam_groups=3 must divide num_beams=4 evenly",
+        ),
+        ({"num_beam_groups": 0}, r"num_beam_groups=0 must divide num_beams=4 evenly"),
+        ({"diversity_penalty": 1.0}, r"diversity_penalty=1.0 sets groups apart, and num_beam_groups=1"),
+        ({"num_beam_groups": 2, "diversity_penalty": -1.0}, r"diversity_penalty=-1.0 must be at least 0"),
+        ({"num_beam_groups": 2, "diversity_penalty": float("nan")}, r"diversity_penalty=nan must be at least 0"),
+        (
+            {"num_beam_groups": 2, "force_words": [[1]]},
+            r"num_beam_groups=2 and force_words=\[\[1\]\]: the beams can be divided in one way only",
+        ),
         ({"length_penalty": float("inf")}, r"length_penalty=inf must be a finite number"),
         ({"length_penalty": float("nan")}, r"length_penalty=nan must be a finite number"),
     ],
@@ -122,15 +128,15 @@ def test_strategies():
     for other in ("greedy", None, Beam):
         with pytest.raises(TypeError, match=r"strategy must be a Greedy, Sample or Beam; got"):
             generate([1], strategy=other)
-    with pytest.raises(TypeError, match=r"a beam search knows what it writes at its end only: use generate, or stream"):
+    with pytest.raises(TypeError, match=r"a beam search knows its text only at its end: use generate, or stream"):
         regard.stream(tiny(9), [1], max_new_tokens=3, strategy=Beam())
     with pytest.raises(ValueError, match=r"stream writes one text; got 2 prompts"):
         regard.stream(tiny(9), [[1], [2]], max_new_tokens=3)
     with pytest.raises(TypeError, match=r"strategy must be a Greedy or a Sample; got 'greedy'"):
         regard.stream(tiny(9), [1], max_new_tokens=3, strategy="greedy")
     for other in ("beam", Greedy()):
-        with pytest.raises(TypeError, match=r"strategy must be a Beam: of other texts there is one, and no score; got"):
-            hypotheses(tiny(9), [1], max_new_tokens=3, strategy=other)
+        with pytest.raises(TypeError, match=r"strategy must be a Beam: other strategies have one text and no score"):
+            beam_search(tiny(9), [1], max_new_tokens=3, strategy=other)
 
 
 def test_models():
@@ -142,14 +148,14 @@ def test_models():
     with pytest.raises(TypeError, match=r"model must be a regard Decoder, EncoderDecoder or what regard.load returned"):
         generate([1], torch.nn.Linear(2, 2))
     bare = EncoderDecoder(Config(**SMALL, vocab_size=9)).eval()
-    with pytest.raises(InputError, match=r"does not say which token its decoder starts with: give start=ID"):
+    with pytest.raises(InputError, match=r"does not say which token its decoder starts with: give decoder_start=ID"):
         generate([1], bare)
-    assert generate([1], bare, start=4)[0] == 4
+    assert generate([1], bare, decoder_start=4)[0] == 4
     for start in (9, -1):
-        with pytest.raises(InputError, match=rf"start={start}: the vocabulary has ids 0 to 8"):
-            generate([1], bare, start=start)
-    with pytest.raises(ValueError, match=r"start=4: a decoder-only model begins with its prompt"):
-        generate([1], start=4)
+        with pytest.raises(InputError, match=rf"decoder_start={start}: the vocabulary has ids 0 to 8"):
+            generate([1], bare, decoder_start=start)
+    with pytest.raises(ValueError, match=r"decoder_start=4: a decoder-only model begins with its prompt"):
+        generate([1], decoder_start=4)
 
 
 @pytest.mark.parametrize("stop", ["", ["x", ""], [None], [1.5], True, [[1]]])
@@ -171,7 +177,7 @@ def test_stops(tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").unlink()
     without = regard.load(tmp_path)
-    for options in ({"ids": "text"}, {"ids": [3], "stop": "end"}, {"ids": [3], "strategy": Beam(must=["a"])}):
+    for options in ({"ids": "text"}, {"ids": [3], "stop": "end"}, {"ids": [3], "strategy": Beam(force_words=["a"])}):
         with pytest.raises(InputError, match="has no tokenizer, so it works with ids only"):
             regard.generate(without, **options, max_new_tokens=3)
     assert len(regard.generate(without, [3], max_new_tokens=3, strategy=Greedy(), stop=())) == 4

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 import regard
 from regard import Beam, Greedy, Sample
 from regard.errors import InputError
-from regard.generation import hypotheses
-from regard.generation.streaming import StopStrings, Writer
+from regard.generation import beam_search
+from regard.generation.streaming import StopStrings, TextStreamer
 from weights import random_checkpoint, sentences
 
 CORPUS = [*sentences(300), *["crème brûlée 🙂 déjà vu 🚀🙂 naïve café 日本語"] * 30]
@@ -91,26 +91,29 @@ def test_a_word_keeps_its_space(author):
     """The token of a word with its space before it, written right behind the prompt."""
     read, size = ids_of(author, "a"), author.config.vocab_size
     (the,) = [token for token in range(size) if author.decode([*read, token]) == "a the"]
-    text = regard.generate(author, "a", max_new_tokens=1, strategy=Beam(must=[[the]]))
+    text = regard.generate(author, "a", max_new_tokens=1, strategy=Beam(force_words=[[the]]))
     assert text == " the"
 
 
 def test_several_texts_are_each_alone(author):
-    for strategy in (Greedy(), Beam(width=3)):
+    for strategy in (Greedy(), Beam(num_beams=3)):
         together = regard.generate(author, PROMPTS, max_new_tokens=10, strategy=strategy)
         alone = [regard.generate(author, prompt, max_new_tokens=10, strategy=strategy) for prompt in PROMPTS]
         assert together == alone
         assert all(isinstance(text, str) for text in together)
-    assert regard.generate(author, PROMPTS[:1], max_new_tokens=10, strategy=Beam(width=3)) == alone[:1]
-    several = regard.generate(author, PROMPTS[:2], max_new_tokens=6, strategy=Beam(width=3, n_best=2))
+    assert regard.generate(author, PROMPTS[:1], max_new_tokens=10, strategy=Beam(num_beams=3)) == alone[:1]
+    several = regard.generate(author, PROMPTS[:2], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
     assert [len(texts) for texts in several] == [2, 2]
-    assert regard.generate(author, PROMPTS[0], max_new_tokens=6, strategy=Beam(width=3, n_best=2)) == several[0]
+    assert (
+        regard.generate(author, PROMPTS[0], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
+        == several[0]
+    )
 
 
 def test_a_translators_text(translator):
     for text in ("the river bank", "a man"):
         source = ids_of(translator, text)
-        for strategy in (Greedy(), Beam(width=3), Sample(seed=3)):
+        for strategy in (Greedy(), Beam(num_beams=3), Sample(seed=3)):
             target = regard.generate(translator, source, max_new_tokens=9, strategy=strategy)
             assert target[0] == translator.config.special_tokens.decoder_start
             written = regard.generate(translator, text, max_new_tokens=9, strategy=strategy)
@@ -171,7 +174,7 @@ def written(data, stop=()):
             asked += 1
             yield byte
 
-    writer = Writer(lambda ids: bytes(ids).decode("utf-8", errors="replace"), StopStrings(stop))
+    writer = TextStreamer(lambda ids: bytes(ids).decode("utf-8", errors="replace"), StopStrings(stop))
     return [(asked, piece) for piece in writer.pieces(tokens())], lambda: asked
 
 
@@ -222,16 +225,16 @@ def test_a_text_ends_before_a_stop_string(author, strategy):
 
 
 def test_a_beam_ends_at_a_stop_string(author):
-    full = regard.generate(author, "The river", max_new_tokens=12, strategy=Beam(width=4))
+    full = regard.generate(author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4))
     letters = [letter for letter in dict.fromkeys(full) if letter.isalnum()]
     ended = 0
     for string in letters[:4]:
-        found = hypotheses(author, "The river", max_new_tokens=12, strategy=Beam(width=4), stop=string)[0]
+        found = beam_search(author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4), stop=string)[0]
         ended += sum(string in author.decode(h.ids) for h in found)
         assert all(string not in author.decode(h.ids[:-1]) for h in found)
         assert all(len(h.ids) == 12 or string in author.decode(h.ids) for h in found)
         for text in regard.generate(
-            author, "The river", max_new_tokens=12, strategy=Beam(width=4, n_best=4), stop=[string]
+            author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4, num_return_sequences=4), stop=[string]
         ):
             assert string not in text
     assert ended
@@ -250,7 +253,7 @@ def test_stop_ids_and_strings_together(author):
 
 def test_a_word_that_must_appear(author):
     for words in (["river"], ["the bank", "loan"], ["café", "🙂"]):
-        texts = regard.generate(author, PROMPTS[:2], max_new_tokens=20, strategy=Beam(width=4, must=words))
+        texts = regard.generate(author, PROMPTS[:2], max_new_tokens=20, strategy=Beam(num_beams=4, force_words=words))
         for text in texts:
             for word in words:
                 assert word in text
@@ -258,12 +261,14 @@ def test_a_word_that_must_appear(author):
 
 def test_a_word_that_may_not_appear(author):
     """Of the words that a search writes, each is forbidden in turn; however it could be spelled in tokens."""
-    strategy = Beam(width=4)
+    strategy = Beam(num_beams=4)
     full = regard.generate(author, "The river", max_new_tokens=14, strategy=strategy)
     words = list(dict.fromkeys(re.findall(r"\w+", full)))[:4]
     assert words
     for word in words:
-        texts = regard.generate(author, "The river", max_new_tokens=14, strategy=Beam(width=4, n_best=4, never=[word]))
+        texts = regard.generate(
+            author, "The river", max_new_tokens=14, strategy=Beam(num_beams=4, num_return_sequences=4, bad_words=[word])
+        )
         for text in texts:
             assert word not in re.findall(r"\w+", text)
             assert text != full
@@ -271,6 +276,6 @@ def test_a_word_that_may_not_appear(author):
 
 def test_words_that_contradict_each_other(author):
     with pytest.raises(InputError, match="contradict each other"):
-        regard.generate(author, "A man", max_new_tokens=9, strategy=Beam(must=["river"], never=["river"]))
+        regard.generate(author, "A man", max_new_tokens=9, strategy=Beam(force_words=["river"], bad_words=["river"]))
     with pytest.raises(InputError, match=r"tokens, and max_new_tokens=2 is fewer"):
-        regard.generate(author, "A man", max_new_tokens=2, strategy=Beam(must=["crocodiles and hippopotami"]))
+        regard.generate(author, "A man", max_new_tokens=2, strategy=Beam(force_words=["crocodiles and hippopotami"]))

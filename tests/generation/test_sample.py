@@ -13,7 +13,7 @@ from tiny import tiny
 
 import regard
 from regard import Sample
-from regard.generation.sampling import Draws, distribution
+from regard.generation.sampling import Sampler, sampling_distribution
 
 WAYS = {
     "plain": {},
@@ -97,7 +97,7 @@ def test_draws_of_one_stream_have_it_too(name):
     """2,000 tokens one after the other in a row."""
     torch.manual_seed(5)
     logits, text = 2 * torch.randn(1, 20), [1, 2, 7]
-    draws = Draws(Sample(**WAYS[name], seed=3), 1)
+    draws = Sampler(Sample(**WAYS[name], seed=3), 1)
     drawn = [draws(logits, [text], [0])[0] for _ in range(DRAWS // 2)]
     assert p_value(drawn, by_definition(logits[0], text, **WAYS[name])) > 0.001
     pairs = [20 * a + b for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
@@ -134,7 +134,7 @@ def test_the_tokens_kept_are_those_of_transformers(seed, temperature, top_k, top
     strategy = Sample(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=penalty, seed=0
     )
-    probabilities, tokens = distribution(logits, strategy, texts.tolist())
+    probabilities, tokens = sampling_distribution(logits, strategy, texts.tolist())
     ours = torch.zeros(3, 30).scatter(1, tokens, probabilities)
     torch.testing.assert_close(ours, expected.softmax(dim=-1), rtol=1e-4, atol=1e-6)
     assert torch.equal(ours > 0, expected.softmax(dim=-1) > 0)

@@ -10,7 +10,7 @@ import regard
 from regard.cli.options import option
 from regard.errors import InputError
 
-__all__ = ["LengthPenalty", "Must", "Never", "decoding_strategy", "max_new_tokens_option"]
+__all__ = ["BadWord", "ForceWord", "LengthPenalty", "decoding_strategy", "max_new_tokens_option"]
 
 LengthPenalty = Annotated[
     float,
@@ -18,11 +18,19 @@ LengthPenalty = Annotated[
         metavar="P", help="With a beam: scores are divided by length ** P; above 0 favours long texts, below 0 short."
     ),
 ]
-Must = Annotated[
-    list[str] | None, option("WORD", "With a beam: a word that has to appear. May be given several times.")
+ForceWord = Annotated[
+    list[str] | None,
+    option(
+        "WORD",
+        "With beam search: a word that the text must contain. May be given several times.",
+        "--force-word",
+    ),
 ]
-Never = Annotated[
-    list[str] | None, option("WORD", "With a beam: a word that may not appear. May be given several times.")
+BadWord = Annotated[
+    list[str] | None,
+    option(
+        "WORD", "With beam search: a word that the text must not contain. May be given several times.", "--bad-word"
+    ),
 ]
 
 
@@ -33,24 +41,28 @@ def max_new_tokens_option(help_: str) -> Any:
 
 def decoding_strategy(
     draws: dict[str, Any],
-    beam: int | None,
+    num_beams: int | None,
     length_penalty: float,
-    n_best: int,
-    must: list[str] | None,
-    never: list[str] | None,
+    num_return_sequences: int,
+    force_words: list[str] | None,
+    bad_words: list[str] | None,
 ) -> Any:
     """The strategy that the options ask for."""
     try:
-        if beam is not None:
+        if num_beams is not None:
             if draws:
                 first = next(iter(draws)).replace("_", "-")
-                raise InputError(f"--beam searches and --{first} draws: give one of them")
+                raise InputError(f"--num-beams searches and --{first} draws: give one of them")
             return regard.Beam(
-                width=beam, length_penalty=length_penalty, n_best=n_best, must=must or (), never=never or ()
+                num_beams=num_beams,
+                length_penalty=length_penalty,
+                num_return_sequences=num_return_sequences,
+                force_words=force_words or (),
+                bad_words=bad_words or (),
             )
-        if must or never or n_best != 1:
-            name = "must" if must else "never" if never else "n-best"
-            raise InputError(f"--{name} needs a search: give --beam WIDTH too")
+        if force_words or bad_words or num_return_sequences != 1:
+            name = "force-word" if force_words else "bad-word" if bad_words else "num-return-sequences"
+            raise InputError(f"--{name} needs a search: give --num-beams N too")
         return regard.Sample(**draws) if draws else regard.Greedy()
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -9,7 +9,7 @@ import typer
 
 import regard
 from regard.cli.app import app
-from regard.cli.decoding import LengthPenalty, Must, Never, decoding_strategy, max_new_tokens_option
+from regard.cli.decoding import BadWord, ForceWord, LengthPenalty, decoding_strategy, max_new_tokens_option
 from regard.cli.options import MODEL_HELP, import_torch, loaded, option, status
 from regard.errors import InputError
 from regard.escape import visible
@@ -20,8 +20,8 @@ __all__ = ["generate"]
 @app.command(
     help="Write on from a prompt, and show the text while it is written.\n\n"
     "By default the likeliest token each time. With --temperature, --top-k, --top-p, --min-p, --repetition-penalty or "
-    "--seed tokens are drawn; with --beam the best of several texts is found, and shown at the end. What is printed is "
-    "what is new.\n\n"
+    "--seed tokens are drawn; with --num-beams the best of several texts is found, and shown at the end. Only the new "
+    "text is printed.\n\n"
     "A model that reads images writes about one: there PROMPT is the image's path.",
     epilog='Example: regard generate "Once upon a time" --model openai-community/gpt2 --temperature 0.8 --top-p 0.95 '
     "--seed 1",
@@ -55,13 +55,15 @@ def generate(
         float | None, option("R", "Draw: above 1, tokens that the text has become less likely.")
     ] = None,
     seed: Annotated[int | None, option("N", "Draw the same again next time.")] = None,
-    beam: Annotated[int | None, option("WIDTH", "Follow so many texts at once and keep the best.", "--beam")] = None,
+    num_beams: Annotated[
+        int | None, option("N", "Follow so many texts at once and keep the best.", "--num-beams")
+    ] = None,
     length_penalty: LengthPenalty = 1.0,
-    n_best: Annotated[
+    num_return_sequences: Annotated[
         int, typer.Option(metavar="N", min=1, help="With a beam: print the N best texts, the best first.")
     ] = 1,
-    must: Must = None,
-    never: Never = None,
+    force_words: ForceWord = None,
+    bad_words: BadWord = None,
     stop: Annotated[list[str] | None, option("TEXT", "End before this text. May be given several times.")] = None,
 ) -> None:
     """Write on from a prompt, and show the text while it is written."""
@@ -75,20 +77,20 @@ def generate(
         "seed": seed,
     }
     draws = {name: value for name, value in drawn.items() if value is not None}
-    strategy = decoding_strategy(draws, beam, length_penalty, n_best, must, never)
+    strategy = decoding_strategy(draws, num_beams, length_penalty, num_return_sequences, force_words, bad_words)
     pretrained = loaded(model)
     if prompt == "-" and pretrained.reads == "images":
         raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
     text = sys.stdin.read() if prompt == "-" else prompt
     if max_new_tokens is None:
-        from regard.generation import room
+        from regard.generation import max_new_tokens_left
 
-        max_new_tokens = min(128, room(pretrained, text))
+        max_new_tokens = min(128, max_new_tokens_left(pretrained, text))
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
     if isinstance(strategy, regard.Beam):
         with status("searching"):
             found = regard.generate(pretrained, text, strategy=strategy, **options)
-        for written in [found] if n_best == 1 else found:
+        for written in [found] if num_return_sequences == 1 else found:
             print(_shown(str(written)))
         return
     for piece in regard.stream(pretrained, text, strategy=strategy, **options):

@@ -9,7 +9,7 @@ import typer
 
 import regard
 from regard.cli.app import app
-from regard.cli.decoding import LengthPenalty, Must, Never, decoding_strategy, max_new_tokens_option
+from regard.cli.decoding import BadWord, ForceWord, LengthPenalty, decoding_strategy, max_new_tokens_option
 from regard.cli.options import MODEL_HELP, import_torch, loaded, on_stderr
 from regard.escape import visible
 
@@ -26,12 +26,12 @@ def translate(
         list[str], typer.Argument(metavar="TEXT...", help="Texts, each in quotes; - reads lines from standard input.")
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + "Marian, BART, T5.")],
-    beam: Annotated[
-        int, typer.Option("--beam", metavar="WIDTH", min=1, help="Follow so many texts at once and keep the best.")
+    num_beams: Annotated[
+        int, typer.Option("--num-beams", metavar="N", min=1, help="Follow so many texts at once and keep the best.")
     ] = 4,
     length_penalty: LengthPenalty = 1.0,
-    must: Must = None,
-    never: Never = None,
+    force_words: ForceWord = None,
+    bad_words: BadWord = None,
     max_new_tokens: Annotated[
         int | None,
         max_new_tokens_option("The most tokens of one text; by default 512, or as many as the model has positions."),
@@ -42,7 +42,7 @@ def translate(
     from rich.progress import track
 
     import_torch()
-    strategy = decoding_strategy({}, beam, length_penalty, 1, must, never)
+    strategy = decoding_strategy({}, num_beams, length_penalty, 1, force_words, bad_words)
     lines = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
     translated = regard.translate(
         loaded(model), lines, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size

@@ -1,4 +1,4 @@
-"""Beam search: several texts are followed at once, and the best by their scores are kept."""
+"""Beam search, with groups and with constraints."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.generation.constraints import Constraints
-from regard.generation.session import Reader
+from regard.generation.session import DecodeSession
 from regard.generation.strategy import Beam
-from regard.generation.streaming import Unwanted
+from regard.generation.streaming import BannedWords
 from regard.transformer import SpecialTokens
 
-__all__ = ["Hypothesis", "Rules", "search"]
+__all__ = ["BeamRules", "Hypothesis", "search_beams"]
 
-GROUP = 32
-"""Tokens of a large vocabulary are first looked at in groups of so many."""
+TOPK_GROUP = 32
+"""The group size of the two-step top-k over a large vocabulary."""
 
-SPARE = 16
-"""So many tokens more are looked at where some will be refused for what they spell."""
+EXTRA_CANDIDATES = 16
+"""More tokens of each beam are candidates where banned words will refuse some."""
 
 
 class Hypothesis(NamedTuple):
-    """A text that was found."""
+    """A finished text."""
 
     ids: list[int]
-    """The new tokens, the stop token included where there is one."""
+    """The new tokens, with the stop token if there is one."""
     score: float
     """Sum of the log-probabilities over (number of tokens) ** length_penalty."""
 
 
-class Candidate(NamedTuple):
-    """A text and one token more."""
+class _Candidate(NamedTuple):
+    """A beam and one more token."""
 
     rank: float
-    """The score, less what diversity takes off."""
+    """The score less the diversity penalty."""
     score: float
     """The sum of the log-probabilities."""
     beam: int
@@ -49,208 +49,225 @@ class Candidate(NamedTuple):
 
 
 @dataclass
-class Row:
-    """The search for one prompt."""
+class _PromptBeams:
+    """The beams of one prompt."""
 
     prompt: int
-    """Which one."""
+    """The index of the prompt."""
     texts: list[list[int]]
-    """What stands in each beam, of new tokens."""
+    """The new tokens of each beam."""
     scores: list[float]
-    found: list[list[Hypothesis]]
+    finished: list[list[Hypothesis]]
     """For each group of beams the best finished texts so far, the best first."""
-    done: list[bool]
-    """Whether a group can find nothing better."""
+    is_done: list[bool]
+    """Whether a group can find no better text."""
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What holds for every step and every prompt."""
+class BeamRules:
+    """The rules of a search, the same for all steps and prompts."""
 
     strategy: Beam
-    limit: int
-    special: SpecialTokens
-    """Stop tokens, and tokens that stand first or last by force."""
+    max_new_tokens: int
+    special_tokens: SpecialTokens
+    """Stop tokens, and forced first and last tokens."""
     constraints: Constraints
-    ended: Callable[[int, list[int]], bool]
-    """Whether a text is finished for another reason than a stop token, such as a stop string."""
-    unwanted: Unwanted
+    is_finished: Callable[[int, list[int]], bool]
+    """Whether a text ends for another reason than a stop token, such as a stop string."""
+    banned_words: BannedWords
 
     @property
-    def size(self) -> int:
-        """Beams of one group."""
-        return self.strategy.width // self.strategy.groups
+    def group_size(self) -> int:
+        """The number of beams in a group."""
+        return self.strategy.num_beams // self.strategy.num_beam_groups
 
     @property
-    def most(self) -> int:
-        """Candidates of one group: so many that enough are left if all the best ones end."""
-        return max(2, 1 + len(self.special.eos)) * self.size
+    def num_candidates(self) -> int:
+        """The number of candidates of one group: enough are left if all the best ones end."""
+        return max(2, 1 + len(self.special_tokens.eos)) * self.group_size
 
     @property
-    def looked_at(self) -> int:
-        """Tokens of one beam that may be candidates: some fall behind, that others took or that are unwanted."""
-        return self.most + (self.strategy.width if self.strategy.groups > 1 else 0) + (SPARE if self.unwanted else 0)
+    def num_tokens(self) -> int:
+        """The number of candidate tokens of one beam: the diversity penalty or banned words may refuse some."""
+        extra = self.strategy.num_beams if self.strategy.num_beam_groups > 1 else 0
+        return self.num_candidates + extra + (EXTRA_CANDIDATES if self.banned_words else 0)
 
-    def can_end_well(self, text: list[int], length: int) -> bool:
-        """Whether what must appear still can, in what is left of the limit."""
-        if text[-1] in self.special.eos:
-            return not self.constraints.missing(text[:-1])
-        left = self.limit - length
-        return self.constraints.missing(text) <= left - (self.special.forced_eos is not None and left > 0)
+    def can_meet_constraints(self, text: list[int], length: int) -> bool:
+        """Whether the forced words that are missing still fit into the remaining tokens."""
+        if text[-1] in self.special_tokens.eos:
+            return not self.constraints.num_missing(text[:-1])
+        remaining = self.max_new_tokens - length
+        return self.constraints.num_missing(text) <= remaining - (
+            self.special_tokens.forced_eos is not None and remaining > 0
+        )
 
 
-def search(reader: Reader, prompts: int, rules: Rules) -> list[list[Hypothesis]]:
-    """The best texts of each prompt, at most ``width`` of each, the best first.
+def search_beams(session: DecodeSession, num_prompts: int, rules: BeamRules) -> list[list[Hypothesis]]:
+    """The best texts of each prompt, at most ``num_beams`` of each, the best first.
 
     Args:
-        reader: at the beginning.
-        prompts: how many there are.
-        rules: what holds for every step.
+        session: before its prefill.
+        num_prompts: the number of prompts in it.
+        rules: of the search.
     """
-    width, groups, limit = rules.strategy.width, rules.strategy.groups, rules.limit
-    rows = every = [
-        Row(n, [[] for _ in range(width)], [0.0] * width, [[] for _ in range(groups)], [False] * groups)
-        for n in range(prompts)
+    num_beams, num_groups = rules.strategy.num_beams, rules.strategy.num_beam_groups
+    active = prompts = [
+        _PromptBeams(
+            n, [[] for _ in range(num_beams)], [0.0] * num_beams, [[] for _ in range(num_groups)], [False] * num_groups
+        )
+        for n in range(num_prompts)
     ]
-    logits = reader.begin()
-    # The prompt was read once; from here each beam is a row.
-    reader.reorder([n for n in range(prompts) for _ in range(width)])
-    logits = logits.repeat_interleave(width, dim=0)
-    for length in range(1, limit + 1):
-        going_on = _likeliest(logits, rows, rules, length)
-        before = [text for row in rows for text in row.texts]
-        follow: list[int] = []
-        same: list[int] = []
-        for n, row in enumerate(rows):
-            parents = _advance(row, going_on[n * width : (n + 1) * width], rules, length)
-            if not all(row.done):
-                same.append(n)
-                follow += [n * width + parent for parent in parents]
-        if not same or length == limit:
+    logits = session.prefill()
+    # The prefill has one row for each prompt; from here each beam is a row.
+    session.reorder([n for n in range(num_prompts) for _ in range(num_beams)])
+    logits = logits.repeat_interleave(num_beams, dim=0)
+    for length in range(1, rules.max_new_tokens + 1):
+        continuations = _continuations(logits, active, rules, length)
+        before = [text for prompt in active for text in prompt.texts]
+        parents: list[int] = []
+        remaining: list[int] = []
+        for n, prompt in enumerate(active):
+            first = n * num_beams
+            beams = _advance(prompt, continuations[first : first + num_beams], rules, length)
+            if not all(prompt.is_done):
+                remaining.append(n)
+                parents += [first + beam for beam in beams]
+        if not remaining or length == rules.max_new_tokens:
             break
-        if len(same) < len(rows):
-            reader.reorder(follow, same)
-            rows = [rows[n] for n in same]
+        if len(remaining) < len(active):
+            session.reorder(parents, remaining)
+            active = [active[n] for n in remaining]
         else:
-            reader.reorder(follow, alike=_alike(before, follow))
-        logits = reader.step([text[-1] for row in rows for text in row.texts])
-    return [sorted((h for group in row.found for h in group), key=lambda h: -h.score)[:width] for row in every]
+            session.reorder(parents, common_prefix=_common_prefix(before, parents))
+        logits = session.decode([text[-1] for prompt in active for text in prompt.texts])
+    return [
+        sorted((h for group in prompt.finished for h in group), key=lambda h: -h.score)[:num_beams]
+        for prompt in prompts
+    ]
 
 
-def _alike(texts: list[list[int]], follow: list[int]) -> int:
-    """How many first tokens each text has in common with the one that takes its place."""
-    pairs = [zip(texts[row], texts[of], strict=True) for row, of in enumerate(follow) if row != of]
+def _common_prefix(texts: list[list[int]], parents: list[int]) -> int:
+    """The number of first tokens that every text shares with its parent, which replaces it."""
+    pairs = [zip(texts[row], texts[parent], strict=True) for row, parent in enumerate(parents) if row != parent]
     return min((sum(1 for _ in takewhile(lambda tokens: tokens[0] == tokens[1], pair)) for pair in pairs), default=0)
 
 
-def _likeliest(
-    logits: Float[Tensor, "beams vocab_size"], rows: list[Row], rules: Rules, length: int
+def _continuations(
+    logits: Float[Tensor, "beams vocab_size"], active: list[_PromptBeams], rules: BeamRules, length: int
 ) -> list[dict[int, float]]:
-    """For each beam the log-probabilities of the tokens that it may go on with: the likeliest, and those wanted."""
-    special, constraints = rules.special, rules.constraints
-    forced = special.forced_bos if length == 1 else special.forced_eos if length == rules.limit else None
+    """For each beam the log-probabilities of its candidate tokens: the likeliest, and those that constraints need."""
+    special_tokens, constraints = rules.special_tokens, rules.constraints
+    forced = (
+        special_tokens.forced_bos
+        if length == 1
+        else special_tokens.forced_eos
+        if length == rules.max_new_tokens
+        else None
+    )
     if forced is not None:
         return [{forced: 0.0} for _ in logits]
     log_probs = logits.log_softmax(dim=-1)
-    texts = [text for row in rows for text in row.texts]
-    wanted: list[list[int]] = [[] for _ in texts]
+    texts = [text for prompt in active for text in prompt.texts]
     if constraints:
-        blocked = [constraints.blocked(text) for text in texts]
-        for beam, never in zip(log_probs, blocked, strict=True):
-            beam[never] = -torch.inf
-        wanted = [constraints.wanted(text) for text in texts]
-    top, tokens = _top(log_probs, rules.looked_at)
-    found = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
-    for n, more in enumerate(wanted):
-        found[n] |= {token: float(log_probs[n, token]) for token in more}
-    return found
+        for beam, text in zip(log_probs, texts, strict=True):
+            beam[constraints.banned_tokens(text)] = -torch.inf
+    top, tokens = _topk(log_probs, rules.num_tokens)
+    continuations = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
+    if constraints:
+        for n, text in enumerate(texts):
+            continuations[n] |= {token: float(log_probs[n, token]) for token in constraints.forced_tokens(text)}
+    return continuations
 
 
-def _top(log_probs: Float[Tensor, "beams vocab_size"], most: int) -> tuple[Tensor, Tensor]:
-    """The largest numbers of each row, and where they stand; over a large vocabulary faster than `torch.topk`.
+def _topk(log_probs: Float[Tensor, "beams vocab_size"], k: int) -> tuple[Tensor, Tensor]:
+    """The k largest numbers of each row and their indices; over a large vocabulary faster than `torch.topk`.
 
-    The largest ``most`` numbers stand in the ``most`` groups with the largest maxima.
+    The k largest numbers are in the k groups with the largest maxima.
     """
     size = log_probs.shape[-1]
-    whole = size // GROUP * GROUP
-    if whole // GROUP < 4 * most:
-        return log_probs.topk(min(most, size), dim=-1)
-    groups = log_probs[:, :whole].view(len(log_probs), -1, GROUP).amax(-1).topk(most, dim=-1).indices
-    inside = torch.arange(GROUP, device=log_probs.device)
-    rest = torch.arange(whole, size, device=log_probs.device).expand(len(log_probs), -1)
-    tokens = torch.cat([(groups[..., None] * GROUP + inside).flatten(1), rest], dim=-1)
-    top, at = log_probs.gather(-1, tokens).topk(most, dim=-1)
-    return top, tokens.gather(-1, at)
+    grouped = size // TOPK_GROUP * TOPK_GROUP
+    if grouped // TOPK_GROUP < 4 * k:
+        return log_probs.topk(min(k, size), dim=-1)
+    groups = log_probs[:, :grouped].view(len(log_probs), -1, TOPK_GROUP).amax(-1).topk(k, dim=-1).indices
+    offsets = torch.arange(TOPK_GROUP, device=log_probs.device)
+    rest = torch.arange(grouped, size, device=log_probs.device).expand(len(log_probs), -1)
+    tokens = torch.cat([(groups[..., None] * TOPK_GROUP + offsets).flatten(1), rest], dim=-1)
+    top, index = log_probs.gather(-1, tokens).topk(k, dim=-1)
+    return top, tokens.gather(-1, index)
 
 
-def _advance(row: Row, likeliest: list[dict[int, float]], rules: Rules, length: int) -> list[int]:
-    """Move a prompt's beams one token on; the beam that each of them continues."""
-    size, penalty = rules.size, rules.strategy.length_penalty
-    chosen: list[Candidate] = []
-    for group in range(rules.strategy.groups):
+def _advance(prompt: _PromptBeams, continuations: list[dict[int, float]], rules: BeamRules, length: int) -> list[int]:
+    """Add a token to each beam of a prompt; returns the beam that each new beam continues."""
+    size, penalty = rules.group_size, rules.strategy.length_penalty
+    selected: list[_Candidate] = []
+    for group in range(rules.strategy.num_beam_groups):
         beams = range(group * size, (group + 1) * size)
-        # At the beginning all beams are alike: what becomes of one of them is enough.
-        candidates = _candidates(row, beams[:1] if length == 1 else beams, likeliest, chosen, rules, length)
-        going_on: list[Candidate] = []
+        # In the first step all beams are equal, and one of them has all candidates.
+        candidates = _candidates(prompt, beams[:1] if length == 1 else beams, continuations, selected, rules, length)
+        unfinished: list[_Candidate] = []
         for place, candidate in enumerate(candidates):
-            text = [*row.texts[candidate.beam], candidate.token]
-            if not (candidate.token in rules.special.eos or length == rules.limit or rules.ended(row.prompt, text)):
-                going_on.append(candidate)
-            elif place < size and not row.done[group]:
-                found = Hypothesis(text, candidate.score / length**penalty)
-                row.found[group] = sorted([*row.found[group], found], key=lambda h: -h.score)[:size]
-        going_on = _shared_out(going_on, row, rules) if rules.constraints.must else going_on[:size]
-        best = max((candidate.score for candidate in going_on), default=-torch.inf) / length**penalty
-        full = len(row.found[group]) == size
-        if not going_on or (full and best <= row.found[group][-1].score):
-            row.done[group] = True
-        # Where fewer texts than beams can go on, the others stay without hope.
-        going_on += [Candidate(-torch.inf, -torch.inf, beams[0], 0)] * (size - len(going_on))
-        chosen += going_on
-    row.texts = [[*row.texts[candidate.beam], candidate.token] for candidate in chosen]
-    row.scores = [candidate.score for candidate in chosen]
-    return [candidate.beam for candidate in chosen]
+            text = [*prompt.texts[candidate.beam], candidate.token]
+            is_stop = candidate.token in rules.special_tokens.eos
+            if not (is_stop or length == rules.max_new_tokens or rules.is_finished(prompt.prompt, text)):
+                unfinished.append(candidate)
+            elif place < size and not prompt.is_done[group]:
+                hypothesis = Hypothesis(text, candidate.score / length**penalty)
+                finished = [*prompt.finished[group], hypothesis]
+                prompt.finished[group] = sorted(finished, key=lambda h: -h.score)[:size]
+        unfinished = _allocate_banks(unfinished, prompt, rules) if rules.constraints.force_words else unfinished[:size]
+        best = max((candidate.score for candidate in unfinished), default=-torch.inf) / length**penalty
+        is_full = len(prompt.finished[group]) == size
+        if not unfinished or (is_full and best <= prompt.finished[group][-1].score):
+            prompt.is_done[group] = True
+        # Where fewer texts than beams are unfinished, the other beams have score -inf.
+        unfinished += [_Candidate(-torch.inf, -torch.inf, beams[0], 0)] * (size - len(unfinished))
+        selected += unfinished
+    prompt.texts = [[*prompt.texts[candidate.beam], candidate.token] for candidate in selected]
+    prompt.scores = [candidate.score for candidate in selected]
+    return [candidate.beam for candidate in selected]
 
 
 def _candidates(
-    row: Row,
+    prompt: _PromptBeams,
     beams: range,
-    likeliest: list[dict[int, float]],
-    chosen: list[Candidate],
-    rules: Rules,
+    continuations: list[dict[int, float]],
+    selected: list[_Candidate],
+    rules: BeamRules,
     length: int,
-) -> list[Candidate]:
-    """What the beams of a group can become, the best first; as many as are looked at."""
-    taken = Counter(candidate.token for candidate in chosen)
-    diversity = rules.strategy.diversity
-    found = []
+) -> list[_Candidate]:
+    """The candidates of a group of beams, the best first."""
+    counts = Counter(candidate.token for candidate in selected)
+    penalty = rules.strategy.diversity_penalty
+    candidates = []
     for beam in beams:
-        before = row.scores[beam]
-        for token, log_prob in likeliest[beam].items():
-            score = before + log_prob
+        beam_score = prompt.scores[beam]
+        for token, log_prob in continuations[beam].items():
+            score = beam_score + log_prob
             if score == -torch.inf:
                 continue
-            if rules.unwanted and rules.unwanted(row.prompt, [*row.texts[beam], token]):
+            if rules.banned_words and rules.banned_words(prompt.prompt, [*prompt.texts[beam], token]):
                 continue
-            if rules.constraints.must and not rules.can_end_well([*row.texts[beam], token], length):
+            if rules.constraints.force_words and not rules.can_meet_constraints([*prompt.texts[beam], token], length):
                 continue
-            found.append((score - diversity * taken[token] if diversity else score, score, beam, token))
-    found.sort(key=itemgetter(0), reverse=True)
-    return [Candidate(*each) for each in (found if rules.constraints.must else found[: rules.most])]
+            candidates.append((score - penalty * counts[token] if penalty else score, score, beam, token))
+    candidates.sort(key=itemgetter(0), reverse=True)
+    if not rules.constraints.force_words:
+        candidates = candidates[: rules.num_candidates]
+    return [_Candidate(*candidate) for candidate in candidates]
 
 
-def _shared_out(candidates: list[Candidate], row: Row, rules: Rules) -> list[Candidate]:
-    """The beams, shared out among texts that have met the same number of tokens that must appear.
+def _allocate_banks(candidates: list[_Candidate], prompt: _PromptBeams, rules: BeamRules) -> list[_Candidate]:
+    """Divide the beams among candidates by the number of forced tokens that they still miss.
 
-    Each number has a bank with an equal share of the width. What a bank cannot fill goes to the texts that have met
-    most.
+    Each number has a bank with an equal share of the beams. Beams that a bank cannot fill go to the candidates that
+    miss the fewest tokens.
     """
-    banks: dict[int, list[Candidate]] = {}
+    banks: dict[int, list[_Candidate]] = {}
     for candidate in candidates:
-        missing = rules.constraints.missing([*row.texts[candidate.beam], candidate.token])
-        banks.setdefault(missing, []).append(candidate)
+        num_missing = rules.constraints.num_missing([*prompt.texts[candidate.beam], candidate.token])
+        banks.setdefault(num_missing, []).append(candidate)
     order = sorted(banks)
-    share = max(1, rules.size // max(1, len(order)))
-    kept = [candidate for missing in order for candidate in banks[missing][:share]]
-    kept += [candidate for missing in order for candidate in banks[missing][share:]]
-    return kept[: rules.size]
+    share = max(1, rules.group_size // max(1, len(order)))
+    allocated = [candidate for num_missing in order for candidate in banks[num_missing][:share]]
+    allocated += [candidate for num_missing in order for candidate in banks[num_missing][share:]]
+    return allocated[: rules.group_size]

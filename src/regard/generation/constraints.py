@@ -1,4 +1,4 @@
-"""Words that must, and words that may not, stand in a text that is written token by token."""
+"""`Constraints`: phrases that a text must, and must not, contain, while it is generated token by token."""
 
 from __future__ import annotations
 
@@ -8,67 +8,71 @@ __all__ = ["Constraints"]
 
 
 class Constraints:
-    """Phrases as token ids, asked about while a text grows.
+    """Phrases as token ids.
 
     Args:
-        must: phrases that have to stand in the text.
-        never: phrases that may not.
-        stop: tokens that end a text; no phrase may hold one.
-        limit: the most tokens that a text may have.
+        force_words: phrases that the text must contain.
+        bad_words: phrases that it must not contain.
+        stop: tokens that end a text; no forced phrase may contain one.
+        max_new_tokens: the most tokens that a text may have.
 
     Raises:
         ValueError: constraints that no text can meet; the message names them.
     """
 
     def __init__(
-        self, must: Sequence[Sequence[int]], never: Sequence[Sequence[int]], stop: Sequence[int], limit: int
+        self,
+        force_words: Sequence[Sequence[int]],
+        bad_words: Sequence[Sequence[int]],
+        stop: Sequence[int],
+        max_new_tokens: int,
     ) -> None:
-        self.must = [tuple(phrase) for phrase in must]
-        self.never = [tuple(phrase) for phrase in never]
-        self.limit = limit
-        for phrase in self.must:
-            for blocked in self.never:
-                if _stands_in(blocked, phrase):
-                    raise ValueError(f"must={list(phrase)} and never={list(blocked)} contradict each other")
+        self.force_words = [tuple(phrase) for phrase in force_words]
+        self.bad_words = [tuple(phrase) for phrase in bad_words]
+        for phrase in self.force_words:
+            for banned in self.bad_words:
+                if _contains(phrase, banned):
+                    raise ValueError(f"force_words={list(phrase)} and bad_words={list(banned)} contradict each other")
             if any(token in stop for token in phrase):
-                raise ValueError(f"must={list(phrase)} holds a stop token, one of {list(stop)}: it ends the text")
-        if self.missing(()) > limit:
+                raise ValueError(
+                    f"force_words={list(phrase)} holds a stop token, one of {list(stop)}: it ends the text"
+                )
+        if self.num_missing(()) > max_new_tokens:
             raise ValueError(
-                f"the words that must appear have {self.missing(())} tokens, and max_new_tokens={limit} is fewer"
+                f"the words that must appear have {self.num_missing(())} tokens, and max_new_tokens={max_new_tokens} "
+                "is fewer"
             )
 
     def __bool__(self) -> bool:
-        return bool(self.must or self.never)
+        return bool(self.force_words or self.bad_words)
 
-    def blocked(self, text: Sequence[int]) -> list[int]:
-        """The tokens that would end a phrase that may not stand in the text."""
+    def banned_tokens(self, text: Sequence[int]) -> list[int]:
+        """The tokens that would complete a banned phrase."""
         return [
-            phrase[-1] for phrase in self.never if len(phrase) == 1 or tuple(text[1 - len(phrase) :]) == phrase[:-1]
+            phrase[-1] for phrase in self.bad_words if len(phrase) == 1 or tuple(text[1 - len(phrase) :]) == phrase[:-1]
         ]
 
-    def missing(self, text: Sequence[int]) -> int:
-        """How many tokens the text still needs at the most: those of unmet phrases, less those just begun."""
+    def num_missing(self, text: Sequence[int]) -> int:
+        """The most tokens that the text still needs: those of the unmet phrases, less the longest begun prefix."""
         unmet = self._unmet(text)
-        return sum(map(len, unmet)) - max((_begun(phrase, text) for phrase in unmet), default=0)
+        return sum(map(len, unmet)) - max((_prefix_length(phrase, text) for phrase in unmet), default=0)
 
-    def wanted(self, text: Sequence[int]) -> list[int]:
-        """The tokens that would go on with a phrase: the next of one that is begun, else the first of each."""
-        unmet = self._unmet(text)
-        begun = [(_begun(phrase, text), phrase) for phrase in unmet]
-        furthest = max((n for n, _ in begun), default=0)
-        return list(dict.fromkeys(phrase[n] for n, phrase in begun if n == furthest or not furthest))
+    def forced_tokens(self, text: Sequence[int]) -> list[int]:
+        """The tokens that would continue an unmet phrase: of the one furthest begun, else of each."""
+        lengths = [(_prefix_length(phrase, text), phrase) for phrase in self._unmet(text)]
+        furthest = max((length for length, _ in lengths), default=0)
+        return list(dict.fromkeys(phrase[n] for n, phrase in lengths if n == furthest or not furthest))
 
     def _unmet(self, text: Sequence[int]) -> list[tuple[int, ...]]:
-        return [phrase for phrase in self.must if not _stands_in(phrase, tuple(text))]
+        return [phrase for phrase in self.force_words if not _contains(tuple(text), phrase)]
 
 
-def _stands_in(phrase: tuple[int, ...], text: Sequence[int]) -> bool:
-    size = len(phrase)
-    return any(tuple(text[i : i + size]) == phrase for i in range(len(text) - size + 1))
+def _contains(text: tuple[int, ...], phrase: tuple[int, ...]) -> bool:
+    return any(text[i : i + len(phrase)] == phrase for i in range(len(text) - len(phrase) + 1))
 
 
-def _begun(phrase: tuple[int, ...], text: Sequence[int]) -> int:
-    """How many of a phrase's first tokens the text ends with."""
+def _prefix_length(phrase: tuple[int, ...], text: Sequence[int]) -> int:
+    """The number of tokens at the end of the text that are the beginning of the phrase."""
     for size in range(min(len(phrase) - 1, len(text)), 0, -1):
         if tuple(text[-size:]) == phrase[:size]:
             return size

@@ -1,4 +1,4 @@
-"""The door: a model and a prompt in, what the model writes out."""
+"""`generate`, `stream` and `beam_search`: a model and prompts in, new tokens or text out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from regard.errors import InputError
-from regard.generation.beam import Hypothesis, Rules, search
+from regard.generation.beam import BeamRules, Hypothesis, search_beams
 from regard.generation.constraints import Constraints
-from regard.generation.loop import tokens
-from regard.generation.request import Asked, Prompt, Prompts, Stop, Written, ask
-from regard.generation.sampling import chooser_of
+from regard.generation.loop import decode_tokens
+from regard.generation.request import Generated, GenerationRequest, Prompt, Prompts, Stop, build_request
+from regard.generation.sampling import token_selector
 from regard.generation.strategy import Beam, Greedy, Sample, Strategy
-from regard.generation.streaming import Unwanted, phrase_ids
+from regard.generation.streaming import BannedWords, phrase_ids
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, EncoderDecoder
 
-__all__ = ["generate", "hypotheses", "stream"]
+__all__ = ["beam_search", "generate", "stream"]
 
 GREEDY = Greedy()
 
@@ -28,14 +28,14 @@ def generate(
     max_new_tokens: int,
     strategy: Strategy = GREEDY,
     stop: Stop | None = None,
-    start: int | None = None,
+    decoder_start: int | None = None,
     pad: int | None = None,
-) -> Written:
-    """What a model writes: the continuation of a prompt, or with an encoder-decoder the answer to a source.
+) -> Generated:
+    """Generate the continuation of a prompt, or with an encoder-decoder the target of a source.
 
-    What comes back has the form of what went in. Ids hold what the decoder has read and written: the prompt, or an
-    encoder-decoder's start token, and then the new tokens with the stop token. Text is what is new, without special
-    tokens. A model that reads images writes texts for images, and ids for pixels.
+    The result has the format of the prompts. Token ids are all tokens of the decoder: the prompt, or an
+    encoder-decoder's start token, then the new tokens with the stop token. Text is the new text only, without special
+    tokens. A model that reads images returns texts for images, and ids for pixels.
 
     Args:
         model: a decoder, an encoder-decoder, or what `regard.load` returned.
@@ -43,55 +43,57 @@ def generate(
             ragged batch. With a loaded model also a text, or a list of texts. For a model that reads images: what
             `Pretrained.pixels` takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch,
             channels, height, width)``.
-        max_new_tokens: the most tokens that are written.
+        max_new_tokens: the most new tokens of a text.
         strategy: `Greedy`, `Sample` or `Beam`.
         stop: token ids that end a text, and with a loaded model also strings; the text ends before such a string.
-            By default those that the model was trained with; ``()`` for none.
-        start: the first token that an encoder-decoder's decoder reads; by default the model's own.
-        pad: what shorter rows of a tensor are filled with; by default the model's own, or the first stop token.
+            By default the stop tokens of the model; ``()`` for none.
+        decoder_start: the first token that the decoder of an encoder-decoder reads; by default the model's own.
+        pad: fills shorter rows of a tensor; by default the model's own padding token, or the first stop token.
 
     Returns:
         For a tensor ``(tokens,)`` or ``(batch, tokens)``, for lists a list of ids or of such lists, for text a text or
-        a list of texts. With ``Beam(n_best=n)`` above 1 there are n in the place of each, the best first.
+        a list of texts. With ``Beam(num_return_sequences=n)`` above 1 there are n for each prompt, the best first.
 
     Raises:
         InputError: an empty prompt; ids outside the vocabulary; more tokens than the model has positions; constraints
             that no text can meet.
-        TypeError: a model that writes nothing; text for a model without a tokenizer; an image that is none.
+        TypeError: an encoder, or no model of regard; text for a model without a tokenizer; an image of another type.
         ValueError: max_new_tokens below 1.
     """
-    asked = ask(model, ids, max_new_tokens, stop, start, pad)
-    found = _texts(asked, strategy)
-    written: list[Any]
-    if asked.form.is_text:
-        written = [["".join(asked.writer(n).pieces(iter(new))) for new in texts] for n, texts in enumerate(found)]
+    request = build_request(model, ids, max_new_tokens, stop, decoder_start, pad)
+    texts = _generate(request, strategy)
+    results: list[list[Any]]
+    if request.format.is_text:
+        results = [["".join(request.streamer(n).pieces(iter(new))) for new in row] for n, row in enumerate(texts)]
     else:
-        written = [[[*read, *new] for new in texts] for read, texts in zip(asked.read, found, strict=True)]
-    return asked.form.back(written, strategy.n_best if isinstance(strategy, Beam) else 1, asked.pad)
+        results = [[[*prompt, *new] for new in row] for prompt, row in zip(request.decoder_prompts, texts, strict=True)]
+    return request.format.restore(
+        results, strategy.num_return_sequences if isinstance(strategy, Beam) else 1, request.pad
+    )
 
 
-def hypotheses(
+def beam_search(
     model: Decoder | EncoderDecoder | Pretrained,
     ids: Prompts,
     *,
     max_new_tokens: int,
     strategy: Beam,
     stop: Stop | None = None,
-    start: int | None = None,
+    decoder_start: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The texts that a beam search finished, for each prompt, the best first: their new ids and their scores.
+    """The finished hypotheses of a beam search, for each prompt, the best first: new ids and scores.
 
     Args:
-        model: as in `generate`, and so is the rest.
+        model: see `generate`.
         ids: see `generate`.
         max_new_tokens: see `generate`.
         strategy: a `Beam`.
         stop: see `generate`.
-        start: see `generate`.
+        decoder_start: see `generate`.
     """
     if not isinstance(strategy, Beam):
-        raise TypeError(f"strategy must be a Beam: of other texts there is one, and no score; got {strategy!r}")
-    return _searched(ask(model, ids, max_new_tokens, stop, start, None), strategy)
+        raise TypeError(f"strategy must be a Beam: other strategies have one text and no score; got {strategy!r}")
+    return _beam_search(build_request(model, ids, max_new_tokens, stop, decoder_start), strategy)
 
 
 def stream(
@@ -101,77 +103,86 @@ def stream(
     max_new_tokens: int,
     strategy: Greedy | Sample = GREEDY,
     stop: Stop | None = None,
-    start: int | None = None,
+    decoder_start: int | None = None,
 ) -> Iterator[int] | Iterator[str]:
-    """What `generate` returns, while it is written: the new tokens one by one, or the text piece by piece.
+    """What `generate` returns, during generation: the new tokens one by one, or the text in pieces.
 
-    A piece of text comes as soon as it is certain: a letter that is made of several tokens when it is whole, what
-    could be the beginning of a stop string when it is none.
+    A piece of text comes as soon as it is final: a character of several tokens with its last token, and what could be
+    the beginning of a stop string with the first character that rules the stop string out.
 
     Args:
-        model: as in `generate`.
+        model: see `generate`.
         ids: one prompt: ids, or with a loaded model a text; an image for a model that reads images.
         max_new_tokens: see `generate`.
-        strategy: `Greedy` or `Sample`; what a beam search writes is known at its end only.
+        strategy: `Greedy` or `Sample`; a beam search knows its text only at its end.
         stop: see `generate`.
-        start: see `generate`.
+        decoder_start: see `generate`.
     """
     if isinstance(strategy, Beam):
-        raise TypeError(
-            "a beam search knows what it writes at its end only: use generate, or stream a Greedy or Sample"
-        )
+        raise TypeError("a beam search knows its text only at its end: use generate, or stream a Greedy or Sample")
     if not isinstance(strategy, (Greedy, Sample)):
         raise TypeError(f"strategy must be a Greedy or a Sample; got {strategy!r}")
-    asked = ask(model, ids, max_new_tokens, stop, start, None)
-    if len(asked.prompts) != 1 or asked.form.is_batch:
-        raise ValueError(f"stream writes one text; got {len(asked.prompts)} prompts")
-    new = (step[0] for step in _steps(asked, strategy))
-    return asked.writer(0).pieces(new) if asked.form.is_text else new
+    request = build_request(model, ids, max_new_tokens, stop, decoder_start)
+    if len(request.prompts) != 1 or request.format.is_batch:
+        raise ValueError(f"stream writes one text; got {len(request.prompts)} prompts")
+    new = (step[0] for step in _decode(request, strategy))
+    return request.streamer(0).pieces(new) if request.format.is_text else new
 
 
-def _texts(asked: Asked, strategy: Strategy) -> list[list[list[int]]]:
-    """The new tokens of each prompt's texts, the best first; one text, but for a beam search that is asked for more."""
+def _generate(request: GenerationRequest, strategy: Strategy) -> list[list[list[int]]]:
+    """The new tokens of each prompt's texts, the best first; a beam search may return several texts."""
     if isinstance(strategy, Beam):
-        return [[hypothesis.ids for hypothesis in texts[: strategy.n_best]] for texts in _searched(asked, strategy)]
+        return [
+            [hypothesis.ids for hypothesis in row[: strategy.num_return_sequences]]
+            for row in _beam_search(request, strategy)
+        ]
     if not isinstance(strategy, (Greedy, Sample)):
         raise TypeError(f"strategy must be a Greedy, Sample or Beam; got {strategy!r}")
-    new: list[list[int]] = [[] for _ in asked.prompts]
-    for step in _steps(asked, strategy):
+    new: list[list[int]] = [[] for _ in request.prompts]
+    for step in _decode(request, strategy):
         for row, token in step.items():
             new[row].append(token)
     return [[row] for row in new]
 
 
-def _steps(asked: Asked, strategy: Greedy | Sample) -> Iterator[dict[int, int]]:
-    choose = chooser_of(strategy, len(asked.prompts))
-    return tokens(asked.reader(), asked.read, choose, asked.limit, asked.special, asked.ended)
+def _decode(request: GenerationRequest, strategy: Greedy | Sample) -> Iterator[dict[int, int]]:
+    return decode_tokens(
+        request.start_session(),
+        request.decoder_prompts,
+        token_selector(strategy, len(request.prompts)),
+        request.max_new_tokens,
+        request.special_tokens,
+        request.has_stop_string,
+    )
 
 
-def _searched(asked: Asked, strategy: Beam) -> list[list[Hypothesis]]:
-    vocab_size, pretrained = asked.decoder.config.vocab_size, asked.pretrained
-    must = [phrase_ids(phrase, "must", pretrained, vocab_size) for phrase in strategy.must]
-    words = [phrase for phrase in strategy.never if isinstance(phrase, str)]
-    never = [phrase_ids(phrase, "never", pretrained, vocab_size) for phrase in strategy.never if phrase not in words]
+def _beam_search(request: GenerationRequest, strategy: Beam) -> list[list[Hypothesis]]:
+    vocab_size, pretrained = request.decoder.config.vocab_size, request.pretrained
+    force_ids = [phrase_ids(phrase, "force_words", pretrained, vocab_size) for phrase in strategy.force_words]
+    words = [phrase for phrase in strategy.bad_words if isinstance(phrase, str)]
+    bad_ids = [
+        phrase_ids(phrase, "bad_words", pretrained, vocab_size) for phrase in strategy.bad_words if phrase not in words
+    ]
     if words and pretrained is None:
-        raise TypeError(f"never={words}: words need a tokenizer, and a bare model has none; use regard.load")
-    unwanted = Unwanted(words, asked.decoded)
-    for phrase, ids in zip(strategy.must, must, strict=True):
-        if unwanted(0, ids):
-            raise InputError(f"must={phrase!r} and never={words} contradict each other")
+        raise TypeError(f"bad_words={words}: words need a tokenizer, and a bare model has none; use regard.load")
+    banned_words = BannedWords(words, request.decode)
+    for phrase, ids in zip(strategy.force_words, force_ids, strict=True):
+        if banned_words(0, ids):
+            raise InputError(f"force_words={phrase!r} and bad_words={words} contradict each other")
     try:
-        constraints = Constraints(must, never, asked.special.eos, asked.limit)
+        constraints = Constraints(force_ids, bad_ids, request.special_tokens.eos, request.max_new_tokens)
     except ValueError as error:
         raise InputError(str(error)) from error
-    found = search(
-        asked.reader(strategy.width),
-        len(asked.prompts),
-        Rules(strategy, asked.limit, asked.special, constraints, asked.ended, unwanted),
+    rules = BeamRules(
+        strategy, request.max_new_tokens, request.special_tokens, constraints, request.has_stop_string, banned_words
     )
-    for texts in found:
-        if len(texts) < strategy.n_best:
+    hypotheses = search_beams(request.start_session(strategy.num_beams), len(request.prompts), rules)
+    for row in hypotheses:
+        if len(row) < strategy.num_return_sequences:
             raise InputError(
-                f"the search found {len(texts)} texts of up to {asked.limit} tokens with must={strategy.must!r} and "
-                f"never={strategy.never!r}, and n_best={strategy.n_best} were asked for: allow more tokens or a "
-                f"larger width than {strategy.width}"
+                f"the search found {len(row)} texts of up to {request.max_new_tokens} tokens with "
+                f"force_words={strategy.force_words!r} and bad_words={strategy.bad_words!r}, fewer than "
+                f"num_return_sequences={strategy.num_return_sequences}: allow more tokens, or more than "
+                f"num_beams={strategy.num_beams}"
             )
-    return found
+    return hypotheses

@@ -1,4 +1,4 @@
-"""What `generate` was asked for: a model, prompts and limits, brought into one form and checked."""
+"""`GenerationRequest`: the arguments of `generate`, validated and in one form."""
 
 from __future__ import annotations
 
@@ -11,166 +11,200 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.errors import InputError
-from regard.generation.session import Reader
-from regard.generation.streaming import StopStrings, Writer
+from regard.generation.session import DecodeSession
+from regard.generation.streaming import StopStrings, TextStreamer
 from regard.pretrained import Pretrained
 from regard.pretrained.image_processor import Picture
 from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 
-__all__ = ["Asked", "Form", "Prompt", "Prompts", "Stop", "Written", "ask", "room"]
+__all__ = [
+    "Generated",
+    "GenerationRequest",
+    "Prompt",
+    "PromptFormat",
+    "Prompts",
+    "Stop",
+    "build_request",
+    "max_new_tokens_left",
+]
 
 Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | Picture | Float[Tensor, "channels height width"]
 Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]
-Written = Tensor | str | list[Any]
+Generated = Tensor | str | list[Any]
 
 
 @dataclass(frozen=True)
-class Form:
-    """The form in which the prompts came, for what goes back."""
+class PromptFormat:
+    """The format of the prompts, which is also the format of what `generate` returns."""
 
     is_text: bool
     is_batch: bool
     is_tensor: bool
 
-    def back(self, written: list[Any], n_best: int, pad: int) -> Written:
-        """The best texts of each prompt in the form in which the prompts came, shorter rows of a tensor padded."""
-        if n_best == 1:
-            written = [best for (best,) in written]
-        if self.is_tensor:
-            rows = written if n_best == 1 else [text for texts in written for text in texts]
-            longest = max(map(len, rows))
-            filled = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-            if n_best > 1:
-                filled = filled.view(len(written), n_best, longest)
-            return filled if self.is_batch else filled[0]
-        return written if self.is_batch else written[0]
+    def restore(self, generated: list[list[Any]], num_return_sequences: int, pad: int) -> Generated:
+        """The best texts of each prompt in the format of the prompts; shorter rows of a tensor are padded."""
+        if not self.is_tensor:
+            results = [best for (best,) in generated] if num_return_sequences == 1 else generated
+            return results if self.is_batch else results[0]
+        rows = [torch.tensor(ids) for texts in generated for ids in texts]
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
+        if num_return_sequences > 1:
+            padded = padded.view(len(generated), num_return_sequences, -1)
+        return padded if self.is_batch else padded[0]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for, checked."""
+class GenerationRequest:
+    """The validated arguments of `generate`."""
 
     model: Decoder | EncoderDecoder
     pretrained: Pretrained | None
     prompts: list[list[int]]
-    """Token ids; nothing where an image is read."""
-    images: list[Tensor]
-    """The pixels of each, where the model reads images."""
-    form: Form
-    limit: int
-    special: SpecialTokens
-    strings: tuple[str, ...]
-    start: int | None
+    """Token ids; empty lists where the model reads images."""
+    pixel_values: list[Tensor]
+    """The pixels of each image, where the model reads images."""
+    format: PromptFormat
+    max_new_tokens: int
+    special_tokens: SpecialTokens
+    stop_strings: StopStrings
+    decoder_start: int | None
     pad: int
 
-    def reader(self, width: int = 1) -> Reader:
-        """The model at the beginning of the prompts, each of which becomes so many rows."""
-        return Reader(
-            self.model, self.images or self.prompts, self.start, rows=len(self.prompts) * width, steps=self.limit
+    def start_session(self, num_beams: int = 1) -> DecodeSession:
+        """A session for the prompts, with `num_beams` rows for each."""
+        return DecodeSession(
+            self.model,
+            self.pixel_values or self.prompts,
+            self.decoder_start,
+            batch_size=len(self.prompts) * num_beams,
+            max_steps=self.max_new_tokens,
         )
 
     @property
     def decoder(self) -> Decoder:
-        """What writes."""
+        """The model, or the decoder of an encoder-decoder."""
         return self.model.decoder if isinstance(self.model, EncoderDecoder) else self.model
 
     @property
-    def read(self) -> list[list[int]]:
-        """What the decoder has read of each text before it writes: the prompt, or the start token."""
-        return self.prompts if self.start is None else [[self.start] for _ in self.prompts]
+    def decoder_prompts(self) -> list[list[int]]:
+        """What the decoder reads of each row before the first new token: the prompt, or the start token."""
+        return self.prompts if self.decoder_start is None else [[self.decoder_start] for _ in self.prompts]
 
-    def ended(self, row: int, ids: list[int]) -> bool:
-        """Whether the new tokens of a row hold a stop string."""
-        return bool(self.strings) and StopStrings(self.strings).first(self.decoded(row, ids)) is not None
+    def has_stop_string(self, row: int, ids: list[int]) -> bool:
+        """Whether the new tokens of a row contain a stop string."""
+        return bool(self.stop_strings.strings) and self.stop_strings.find(self.decode(row, ids)) is not None
 
-    def writer(self, row: int) -> Writer:
-        """What turns the new tokens of a row into text, as they come."""
-        return Writer(lambda ids: self.decoded(row, ids), StopStrings(self.strings))
+    def streamer(self, row: int) -> TextStreamer:
+        """A streamer for the new tokens of a row."""
+        return TextStreamer(lambda ids: self.decode(row, ids), self.stop_strings)
 
-    def decoded(self, row: int, ids: list[int]) -> str:
-        """New tokens as text, as they read behind the prompt: there a space may stand that a beginning has not."""
+    def decode(self, row: int, ids: list[int]) -> str:
+        """New tokens as text after the prompt, where it may begin with a space."""
         assert self.pretrained is not None
-        if self.start is not None:
+        if self.decoder_start is not None:
             return self.pretrained.decode(ids)
         prompt = self.prompts[row]
         return self.pretrained.decode([*prompt, *ids])[len(self.pretrained.decode(prompt)) :]
 
 
-def ask(model: object, ids: Any, max_new_tokens: int, stop: Stop | None, start: int | None, pad: int | None) -> Asked:
-    """Bring what was asked for into one form; arguments, and what is raised, as `regard.generate` says."""
+def build_request(
+    model: object,
+    ids: Any,
+    max_new_tokens: int,
+    stop: Stop | None = None,
+    decoder_start: int | None = None,
+    pad: int | None = None,
+) -> GenerationRequest:
+    """Validate the arguments of `regard.generate`, whose documentation describes them and the errors."""
     pretrained = model if isinstance(model, Pretrained) else None
-    runs = pretrained.model if pretrained is not None else model
-    if isinstance(runs, Encoder):
-        said = "an encoder reads text and writes none: a decoder or an encoder-decoder is needed"
-        raise TypeError(said) if pretrained is None else InputError(f"{pretrained.name} is an encoder; {said}")
-    if not isinstance(runs, (Decoder, EncoderDecoder)):
+    module = pretrained.model if pretrained is not None else model
+    if isinstance(module, Encoder):
+        message = "an encoder reads text and writes none: a decoder or an encoder-decoder is needed"
+        raise TypeError(message) if pretrained is None else InputError(f"{pretrained.name} is an encoder; {message}")
+    if not isinstance(module, (Decoder, EncoderDecoder)):
         raise TypeError(f"model must be a regard Decoder, EncoderDecoder or what regard.load returned; got {model!r}")
     if type(max_new_tokens) is not int or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
-    decoder = runs.decoder if isinstance(runs, EncoderDecoder) else runs
-    special = decoder.config.special_tokens
-    stop_ids, strings = _stops(stop, special, pretrained, decoder.config.vocab_size)
-    special = replace(special, eos=stop_ids)
-    if isinstance(runs, EncoderDecoder):
-        start = special.decoder_start if start is None else start
-        if start is None:
-            raise InputError("this encoder-decoder does not say which token its decoder starts with: give start=ID")
-        if not 0 <= start < decoder.config.vocab_size:
-            raise InputError(f"start={start}: the vocabulary has ids 0 to {decoder.config.vocab_size - 1}")
-    elif start is not None:
-        raise ValueError(f"start={start}: a decoder-only model begins with its prompt")
-    reads = runs.encoder.config if isinstance(runs, EncoderDecoder) else decoder.config
-    images: list[Tensor] = []
-    if reads.patches is not None:
-        images, form = _images(ids, pretrained)
-        prompts: list[list[int]] = [[] for _ in images]
+    decoder = module.decoder if isinstance(module, EncoderDecoder) else module
+    special_tokens = decoder.config.special_tokens
+    stop_ids, stop_strings = _split_stop(stop, special_tokens, pretrained, decoder.config.vocab_size)
+    special_tokens = replace(special_tokens, eos=stop_ids)
+    if isinstance(module, EncoderDecoder):
+        decoder_start = special_tokens.decoder_start if decoder_start is None else decoder_start
+        if decoder_start is None:
+            raise InputError(
+                "this encoder-decoder does not say which token its decoder starts with: give decoder_start=ID"
+            )
+        if not 0 <= decoder_start < decoder.config.vocab_size:
+            raise InputError(
+                f"decoder_start={decoder_start}: the vocabulary has ids 0 to {decoder.config.vocab_size - 1}"
+            )
+    elif decoder_start is not None:
+        raise ValueError(f"decoder_start={decoder_start}: a decoder-only model begins with its prompt")
+    input_config = module.encoder.config if isinstance(module, EncoderDecoder) else decoder.config
+    pixel_values: list[Tensor] = []
+    if input_config.patches is not None:
+        pixel_values, prompt_format = _read_images(ids, pretrained)
+        prompts: list[list[int]] = [[] for _ in pixel_values]
     else:
-        prompts, form = _prompts(ids, pretrained)
+        prompts, prompt_format = _read_prompts(ids, pretrained)
         for n, prompt in enumerate(prompts):
-            _check_prompt(prompt, f" {n}" if len(prompts) > 1 else "", reads.vocab_size)
+            _check_prompt(prompt, f" {n}" if len(prompts) > 1 else "", input_config.vocab_size)
     longest = max(map(len, prompts))
-    if isinstance(runs, EncoderDecoder):
-        _check_length("the source", longest, 0, reads.max_positions)
+    if isinstance(module, EncoderDecoder):
+        _check_length("the source", longest, 0, input_config.max_positions)
         _check_length("the text", 1, max_new_tokens, decoder.config.max_positions)
     else:
-        _check_length("the prompt", longest, max_new_tokens, reads.max_positions)
-    fill = pad if pad is not None else special.pad if special.pad is not None else stop_ids[0] if stop_ids else 0
-    return Asked(runs, pretrained, prompts, images, form, max_new_tokens, special, strings, start, fill)
+        _check_length("the prompt", longest, max_new_tokens, input_config.max_positions)
+    if pad is None:
+        pad = special_tokens.pad if special_tokens.pad is not None else stop_ids[0] if stop_ids else 0
+    return GenerationRequest(
+        module,
+        pretrained,
+        prompts,
+        pixel_values,
+        prompt_format,
+        max_new_tokens,
+        special_tokens,
+        StopStrings(stop_strings),
+        decoder_start,
+        pad,
+    )
 
 
-def room(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
-    """The most new tokens that a model has positions for behind a prompt; a large number where any length has them.
+def max_new_tokens_left(model: Decoder | EncoderDecoder | Pretrained, ids: Prompt) -> int:
+    """The most new tokens that the model has positions for after a prompt; 2**31 for a model without such a limit.
 
     Raises:
         InputError: as `regard.generate` does.
     """
-    asked = ask(model, ids, 1, None, None, None)
-    positions = asked.decoder.config.max_positions
-    return 2**31 if positions is None else positions - max(map(len, asked.read)) + 1
+    request = build_request(model, ids, max_new_tokens=1)
+    max_positions = request.decoder.config.max_positions
+    return 2**31 if max_positions is None else max_positions - max(map(len, request.decoder_prompts)) + 1
 
 
-def _stops(
-    stop: Stop | None, special: SpecialTokens, pretrained: Pretrained | None, vocab_size: int
+def _split_stop(
+    stop: Stop | None, special_tokens: SpecialTokens, pretrained: Pretrained | None, vocab_size: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Stop ids and stop strings."""
     if stop is None:
-        return special.eos, ()
-    given = [stop] if isinstance(stop, (int, str)) else list(stop)
-    ids = tuple(s for s in given if type(s) is int)
-    strings = tuple(s for s in given if isinstance(s, str))
-    if len(ids) + len(strings) < len(given) or "" in strings:
+        return special_tokens.eos, ()
+    stops = [stop] if isinstance(stop, (int, str)) else list(stop)
+    ids = tuple(s for s in stops if type(s) is int)
+    strings = tuple(s for s in stops if isinstance(s, str))
+    if len(ids) + len(strings) < len(stops) or "" in strings:
         raise TypeError(f"stop={stop!r} wants token ids and strings, none of them empty")
     if any(not 0 <= s < vocab_size for s in ids):
         raise InputError(f"stop={stop!r}: the vocabulary has ids 0 to {vocab_size - 1}")
     if strings and pretrained is None:
         raise TypeError(f"stop={stop!r}: stop strings need a tokenizer, and a bare model has none; use regard.load")
-    # Strings come beside the model's own stop tokens, ids instead of them.
-    return (ids if ids or not strings else special.eos), strings
+    # Ids replace the model's own stop tokens; strings alone do not.
+    return (ids if ids or not strings else special_tokens.eos), strings
 
 
-def _images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tensor], Form]:
-    """The pixels of each image. What is written comes back as text, where images came and no pixels."""
+def _read_images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tensor], PromptFormat]:
+    """The pixels of each image. For images `generate` returns texts, for pixels token ids."""
     if isinstance(images, Tensor):
         if images.ndim not in (3, 4) or not images.is_floating_point():
             raise TypeError(
@@ -179,64 +213,70 @@ def _images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tensor], F
             )
         if not images.numel():
             raise InputError(f"there is no image in pixels of shape {tuple(images.shape)}")
-        form = Form(is_text=False, is_batch=images.ndim == 4, is_tensor=True)
-        return list(images if form.is_batch else images[None]), form
+        prompt_format = PromptFormat(is_text=False, is_batch=images.ndim == 4, is_tensor=True)
+        return list(images if prompt_format.is_batch else images[None]), prompt_format
     if pretrained is None:
         raise TypeError("a bare model reads pixels; for images hand over what regard.load returned")
     pixels = pretrained.pixels(images)
-    pretrained.decode([])  # without a tokenizer nothing could be said of them
-    return list(pixels), Form(is_text=True, is_batch=isinstance(images, list | tuple), is_tensor=False)
+    pretrained.decode([])  # raises without a tokenizer, which texts need
+    return list(pixels), PromptFormat(is_text=True, is_batch=isinstance(images, list | tuple), is_tensor=False)
 
 
-def _prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[int]], Form]:
+def _read_prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[int]], PromptFormat]:
+    """The token ids of each prompt."""
+    is_text, is_batch, is_tensor = False, False, isinstance(ids, Tensor)
     if isinstance(ids, Tensor):
         if ids.ndim not in (1, 2) or ids.is_floating_point() or ids.dtype == torch.bool:
             raise TypeError(
                 f"ids must be whole numbers (tokens,) or (batch, tokens); got {ids.dtype} {tuple(ids.shape)}"
             )
-        rows = ids.tolist() if ids.ndim == 2 else [ids.tolist()]
-        form = Form(is_text=False, is_batch=ids.ndim == 2, is_tensor=True)
+        is_batch = ids.ndim == 2
+        rows = ids.tolist() if is_batch else [ids.tolist()]
     elif isinstance(ids, str):
-        rows, form = [_encoded(ids, pretrained)], Form(is_text=True, is_batch=False, is_tensor=False)
+        is_text = True
+        rows = [_encode(ids, pretrained)]
     elif isinstance(ids, Sequence) and ids and all(isinstance(text, str) for text in ids):
-        rows, form = [_encoded(text, pretrained) for text in ids], Form(is_text=True, is_batch=True, is_tensor=False)
+        is_text = is_batch = True
+        rows = [_encode(text, pretrained) for text in ids]
     elif isinstance(ids, Sequence) and all(type(token) is int for token in ids):
-        rows, form = [list(ids)], Form(is_text=False, is_batch=False, is_tensor=False)
+        rows = [list(ids)]
     elif isinstance(ids, Sequence):
-        odd = [row for row in ids if isinstance(row, str) or not isinstance(row, (Sequence, Tensor))]
-        if odd:
-            raise TypeError(f"ids must be token ids, or texts, or lists of token ids; got a list with {odd[0]!r} in it")
+        is_batch = True
+        invalid = [row for row in ids if isinstance(row, str) or not isinstance(row, (Sequence, Tensor))]
+        if invalid:
+            raise TypeError(
+                f"ids must be token ids, or texts, or lists of token ids; got a list with {invalid[0]!r} in it"
+            )
         rows = [row.tolist() if isinstance(row, Tensor) else list(row) for row in ids]
-        form = Form(is_text=False, is_batch=True, is_tensor=False)
     else:
         raise TypeError(f"ids must be a tensor, a list of token ids or a text; got {type(ids).__name__}")
     if not rows:
         raise InputError("there is no prompt: ids has no rows")
-    return rows, form
+    return rows, PromptFormat(is_text, is_batch, is_tensor)
 
 
-def _encoded(text: str, pretrained: Pretrained | None) -> list[int]:
+def _encode(text: str, pretrained: Pretrained | None) -> list[int]:
     if pretrained is None:
         raise TypeError(f"a bare model reads token ids; for the text {text[:40]!r} hand over what regard.load returned")
     return list(pretrained.encode(text).ids)
 
 
-def _check_prompt(prompt: list[Any], which: str, vocab_size: int) -> None:
+def _check_prompt(prompt: list[Any], number: str, vocab_size: int) -> None:
     if not prompt:
-        raise InputError(f"prompt{which} is empty: a model goes on from at least one token")
+        raise InputError(f"prompt{number} is empty: a model continues at least one token")
     for token in prompt:
         if type(token) is not int or not 0 <= token < vocab_size:
-            raise InputError(f"prompt{which} has the id {token!r}; the vocabulary has ids 0 to {vocab_size - 1}")
+            raise InputError(f"prompt{number} has the id {token!r}; the vocabulary has ids 0 to {vocab_size - 1}")
 
 
-def _check_length(what: str, tokens: int, more: int, positions: int | None) -> None:
-    # The last token that is written is not read again, so it needs no position.
-    needed = tokens + max(more - 1, 0)
-    if positions is None or needed <= positions:
+def _check_length(name: str, num_tokens: int, max_new_tokens: int, max_positions: int | None) -> None:
+    # The model never reads the last new token, so this token needs no position.
+    num_positions = num_tokens + max(max_new_tokens - 1, 0)
+    if max_positions is None or num_positions <= max_positions:
         return
-    if tokens > positions or not more:
-        raise InputError(f"{what} has {tokens} tokens, and the model has positions for {positions}: shorten it")
+    if num_tokens > max_positions or not max_new_tokens:
+        raise InputError(f"{name} has {num_tokens} tokens, and the model has positions for {max_positions}: shorten it")
     raise InputError(
-        f"{what} has {tokens} tokens; with {more} more the model would need {needed} positions, and it has "
-        f"{positions}: max_new_tokens={positions - tokens + 1} at the most"
+        f"{name} has {num_tokens} tokens; with {max_new_tokens} more the model would need {num_positions} positions, "
+        f"and it has {max_positions}: max_new_tokens={max_positions - num_tokens + 1} at the most"
     )

@@ -1,4 +1,4 @@
-"""Running a model token by token: prompts in, then one token for each row at a time, with what was read kept."""
+"""`DecodeSession`: a batch of prompts in a model, decoded token by token with a cache."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from regard.attention.mask import Mask
 from regard.transformer import Decoder, EncoderDecoder
 from regard.transformer.decode_step import FastDecodeStep
 
-__all__ = ["Reader"]
+__all__ = ["DecodeSession"]
 
 
-class Reader:
-    """A batch of texts on their way through a model.
+class DecodeSession:
+    """One generation of a batch: the prefill, then one new token per row in each step.
 
     Args:
-        model: a decoder reads prompts; an encoder-decoder reads sources, and its decoder begins at the start token.
-        prompts: token ids, of any lengths; the pixels of each image where the model reads images.
-        start: the start token of an encoder-decoder.
-        rows: how many rows there will be: those of the prompts, times the beams of each.
-        steps: how many steps there will be at the most.
+        model: a decoder reads the prompts; an encoder-decoder encodes them, and its decoder begins at the start token.
+        prompts: token ids of any lengths; the pixels of each image where the model reads images.
+        decoder_start: the start token of an encoder-decoder.
+        batch_size: the number of rows: the prompts, times the beams of each.
+        max_steps: the most decoding steps.
     """
 
     def __init__(
         self,
         model: Decoder | EncoderDecoder,
         prompts: Sequence[Sequence[int]] | Sequence[Tensor],
-        start: int | None,
+        decoder_start: int | None,
         *,
-        rows: int,
-        steps: int,
+        batch_size: int,
+        max_steps: int,
     ) -> None:
         self.model = model
         self.decoder = model.decoder if isinstance(model, EncoderDecoder) else model
@@ -44,58 +44,58 @@ class Reader:
         self.caches = self.decoder.caches()
         self._lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         self._ragged = len({len(prompt) for prompt in prompts}) > 1
-        self._rows = [torch.as_tensor(prompt, device=self.device) for prompt in prompts]
-        self._start = start
-        self._read = 0
+        self._prompts = [torch.as_tensor(prompt, device=self.device) for prompt in prompts]
+        self._decoder_start = decoder_start
+        self._prompt_tokens = 0
         self._context_mask: Mask | None = None
-        self._step: FastDecodeStep | None = None
-        self._size = rows, steps
+        self._fast_step: FastDecodeStep | None = None
+        self._size = batch_size, max_steps
 
     @torch.inference_mode()
-    def begin(self) -> Float[Tensor, "rows vocab_size"]:
-        """Read the prompts; logits of the first new token of each."""
-        with _evaluating(self.model):
+    def prefill(self) -> Float[Tensor, "rows vocab_size"]:
+        """Process the prompts; the logits of each row's first new token."""
+        with _evaluation_mode(self.model):
             if FastDecodeStep.supports(self.decoder):
-                rows, steps = self._size
-                self._step = FastDecodeStep(self.decoder, rows=rows, steps=steps)
+                batch_size, max_steps = self._size
+                self._fast_step = FastDecodeStep(self.decoder, rows=batch_size, steps=max_steps)
             if isinstance(self.model, EncoderDecoder):
-                self._read = 1
-                ids = pad_sequence(self._rows, batch_first=True)  # images are of one size
+                self._prompt_tokens = 1
+                ids = pad_sequence(self._prompts, batch_first=True)  # images are of one size
                 self._context_mask = mask.padding(self._lengths) if self._ragged else None
                 context = self.model.encoder(ids, mask=self._context_mask)
-                start = torch.full((len(ids), 1), self._start or 0, device=self.device)
+                start = torch.full((len(ids), 1), self._decoder_start or 0, device=self.device)
                 return self._logits(start, context=context)
-            # On the left, so that the texts end, and go on, at the same place.
-            ids = pad_sequence(self._rows, batch_first=True, padding_side="left")
+            # Left padding, so that all prompts end at the same position.
+            ids = pad_sequence(self._prompts, batch_first=True, padding_side="left")
             left_padding = ids.shape[1] - self._lengths if self._ragged else None
-            self._read = ids.shape[1]
+            self._prompt_tokens = ids.shape[1]
             return self._logits(ids, left_padding=left_padding)
 
     @torch.inference_mode()
-    def step(self, ids: Sequence[int]) -> Float[Tensor, "rows vocab_size"]:
-        """Read one token more of each row; logits of the one after it."""
+    def decode(self, ids: Sequence[int]) -> Float[Tensor, "rows vocab_size"]:
+        """Process one more token of each row; the logits of the next one."""
         new = torch.tensor(ids, device=self.device)[:, None]
-        if self._step is not None:
-            return self._step(new, self.caches, self._context_mask).float()
-        with _evaluating(self.model):
+        if self._fast_step is not None:
+            return self._fast_step(new, self.caches, self._context_mask).float()
+        with _evaluation_mode(self.model):
             return self._logits(new)
 
     @torch.inference_mode()
-    def reorder(self, rows: Sequence[int], prompts: Sequence[int] | None = None, *, alike: int = 0) -> None:
-        """Make row i what row ``rows[i]`` was.
+    def reorder(self, rows: Sequence[int], prompts: Sequence[int] | None = None, *, common_prefix: int = 0) -> None:
+        """Replace row i by row ``rows[i]``.
 
         Args:
-            rows: for each row that follows, the row it continues.
-            prompts: the prompts whose rows are still there, where that changes.
-            alike: so many tokens after the prompt are the same in a row and in the one it continues.
+            rows: for each new row, the row that it continues.
+            prompts: the prompts that still have rows, where some have none any more.
+            common_prefix: the number of new tokens that each row shares with the row it continues.
         """
-        at = torch.tensor(rows, device=self.device)
+        index = torch.tensor(rows, device=self.device)
         if prompts is None:
-            self.caches.reorder(at, common_prefix=self._read + alike)
+            self.caches.reorder(index, common_prefix=self._prompt_tokens + common_prefix)
             return
-        kept = torch.tensor(prompts, device=self.device)
-        self.caches.reorder(at, kept)
-        self._lengths = self._lengths[kept]
+        remaining = torch.tensor(prompts, device=self.device)
+        self.caches.reorder(index, remaining)
+        self._lengths = self._lengths[remaining]
         if self._context_mask is not None:
             self._context_mask = mask.padding(self._lengths)
 
@@ -114,8 +114,8 @@ class Reader:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout; a model in training goes back to it."""
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Turn dropout off; modules in training mode return to it."""
     training = [module for module in model.modules() if module.training] if model.training else []
     if training:
         model.eval()

@@ -1,4 +1,4 @@
-"""How the next token is chosen."""
+"""The decoding strategies and their parameters: `Greedy`, `Sample`, `Beam`."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from dataclasses import dataclass
 __all__ = ["Beam", "Greedy", "Phrase", "Sample", "Strategy"]
 
 Phrase = str | Sequence[int]
-"""Words, or the token ids of words."""
+"""Words as text, or as token ids."""
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """The most likely token, each time."""
+    """The most likely token in every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A token drawn from the model's distribution, after it is made narrower, in the order of these arguments.
+    """A token sampled from the model's distribution, which the arguments below narrow, in their order here.
 
-    Every row of a batch draws from a stream of its own, so that it is not changed by the others.
+    Every row of a batch has its own random number generator, so that the other rows do not change its text.
 
     Args:
-        repetition_penalty: logits of tokens that the text has are divided by it where positive, multiplied where
-            negative (Keskar et al. 2019, section 4.1); 1 changes nothing.
-        temperature: logits are divided by it: below 1 the likely become likelier.
-        top_k: only so many of the likeliest.
-        top_p: only the likeliest that together have this probability (nucleus; Holtzman et al. 2020, section 3.1).
-        min_p: only those with at least this share of the likeliest one's probability (Nguyen et al. 2024).
-        seed: makes the draws repeatable; None draws a seed from PyTorch's own generator.
+        repetition_penalty: divides the positive logits of tokens that the text already has, and multiplies the negative
+            ones (Keskar et al. 2019, section 4.1); 1 changes nothing.
+        temperature: divides the logits; below 1 likely tokens become likelier.
+        top_k: sample among the k likeliest tokens.
+        top_p: sample among the likeliest tokens that together have this probability (nucleus sampling; Holtzman et al.
+            2020, section 3.1).
+        min_p: sample among tokens with at least this share of the largest probability (Nguyen et al. 2024).
+        seed: makes the samples repeatable; None takes a seed from PyTorch's global generator.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of its range.
     """
 
     temperature: float | int = 1.0
@@ -58,54 +59,60 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """The texts with the highest scores that a search finds which follows several at once.
+    """The texts with the highest scores, found by beam search.
 
     A score is the sum of the tokens' log-probabilities over (number of tokens) ** length_penalty. A text is finished
-    by a stop token that is among the ``width`` best continuations. The search ends when no text that goes on has a
-    higher score, taken at its present length, than the worst of ``width`` finished ones (as in transformers).
+    by a stop token that is among the ``num_beams`` best continuations. The search ends when no unfinished text has a
+    higher score, taken at its present length, than the worst of ``num_beams`` finished ones (as in transformers).
 
     Args:
-        width: texts that are followed.
+        num_beams: the number of texts that the search follows at once.
         length_penalty: above 0 favours long texts, below 0 short ones.
-        n_best: how many of the best texts are returned.
-        groups: the width is split into so many groups, one searched after the other in each step, and tokens that
-            groups before have taken cost ``diversity`` (Vijayakumar et al. 2018, "Diverse Beam Search", section 4).
-        diversity: how much; what is returned is sorted by the scores without it.
-        must: words or token ids that have to stand in the text, in any order; words as the tokens that the tokenizer
-            makes of them. The width is shared out among texts that have met none, some and all of their tokens
-            (Post and Vilar 2018, "Dynamic Beam Allocation"). Room is kept for one after the other, also where two
-            could share tokens.
-        never: words or token ids that may not stand in it; words whatever their tokens, where no letter or digit stands
-            beside them.
+        num_return_sequences: how many of the best texts are returned.
+        num_beam_groups: the beams are split into this many groups, and each step searches one group after the other. A
+            token that an earlier group has taken in the same step costs ``diversity_penalty`` (Vijayakumar et al. 2018,
+            "Diverse Beam Search", section 4).
+        diversity_penalty: the cost of such a token; the returned texts are sorted by their scores without it.
+        force_words: words or token ids that the text must contain, in any order; a word means the tokens that the
+            tokenizer makes of it. The beams are divided among texts that contain none, some and all of these tokens
+            (Post and Vilar 2018, "Dynamic Beam Allocation"). The limit must leave space for all,
+            one after the other, also where two could share tokens.
+        bad_words: words or token ids that the text must not contain; a word counts only where no letter or digit stands
+            next to it, whatever its tokens.
 
     Raises:
-        ValueError: numbers that do not fit one another; constraints that contradict one another.
+        ValueError: numbers that do not fit each other; constraints that contradict each other.
     """
 
-    width: int = 4
+    num_beams: int = 4
     length_penalty: float | int = 1.0
-    n_best: int = 1
-    groups: int = 1
-    diversity: float | int = 0.0
-    must: Sequence[Phrase] = ()
-    never: Sequence[Phrase] = ()
+    num_return_sequences: int = 1
+    num_beam_groups: int = 1
+    diversity_penalty: float | int = 0.0
+    force_words: Sequence[Phrase] = ()
+    bad_words: Sequence[Phrase] = ()
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"width={self.width} must be at least 1: so many texts are followed")
-        if not 1 <= self.n_best <= self.width:
-            raise ValueError(f"n_best={self.n_best} must be 1 to width={self.width}")
+        if self.num_beams < 1:
+            raise ValueError(f"num_beams={self.num_beams} must be at least 1")
+        if not 1 <= self.num_return_sequences <= self.num_beams:
+            raise ValueError(
+                f"num_return_sequences={self.num_return_sequences} must be 1 to num_beams={self.num_beams}"
+            )
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty={self.length_penalty} must be a finite number")
-        if self.groups < 1 or self.width % self.groups:
-            raise ValueError(f"groups={self.groups} must divide width={self.width} evenly")
-        if not 0 <= self.diversity < math.inf:
-            raise ValueError(f"diversity={self.diversity} must be at least 0")
-        if self.groups == 1 and self.diversity:
-            raise ValueError(f"diversity={self.diversity} sets groups apart, and groups=1")
-        if self.groups > 1 and self.must:
-            raise ValueError(f"groups={self.groups} and must={self.must!r}: the width can be shared out one way only")
-        for name in ("must", "never"):
+        if self.num_beam_groups < 1 or self.num_beams % self.num_beam_groups:
+            raise ValueError(f"num_beam_groups={self.num_beam_groups} must divide num_beams={self.num_beams} evenly")
+        if not 0 <= self.diversity_penalty < math.inf:
+            raise ValueError(f"diversity_penalty={self.diversity_penalty} must be at least 0")
+        if self.num_beam_groups == 1 and self.diversity_penalty:
+            raise ValueError(f"diversity_penalty={self.diversity_penalty} sets groups apart, and num_beam_groups=1")
+        if self.num_beam_groups > 1 and self.force_words:
+            raise ValueError(
+                f"num_beam_groups={self.num_beam_groups} and force_words={self.force_words!r}: the beams can be "
+                "divided in one way only"
+            )
+        for name in ("force_words", "bad_words"):
             phrases = getattr(self, name)
             if isinstance(phrases, str) or any(len(phrase) == 0 for phrase in phrases):
                 raise ValueError(f"{name}={phrases!r} wants a list of words or of token ids, none of them empty")

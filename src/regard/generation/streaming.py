@@ -1,4 +1,4 @@
-"""Text around token ids: stop strings, phrases, and what can be shown of a text that is still being written."""
+"""Text from new token ids: `TextStreamer`, `StopStrings`, `BannedWords`, and the ids of phrases."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from regard.errors import InputError
 from regard.generation.strategy import Phrase
 from regard.pretrained import Pretrained
 
-__all__ = ["StopStrings", "Unwanted", "Writer", "phrase_ids"]
+__all__ = ["BannedWords", "StopStrings", "TextStreamer", "phrase_ids"]
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder writes for bytes that do not make a letter yet."""
+INCOMPLETE_BYTES = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer decodes the first bytes of a character to."""
 
 
 class StopStrings:
@@ -21,13 +21,13 @@ class StopStrings:
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = tuple(strings)
 
-    def first(self, text: str) -> int | None:
-        """Where the first of them begins in a text."""
-        places = [place for string in self.strings if (place := text.find(string)) >= 0]
-        return min(places, default=None)
+    def find(self, text: str) -> int | None:
+        """The index of the first stop string in a text."""
+        indices = [index for string in self.strings if (index := text.find(string)) >= 0]
+        return min(indices, default=None)
 
-    def could_begin(self, text: str) -> int:
-        """How many letters at the end of a text could be the beginning of one of them."""
+    def partial_length(self, text: str) -> int:
+        """The number of characters at the end of a text that could be the beginning of a stop string."""
         return max(
             (
                 size
@@ -39,8 +39,8 @@ class StopStrings:
         )
 
 
-class Writer:
-    """A text that grows token by token, in pieces that will not change any more.
+class TextStreamer:
+    """Text that grows token by token, in pieces that later tokens cannot change.
 
     Args:
         decode: token ids to text.
@@ -54,28 +54,28 @@ class Writer:
     def pieces(self, tokens: Iterator[int]) -> Iterator[str]:
         """The text of tokens as they come."""
         ids: list[int] = []
-        text, shown = "", 0
+        text, num_streamed = "", 0
         for token in tokens:
             ids.append(token)
             text = self.decode(ids)
-            end = self.stop.first(text)
+            end = self.stop.find(text)
             if end is not None:
-                yield text[shown:end]
+                yield text[num_streamed:end]
                 return
-            certain = text.rstrip(UNFINISHED)
-            sure = len(certain) - self.stop.could_begin(certain)
-            if sure > shown:
-                yield text[shown:sure]
-                shown = sure
-        if text[shown:]:
-            yield text[shown:]
+            complete = text.rstrip(INCOMPLETE_BYTES)
+            end = len(complete) - self.stop.partial_length(complete)
+            if end > num_streamed:
+                yield text[num_streamed:end]
+                num_streamed = end
+        if text[num_streamed:]:
+            yield text[num_streamed:]
 
 
-class Unwanted:
-    """Words that may not stand in a text, whichever tokens they are made of.
+class BannedWords:
+    """Words that a text must not contain, whatever their tokens.
 
-    A word is one with no letter or digit beside it: "bank" does not stand in "bankrupt". A text that ends with the
-    word so far is refused too, for the next token may not go on with it.
+    A match has no letter or digit next to it: "bank" does not match in "bankrupt". A text that ends with "bank" is
+    refused as well, because the next token may not continue the word.
 
     Args:
         words: none of them empty.
@@ -84,39 +84,39 @@ class Unwanted:
 
     def __init__(self, words: Sequence[str], decode: Callable[[int, list[int]], str]) -> None:
         self.decode = decode
-        each = [
+        patterns = [
             (r"(?<!\w)" if word[0].isalnum() else "") + re.escape(word) + (r"(?!\w)" if word[-1].isalnum() else "")
             for word in words
         ]
-        self.pattern = re.compile("|".join(each)) if each else None
+        self.pattern = re.compile("|".join(patterns)) if patterns else None
 
     def __bool__(self) -> bool:
         return self.pattern is not None
 
     def __call__(self, row: int, ids: list[int]) -> bool:
-        """Whether one of them stands in the text of a row's new tokens."""
+        """Whether the text of a row's new tokens contains a banned word."""
         return self.pattern is not None and self.pattern.search(self.decode(row, ids)) is not None
 
 
 def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_size: int) -> list[int]:
-    """The token ids of a phrase; of words, as the tokenizer writes them inside a text.
+    """The token ids of a phrase; of words, as the tokenizer encodes them inside a text.
 
     Raises:
-        InputError: words that the tokenizer makes nothing of; ids outside the vocabulary.
+        InputError: words that have no tokens; ids outside the vocabulary.
         TypeError: words for a model without a tokenizer.
     """
     if not isinstance(phrase, str):
-        outside = [token for token in phrase if type(token) is not int or not 0 <= token < vocab_size]
-        if outside:
+        invalid = [token for token in phrase if type(token) is not int or not 0 <= token < vocab_size]
+        if invalid:
             raise InputError(
-                f"{name}={list(phrase)} has the id {outside[0]!r}; the vocabulary has 0 to {vocab_size - 1}"
+                f"{name}={list(phrase)} has the id {invalid[0]!r}; the vocabulary has 0 to {vocab_size - 1}"
             )
         return list(phrase)
     if pretrained is None:
         raise TypeError(f"{name}={phrase!r}: words need a tokenizer, and a bare model has none; use regard.load")
-    # Inside a text a word begins with its space, where the tokenizer does not put one there itself.
-    ways = [pretrained.pieces(way) for way in (f" {phrase}", phrase)]
-    ids: list[int] = min((way for way in ways if way), key=len, default=[])
+    # Inside a text a word begins with its space, unless the tokenizer puts one there itself.
+    encodings = [pretrained.pieces(text) for text in (f" {phrase}", phrase)]
+    ids: list[int] = min((encoding for encoding in encodings if encoding), key=len, default=[])
     if not ids:
         raise InputError(f"{name}={phrase!r}: the tokenizer makes no tokens of it")
     return ids

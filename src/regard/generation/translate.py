@@ -1,4 +1,4 @@
-"""Many texts through an encoder-decoder, some at a time."""
+"""`translate`: many texts through an encoder-decoder, in batches of similar lengths."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from regard.transformer import EncoderDecoder
 
 __all__ = ["translate"]
 
-AHEAD = 8
-"""So many batches are read at once, and sorted, so that texts of a length come together and little is padded."""
+SORTED_BATCHES = 8
+"""This many batches of texts are sorted by length together, so that little is padded."""
 
-MOST = 512
-"""New tokens of a text, where the model's positions allow that many."""
+DEFAULT_MAX_NEW_TOKENS = 512
 
-BEAM = Beam(width=4)
+BEAM = Beam(num_beams=4)
 
 
 def translate(
@@ -30,21 +29,20 @@ def translate(
     max_new_tokens: int | None = None,
     batch_size: int = 16,
 ) -> Iterator[str]:
-    """What an encoder-decoder writes for each text, in order: a translation, a summary, whatever it was trained for.
+    """The target of each text, in order: a translation, a summary, whatever the encoder-decoder was trained for.
 
     Args:
         model: what `regard.load` returned.
-        texts: one text or any number of them; they are read as they are needed. An empty one stays empty.
+        texts: one text or any number of them, read as they are needed. An empty text stays empty.
         strategy: a `Beam` of 4 by default.
-        max_new_tokens: the most tokens of one; by default 512, or as many as the model has positions.
-        batch_size: texts that go through the model together.
+        max_new_tokens: the most tokens of one target; by default 512, or as many as the model has positions.
+        batch_size: the number of texts that go through the model together.
 
     Yields:
-        One text for each.
+        One target for each text.
 
     Raises:
-        InputError: a text that is too long or not valid; it names which.
-        TypeError: a model that is no encoder-decoder.
+        InputError: a model that is no encoder-decoder; a text that is too long or not valid, with its number.
         ValueError: a batch size below 1.
     """
     if not isinstance(model, Pretrained) or not isinstance(model.model, EncoderDecoder):
@@ -52,29 +50,29 @@ def translate(
         raise InputError(f"translating needs an encoder-decoder (Marian, BART, T5) from regard.load; this is a {kind}")
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
-    positions = model.model.decoder.config.max_positions
-    limit = max_new_tokens or min(MOST, positions or MOST)
-    return _translated(model, iter([texts] if isinstance(texts, str) else texts), strategy, limit, batch_size)
+    max_positions = model.model.decoder.config.max_positions or DEFAULT_MAX_NEW_TOKENS
+    max_new_tokens = max_new_tokens or min(DEFAULT_MAX_NEW_TOKENS, max_positions)
+    return _translate(model, iter([texts] if isinstance(texts, str) else texts), strategy, max_new_tokens, batch_size)
 
 
-def _translated(
-    model: Pretrained, texts: Iterator[str], strategy: Strategy, limit: int, batch_size: int
+def _translate(
+    model: Pretrained, texts: Iterator[str], strategy: Strategy, max_new_tokens: int, batch_size: int
 ) -> Iterator[str]:
-    done = 0
-    while window := list(islice(texts, AHEAD * batch_size)):
-        written = [""] * len(window)
-        lengths = {n: _length(model, text, done + n) for n, text in enumerate(window) if text.strip()}
+    num_done = 0
+    while sources := list(islice(texts, SORTED_BATCHES * batch_size)):
+        targets = [""] * len(sources)
+        lengths = {n: _num_tokens(model, text, num_done + n) for n, text in enumerate(sources) if text.strip()}
         order = sorted(lengths, key=lengths.__getitem__)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            found = generate(model, [window[n] for n in batch], max_new_tokens=limit, strategy=strategy)
-            for n, text in zip(batch, found, strict=True):
-                written[n] = text if isinstance(text, str) else text[0]  # the best of several
-        yield from written
-        done += len(window)
+            results = generate(model, [sources[n] for n in batch], max_new_tokens=max_new_tokens, strategy=strategy)
+            for n, text in zip(batch, results, strict=True):
+                targets[n] = text if isinstance(text, str) else text[0]  # the best of several
+        yield from targets
+        num_done += len(sources)
 
 
-def _length(model: Pretrained, text: str, number: int) -> int:
+def _num_tokens(model: Pretrained, text: str, number: int) -> int:
     try:
         return len(model.encode(text).ids)
     except InputError as error:
