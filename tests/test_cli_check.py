@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from regard.check.causes import CAUSES
+from regard.check.causes import MISTAKES
 from regard.check.report import Report
 from regard.cli import check
 from regard.errors import InputError
@@ -52,7 +52,7 @@ def test_the_help_teaches(command):
     assert "check" in command("--help")[1]
     code, out, _ = command("check", "--help")
     assert code == 0
-    for option in ("--arg", "--seconds", "--memory", "--json", "--out", "--list"):
+    for option in ("--arg", "--timeout", "--memory", "--json", "--out", "--list"):
         assert option in out
     assert "regard check attention.py:" in out
     assert "undetermined" in out
@@ -64,8 +64,8 @@ class TestTheList:
         code, out, err = command("check", "--list")
         assert (code, err) == (0, "")
         rows = out.splitlines()[2:]
-        assert [row.split()[0] for row in rows] == list(CAUSES)
-        assert all(cause.example in row for cause, row in zip(CAUSES.values(), rows, strict=True))
+        assert [row.split()[0] for row in rows] == list(MISTAKES)
+        assert all(cause.example in row for cause, row in zip(MISTAKES.values(), rows, strict=True))
 
     def test_fits_a_terminal(self, command, monkeypatch):
         code, shown = on_a_terminal("check", "--list")
@@ -75,14 +75,14 @@ class TestTheList:
 
     def test_as_json(self, command):
         _, out, _ = command("check", "--list", "--json")
-        assert [cause["id"] for cause in json.loads(out)] == list(CAUSES)
-        assert set(json.loads(out)[0]) == {"id", "step", "example", "says"}
+        assert [cause["id"] for cause in json.loads(out)] == list(MISTAKES)
+        assert set(json.loads(out)[0]) == {"id", "step", "example", "message"}
 
     def test_checks_nothing(self, command):
         for more in (["a.py:f"], ["--arg", "x=1"], ["--out", "x.json"]):
             code, out, err = command("check", "--list", *more)
             assert (code, out) == (2, "")
-            assert err.startswith("regard: --list shows every cause and checks nothing")
+            assert err.startswith("regard: --list checks nothing")
 
 
 class TestArguments:
@@ -124,13 +124,13 @@ class TestArguments:
     ("arguments", "said"),
     [
         ([], "give FILE.py:NAME or module.path:NAME, or --list"),
-        (["right.py:attention", "--seconds", "0"], "--seconds 0: a time above 0"),
-        (["right.py:attention", "--seconds", "nan"], "--seconds nan"),
-        (["right.py:attention", "--seconds", "inf"], "--seconds inf"),
-        (["right.py:attention", "--seconds", "soon"], "Invalid value for '--seconds'"),
-        (["right.py:attention", "--memory", "-1"], "--memory -1: a number of GiB above 0"),
+        (["right.py:attention", "--timeout", "0"], "--timeout 0: give a number of seconds above 0"),
+        (["right.py:attention", "--timeout", "nan"], "--timeout nan"),
+        (["right.py:attention", "--timeout", "inf"], "--timeout inf"),
+        (["right.py:attention", "--timeout", "soon"], "Invalid value for '--timeout'"),
+        (["right.py:attention", "--memory", "-1"], "--memory -1: give a number of GiB above 0"),
         (["right.py:attention", "--memory", "nan"], "--memory nan"),
-        (["right.py:attention", "--out", "-"], "--out -: it is a file; --json prints the report"),
+        (["right.py:attention", "--out", "-"], "--out -: give a file; --json prints the report"),
         (["right.py:attention", "--out", "no/such/folder/x.json"], "cannot write 'no/such/folder/x.json'"),
         (["right.py:attention", "--arg", "heads"], "--arg 'heads': it is NAME=VALUE"),
         (["right.py:attention", "right.py:Attention"], "unexpected extra argument"),

@@ -1,6 +1,5 @@
 """The bank: every wrong implementation is called wrong, by its cause; every right one is not."""
 
-import time
 import zlib
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from bank import Entry, entries
 from regard.check.judge import judge
 from regard.check.report import Report
+from regard.check.search import Deadline
 from regard.check.subject import subject_of
 from regard.check.verdict import report_of
 
@@ -28,7 +28,7 @@ def some(several: list[Entry]) -> list[object]:
 
 
 def judged(entry: Entry) -> Report:
-    return report_of(judge(subject_of(entry.what, entry.args), until=time.monotonic() + LONG))
+    return report_of(judge(subject_of(entry.what, entry.args), deadline=Deadline(LONG)))
 
 
 @pytest.mark.parametrize("entry", some(WRONG))
@@ -37,7 +37,7 @@ def test_what_is_wrong_is_called_so_by_its_cause(entry):
     assert report.verdict == "wrong", str(report)
     assert {cause.id for cause in report.causes} == set(entry.causes), str(report)
     assert report.step is not None
-    assert "{" not in "".join(cause.says + cause.effect for cause in report.causes), "a number was left open"
+    assert "{" not in "".join(cause.message + cause.impact for cause in report.causes), "a number was left open"
 
 
 @pytest.mark.parametrize("entry", some(RIGHT))
@@ -48,7 +48,7 @@ def test_what_is_right_is_not_called_wrong(entry):
     if entry.verdict == "design":
         assert report.verdict == "different by design" or entry.says in str(report), str(report)
     else:
-        assert report.verdict != "different by design" or report.ways, str(report)
+        assert report.verdict != "different by design" or report.conventions, str(report)
 
 
 def test_the_bank_is_as_large_as_it_should_be():

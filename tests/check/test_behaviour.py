@@ -18,7 +18,7 @@ import bank
 from regard.check import behaviour
 from regard.check.behaviour import behave, quiet
 from regard.check.diagnose import diagnose
-from regard.check.search import Search
+from regard.check.search import Deadline, Search
 from regard.check.settings import settings_of
 from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import subject_of
@@ -40,7 +40,7 @@ def examined(what, args=None):
         settings, _ = settings_of(subject)
         for most, setting, built_in in itertools.product((0, 1), settings, (False, True)):
             observed = setting.observed(built_in)
-            search = Search(math.inf, functions=setting.functions, packed=setting.packed)
+            search = Search(Deadline(math.inf), functions=setting.functions, packed=setting.packed)
             found = search.right(observed, most=most) if observed else None
             if found is not None:
                 diagnosis.setting = setting
@@ -56,7 +56,7 @@ def examined(what, args=None):
 def whole(what):
     """A diagnosis with its masks."""
     with quiet():
-        diagnosis = diagnose(subject_of(what, {}), until=time.monotonic() + 20)
+        diagnosis = diagnose(subject_of(what, {}), deadline=Deadline(20))
     behave(diagnosis)
     return diagnosis
 
@@ -67,7 +67,8 @@ def named(diagnosis):
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
-    monkeypatch.setattr(behaviour, "SECONDS", 60.0)
+    monkeypatch.setattr(behaviour, "MAX_CPU_SECONDS", 60.0)
+    monkeypatch.setattr(behaviour, "MAX_WALL_SECONDS", math.inf)
 
 
 @pytest.mark.parametrize("entry", WRONG, ids=by_name)
@@ -75,7 +76,7 @@ def test_what_the_bank_has_is_named(entry):
     diagnosis = examined(entry.what, entry.args)
     assert set(named(diagnosis)) == SHOWN & set(entry.causes)
     for known, numbers in diagnosis.behaviour:
-        assert "{" not in known.says.format(**numbers)
+        assert "{" not in known.message.format(**numbers)
 
 
 @pytest.mark.parametrize("entry", RIGHT, ids=by_name)
@@ -319,7 +320,7 @@ def test_single_precision_is_noted():
 
 
 def test_it_is_soon_done(monkeypatch):
-    monkeypatch.setattr(behaviour, "SECONDS", 1.5)
+    monkeypatch.setattr(behaviour, "MAX_CPU_SECONDS", 1.5)
     start = time.process_time()
     subject = subject_of(softmax_attention, {})
     diagnosis = Diagnosis(subject, setting=settings_of(subject)[0][0])

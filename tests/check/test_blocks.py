@@ -1,7 +1,6 @@
 """Blocks and decoders: their wiring, their masks, time and the batch; the bank's, PyTorch's own, and broken ones."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bank
 from regard.check.blocks import is_block, judge_block
+from regard.check.search import Deadline
 from regard.check.subject import subject_of
 
 ENTRIES = {entry.name: entry for entry in bank.entries()}
@@ -22,14 +22,14 @@ ARGS = {"modules_blocks.TransformerEncoderLayer": {"ffn_embed_dim": 120}}
 
 
 def judged(what, **args):
-    return judge_block(subject_of(what, args), until=time.monotonic() + 8)
+    return judge_block(subject_of(what, args), deadline=Deadline(8))
 
 
 def around(diagnosis):
     return {known.id for known, _ in diagnosis.behaviour}
 
 
-def nothing(subject, until):
+def nothing(subject, deadline):
     """Leaves the attentions inside unjudged: what is around them is in question."""
     from regard.check.stage import Diagnosis, Stage
 
@@ -42,15 +42,15 @@ def nothing(subject, until):
 def test_what_is_wrong_around_an_attention_is_named(name):
     entry = ENTRIES[name]
     subject = subject_of(entry.what, {**entry.args, **ARGS.get(name, {})})
-    found = judge_block(subject, until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject, deadline=Deadline(8), judge=nothing)
     assert around(found) == set(entry.causes) & AROUND
     for known, numbers in found.behaviour:
-        assert known.says.format_map(numbers)
+        assert known.message.format_map(numbers)
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_wrong_around_a_right_one(name):
-    found = judge_block(subject_of(ENTRIES[name].what, ENTRIES[name].args), until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject_of(ENTRIES[name].what, ENTRIES[name].args), deadline=Deadline(8), judge=nothing)
     assert not found.behaviour
     assert not found.why
     assert any("each added to its input" in note for note in found.notes)
@@ -61,7 +61,7 @@ def test_nothing_is_wrong_around_a_right_one(name):
 def test_pytorchs_own_layers_are_right(kind, norm_first):
     layer = kind(12, 3, 20, norm_first=norm_first, batch_first=True)
     assert is_block(layer)
-    found = judge_block(subject_of(layer, {}), until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject_of(layer, {}), deadline=Deadline(8), judge=nothing)
     assert not found.behaviour
     assert [note for note in found.notes if note.startswith("pre-norm" if norm_first else "post-norm")]
 
@@ -86,7 +86,7 @@ class LeakyDecoder(nn.Module):
 
 
 def test_a_decoder_that_reads_the_future_is_told_from_the_positions():
-    found = judge_block(subject_of(LeakyDecoder, {}), until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject_of(LeakyDecoder, {}), deadline=Deadline(8), judge=nothing)
     (known, numbers) = next(each for each in found.behaviour)
     assert known.id == "future-leak"
     assert numbers["query"] < numbers["key"]
@@ -107,7 +107,7 @@ class BatchNormed(nn.Module):
 
 
 def test_a_batch_that_mixes_is_told_with_its_size():
-    found = judge_block(subject_of(BatchNormed, {}), until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject_of(BatchNormed, {}), deadline=Deadline(8), judge=nothing)
     (numbers,) = [numbers for known, numbers in found.behaviour if known.id == "batch-mixed"]
     assert numbers["number"] > 1e-3
 
@@ -123,7 +123,7 @@ class Raising(nn.Module):
 
 
 def test_one_that_does_not_run_stays_undetermined_and_says_why():
-    found = judge_block(subject_of(Raising, {}), until=time.monotonic() + 8)
+    found = judge_block(subject_of(Raising, {}), deadline=Deadline(8))
     assert not found.behaviour
     assert "no GPU" in found.why[0]
 
@@ -134,6 +134,6 @@ class Random(Raising):
 
 
 def test_one_that_is_random_is_not_judged_by_its_wiring():
-    found = judge_block(subject_of(Random, {}), until=time.monotonic() + 8, judge=nothing)
+    found = judge_block(subject_of(Random, {}), deadline=Deadline(8), judge=nothing)
     assert not found.behaviour
     assert any("differ" in why for why in found.why)

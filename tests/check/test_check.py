@@ -43,10 +43,10 @@ def test_the_step_the_number_and_the_line(tmp_path):
     assert report.step == "scaled"
     (cause,) = report.causes
     assert cause.id == "scale-tokens"
-    assert "2.45 = sqrt(6 tokens)" in cause.says
-    assert "3.16 = sqrt(10)" in cause.says
-    assert cause.place is not None
-    assert cause.place.text.strip() == "scores = scores / math.sqrt(T)"
+    assert "2.45 = sqrt(6 tokens)" in cause.message
+    assert "3.16 = sqrt(10)" in cause.message
+    assert cause.location is not None
+    assert cause.location.text.strip() == "scores = scores / math.sqrt(T)"
     assert report.example is not None
     assert "yours" in str(report)
     assert Report.from_json(report.to_json()) == report
@@ -55,7 +55,7 @@ def test_the_step_the_number_and_the_line(tmp_path):
 def test_what_is_handed_over_is_not_changed():
     module = nn.MultiheadAttention(12, 3, batch_first=True)
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
-    report = regard.check(module, seconds=200.0)
+    report = regard.check(module, timeout=200.0)
     assert report.ok, str(report)
     assert report
     assert all(torch.equal(before[name], parameter) for name, parameter in module.named_parameters())
@@ -64,7 +64,7 @@ def test_what_is_handed_over_is_not_changed():
 
 @pytest.mark.parametrize("implementation", [regard.MultiHeadAttention, regard.attend, regard.course.SelfAttention])
 def test_our_own_is_right(implementation):
-    report = regard.check(implementation, seconds=200.0)
+    report = regard.check(implementation, timeout=200.0)
     assert report.ok, str(report)
 
 
@@ -97,7 +97,7 @@ def test_other_libraries_as_they_are(kind):
 
         config = LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attn_implementation="eager")
         module = LlamaAttention(config, layer_idx=0)
-    report = regard.check(module, seconds=200.0)
+    report = regard.check(module, timeout=200.0)
     assert report.ok, str(report)
 
 
@@ -125,11 +125,11 @@ def test_a_check_ends_soon(tmp_path):
 def test_what_misbehaves_ends_in_a_clear_word(tmp_path, body, word):
     path = tmp_path / "mine.py"
     path.write_text(f"import torch\n\n\ndef attention(q, k, v):\n    {body}\n")
-    report = regard.check.check_file(f"{path}:attention", {}, seconds=8.0 if word == "did not end" else 200.0)
+    report = regard.check.check_file(f"{path}:attention", {}, timeout=8.0 if word == "did not end" else 200.0)
     assert word.lower() in str(report).lower(), str(report)
     assert json.loads(report.to_json())["name"] == "attention"
     if word != "output-v":
-        assert report.code == 3
+        assert report.exit_code == 3
 
 
 def test_bad_input():

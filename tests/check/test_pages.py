@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard import course
-from regard.check.causes import CAUSES
+from regard.check.causes import MISTAKES
 from regard.check.pages import RIGHTED, STEPS, pages, write
 from regard.check.recipe import definition
 from regard.check.worked import BEHAVIOUR, SETTINGS, X, worked
@@ -16,10 +16,10 @@ MADE = pages()
 
 
 def test_every_cause_has_a_page():
-    assert set(MADE) == {"README.md", *(f"{name}.md" for name in CAUSES)}
-    assert set(RIGHTED) == set(CAUSES)
-    assert {known.step for known in CAUSES.values()} <= set(STEPS)
-    assert {name for name, known in CAUSES.items() if not known.choices} - {"scale-constant"} == set(BEHAVIOUR)
+    assert set(MADE) == {"README.md", *(f"{name}.md" for name in MISTAKES)}
+    assert set(RIGHTED) == set(MISTAKES)
+    assert {known.step for known in MISTAKES.values()} <= set(STEPS)
+    assert {name for name, known in MISTAKES.items() if not known.choices} - {"scale-constant"} == set(BEHAVIOUR)
 
 
 def test_committed_as_written(tmp_path):
@@ -38,13 +38,13 @@ def test_the_course_s_numbers():
     assert "| 1.0100 | 1.0641 |" in MADE["no-scale.md"]
 
 
-@pytest.mark.parametrize("known", CAUSES.values(), ids=lambda known: known.id)
+@pytest.mark.parametrize("known", MISTAKES.values(), ids=lambda known: known.id)
 def test_page(known):
     page, example = MADE[f"{known.id}.md"], worked(known)
     assert "{" not in page
     assert "| nan " not in page
     assert known.example.replace("; ", "\n") in page
-    assert all(f"https://github.com/{each.replace('#', '/issues/')}" in page for each in known.shipped)
+    assert all(f"https://github.com/{each.replace('#', '/issues/')}" in page for each in known.references)
     first = example.pairs[0]
     assert first.yours.shape != first.definition.shape or not first.yours.allclose(first.definition, atol=1e-3)
     assert all(line == line.rstrip() for line in page.splitlines())

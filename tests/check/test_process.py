@@ -16,7 +16,7 @@ import torch
 
 from regard import InputError
 from regard.check.process import GIB, PRINTED, Stopped, isolated
-from regard.check.report import Place
+from regard.check.report import CodeLocation
 
 SECONDS = 30.0
 """More than any of them needs, also beside other tests."""
@@ -38,8 +38,8 @@ def gone(process):
     return not alive(process)
 
 
-def do(work, *, seconds=SECONDS, memory=4 * GIB, watch=None):
-    return isolated(work, seconds=float(seconds), memory=memory, watch=watch)
+def do(work, *, timeout=SECONDS, memory=4 * GIB, watch=None):
+    return isolated(work, timeout=float(timeout), memory=memory, watch=watch)
 
 
 def stopped(work, **options):
@@ -70,10 +70,11 @@ def written(tmp_path):
 class TestItsResult:
     def test_comes_back(self):
         q = torch.randn(3, 4, dtype=torch.float64)
-        got = do(lambda: {"weights": (q @ q.T).softmax(-1), "process": os.getpid(), "place": Place("a.py", 1, "x = 1")})
+        line = CodeLocation("a.py", 1, "x = 1")
+        got = do(lambda: {"weights": (q @ q.T).softmax(-1), "process": os.getpid(), "line": line})
         assert torch.equal(got["weights"], (q @ q.T).softmax(-1))
         assert got["process"] != os.getpid()
-        assert got["place"] == Place("a.py", 1, "x = 1")
+        assert got["line"] == line
 
     def test_may_be_large(self):
         assert do(lambda: torch.arange(2_000_000)).sum() == 1_999_999_000_000
@@ -108,7 +109,7 @@ class TestItsResult:
             def work():
                 (x @ x).softmax(-1).sum().backward()
                 return torch.get_num_threads()
-            print(isolated(work, seconds=30, memory=2**32))
+            print(isolated(work, timeout=30, memory=2**32))
         """
         environment = {**os.environ, "OMP_NUM_THREADS": "4"}
         ended = subprocess.run(
@@ -216,20 +217,22 @@ class TestItsTime:
             """
         )
         start = time.perf_counter()
-        why = stopped(work, seconds=0.5, watch=path)
+        why = stopped(work, timeout=0.5, watch=path)
         assert time.perf_counter() - start < 3
-        assert why.where in (Place(str(path), 6, "while True:"), Place(str(path), 7, "x += 1"))
+        assert why.where in (CodeLocation(str(path), 6, "while True:"), CodeLocation(str(path), 7, "x += 1"))
         assert why.reason == f"did not end within 0.5 s; it was at {path}:{why.where.line}"
 
     def test_the_line_is_the_files_own_where_it_waits_within_a_library(self, written):
         path, work = written("import subprocess\ndef work():\n    subprocess.run(['sleep', '1000'])\n", "é [1].py")
-        why = stopped(work, seconds=0.5, watch=path)
-        assert why.where == Place(str(path), 3, "subprocess.run(['sleep', '1000'])")
+        why = stopped(work, timeout=0.5, watch=path)
+        assert why.where == CodeLocation(str(path), 3, "subprocess.run(['sleep', '1000'])")
 
     def test_a_loop_that_holds_python_itself(self, written):
         """In which no other thread of Python ever has its turn."""
         path, work = written("import re\ndef work():\n    re.match('(a|a)*b', 'a' * 200)\n")
-        assert stopped(work, seconds=0.5, watch=path).where == Place(str(path), 3, "re.match('(a|a)*b', 'a' * 200)")
+        assert stopped(work, timeout=0.5, watch=path).where == CodeLocation(
+            str(path), 3, "re.match('(a|a)*b', 'a' * 200)"
+        )
 
     def test_a_thread_of_its_own_does_not_hide_the_line(self, written):
         path, work = written(
@@ -244,14 +247,14 @@ class TestItsTime:
                 time.sleep(1000)
             """
         )
-        assert stopped(work, seconds=0.5, watch=path).where.line == 9
+        assert stopped(work, timeout=0.5, watch=path).where.line == 9
 
     def test_without_a_file_to_watch(self):
-        why = stopped(lambda: time.sleep(1000), seconds=0.3)
+        why = stopped(lambda: time.sleep(1000), timeout=0.3)
         assert (why.reason, why.where) == ("did not end within 0.3 s", None)
 
     def test_a_process_that_holds_still_is_ended_too(self):
-        assert stopped(lambda: os.kill(os.getpid(), signal.SIGSTOP), seconds=0.3).reason == "did not end within 0.3 s"
+        assert stopped(lambda: os.kill(os.getpid(), signal.SIGSTOP), timeout=0.3).reason == "did not end within 0.3 s"
 
     def test_who_catches_everything_is_ended_too(self):
         def work():
@@ -259,7 +262,7 @@ class TestItsTime:
                 with suppress(BaseException):
                     time.sleep(1000)
 
-        assert stopped(work, seconds=0.3).reason == "did not end within 0.3 s"
+        assert stopped(work, timeout=0.3).reason == "did not end within 0.3 s"
 
 
 class TestItsEnd:
@@ -267,7 +270,7 @@ class TestItsEnd:
         path, work = written("import os\n\ndef work():\n    os.abort()\n")
         why = stopped(work, watch=path)
         assert why.reason == f"ended by signal SIGABRT at {path}:4"
-        assert why.where == Place(str(path), 4, "os.abort()")
+        assert why.where == CodeLocation(str(path), 4, "os.abort()")
 
     def test_by_a_wrong_address(self, written):
         path, work = written("import ctypes\ndef work():\n    ctypes.string_at(0)\n")
@@ -280,7 +283,7 @@ class TestItsEnd:
     def test_by_sys_exit(self, written):
         path, work = written("import sys\ndef work():\n    sys.exit(3)\n")
         why = stopped(work, watch=path)
-        assert (why.reason, why.where) == ("called sys.exit(3)", Place(str(path), 3, "sys.exit(3)"))
+        assert (why.reason, why.where) == ("called sys.exit(3)", CodeLocation(str(path), 3, "sys.exit(3)"))
 
     @pytest.mark.parametrize("code", [0, 7])
     def test_by_os_exit(self, code):
@@ -301,7 +304,7 @@ class TestItsEnd:
             if work == "pass":
                 do(run)
             else:
-                stopped(run, seconds=2)
+                stopped(run, timeout=2)
             assert gone(int(note.read_text())), work
 
     def test_is_seen_where_a_fork_holds_its_pipes(self):
@@ -327,7 +330,7 @@ class TestItsMemory:
         path, work = written(f"import torch\ndef work():\n    return {kind}\n")
         why = stopped(work, watch=path)
         assert why.reason == f"asked for more than 4.0 GiB of memory at {path}:3"
-        assert why.where == Place(str(path), 3, f"return {kind}")
+        assert why.where == CodeLocation(str(path), 3, f"return {kind}")
 
     def test_that_grows_bit_by_bit(self):
         def work():
@@ -354,7 +357,7 @@ class TestWhatItPrints:
 
     def test_without_end_is_a_loop_that_is_ended(self, written, capfd):
         path, work = written("def work():\n    while True:\n        print('héllo ' * 1000)\n")
-        why = stopped(work, seconds=1, watch=path)
+        why = stopped(work, timeout=1, watch=path)
         assert why.reason == f"did not end within 1 s; it was at {path}:3"
         assert len(why.printed) == PRINTED
         assert set(why.printed) <= set("héllo \n\ufffd")
@@ -367,7 +370,7 @@ class TestWhatItPrints:
         code = """
             from regard.check.process import isolated
             print("before")  # in a buffer, where there is no terminal
-            isolated(lambda: print("within"), seconds=30, memory=None)
+            isolated(lambda: print("within"), timeout=30, memory=None)
             print("after")
         """
         ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
@@ -383,7 +386,7 @@ def test_closed_streams_do_not_mix_with_its_pipes(redirect, tmp_path):
     code = f"""
         import os
         from regard.check.process import isolated
-        got = isolated(lambda: os.write(1, b"x") + os.write(2, b"y"), seconds=30, memory=None)
+        got = isolated(lambda: os.write(1, b"x") + os.write(2, b"y"), timeout=30, memory=None)
         open({str(tmp_path / "got")!r}, "w").write(str(got))
     """
     (tmp_path / "run.py").write_text(textwrap.dedent(code))
@@ -406,7 +409,7 @@ def test_who_watches_may_be_interrupted(sent, tmp_path):
             time.sleep(1000)
 
         try:
-            isolated(work, seconds=4, memory=None)
+            isolated(work, timeout=4, memory=None)
         except KeyboardInterrupt:
             print("interrupted")
     """
@@ -436,5 +439,5 @@ def test_where_nothing_forks_the_work_is_done_here(monkeypatch):
 
 
 def test_the_word_can_be_passed_on():
-    why = Stopped("did not end within 1 s", Place("a.py", 3, "x"), "said")
+    why = Stopped("did not end within 1 s", CodeLocation("a.py", 3, "x"), "said")
     assert vars(pickle.loads(pickle.dumps(why))) == vars(why)

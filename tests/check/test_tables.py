@@ -28,7 +28,7 @@ def judged(what):
     causes = {known.id for known, _ in stage.found.causes}
     if causes:
         return "wrong", causes, diagnosis
-    return ("convention" if stage.found.otherwise or diagnosis.ways else "right"), causes, diagnosis
+    return ("convention" if stage.found.otherwise or diagnosis.conventions else "right"), causes, diagnosis
 
 
 @pytest.mark.parametrize("entry", TABLES, ids=lambda entry: entry.name)
@@ -36,7 +36,7 @@ def test_bank(entry):
     verdict, causes, diagnosis = judged(entry.what)
     assert (verdict, causes) == (entry.verdict, {SPELLED.get(cause, cause) for cause in entry.causes})
     for known, _ in diagnosis.stages[0].found.causes:
-        known.says.format(**diagnosis.numbers)
+        known.message.format(**diagnosis.numbers)
 
 
 def test_nothing_else_is_a_table():
@@ -239,6 +239,6 @@ def test_tensor2tensor(last):
 
     verdict, _, diagnosis = judged(table)
     assert verdict == "convention"
-    assert "tensor2tensor" in diagnosis.stages[0].found.otherwise[0].says
+    assert "tensor2tensor" in diagnosis.stages[0].found.otherwise[0].message
     verdict, why, _ = judged(lambda length, d_model: table(length, d_model).roll(d_model // 2, 1))
     assert verdict == "undetermined", why

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 import torch
 
-from regard.check.probe import Call, drawn
-from regard.check.recipe import Case, Weights, definition
+from regard.check.probe import ProbeCall, drawn
+from regard.check.recipe import Case, ProjectionWeights, definition
 from regard.check.subject import Sizes, Way, subject_of
 from regard.check.trace import place_of, same_numbers, traced
 
@@ -62,7 +62,7 @@ FUNCTION = """
 def test_the_lines_of_a_function(written, fill):
     attention, path = written(FUNCTION.replace("FILL", fill), "attention")
     case = function_case(torch.ones(5, 5, dtype=torch.bool).tril()[None, None])
-    call = Call(subject_of(attention, {}), Way("bhtd", ""), to="mask")
+    call = ProbeCall(subject_of(attention, {}), Way("bhtd", ""), to="mask")
     records = traced(call, case, path)
     state = definition(case)
     assert lines(records, state, "scores", "scaled", "masked", "weights", "output") == [6, 7, 9, 10, 14]
@@ -105,10 +105,12 @@ def test_the_lines_of_a_module(written):
     kind, path = written(MODULE, "SelfAttention")
     subject = subject_of(kind, {})
     module = subject.build(SIZES)[0].double()
-    weights = Weights(*(each.weight.detach() for each in (module.wq, module.wk, module.wv)), 3, 3, module.wo.weight)
+    weights = ProjectionWeights(
+        *(each.weight.detach() for each in (module.wq, module.wk, module.wv)), 3, 3, module.wo.weight
+    )
     may = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
     case = Case(x=drawn(2, 5, 12, seed=1), weights=weights, may=may)
-    records = traced(Call(subject, Way("btd", ""), module), case, path)
+    records = traced(ProbeCall(subject, Way("btd", ""), module), case, path)
     steps = ("q", "k", "v", "scores", "scaled", "masked", "weights", "heads", "projected")
     assert lines(records, definition(case), *steps) == [19, 20, 20, 21, 22, 24, 25, 26, 27]
 
@@ -130,7 +132,7 @@ def test_a_loop_is_found_by_one_of_its_parts(written):
         "attention",
     )
     case = function_case()
-    records = traced(Call(subject_of(attention, {}), Way("bhtd", "")), case, path)
+    records = traced(ProbeCall(subject_of(attention, {}), Way("bhtd", "")), case, path)
     assert lines(records, definition(case), "scores", "scaled", "weights", "output") == [7, 8, 8, 10]
 
 
@@ -147,13 +149,13 @@ def test_what_was_made_before_an_error_is_kept(written):
         "attention",
     )
     case = function_case()
-    records = traced(Call(subject_of(attention, {}), Way("bhtd", "")), case, path)
+    records = traced(ProbeCall(subject_of(attention, {}), Way("bhtd", "")), case, path)
     assert lines(records, definition(case), "scores", "weights") == [5, None]
 
 
 def test_no_file_has_no_lines(written):
     attention, _ = written(FUNCTION.replace("FILL", "-1e9"), "attention")
-    call = Call(subject_of(attention, {}), Way("bhtd", ""))
+    call = ProbeCall(subject_of(attention, {}), Way("bhtd", ""))
     assert traced(call, function_case(), None) == []
     assert traced(call, function_case(), "elsewhere.py") == []
 

@@ -1,55 +1,58 @@
-"""Hand over an attention; learn which step is wrong, and why.
+"""Check an attention: which step is wrong, and why.
 
-`regard.check` is this room and the function in it: ``regard.check(implementation)`` calls `check`.
+`regard.check` is this package and its function: ``regard.check(implementation)`` calls `check`.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regard.check.report import Cause, Example, Place, Report
+from regard.check.report import CodeLocation, Example, FoundMistake, Report
 
-__all__ = ["Cause", "Example", "Place", "Report", "check", "check_file"]
+__all__ = ["CodeLocation", "Example", "FoundMistake", "Report", "check", "check_file"]
 
-SECONDS = 60.0
-"""After so long an implementation is stopped."""
-SEARCH = 0.14
-"""This share of it is spent on looking for what explains it, where nothing does."""
-MEMORY = 4 * 2**30
-"""So many bytes it may ask for."""
+DEFAULT_TIMEOUT = 60.0
+"""Seconds after which an implementation is stopped."""
+DEFAULT_MEMORY = 4 * 2**30
+"""Bytes that an implementation may allocate."""
+SEARCH_SHARE = 0.14
+"""The share of the timeout, in CPU time, after which the search gives up if nothing explains the output."""
+MAX_SEARCH_SHARE = 0.5
+"""The same in wall time, so that an implementation that waits leaves time for the rest of the check."""
 
 
 def check(
     implementation: Any,
     *,
     args: Mapping[str, Any] | None = None,
-    seconds: float = SECONDS,
-    memory: int | None = MEMORY,
+    timeout: float = DEFAULT_TIMEOUT,
+    memory: int | None = DEFAULT_MEMORY,
 ) -> Report:
-    """Which step of an attention is wrong, and why.
+    """Check an attention: which step is wrong, and why.
 
-    It is called many times, with sizes that all differ and sizes that coincide, with every mask it takes; what it
-    returns must be, to 1e-9 in float64, what the definition computes, or what the definition computes with a mistake
-    that is then named. Everything runs in a process of its own; what is handed over is not changed.
+    The implementation is called many times: with sizes that all differ, with sizes that coincide, and with every mask
+    it takes. Each output must equal, to 1e-9 in float64, the output of the definition or of the definition with a
+    known mistake, which the report then names. Everything runs in a process of its own; the implementation itself is
+    not changed.
 
     Args:
-        implementation: a function of (q, k, v), with a mask or a causal flag or without; a class of
-            `torch.nn.Module`, or a module that is made: self-attention (x), cross-attention (x, context), multi-head
-            (q, k, v), a whole block or decoder.
-        args: arguments of a class's constructor; what they leave open is guessed by its name, and said in the report.
-        seconds: after which it is stopped.
-        memory: bytes that it may ask for; None for all there are.
+        implementation: a function of (q, k, v), with or without a mask or a causal flag; a class of `torch.nn.Module`
+            or an instance: self-attention (x), cross-attention (x, context), multi-head attention (q, k, v), a block
+            or a decoder.
+        args: arguments for the constructor of a class; the others are guessed by their names, and the report lists
+            them.
+        timeout: seconds after which the check is stopped.
+        memory: bytes that the implementation may allocate; None for no limit.
 
     Returns:
-        A `Report`; ``print(report)`` explains.
+        A `Report`; ``print(report)`` explains it.
 
     Raises:
-        InputError: it is none of these, or cannot be made with these arguments.
+        InputError: the implementation is none of these, or cannot be constructed with these arguments.
     """
     from regard.check.process import Stopped, isolated
     from regard.check.subject import source
@@ -58,8 +61,8 @@ def check(
     file = source(implementation)
     try:
         return isolated(
-            lambda: _judged(implementation, args or {}, seconds),
-            seconds=seconds,
+            lambda: _judged(implementation, args or {}, timeout),
+            timeout=timeout,
             memory=memory,
             watch=None if file is None else Path(file),
         )
@@ -68,18 +71,18 @@ def check(
 
 
 def check_file(
-    target: str, args: Mapping[str, Any], *, seconds: float = SECONDS, memory: int | None = MEMORY
+    target: str, args: Mapping[str, Any], *, timeout: float = DEFAULT_TIMEOUT, memory: int | None = DEFAULT_MEMORY
 ) -> Report:
-    """`check` of what FILE.py:NAME names; the file is read in the other process, too.
+    """`check` for the function or class FILE.py:NAME; the file, too, is imported in the other process.
 
     Args:
         target: FILE.py:NAME, or module.path:NAME.
         args: see `check`.
-        seconds: see `check`.
+        timeout: see `check`.
         memory: see `check`.
 
     Raises:
-        InputError: no such file or name, a file that is not Python; as in `check`.
+        InputError: there is no such file or name, or the file is not Python; or as in `check`.
     """
     from regard.check.process import Stopped, isolated
     from regard.check.subject import loaded
@@ -87,31 +90,33 @@ def check_file(
     path, _, name = target.rpartition(":")
     watch = Path(path) if path.endswith(".py") else None
     try:
-        return isolated(lambda: _judged(loaded(target)[0], args, seconds), seconds=seconds, memory=memory, watch=watch)
+        return isolated(lambda: _judged(loaded(target)[0], args, timeout), timeout=timeout, memory=memory, watch=watch)
     except Stopped as stopped:
         return _stopped(name, stopped)
 
 
-def _judged(implementation: Any, args: Mapping[str, Any], seconds: float) -> Report:
+def _judged(implementation: Any, args: Mapping[str, Any], timeout: float) -> Report:
     from regard.check.judge import judge
+    from regard.check.search import Deadline
     from regard.check.subject import subject_of
     from regard.check.verdict import report_of
 
-    return report_of(judge(subject_of(implementation, args), until=time.monotonic() + SEARCH * seconds))
+    deadline = Deadline(SEARCH_SHARE * timeout, wall_seconds=MAX_SEARCH_SHARE * timeout)
+    return report_of(judge(subject_of(implementation, args), deadline=deadline))
 
 
 def _stopped(name: str, stopped: Any) -> Report:
-    said = [str(stopped.reason)] if stopped.where is None else [f"{stopped.reason}: {stopped.where}"]
-    if stopped.printed.strip():
-        said.append(f"the last that it printed: {stopped.printed.strip()[-200:]!r}")
-    return Report(name, "undetermined", ways=(said[0],), notes=tuple(said[1:]))
+    reason = str(stopped.reason) if stopped.where is None else f"{stopped.reason}: {stopped.where}"
+    printed = stopped.printed.strip()
+    notes = (f"the end of what it printed: {printed[-200:]!r}",) if printed else ()
+    return Report(name, "undetermined", reasons=(reason,), notes=notes)
 
 
-class _Room(ModuleType):
-    """The room, which can be called: the name is its own and the function's."""
+class _CallablePackage(ModuleType):
+    """A package that can be called, since the function has the same name."""
 
     def __call__(self, implementation: Any, **options: Any) -> Report:
         return check(implementation, **options)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallablePackage

@@ -12,7 +12,6 @@ import itertools
 import math
 import random
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.check.causes import CAUSES
-from regard.check.probe import Call, Failed, calls_with, drawn
+from regard.check.causes import MISTAKES
+from regard.check.probe import Failed, ProbeCall, calls_with, drawn
 from regard.check.recipe import Case, State
-from regard.check.search import Observed
+from regard.check.search import Deadline, Observed
 from regard.check.subject import Sizes, Way, tensors_in
 from regard.check.trace import same_numbers
 
@@ -37,8 +36,8 @@ __all__ = ["behave", "quiet"]
 
 LOUD = 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 1e6
 """By so much are scores made larger, to be told apart from what blocked ones become."""
-SECONDS = 1.5
-"""For everything here; what is not asked by then is left out."""
+MAX_CPU_SECONDS, MAX_WALL_SECONDS = 1.5, 10.0
+"""For all questions of this file; what is not asked by then is left out."""
 MOVED = 1e-9
 """Relative to the largest number of an output: less is rounding."""
 STEP = 1e-5
@@ -117,7 +116,7 @@ def _seeded(seed: int = 0) -> Iterator[None]:
 # Calls. ---------------------------------------------------------------------------------------------------------------
 
 
-def _result(call: Call, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
+def _result(call: ProbeCall, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
     """Like `Call.result`, of the object itself: what one call leaves in it, the next one finds."""
     function: Any = module if module is not None else call.subject.function
     parameters = call.subject.called
@@ -128,11 +127,11 @@ def _result(call: Call, module: nn.Module | None, given: Mapping[str, Any]) -> A
         raise Failed(f"{type(error).__name__}: {error}") from error
 
 
-def _live(call: Call) -> nn.Module | None:
+def _live(call: ProbeCall) -> nn.Module | None:
     return None if call.module is None else copy.deepcopy(call.module).train(call.training)
 
 
-def _again(call: Call, module: nn.Module | None, case: Case) -> Tensor:
+def _again(call: ProbeCall, module: nn.Module | None, case: Case) -> Tensor:
     """The output of an object that was called before."""
     return call.output(case, _result(call, module, call.arguments(case)))
 
@@ -169,7 +168,7 @@ def _lengths(case: Case) -> tuple[int, int]:
 class _Known:
     """A call whose recipe is known."""
 
-    call: Call
+    call: ProbeCall
     observed: Observed
     state: State
     stage: Stage
@@ -187,7 +186,7 @@ class _Room:
 
     def name(self, cause: str, **numbers: object) -> None:
         if all(known.id != cause for known, _ in self.diagnosis.behaviour):
-            self.diagnosis.behaviour.append((CAUSES[cause], numbers))
+            self.diagnosis.behaviour.append((MISTAKES[cause], numbers))
 
     def note(self, text: str) -> None:
         if text not in self.diagnosis.notes:
@@ -218,10 +217,10 @@ class _Room:
                 if call is not None and state is not None:
                     yield _Known(call, observed, state, stage)
 
-    def _call(self, observed: Observed) -> Call | None:
+    def _call(self, observed: Observed) -> ProbeCall | None:
         return next((call for call, _, output in self.pairs if output is observed.output), None)
 
-    def matching(self, stage: Stage, observed: Observed) -> Call | None:
+    def matching(self, stage: Stage, observed: Observed) -> ProbeCall | None:
         """How a stage calls the module that an observation is of: it keeps one call, and modules come in sizes."""
         if stage.call is None:
             return None
@@ -242,7 +241,7 @@ def behave(diagnosis: Diagnosis) -> None:
     room = _Room(diagnosis)
     if not room.pairs:
         return
-    until = time.monotonic() + SECONDS
+    deadline = Deadline(MAX_CPU_SECONDS, MAX_WALL_SECONDS)
     with warnings.catch_warnings(), _seeded():
         warnings.simplefilter("ignore")
         for question in (
@@ -260,7 +259,7 @@ def behave(diagnosis: Diagnosis) -> None:
             _precisions,
             _float32,
         ):
-            if time.monotonic() > until:
+            if deadline.passed:
                 break
             try:
                 question(room)
@@ -316,7 +315,7 @@ def _inputs_changed(room: _Room) -> None:
         room.name("inputs-changed", what=_joined(list(changed)))
 
 
-def _every_call(room: _Room) -> Iterator[tuple[Call, Case]]:
+def _every_call(room: _Room) -> Iterator[tuple[ProbeCall, Case]]:
     """One call without a mask, and one with each mask that it takes."""
     call, case, _ = room.pairs[0]
     yield call, case
@@ -406,7 +405,7 @@ def _absolute_axes(room: _Room) -> None:
         return
 
 
-def _square_modules(room: _Room, call: Call, case: Case) -> Iterator[tuple[nn.Module | None, int]]:
+def _square_modules(room: _Room, call: ProbeCall, case: Case) -> Iterator[tuple[nn.Module | None, int]]:
     """The module as it was called, and one with a single head: several are laid side by side along a wrong axis."""
     yield call.module, 4 if case.q is not None else _width(case)
     build = room.diagnosis.subject.build
@@ -435,7 +434,7 @@ def _sample(case: Case, at: int) -> Case:
     return _changed(case, lambda tensor: tensor[at : at + 1])
 
 
-def _dims(room: _Room, call: Call) -> str:
+def _dims(room: _Room, call: ProbeCall) -> str:
     """The axes that it is told, by its attributes or its arguments."""
     named: dict[str, int] = {}
     for name in ("row_dim", "col_dim"):
@@ -466,7 +465,7 @@ def _batch_mixed(room: _Room) -> None:
         room.name("batch-mixed", number=gap)
 
 
-def _restless(call: Call, case: Case) -> bool:
+def _restless(call: ProbeCall, case: Case) -> bool:
     """Whether the same input gives another output, so that no comparison of two calls shows anything."""
     outputs = []
     for _ in range(2):
@@ -579,7 +578,7 @@ def _detached(room: _Room) -> None:
         room.name("detached", what=_joined(missed))
 
 
-def _output_in(call: Call, case: Case, result: Any) -> Tensor:
+def _output_in(call: ProbeCall, case: Case, result: Any) -> Tensor:
     """The tensor that is the output, as it was returned: with its gradient, in its own precision."""
     found, call = list(tensors_in(result)), replace(call, which=[])
     call.output(case, result)
@@ -625,7 +624,7 @@ def _joined(names: list[str]) -> str:
 # Notes. ---------------------------------------------------------------------------------------------------------------
 
 
-def _masked(room: _Room) -> Iterator[tuple[Stage, Call, Observed]]:
+def _masked(room: _Room) -> Iterator[tuple[Stage, ProbeCall, Observed]]:
     """One call with each mask whose recipe is known."""
     for stage in room.diagnosis.stages[1:]:
         if stage.found is None or not stage.observed or stage.asked not in ("mask", "padding"):

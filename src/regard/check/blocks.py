@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.causes import CAUSES
+from regard.check.causes import MISTAKES
 from regard.check.diagnose import diagnose, triangular
 from regard.check.names import role
 from regard.check.probe import causal, drawn
+from regard.check.search import Deadline
 from regard.check.settings import modules_of
 from regard.check.stage import Diagnosis, Stage
-from regard.check.subject import FORMS, Form, Sizes, Subject, tensors_in
+from regard.check.subject import FORMS, MaskFormat, Sizes, Subject, tensors_in
 from regard.check.wiring import BlockAttention, alike, is_linear, is_norm, wired
 
 __all__ = ["is_block", "judge_block"]
@@ -209,12 +209,12 @@ def _called(subject: Subject) -> tuple[_Outer | None, str]:
 # The verdict. ---------------------------------------------------------------------------------------------------------
 
 
-def judge_block(subject: Subject, *, until: float, judge: Callable[..., Diagnosis] = diagnose) -> Diagnosis:
+def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Diagnosis] = diagnose) -> Diagnosis:
     """What is wrong with a block, inside and around its attention.
 
     Args:
         subject: a block, a layer or a whole model.
-        until: the moment, by `time.monotonic`, after which nothing more is tried.
+        deadline: when the search gives up.
         judge: judges an attention that is by itself.
     """
     diagnosis = Diagnosis(subject)
@@ -226,9 +226,9 @@ def judge_block(subject: Subject, *, until: float, judge: Callable[..., Diagnosi
         diagnosis.why.append(failed or "it could not be called")
         return diagnosis
     if outer.layout == "tbd":
-        diagnosis.ways.append("tokens first: (tokens, batch, d_model)")
+        diagnosis.conventions.append("tokens first: (tokens, batch, d_model)")
     attentions = list(_attentions(outer.module))
-    _judge_inner(diagnosis, outer, attentions, until, judge)
+    _judge_inner(diagnosis, outer, attentions, deadline, judge)
     inner = any(stage.found is not None and stage.found.causes for stage in diagnosis.stages)
     for look in (_inputs, _wiring, _context, _masks):
         try:
@@ -242,14 +242,18 @@ def judge_block(subject: Subject, *, until: float, judge: Callable[..., Diagnosi
 
 def _add(diagnosis: Diagnosis, cause: str, numbers: dict[str, object]) -> None:
     if not any(known.id == cause and old == numbers for known, old in diagnosis.behaviour):
-        diagnosis.behaviour.append((CAUSES[cause], numbers))
+        diagnosis.behaviour.append((MISTAKES[cause], numbers))
 
 
 # Each attention by itself. --------------------------------------------------------------------------------------------
 
 
 def _judge_inner(
-    diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention], until: float, judge: Callable[..., Diagnosis]
+    diagnosis: Diagnosis,
+    outer: _Outer,
+    attentions: list[BlockAttention],
+    deadline: Deadline,
+    judge: Callable[..., Diagnosis],
 ) -> None:
     """The stages of every attention, each class and role once."""
     seen = set()
@@ -261,15 +265,15 @@ def _judge_inner(
             several[one.path] = one
     left = len(several)
     for path, one in several.items():
-        share = time.monotonic() + max(0.5, until - time.monotonic()) / left
+        share = deadline.share(left)
         left -= 1
         found = None
         if one.whole and not _bound(one.leaves):
             with suppress(Exception):
-                found = judge(_alone(diagnosis.subject, outer, one), until=share)
+                found = judge(_alone(diagnosis.subject, outer, one), deadline=share)
         if found is None or not found.stages:
             try:
-                found = judge(_in_place(diagnosis.subject, outer, one), until=share)
+                found = judge(_in_place(diagnosis.subject, outer, one), deadline=share)
             except Exception as error:
                 diagnosis.why.append(f"{path}: it could not be judged by itself: {type(error).__name__}: {error}")
                 continue
@@ -278,7 +282,7 @@ def _judge_inner(
         diagnosis.setting = diagnosis.setting or (found.setting if len(several) == 1 else None)
         diagnosis.behaviour += found.behaviour
         diagnosis.why += [f"{path}: {why}" for why in found.why]
-        for mine, theirs in ((diagnosis.ways, found.ways), (diagnosis.design, found.design)):
+        for mine, theirs in ((diagnosis.conventions, found.conventions), (diagnosis.designs, found.designs)):
             mine += [f"{path}: {each}" for each in theirs]
         diagnosis.notes += [f"{path}: {note}" for note in found.notes]
 
@@ -381,7 +385,7 @@ def _in_place(subject: Subject, outer: _Outer, one: BlockAttention) -> Subject:
         found = next(each for each in _attentions(other) if each.path == one.path)
         width = outer.width if subject.build is None else sizes.d_model
         made: nn.Module = kind(_Outer(subject, other, width, outer.ids, outer.layout), found)
-        return made, [*(s for s in said if s not in subject.taken), f"num_heads={sizes.heads}"]
+        return made, [*(s for s in said if s not in subject.assumptions), f"num_heads={sizes.heads}"]
 
     inner.build = build
     return inner
@@ -521,8 +525,8 @@ def _masks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
                 break
         if says is not None:
             outer.forms[name] = says
-            if says and not any(says in each for each in diagnosis.ways):
-                diagnosis.ways.append(says)
+            if says and not any(says in each for each in diagnosis.conventions):
+                diagnosis.conventions.append(says)
         elif ran and not changed:
             _unread(diagnosis, name, attentions)
         elif (
@@ -536,7 +540,7 @@ def _masks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
             diagnosis.why.append(f"it could not be called with its {name}")
 
 
-def _written(outer: _Outer, name: str) -> Iterator[tuple[Form, Any, str]]:
+def _written(outer: _Outer, name: str) -> Iterator[tuple[MaskFormat, Any, str]]:
     """A mask in every form and shape, and what it blocks: the future, the last key of x or of the context."""
     if outer.subject.roles()[name] == "causal":
         yield FORMS[0], True, "future"

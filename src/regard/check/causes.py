@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from regard.check.recipe import Choices
 
-__all__ = ["CAUSES", "OTHERWISE", "Known", "Otherwise"]
+__all__ = ["CONVENTIONS", "MISTAKES", "Convention", "Mistake"]
 
-Asked = Literal["none", "mask", "padding", "flag", "built-in"]
+MaskSource = Literal["none", "mask", "padding", "flag", "built-in"]
 """Where a mask comes from: nowhere, an argument of queries x keys, one of samples x keys, a flag, the code itself."""
 
 
 @dataclass(frozen=True)
-class Known:
+class Mistake:
     """A mistake."""
 
     id: str
@@ -27,15 +27,15 @@ class Known:
     """Of the definition; as in `regard.check.recipe.NAMES`, or "call", "block", "positions" for what is around it."""
     example: str
     """A line of code that does it."""
-    says: str
-    """The cause in a sentence; numbers in braces are measured or counted."""
-    effect: str
-    """What comes of it."""
+    message: str
+    """What is wrong, in a sentence; numbers in braces are measured or counted."""
+    impact: str
+    """What it does to a model."""
     choices: tuple[Choices, ...] = ()
     """Ways to do it, any of which reproduces the output."""
-    shipped: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     """Where it was published, as owner/name#number."""
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[MaskSource, ...] = ()
     """Where the mask has to come from; anywhere, by default."""
     functions: bool = True
     """Whether a function of (q, k, v) can have it."""
@@ -44,11 +44,11 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Otherwise:
+class Convention:
     """Right, in another way."""
 
     kind: Literal["convention", "design", "precision"]
-    says: str
+    message: str
     choices: Choices
     functions: bool = True
     modules: bool = True
@@ -56,8 +56,8 @@ class Otherwise:
     """Whether only weights that stand in one matrix can have it: those with names of their own are meant by them."""
 
 
-_MASKED: tuple[Asked, ...] = ("flag", "built-in")
-_GIVEN: tuple[Asked, ...] = ("mask", "padding")
+_MASKED: tuple[MaskSource, ...] = ("flag", "built-in")
+_GIVEN: tuple[MaskSource, ...] = ("mask", "padding")
 
 
 def _slot(slot: str, *choices: Any) -> tuple[Choices, ...]:
@@ -66,7 +66,7 @@ def _slot(slot: str, *choices: Any) -> tuple[Choices, ...]:
 
 _ALL = (
     # Which sequence, which weights.
-    Known(
+    Mistake(
         "k-from-x",
         "k",
         "k, v = self.k(x), self.v(context)",
@@ -75,7 +75,7 @@ _ALL = (
         ({"sources": "k-x"}, {"sources": "v-x"}),
         functions=False,
     ),
-    Known(
+    Mistake(
         "context-ignored",
         "k",
         "k, v = self.k(x), self.v(x)",
@@ -84,7 +84,7 @@ _ALL = (
         ({"sources": "kv-x"},),
         functions=False,
     ),
-    Known(
+    Mistake(
         "q-from-context",
         "q",
         "q = self.q(context)",
@@ -93,7 +93,7 @@ _ALL = (
         ({"sources": "q-context"}, {"sources": "swapped"}),
         functions=False,
     ),
-    Known(
+    Mistake(
         "untransposed",
         "q",
         "q = x @ self.wq.weight",
@@ -104,7 +104,7 @@ _ALL = (
         ("pytorch/pytorch#139598", "pytorch/pytorch#129834"),
         functions=False,
     ),
-    Known(
+    Mistake(
         "not-projected",
         "q",
         "v = x  # self.v exists",
@@ -113,7 +113,7 @@ _ALL = (
         _slot("linear", "---", "-kv", "q-v", "qk-", "--v", "-k-", "q--"),
         functions=False,
     ),
-    Known(
+    Mistake(
         "q-as-k",
         "scores",
         "scores = q @ q.transpose(-2, -1)",
@@ -121,7 +121,7 @@ _ALL = (
         "Every token resembles itself most; the keys' weights are never trained.",
         _slot("roles", "qqv", "qqq"),
     ),
-    Known(
+    Mistake(
         "k-as-q",
         "scores",
         "scores = k @ k.transpose(-2, -1)",
@@ -129,7 +129,7 @@ _ALL = (
         "Every token resembles itself most; what is asked for does not count.",
         _slot("roles", "kkv", "kkk"),
     ),
-    Known(
+    Mistake(
         "v-as-k",
         "scores",
         "scores = q @ v.transpose(-2, -1)",
@@ -137,7 +137,7 @@ _ALL = (
         "What a token says is also what it is found by.",
         _slot("roles", "qvv"),
     ),
-    Known(
+    Mistake(
         "k-as-v",
         "output",
         "out = weights @ k",
@@ -145,7 +145,7 @@ _ALL = (
         "What a token is found by is also what it says.",
         _slot("roles", "qkk"),
     ),
-    Known(
+    Mistake(
         "q-as-v",
         "output",
         "out = weights @ q",
@@ -153,7 +153,7 @@ _ALL = (
         "What a token looks for is also what it says.",
         _slot("roles", "qkq"),
     ),
-    Known(
+    Mistake(
         "shared-projection",
         "q",
         "k = self.q(x)",
@@ -164,7 +164,7 @@ _ALL = (
         ),
         functions=False,
     ),
-    Known(
+    Mistake(
         "bias-dropped",
         "q",
         "q, k, v = F.linear(x, self.qkv.weight).chunk(3, -1)",
@@ -174,7 +174,7 @@ _ALL = (
         functions=False,
     ),
     # Heads.
-    Known(
+    Mistake(
         "split-by-view",
         "q",
         "q = q.view(B, H, T, D)",
@@ -193,7 +193,7 @@ _ALL = (
         ),
         functions=False,
     ),
-    Known(
+    Mistake(
         "heads-attend-heads",
         "q",
         "q = q.view(B, T, H, D)  # and no transpose",
@@ -207,7 +207,7 @@ _ALL = (
         ),
         functions=False,
     ),
-    Known(
+    Mistake(
         "one-head-only",
         "output",
         "out = torch.cat([head_0] * H, -1)",
@@ -221,7 +221,7 @@ _ALL = (
         ),
         functions=False,
     ),
-    Known(
+    Mistake(
         "kv-first-head",
         "k",
         "k = k[:, :1].expand(-1, H, -1, -1)",
@@ -230,7 +230,7 @@ _ALL = (
         _slot("groups", "first"),
     ),
     # Who is who.
-    Known(
+    Mistake(
         "kv-swapped",
         "scores",
         "scores = q @ v.mT; out = weights @ k",
@@ -239,7 +239,7 @@ _ALL = (
         ({"roles": "qvk"}, {"linear": "qvk"}),
     ),
     # Masks.
-    Known(
+    Mistake(
         "mask-dropped",
         "masked",
         "def forward(self, x, mask=None): ...  # mask is never read",
@@ -248,7 +248,7 @@ _ALL = (
         _slot("seen", "none"),
         ("keras-team/keras#23038", "keras-team/keras#21284", "facebookresearch/fairseq#1682"),
     ),
-    Known(
+    Mistake(
         "mask-inverted",
         "masked",
         "scores.masked_fill(causal, -inf)  # causal: True = may attend",
@@ -258,7 +258,7 @@ _ALL = (
         ("pytorch/pytorch#29546", "rasbt/LLMs-from-scratch#1061", "tensorflow/text#894"),
         _MASKED,
     ),
-    Known(
+    Mistake(
         "mask-strict",
         "masked",
         "torch.tril(ones, diagonal=-1)",
@@ -267,7 +267,7 @@ _ALL = (
         _slot("seen", "strict"),
         asked=_MASKED,
     ),
-    Known(
+    Mistake(
         "mask-one-ahead",
         "masked",
         "torch.tril(ones, diagonal=1)",
@@ -276,7 +276,7 @@ _ALL = (
         _slot("seen", "ahead"),
         asked=_MASKED,
     ),
-    Known(
+    Mistake(
         "mask-rows",
         "masked",
         "scores.masked_fill(~keep[:, None, :, None], -inf)",
@@ -286,7 +286,7 @@ _ALL = (
         ("Kyubyong/transformer#103", "phlippe/uvadlc_notebooks#110"),
         ("padding",),
     ),
-    Known(
+    Mistake(
         "mask-transposed",
         "masked",
         "mask = mask.transpose(-2, -1)",
@@ -295,7 +295,7 @@ _ALL = (
         _slot("seen", "transposed"),
         asked=("mask",),
     ),
-    Known(
+    Mistake(
         "mask-first-only",
         "masked",
         "mask = mask[0]",
@@ -304,7 +304,7 @@ _ALL = (
         _slot("seen", "first-sample", "tiled", "interleaved"),
         asked=_GIVEN,
     ),
-    Known(
+    Mistake(
         "mask-one-head",
         "masked",
         "scores[:, 0] = scores[:, 0].masked_fill(~mask, -inf)",
@@ -312,7 +312,7 @@ _ALL = (
         "{leak}",
         _slot("seen", "first-head", "last-head"),
     ),
-    Known(
+    Mistake(
         "padding-as-zeros",
         "masked",
         "k, v = k * keep, v * keep",
@@ -322,7 +322,7 @@ _ALL = (
         asked=("padding", "mask"),
     ),
     # Scores.
-    Known(
+    Mistake(
         "scores-transposed",
         "scores",
         "scores = k @ q.transpose(-2, -1)",
@@ -330,7 +330,7 @@ _ALL = (
         "Each token is weighed by how much others look for it; with a mask, the past looks at the future.",
         ({"scores": "kq"}, {"roles": "kqv"}, {"linear": "kqv"}),
     ),
-    Known(
+    Mistake(
         "key-reshaped",
         "scores",
         "scores = q @ k.view(B, H, D, T)",
@@ -338,7 +338,7 @@ _ALL = (
         "Scores of channels of different tokens, which mean nothing and train all the same.",
         _slot("scores", "reshaped"),
     ),
-    Known(
+    Mistake(
         "scores-negated",
         "scores",
         "scores = -(q @ k.transpose(-2, -1))",
@@ -347,7 +347,7 @@ _ALL = (
         _slot("scores", "negated"),
     ),
     # Scale.
-    Known(
+    Mistake(
         "no-scale",
         "scaled",
         "weights = (q @ k.transpose(-2, -1)).softmax(-1)",
@@ -355,7 +355,7 @@ _ALL = (
         "Weights come nearer to one-hot as heads get wider, and their gradients vanish (paper, section 3.2.1).",
         _slot("scale", "none"),
     ),
-    Known(
+    Mistake(
         "scale-d",
         "scaled",
         "scores / d_k",
@@ -363,7 +363,7 @@ _ALL = (
         "Weights are nearly even, whatever is asked for.",
         _slot("scale", "d"),
     ),
-    Known(
+    Mistake(
         "scale-d-model",
         "scaled",
         "scores / math.sqrt(d_model)",
@@ -374,7 +374,7 @@ _ALL = (
         _slot("scale", "d-model"),
         ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
     ),
-    Known(
+    Mistake(
         "scale-d-value",
         "scaled",
         "scores / math.sqrt(v.shape[-1])",
@@ -384,7 +384,7 @@ _ALL = (
         "Right while both are equal, and wrong without an error when they are not.",
         _slot("scale", "d-value"),
     ),
-    Known(
+    Mistake(
         "scale-tokens",
         "scaled",
         "scores / math.sqrt(k.size(-2))",
@@ -393,7 +393,7 @@ _ALL = (
         "The same two tokens attend to one another otherwise when others join them.",
         _slot("scale", "keys", "queries"),
     ),
-    Known(
+    Mistake(
         "scale-heads",
         "scaled",
         "scores / math.sqrt(num_heads)",
@@ -403,7 +403,7 @@ _ALL = (
         _slot("scale", "heads"),
         ("tenstorrent/tt-metal#56789",),
     ),
-    Known(
+    Mistake(
         "scale-batch",
         "scaled",
         "scores / math.sqrt(k.size(0))",
@@ -412,7 +412,7 @@ _ALL = (
         "A sample's result depends on how many others are in its batch.",
         _slot("scale", "batch"),
     ),
-    Known(
+    Mistake(
         "scale-multiplied",
         "scaled",
         "scores * math.sqrt(d_k)",
@@ -421,7 +421,7 @@ _ALL = (
         _slot("scale", "multiplied"),
         ("esceptico/perceiver-io#9",),
     ),
-    Known(
+    Mistake(
         "scale-fourth-root",
         "scaled",
         "q = q * d_k**-0.25  # and not k",
@@ -430,7 +430,7 @@ _ALL = (
         "Weights come nearer to one-hot as heads get wider.",
         _slot("scale", "fourth-root"),
     ),
-    Known(
+    Mistake(
         "scale-half",
         "scaled",
         "scores / math.sqrt(d_k // 2)",
@@ -439,7 +439,7 @@ _ALL = (
         "Every score is 1.41 times too large.",
         _slot("scale", "half"),
     ),
-    Known(
+    Mistake(
         "scale-constant",
         "scaled",
         "scores / 8  # whatever the width",
@@ -448,7 +448,7 @@ _ALL = (
         "Right for one width of heads, and wrong without an error for every other.",
         (),
     ),
-    Known(
+    Mistake(
         "scale-floor",
         "scaled",
         "scores // math.sqrt(d_k)",
@@ -457,7 +457,7 @@ _ALL = (
         _slot("scale", "floor"),
     ),
     # A bias.
-    Known(
+    Mistake(
         "bias-before-scale",
         "biased",
         "scores = (q @ k.transpose(-2, -1) + bias) / math.sqrt(d_k)",
@@ -466,7 +466,7 @@ _ALL = (
         "Nothing is amiss with 0 and -inf; every finite bias counts {right:.2f} times too little.",
         _slot("bias", "before-scale"),
     ),
-    Known(
+    Mistake(
         "bias-ignored",
         "biased",
         "def attention(q, k, v, bias=None): ...  # bias is never read",
@@ -474,7 +474,7 @@ _ALL = (
         "Positions that the bias stands for are not seen.",
         _slot("bias", "ignored"),
     ),
-    Known(
+    Mistake(
         "bias-after-softmax",
         "weights",
         "weights = scores.softmax(-1) + bias",
@@ -483,7 +483,7 @@ _ALL = (
         ({"bias": "ignored", "after": "bias"},),
     ),
     # What blocked scores become.
-    Known(
+    Mistake(
         "mask-zero-fill",
         "masked",
         "scores = scores * mask",
@@ -491,7 +491,7 @@ _ALL = (
         "{leak}",
         _slot("fill", 0.0),
     ),
-    Known(
+    Mistake(
         "mask-weak-fill",
         "masked",
         "scores.masked_fill(~mask, -10.0)",
@@ -500,7 +500,7 @@ _ALL = (
         _slot("fill", -1.0, -10.0, -100.0, 1e-9, -1e-9, -1e-12, -5.0, -50.0, -20.0, -2.0, 1.0),
         ("hyunwoongko/transformer#10",),
     ),
-    Known(
+    Mistake(
         "mask-added-01",
         "masked",
         "scores = scores + mask.float()",
@@ -509,7 +509,7 @@ _ALL = (
         _slot("fill", "added-may", "added-blocked"),
         ("pytorch/pytorch#21518",),
     ),
-    Known(
+    Mistake(
         "mask-positive-fill",
         "masked",
         "scores.masked_fill(~mask, 1e9)",
@@ -517,7 +517,7 @@ _ALL = (
         "{leak}",
         _slot("fill", 1e9, 1e4, float("inf")),
     ),
-    Known(
+    Mistake(
         "mask-after-softmax",
         "weights",
         "weights = scores.softmax(-1) * mask",
@@ -526,7 +526,7 @@ _ALL = (
         ({"fill": "after", "after": "mask"},),
     ),
     # Softmax.
-    Known(
+    Mistake(
         "softmax-queries",
         "weights",
         "scores.softmax(dim=-2)",
@@ -539,7 +539,7 @@ _ALL = (
             "PetrochukM/PyTorch-NLP#2",
         ),
     ),
-    Known(
+    Mistake(
         "softmax-heads",
         "weights",
         "scores.softmax(dim=1)",
@@ -548,7 +548,7 @@ _ALL = (
         "Heads compete for each pair; keys do not compete at all.",
         _slot("softmax", "heads"),
     ),
-    Known(
+    Mistake(
         "softmax-batch",
         "weights",
         "scores.softmax(dim=0)",
@@ -557,7 +557,7 @@ _ALL = (
         _slot("softmax", "batch"),
         ("nerminnuraydogan/vision-transformer#1",),
     ),
-    Known(
+    Mistake(
         "softmax-all",
         "weights",
         "scores.flatten(-2).softmax(-1).view_as(scores)",
@@ -565,7 +565,7 @@ _ALL = (
         "Queries compete with one another; outputs shrink with the length.",
         _slot("softmax", "all", "everything"),
     ),
-    Known(
+    Mistake(
         "softmax-missing",
         "weights",
         "out = (scores / math.sqrt(d_k)) @ v",
@@ -573,7 +573,7 @@ _ALL = (
         "Weights are negative as well, and grow with the length.",
         _slot("softmax", "missing"),
     ),
-    Known(
+    Mistake(
         "softmax-twice",
         "weights",
         "F.softmax(F.softmax(scores, -1), -1)",
@@ -581,7 +581,7 @@ _ALL = (
         "Weights are nearly even, and blocked keys receive weight: exp(0) for each.",
         _slot("softmax", "twice"),
     ),
-    Known(
+    Mistake(
         "softmax-log",
         "weights",
         "F.log_softmax(scores, -1)",
@@ -589,7 +589,7 @@ _ALL = (
         "Weights are negative, and the best match counts least.",
         _slot("softmax", "log"),
     ),
-    Known(
+    Mistake(
         "softmax-unnormalised",
         "weights",
         "weights = scores.exp()",
@@ -597,7 +597,7 @@ _ALL = (
         "Outputs grow with the length and with the scores.",
         _slot("softmax", "exp", "exp-max"),
     ),
-    Known(
+    Mistake(
         "softmax-l1",
         "weights",
         "weights = scores / scores.sum(-1, keepdim=True)",
@@ -605,7 +605,7 @@ _ALL = (
         "Weights are negative as well, and explode where the sum is near 0.",
         _slot("softmax", "l1"),
     ),
-    Known(
+    Mistake(
         "scale-after-softmax",
         "weights",
         "weights = scores.softmax(-1) / math.sqrt(d_k)",
@@ -614,7 +614,7 @@ _ALL = (
         ({"scale": "none", "after": "scale"}, {"after": "scale"}),
     ),
     # What is read.
-    Known(
+    Mistake(
         "weights-transposed",
         "output",
         "out = weights.transpose(-2, -1) @ v",
@@ -623,7 +623,7 @@ _ALL = (
         "the mask.",
         _slot("product", "transposed"),
     ),
-    Known(
+    Mistake(
         "output-v",
         "output",
         "return v",
@@ -631,7 +631,7 @@ _ALL = (
         "No token sees another.",
         _slot("product", "v"),
     ),
-    Known(
+    Mistake(
         "output-mean",
         "output",
         "return v.mean(-2, keepdim=True).expand_as(q)",
@@ -640,7 +640,7 @@ _ALL = (
         _slot("product", "mean"),
     ),
     # Heads together.
-    Known(
+    Mistake(
         "merge-without-transpose",
         "heads",
         "out = out.reshape(B, T, H * D)  # out is (B, H, T, D)",
@@ -650,7 +650,7 @@ _ALL = (
         ("hackiey/QAnet-pytorch#2",),
         functions=False,
     ),
-    Known(
+    Mistake(
         "heads-added",
         "heads",
         "out = torch.stack(heads).mean(0)",
@@ -659,7 +659,7 @@ _ALL = (
         _slot("merge", "sum", "mean", "sum-tiled", "mean-tiled"),
         functions=False,
     ),
-    Known(
+    Mistake(
         "out-projection-skipped",
         "projected",
         "return heads  # self.out_proj exists",
@@ -668,7 +668,7 @@ _ALL = (
         _slot("out", "none"),
         functions=False,
     ),
-    Known(
+    Mistake(
         "out-projection-untransposed",
         "projected",
         "return heads @ self.out_proj.weight",
@@ -678,7 +678,7 @@ _ALL = (
         _slot("out", "untransposed"),
         functions=False,
     ),
-    Known(
+    Mistake(
         "out-projection-twice",
         "projected",
         "return self.out_proj(self.out_proj(heads))",
@@ -688,7 +688,7 @@ _ALL = (
         functions=False,
     ),
     # Shown by how it behaves.
-    Known(
+    Mistake(
         "batch-as-tokens",
         "scores",
         "q = q.reshape(B * T, D)",
@@ -696,7 +696,7 @@ _ALL = (
         "A sample's result depends on the others in its batch: at inference, on other people's texts.",
         _slot("groups", "one-sequence"),
     ),
-    Known(
+    Mistake(
         "absolute-axes",
         "scores",
         "k.transpose(0, 1); scores.softmax(dim=1)  # right without a batch",
@@ -704,51 +704,51 @@ _ALL = (
         "attends along others than tokens",
         "Other batches raise an error, and one where batch, tokens and width agree is wrong without one.",
     ),
-    Known(
+    Mistake(
         "dropout-in-eval",
         "weights",
         "F.dropout(weights, 0.1)  # training=True by default",
         "dropout stays on in eval(): two calls with the same input differ by up to {number:.2g}",
         "Predictions are random, and worse than the model's own.",
-        shipped=("karpathy/nanoGPT#240",),
+        references=("karpathy/nanoGPT#240",),
     ),
-    Known(
+    Mistake(
         "dropout-before-softmax",
         "masked",
         "scores = self.dropout(scores).softmax(-1)",
         "in train(), dropout is applied to the scores, before the softmax: a dropped score becomes 0, and exp(0) = 1",
         "Dropped keys receive weight rather than lose it, and blocked ones become NaN: -inf * 0.",
-        shipped=("karpathy/ng-video-lecture#30",),
+        references=("karpathy/ng-video-lecture#30",),
     ),
-    Known(
+    Mistake(
         "detached",
         "weights",
         "weights = scores.softmax(-1).detach()",
         "no gradient reaches {what}",
         "They are never trained, and the loss still falls by what is left.",
     ),
-    Known(
+    Mistake(
         "inputs-changed",
         "call",
         "q /= math.sqrt(d_k)",
         "the call writes into its caller's {what}",
         "Whatever reads them next, a residual or a second call, reads other numbers.",
     ),
-    Known(
+    Mistake(
         "stateful",
         "call",
         "self.cache = k  # and it is never cleared",
         "a second call with the same input returns another output, by up to {number:.2g}, though nothing is random",
         "Results depend on what was asked before.",
     ),
-    Known(
+    Mistake(
         "batch-mixed",
         "weights",
         "scores.softmax(dim=0)",
         "a sample's output changes by up to {number:.2g} with the other samples of its batch",
         "A text's result depends on the others that it is batched with.",
     ),
-    Known(
+    Mistake(
         "future-leak",
         "masked",
         "mask = None",
@@ -757,61 +757,61 @@ _ALL = (
         "It trains by reading the answer, and has none when it is asked to write.",
     ),
     # Around it.
-    Known(
+    Mistake(
         "mask-not-passed",
         "masked",
         "self.heads[i](q, k, v, mask=None)",
         "{what} takes a mask and does not hand it to the attention inside",
         "Nothing is masked, and no error says so.",
-        shipped=("keras-team/keras#21284",),
+        references=("keras-team/keras#21284",),
     ),
-    Known(
+    Mistake(
         "residual-missing",
         "block",
         "x = self.attention(self.norm(x))",
         "the {what}'s output takes the place of its input; the definition adds them",
         "Gradients fade with every block, and a token forgets what it is.",
     ),
-    Known(
+    Mistake(
         "residual-of-norm",
         "block",
         "x = self.norm(x); x = x + self.attention(x)",
         "the {what}'s output is added to the normed input; in a pre-norm block the residual passes by the norm",
         "The residual stream is normed in every block, which pre-norm is there to avoid.",
     ),
-    Known(
+    Mistake(
         "ffn-skipped",
         "block",
         "return x  # self.mlp exists",
         "the feed-forward network exists and has no effect",
         "Two thirds of the block's parameters are never trained.",
     ),
-    Known(
+    Mistake(
         "pe-exponent",
         "positions",
         "angle = pos / 10000 ** (2 * i / d)  # i: the channel",
         "the exponent is 2i/d with i the channel, so that wavelengths rise twice as fast as the paper's: they "
         "have 2i for the channel itself",
         "The last half of the channels does not change over any text: their wavelengths exceed 10,000 x 2 pi.",
-        shipped=("Kyubyong/transformer#38", "jadore801120/attention-is-all-you-need-pytorch#32"),
+        references=("Kyubyong/transformer#38", "jadore801120/attention-is-all-you-need-pytorch#32"),
     ),
-    Known(
+    Mistake(
         "pe-angle",
         "positions",
         "angle = pos / 10000 ** (i / d)  # also for odd i",
         "a sine and the cosine beside it have different frequencies: the odd channel's exponent is i/d, and the "
         "paper's is (i - 1)/d",
         "A shift of position is no longer a rotation of each pair of channels.",
-        shipped=("SamLynnEvans/Transformer#7",),
+        references=("SamLynnEvans/Transformer#7",),
     ),
-    Known(
+    Mistake(
         "pe-base",
         "positions",
         "angle = pos / 1000 ** (i / d)",
         "wavelengths rise to {number:g} x 2 pi; the paper's rise to 10000 x 2 pi",
         "Distances beyond that repeat.",
     ),
-    Known(
+    Mistake(
         "pe-swapped",
         "positions",
         "pe[:, 0::2] = cos; pe[:, 1::2] = sin",
@@ -820,89 +820,91 @@ _ALL = (
     ),
 )
 
-CAUSES: Mapping[str, Known] = {known.id: known for known in _ALL}
+MISTAKES: Mapping[str, Mistake] = {known.id: known for known in _ALL}
 """Every mistake that can be named, by its id."""
 
-OTHERWISE: tuple[Otherwise, ...] = (
-    Otherwise("precision", "the scale is computed in float32", {"scale": "float32"}),
-    Otherwise("precision", "the scale is computed in float32", {"scale": "float32-inverse"}),
-    Otherwise("precision", "the softmax is computed in float32", {"softmax": "float32"}),
-    Otherwise(
+CONVENTIONS: tuple[Convention, ...] = (
+    Convention("precision", "the scale is computed in float32", {"scale": "float32"}),
+    Convention("precision", "the scale is computed in float32", {"scale": "float32-inverse"}),
+    Convention("precision", "the softmax is computed in float32", {"softmax": "float32"}),
+    Convention(
         "convention",
         "a head's channels stand {heads} apart: (width, heads) rather than (heads, width)",
         {"split": "channels", "merge": "channels"},
         functions=False,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "a head's channels stand {heads} apart in q, k and v: (width, heads) rather than (heads, width)",
         {"split": "channels"},
         functions=False,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the output's channels are interleaved: (width, heads) rather than (heads, width)",
         {"merge": "channels"},
         functions=False,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "key and value heads are tiled: query head i reads key head i mod {kv_heads}, not i // {per}",
         {"groups": "tiled"},
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the packed weights are ordered k, q, v",
         {"linear": "kqv"},
         functions=False,
         packed=True,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the packed weights are ordered v, k, q",
         {"linear": "vkq"},
         functions=False,
         packed=True,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the packed weights are ordered q, v, k",
         {"linear": "qvk"},
         functions=False,
         packed=True,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the packed weights are ordered v, q, k",
         {"linear": "kvq"},
         functions=False,
         packed=True,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "the packed weights are ordered k, v, q",
         {"linear": "vqk"},
         functions=False,
         packed=True,
     ),
-    Otherwise(
+    Convention(
         "convention",
         "causal by the first position: query i sees keys 0 to i, also when there are more keys",
         {"seen": "first-aligned"},
     ),
-    Otherwise("design", "queries and keys are normed to length 1 (cosine)", {"rounds": "l2"}),
-    Otherwise("design", "q/k norm: an RMS norm of queries and keys, by head", {"rounds": "rms"}),
-    Otherwise("design", "q/k norm: a layer norm of queries and keys, by head", {"rounds": "layer"}),
-    Otherwise("design", "rotary positions, halves in pairs (Llama)", {"rounds": "rotary-halves"}),
-    Otherwise("design", "rotary positions, neighbours in pairs (GPT-J)", {"rounds": "rotary-pairs"}),
-    Otherwise("design", "rotary positions, as given", {"rounds": "given-halves"}),
-    Otherwise("design", "q/k norm, then rotary positions", {"rounds": "rms+rotary-halves"}),
-    Otherwise("design", "q/k norm, then rotary positions, as given", {"rounds": "rms+given-halves"}),
-    Otherwise("design", "ALiBi: a bias by distance, one slope for each head", {"bias": "alibi"}),
-    Otherwise("design", "a learned bias of queries and keys", {"bias": "learned"}),
-    Otherwise("design", "a sink of score 0: softmax with + 1 in its denominator", {"softmax": "plus-one"}),
-    Otherwise("design", "learned sinks: one score per head in the softmax that carries no value", {"softmax": "sinks"}),
-    Otherwise("design", "sigmoid in the place of softmax", {"softmax": "sigmoid"}),
-    Otherwise("design", "the input is added to the output (a residual inside)", {"out": "and-input"}, functions=False),
+    Convention("design", "queries and keys are normed to length 1 (cosine)", {"rounds": "l2"}),
+    Convention("design", "q/k norm: an RMS norm of queries and keys, by head", {"rounds": "rms"}),
+    Convention("design", "q/k norm: a layer norm of queries and keys, by head", {"rounds": "layer"}),
+    Convention("design", "rotary positions, halves in pairs (Llama)", {"rounds": "rotary-halves"}),
+    Convention("design", "rotary positions, neighbours in pairs (GPT-J)", {"rounds": "rotary-pairs"}),
+    Convention("design", "rotary positions, as given", {"rounds": "given-halves"}),
+    Convention("design", "q/k norm, then rotary positions", {"rounds": "rms+rotary-halves"}),
+    Convention("design", "q/k norm, then rotary positions, as given", {"rounds": "rms+given-halves"}),
+    Convention("design", "ALiBi: a bias by distance, one slope for each head", {"bias": "alibi"}),
+    Convention("design", "a learned bias of queries and keys", {"bias": "learned"}),
+    Convention("design", "a sink of score 0: softmax with + 1 in its denominator", {"softmax": "plus-one"}),
+    Convention(
+        "design", "learned sinks: one score per head in the softmax that carries no value", {"softmax": "sinks"}
+    ),
+    Convention("design", "sigmoid in the place of softmax", {"softmax": "sigmoid"}),
+    Convention("design", "the input is added to the output (a residual inside)", {"out": "and-input"}, functions=False),
 )
 """Layouts and conventions, differences by design, and what is right to less than float64's precision."""

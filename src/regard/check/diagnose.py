@@ -13,14 +13,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.check.causes import CAUSES
+from regard.check.causes import MISTAKES
 from regard.check.masks import drops, masks_of
 from regard.check.probe import (
     Failed,
 )
 from regard.check.recipe import Case, Choices
-from regard.check.search import Found, Search
-from regard.check.settings import Setting, settings_of, square
+from regard.check.search import Deadline, Found, Search
+from regard.check.settings import CallConfig, settings_of, square
 from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import Subject
 
@@ -37,26 +37,26 @@ PATIENCE: dict[Literal["one", "one otherwise", "design", "number", "two", "one a
 """How many ways to call it and to read its parameters are searched for mistakes, the likelier ones first."""
 
 
-def diagnose(subject: Subject, *, until: float) -> Diagnosis:
+def diagnose(subject: Subject, *, deadline: Deadline) -> Diagnosis:
     """Find out what an implementation computes.
 
     Args:
         subject: the implementation.
-        until: the moment, by `time.monotonic`, after which nothing more is tried.
+        deadline: when the search gives up.
     """
     diagnosis = Diagnosis(subject)
     settings, failed = settings_of(subject)
     if not settings:
         diagnosis.why.append(failed or "it could not be called")
         return diagnosis
-    plain = _plain(diagnosis, settings, until)
+    plain = _plain(diagnosis, settings, deadline)
     diagnosis.stages.append(plain)
     if plain.found is not None:
-        diagnosis.stages += masks_of(diagnosis, plain, until)
+        diagnosis.stages += masks_of(diagnosis, plain, deadline)
     return diagnosis
 
 
-def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage:
+def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline) -> Stage:
     """The recipe of calls without a mask."""
     subject = diagnosis.subject
     named, hint = _causal_by(subject, settings)
@@ -68,12 +68,12 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
             if batched and "b" not in setting.way.layout:
                 continue  # what runs with a batch has to be right with one
             observed = setting.observed(built_in)
-            search = Search(until, functions=setting.functions, packed=setting.packed)
+            search = Search(deadline, functions=setting.functions, packed=setting.packed)
             found = search.right(observed, most=most)
             if found is not None:
                 diagnosis.setting = setting
                 if named and not built_in:
-                    dropped = Found(found.choices, ((CAUSES["mask-dropped"], {"seen": "none"}),), found.otherwise)
+                    dropped = Found(found.choices, ((MISTAKES["mask-dropped"], {"seen": "none"}),), found.otherwise)
                     masked = setting.observed(True)
                     return Stage("built-in", f"mask of its own ({named})", masked, _with(dropped, {"seen": "none"}))
                 mask = "mask of its own" if built_in else ""
@@ -84,17 +84,17 @@ def _plain(diagnosis: Diagnosis, settings: list[Setting], until: float) -> Stage
     for level, most in PATIENCE.items():
         for setting, built_in in (*hinted[:most], *others[: (most + 1) // 2]):
             observed = setting.observed(built_in)
-            search = Search(until, functions=setting.functions, packed=setting.packed)
+            search = Search(deadline, functions=setting.functions, packed=setting.packed)
             found = search.measured(observed, {}) if level == "design" else search.wrong(observed, Found({}), level)
             if found is not None and built_in and not hint and drops(found):
                 found = None  # nothing speaks of a mask: none can have been dropped
             if found is not None:
                 diagnosis.setting = setting
                 if named and not built_in:
-                    found = replace(found, causes=(*found.causes, (CAUSES["mask-dropped"], {"seen": "none"})))
+                    found = replace(found, causes=(*found.causes, (MISTAKES["mask-dropped"], {"seen": "none"})))
                 mask = f"mask of its own{f' ({named})' if named else ''}" if built_in or named else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
-            if search.late:
+            if search.deadline.passed:
                 break
     diagnosis.setting = settings[0]
     why = "no known mistake, alone or with another, gives its output"
@@ -105,7 +105,7 @@ def _with(found: Found, choices: Choices) -> Found:
     return replace(found, choices={**found.choices, **choices})
 
 
-def _causal_by(subject: Subject, settings: list[Setting]) -> tuple[str, bool]:
+def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]:
     """What says that it has a causal mask of its own, if nothing could tell it of one; and whether it looks so."""
     roles = set(subject.roles().values())
     told = bool(roles & {"mask", "causal", "padding"})
@@ -142,7 +142,7 @@ def triangular(buffer: Tensor) -> bool:
     return any(bool((seen == each).all()) for each in (lower, ~lower, lower.t(), ~lower.t(), lower.tril(-1)))
 
 
-def _looks_causal(setting: Setting) -> bool:
+def _looks_causal(setting: CallConfig) -> bool:
     """Whether outputs depend on tokens as under a causal mask, or one that is turned about or off by one."""
     for call, case, output in setting.pairs:
         if not square(case):

@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from regard.check.causes import CAUSES, Asked
+from regard.check.causes import MISTAKES, MaskSource
 from regard.check.names import INPUTS, meaning
 from regard.check.probe import (
-    Call,
     Failed,
+    ProbeCall,
     calls_with,
     causal,
     drawn,
@@ -23,10 +23,10 @@ from regard.check.probe import (
     random_mask,
 )
 from regard.check.recipe import Case
-from regard.check.search import Found, Observed, Search
+from regard.check.search import Deadline, Found, Observed, Search
 from regard.check.settings import lengths, samples, square
 from regard.check.stage import Diagnosis, Stage
-from regard.check.subject import FORMS, Form, Subject
+from regard.check.subject import FORMS, MaskFormat, Subject
 
 __all__ = ["drops", "masks_of"]
 
@@ -34,13 +34,13 @@ LEVELS: tuple[Literal["number", "two", "one and number"], ...] = ("number", "two
 SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk", "qkb1", "qk11"), "padding": ("bk", "b11k", "b1k", "kb", "k")}
 
 
-def masks_of(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
+def masks_of(diagnosis: Diagnosis, plain: Stage, deadline: Deadline) -> Iterator[Stage]:
     """A stage for each mask that it takes."""
-    for stage in _each(diagnosis, plain, until):
+    for stage in _each(diagnosis, plain, deadline):
         yield _passed_on(diagnosis.subject, stage)
 
 
-def _each(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
+def _each(diagnosis: Diagnosis, plain: Stage, deadline: Deadline) -> Iterator[Stage]:
     subject = diagnosis.subject
     assert diagnosis.setting is not None
     crossed = any(case.context is not None or case.q is not None for _, case, _ in diagnosis.setting.pairs)
@@ -48,16 +48,16 @@ def _each(diagnosis: Diagnosis, plain: Stage, until: float) -> Iterator[Stage]:
         if re.search("enc|memory|context|cross", name) and not crossed:
             continue  # of a sequence that there is none of
         if means == "causal":
-            stage = _flagged(diagnosis, plain, name, until)
+            stage = _flagged(diagnosis, plain, name, deadline)
             if stage.observed or subject.has("mask") is None:  # else it is a hint, and needs the mask that it hints at
                 yield stage
         elif means in ("mask", "padding"):
-            stage = _argued(diagnosis, plain, name, means, until)
+            stage = _argued(diagnosis, plain, name, means, deadline)
             yield stage
             if stage.call is not None and means == "mask":
-                yield from _finite(diagnosis, plain, stage, name, until)
+                yield from _finite(diagnosis, plain, stage, name, deadline)
         elif means == "bias":
-            yield _biased(diagnosis, plain, name, until)
+            yield _biased(diagnosis, plain, name, deadline)
 
 
 def _passed_on(subject: Subject, stage: Stage) -> Stage:
@@ -70,7 +70,7 @@ def _passed_on(subject: Subject, stage: Stage) -> Stage:
     if not takers:
         return stage
     passed = [
-        (CAUSES["mask-not-passed"], {}) if known.id == "mask-dropped" else (known, choices)
+        (MISTAKES["mask-not-passed"], {}) if known.id == "mask-dropped" else (known, choices)
         for known, choices in found.causes
     ]
     return replace(stage, found=replace(found, causes=tuple(passed)))
@@ -88,16 +88,16 @@ def _bases(plain: Stage) -> Found:
     return plain.found
 
 
-Tried = list[tuple[Call, list[Observed]]]
+Tried = list[tuple[ProbeCall, list[Observed]]]
 
 
 def _searched(
-    diagnosis: Diagnosis, plain: Stage, tried: Tried, until: float
-) -> tuple[Found | None, Call | None, list[Observed]]:
+    diagnosis: Diagnosis, plain: Stage, tried: Tried, deadline: Deadline
+) -> tuple[Found | None, ProbeCall | None, list[Observed]]:
     """The first call, in the order of likelihood, that the recipe explains: as it is, or with mistakes of its mask."""
     setting, base = diagnosis.setting, _bases(plain)
     assert setting is not None
-    search = Search(until, functions=setting.functions, packed=setting.packed)
+    search = Search(deadline, functions=setting.functions, packed=setting.packed)
     dropped = None
     for asked in dict.fromkeys(observed[0].asked for _, observed in tried):
         kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
@@ -128,19 +128,19 @@ def _searched(
             found = search.wrong(observed, base, level, masks=True)
             if found is not None:
                 return found, call, observed
-            if search.late:
+            if search.deadline.passed:
                 return None, None, tried[0][1]
     return None, None, tried[0][1] if tried else []
 
 
-def _by_chance(call: Call, search: Search, base: Found) -> bool:
+def _by_chance(call: ProbeCall, search: Search, base: Found) -> bool:
     """Whether a mask that seems to be added is not: a finite one, added, would do something else than it does."""
     if not call.form.name.startswith("added") or call.case is None:
         return False
     may = call.case.may
     assert may is not None
     finite = drawn(*may.shape, seed=77)
-    handed = replace(call, form=Form("finite", "", lambda table: table))
+    handed = replace(call, form=MaskFormat("finite", "", lambda table: table))
     try:
         output = handed(replace(call.case, may=finite))
     except Failed:
@@ -152,21 +152,23 @@ def _by_chance(call: Call, search: Search, base: Found) -> bool:
     return search.wrong(observed, base, "one", masks=True) is None
 
 
-def _shared(search: Search, base: Found, tried: Tried, right: Call) -> tuple[Found, Call, list[Observed]] | None:
+def _shared(
+    search: Search, base: Found, tried: Tried, right: ProbeCall
+) -> tuple[Found, ProbeCall, list[Observed]] | None:
     """The mistake of taking one sample's mask for all, where a mask of one sample is right and of several runs."""
     for call, observed in tried:
         if call.form is right.form and "b" in call.shape and "b" not in right.shape:
-            for choices in CAUSES["mask-first-only"].choices:
+            for choices in MISTAKES["mask-first-only"].choices:
                 merged = {**base.choices, **choices}
                 if "seen" in base.choices or all(each.fits(base.choices) for each in observed):
                     continue
                 if all(each.fits(merged) for each in observed):
-                    known = CAUSES["mask-first-only"]
+                    known = MISTAKES["mask-first-only"]
                     return replace(base, choices=merged, causes=(*base.causes, (known, choices))), call, observed
     return None
 
 
-def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stage:
+def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     observed: list[Observed] = []
@@ -184,7 +186,7 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Sta
     if not observed:
         return Stage("flag", f"flag {name}", [], None, why=f"with {name}=True, {why}")
     call = replace(setting.pairs[0][0], flag=True)
-    found, _, _ = _searched(diagnosis, plain, [(call, observed)], until)
+    found, _, _ = _searched(diagnosis, plain, [(call, observed)], deadline)
     says = ""
     if found is not None and not {known.id for known, _ in found.causes} - {k.id for k, _ in _bases(plain).causes}:
         first = {**found.choices, "seen": "first-aligned"}
@@ -198,12 +200,12 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Sta
     return Stage("flag", f"flag {name}", observed, found, says=says, why=why, call=call)
 
 
-def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: float) -> Stage:
+def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline: Deadline) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     built_in = plain.asked == "built-in"
-    kinds: tuple[Asked, ...] = ("mask", "padding") if means == "mask" else ("padding", "mask")
-    tried: list[tuple[Call, list[Observed]]] = []
+    kinds: tuple[MaskSource, ...] = ("mask", "padding") if means == "mask" else ("padding", "mask")
+    tried: list[tuple[ProbeCall, list[Observed]]] = []
     why = ""
     for asked in kinds:
         for pattern in calls_with(setting.pairs[0][0], name, SHAPES[asked]):
@@ -227,7 +229,7 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
                 tried.append((replace(pattern, case=observed[0].case), observed))
     if not tried:
         return Stage(kinds[0], f"argument {name}", [], None, why=f"with {name}, {why}")
-    found, used, observed = _searched(diagnosis, plain, tried, until)
+    found, used, observed = _searched(diagnosis, plain, tried, deadline)
     why = "" if found is not None else f"no known mistake explains its output with {name}"
     says = used.form.says if used is not None and found is not None else ""
     if used is not None and observed[0].asked == "padding" and used.shape in ("bk", "k", "kb") and means == "mask":
@@ -236,13 +238,13 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, until: fl
     return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=used)
 
 
-def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, until: float) -> Iterator[Stage]:
+def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, deadline: Deadline) -> Iterator[Stage]:
     """What becomes of finite numbers in a mask that is added; and of any float mask, where it seems to be ignored."""
     call = stage.call
     assert call is not None
     assert diagnosis.setting is not None
     if call.form.name.startswith("added"):
-        yield _biased(diagnosis, plain, name, until)
+        yield _biased(diagnosis, plain, name, deadline)
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
         added = next(form for form in FORMS if form.name == "added")
         for first, case, output in diagnosis.setting.pairs[:1]:
@@ -252,7 +254,7 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, until: 
             except Failed:
                 return
             if torch.equal(ignored, output):
-                yield _biased(diagnosis, plain, name, until)
+                yield _biased(diagnosis, plain, name, deadline)
 
 
 def _zeroed(may: Tensor, output: Tensor) -> Tensor | None:
@@ -264,7 +266,7 @@ def _zeroed(may: Tensor, output: Tensor) -> Tensor | None:
     return padding if not bool(rows[padding].any()) else None
 
 
-def _mask_for(asked: Asked, shape: str, case: Case, built_in: bool) -> Tensor:
+def _mask_for(asked: MaskSource, shape: str, case: Case, built_in: bool) -> Tensor:
     queries, keys = lengths(case)
     batch = samples(case)
     if asked == "padding":
@@ -273,7 +275,7 @@ def _mask_for(asked: Asked, shape: str, case: Case, built_in: bool) -> Tensor:
     return random_mask(batch if "b" in shape else 1, queries, keys)
 
 
-def _biased(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stage:
+def _biased(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     observed = []
@@ -290,7 +292,7 @@ def _biased(diagnosis: Diagnosis, plain: Stage, name: str, until: float) -> Stag
                 why = why or str(error)
     if not observed:
         return Stage("none", f"argument {name}", [], None, why=f"with {name}, {why}")
-    found, call_, _ = _searched(diagnosis, plain, [(setting.pairs[0][0], observed)], until)
+    found, call_, _ = _searched(diagnosis, plain, [(setting.pairs[0][0], observed)], deadline)
     why = "" if found is not None else f"no known mistake explains its output with {name}"
     return Stage("none", f"argument {name}", observed, found, why=why, call=call_)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from regard.check.causes import CAUSES, Known
-from regard.check.worked import Pair, Worked, drawn, worked
+from regard.check.causes import MISTAKES, Mistake
+from regard.check.worked import MatrixPair, Worked, drawn, worked
 
 __all__ = ["pages", "write"]
 
@@ -132,8 +132,8 @@ RIGHTED: Mapping[str, str] = {
 
 def pages() -> dict[str, str]:
     """Every page by its file name, and README.md, which lists them."""
-    examples = {name: worked(known) for name, known in CAUSES.items()}
-    written = {f"{name}.md": _page(CAUSES[name], example) for name, example in examples.items()}
+    examples = {name: worked(known) for name, known in MISTAKES.items()}
+    written = {f"{name}.md": _page(MISTAKES[name], example) for name, example in examples.items()}
     return {"README.md": _index(examples), **written}
 
 
@@ -153,10 +153,10 @@ def _index(examples: Mapping[str, Worked]) -> str:
         "Written by `python -m regard.check.pages docs/mistakes`.",
     ]
     for step, title in STEPS.items():
-        known = [each for each in CAUSES.values() if each.step == step]
+        known = [each for each in MISTAKES.values() if each.step == step]
         if known:
             lines += ["", f"## {title}", ""]
-            lines += [f"- [{each.id}]({each.id}.md): {_filled(each.says, examples[each.id])}" for each in known]
+            lines += [f"- [{each.id}]({each.id}.md): {_filled(each.message, examples[each.id])}" for each in known]
     return "\n".join(lines) + "\n"
 
 
@@ -170,11 +170,11 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
-def _page(known: Known, example: Worked) -> str:
+def _page(known: Mistake, example: Worked) -> str:
     lines = [
         f"# {known.id}",
         "",
-        _sentence(_filled(known.says, example)),
+        _sentence(_filled(known.message, example)),
         "",
         *_code("python", known.example),
         "",
@@ -186,12 +186,12 @@ def _page(known: Known, example: Worked) -> str:
     ]
     for pair in example.pairs:
         lines += ["", *_table(pair)]
-    effect = _filled(known.effect, example)
-    if effect:
-        lines += ["", "## What comes of it", "", _sentence(effect)]
+    impact = _filled(known.impact, example)
+    if impact:
+        lines += ["", "## What comes of it", "", _sentence(impact)]
     lines += ["", "## How to put it right", "", *_code("python", RIGHTED[known.id])]
-    if known.shipped:
-        lines += ["", "## Where it shipped", "", *(f"- {_link(each)}" for each in known.shipped)]
+    if known.references:
+        lines += ["", "## Where it shipped", "", *(f"- {_link(each)}" for each in known.references)]
     lines += [
         "",
         "## How to find it",
@@ -208,9 +208,9 @@ def _code(language: str, text: str) -> list[str]:
     return [f"```{language}", *f"{code.replace('; ', chr(10))}{hash_sign}{said}".split(chr(10)), "```"]
 
 
-def _link(shipped: str) -> str:
-    repository, _, number = shipped.partition("#")
-    return f"[{shipped}](https://github.com/{repository}/issues/{number})"
+def _link(reference: str) -> str:
+    repository, _, number = reference.partition("#")
+    return f"[{reference}](https://github.com/{repository}/issues/{number})"
 
 
 def _given(example: Worked) -> list[str]:
@@ -239,7 +239,7 @@ def _number(number: float) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def _table(pair: Pair) -> list[str]:
+def _table(pair: MatrixPair) -> list[str]:
     """Yours beside the definition's, a row for each token."""
     left, right = pair.yours.tolist(), pair.definition.tolist()
     wide, wider = len(left[0]), len(right[0])

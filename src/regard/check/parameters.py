@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.names import role
-from regard.check.recipe import Weights
+from regard.check.recipe import ProjectionWeights
 
 __all__ = ["Structure", "redraw", "structures"]
 
@@ -22,7 +22,7 @@ class Structure:
 
     label: str
     """The same for two modules of one class that are read the same way."""
-    weights: Weights
+    weights: ProjectionWeights
     says: tuple[str, ...] = ()
     """What is unusual about it."""
     design: tuple[str, ...] = ()
@@ -221,7 +221,7 @@ def _built(
                 continue
             if out is not None and out.shape[1] not in (len(v) // kv_heads * heads, width, len(v) // kv_heads):
                 continue
-            weights = Weights(q, k, v, heads, kv_heads, out, *biases, bias_out, extra)
+            weights = ProjectionWeights(q, k, v, heads, kv_heads, out, *biases, bias_out, extra)
             yield Structure(f"{label} {how} {of_out}", weights, says + more, design, not {"q", "k", "v"} <= set(roles))
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.recipe import Case
-from regard.check.subject import FORMS, Form, Sizes, Subject, Way, from_layout, tensors_in, to_layout
+from regard.check.subject import FORMS, MaskFormat, Sizes, Subject, Way, from_layout, tensors_in, to_layout
 
-__all__ = ["Call", "Failed", "causal", "function_case", "module_case", "padded", "random_mask"]
+__all__ = ["Failed", "ProbeCall", "causal", "function_case", "module_case", "padded", "random_mask"]
 
 DIFFERENT = Sizes(batch=2, heads=3, queries=6, keys=6, d_key=10, d_value=10)
 CROSS = Sizes(batch=2, heads=3, queries=4, keys=7, d_key=10, d_value=10)
@@ -29,13 +29,13 @@ class Failed(Exception):
 
 
 @dataclass(eq=False)
-class Call:
+class ProbeCall:
     """How one implementation is called."""
 
     subject: Subject
     way: Way
     module: nn.Module | None = None
-    form: Form = FORMS[0]
+    form: MaskFormat = FORMS[0]
     shape: str = "bhqk"
     """Of a mask that is an argument: which axes it has."""
     flag: bool = False
@@ -48,7 +48,7 @@ class Call:
     """A case that it was tried with."""
     stored: str = "in-out"
     """How weights that are arguments are handed over."""
-    nothing: Form | None = None
+    nothing: MaskFormat | None = None
     """How a mask that has to be given is written where there is none; None gives None."""
     batched: bool = False
     """Whether that mask is one for each sample."""
@@ -273,7 +273,7 @@ def padded(batch: int, keys: int) -> Tensor:
     return (torch.arange(keys) < lengths[:, None])[:, None, None]
 
 
-def calls_with(call: Call, to: str, shapes: tuple[str, ...]) -> Iterator[Call]:
+def calls_with(call: ProbeCall, to: str, shapes: tuple[str, ...]) -> Iterator[ProbeCall]:
     """The same call with a mask in every form and shape."""
     for form in FORMS:
         for shape in shapes:

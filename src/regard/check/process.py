@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
-from regard.check.report import Place
+from regard.check.report import CodeLocation
 
 __all__ = ["Stopped", "isolated"]
 
@@ -54,7 +54,7 @@ Message = tuple[str, str, bytes, Frames]
 class Stopped(Exception):
     """The work neither returned nor raised an ordinary exception."""
 
-    def __init__(self, reason: str, where: Place | None, printed: str) -> None:
+    def __init__(self, reason: str, where: CodeLocation | None, printed: str) -> None:
         super().__init__(reason, where, printed)
         self.reason = reason
         """What happened, as the rest of a sentence: "did not end within 10 s; it was at attention.py:12"."""
@@ -67,7 +67,7 @@ class Stopped(Exception):
         return self.reason
 
 
-def isolated(work: Callable[[], T], *, seconds: float, memory: int | None, watch: Path | None = None) -> T:
+def isolated(work: Callable[[], T], *, timeout: float, memory: int | None, watch: Path | None = None) -> T:
     """The result of some work that is done in a process of its own.
 
     The process is a fork: the work sees all that is there now, and nothing that it changes is changed here. It reads an
@@ -80,7 +80,7 @@ def isolated(work: Callable[[], T], *, seconds: float, memory: int | None, watch
     Args:
         work: what to do. Its result comes back as a pickle, which may hold only what belongs to packages that are
             imported here already: reading it imports nothing.
-        seconds: its time.
+        timeout: its time.
         memory: bytes that it may have besides those that this process has now; None for no limit.
         watch: a file of which somebody wants to know in which line the work stopped.
 
@@ -101,8 +101,8 @@ def isolated(work: Callable[[], T], *, seconds: float, memory: int | None, watch
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process = os.fork()
             if process == 0:
-                _child(work, seconds, memory, pipes.writing)
-            status = _follow(process, pipes, time.monotonic() + seconds + GRACE)
+                _child(work, timeout, memory, pipes.writing)
+            status = _follow(process, pipes, time.monotonic() + timeout + GRACE)
         finally:
             if process:
                 late = status is None
@@ -110,7 +110,7 @@ def isolated(work: Callable[[], T], *, seconds: float, memory: int | None, watch
         pipes.drain()
     finally:
         pipes.close()
-    return cast(T, _judged(pipes, status or 0, late=late, seconds=seconds, memory=memory, watch=watch))
+    return cast(T, _judged(pipes, status or 0, late=late, timeout=timeout, memory=memory, watch=watch))
 
 
 # In the process that watches.
@@ -189,7 +189,7 @@ def _end(process: int, status: int | None) -> int:
     return status
 
 
-def _judged(pipes: _Pipes, status: int, *, late: bool, seconds: float, memory: int | None, watch: Path | None) -> Any:
+def _judged(pipes: _Pipes, status: int, *, late: bool, timeout: float, memory: int | None, watch: Path | None) -> Any:
     """What the work returned, or what is to be raised in its place."""
     printed = pipes.printed.decode("utf-8", "replace")[-PRINTED:]
     too_much = (
@@ -205,7 +205,7 @@ def _judged(pipes: _Pipes, status: int, *, late: bool, seconds: float, memory: i
         kind, said, pickled, frames = _unpickled(pipes.message)
     except Exception:  # it came to no message, or not to the end of one
         if late or dumped.startswith("Timeout"):
-            raise stopped(f"did not end within {seconds:g} s", _frames(dumped), "; it was at") from None
+            raise stopped(f"did not end within {timeout:g} s", _frames(dumped), "; it was at") from None
         if os.WIFEXITED(status):
             raise stopped(f"left with exit code {os.WEXITSTATUS(status)}, as by os._exit", []) from None
         number = os.WTERMSIG(status)
@@ -251,25 +251,25 @@ def _character(escape: re.Match[str]) -> str:
     return chr(int(escape[1] or escape[2] or escape[3], 16))
 
 
-def _place(frames: Iterable[tuple[str, int]], watch: Path | None) -> Place | None:
+def _place(frames: Iterable[tuple[str, int]], watch: Path | None) -> CodeLocation | None:
     """The deepest frame in a file."""
     if watch is None:
         return None
     for file, line in frames:
         if os.path.realpath(file) == os.path.realpath(watch):
             linecache.checkcache(str(watch))
-            return Place(str(watch), line, linecache.getline(str(watch), line).strip())
+            return CodeLocation(str(watch), line, linecache.getline(str(watch), line).strip())
     return None
 
 
 # In the process that works.
 
 
-def _child(work: Callable[[], object], seconds: float, memory: int | None, ends: Sequence[int]) -> NoReturn:
+def _child(work: Callable[[], object], timeout: float, memory: int | None, ends: Sequence[int]) -> NoReturn:
     """Do the work, send the message, and go no way but out."""
     try:
         process = os.getpid()
-        message, lift, _kept = _settle(seconds, memory, ends)
+        message, lift, _kept = _settle(timeout, memory, ends)
         outcome = _outcome(work, lift)
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -283,7 +283,7 @@ def _child(work: Callable[[], object], seconds: float, memory: int | None, ends:
         os._exit(0)
 
 
-def _settle(seconds: float, memory: int | None, ends: Sequence[int]) -> tuple[int, Callable[[], None], object]:
+def _settle(timeout: float, memory: int | None, ends: Sequence[int]) -> tuple[int, Callable[[], None], object]:
     """Set all limits; the pipe for the message, what lifts the limit of memory, and what must not be collected."""
     import fcntl
     import resource
@@ -303,7 +303,7 @@ def _settle(seconds: float, memory: int | None, ends: Sequence[int]) -> tuple[in
     )
     faulthandler.enable(dumps, all_threads=False)
     # It needs no lock, and so sees a loop within C too; and it ends this process even where nobody watches any more.
-    faulthandler.dump_traceback_later(max(seconds, 1e-3), file=dumps, exit=True)
+    faulthandler.dump_traceback_later(max(timeout, 1e-3), file=dumps, exit=True)
     # A fork has none of the threads that the libraries remember, and would wait for them for ever.
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

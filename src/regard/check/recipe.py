@@ -16,14 +16,14 @@ from torch import Tensor
 
 from regard.attention.positions import ALiBi, Rotary
 
-__all__ = ["NAMES", "SLOTS", "Case", "Choices", "Kitchen", "State", "Weights", "definition"]
+__all__ = ["NAMES", "SLOTS", "Case", "Choices", "Kitchen", "ProjectionWeights", "State", "definition"]
 
 Choices = Mapping[str, Any]
 """For each slot that is not the definition's, its choice: a word, or a number that was measured."""
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class ProjectionWeights:
     """The parameters of a module by their role, as `torch.nn.Linear` stores them: (out, in)."""
 
     q: Tensor
@@ -54,7 +54,7 @@ class Case:
     """What keys are made of, if not x: (batch, keys, d_model)."""
     values: Tensor | None = None
     """What values are made of, if not the context: (batch, keys, d_model)."""
-    weights: Weights | None = None
+    weights: ProjectionWeights | None = None
     may: Tensor | None = None
     """(batch or 1, 1, queries, keys), True = may attend."""
     bias: Tensor | None = None

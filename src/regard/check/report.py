@@ -1,4 +1,4 @@
-"""What a check found, to be read by people and by programs."""
+"""The report of a check, for people to read and for programs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Cause", "Example", "Place", "Report", "Verdict"]
+__all__ = ["CodeLocation", "Example", "FoundMistake", "Report", "Verdict"]
 
 Verdict = Literal["right", "right in another layout or convention", "different by design", "wrong", "undetermined"]
-CODES: dict[str, int] = {"wrong": 1, "undetermined": 3}
+EXIT_CODES: dict[str, int] = {"wrong": 1, "undetermined": 3}
 """Exit codes of the command line; any other verdict is 0."""
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLocation:
     """A line of the user's code."""
 
     file: str
@@ -29,11 +29,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Example:
-    """One step on three tokens of two numbers: the user's beside the definition's."""
+    """One step of the mistake on three tokens of two numbers, next to the same step of the definition."""
 
     step: str
     setting: str
-    """What was computed with which numbers."""
+    """The inputs: heads, mask, batch."""
     yours: list[list[float]]
     definition: list[list[float]]
 
@@ -52,21 +52,21 @@ def _lines(table: list[list[float]]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Cause:
-    """Why an implementation deviates: one that reproduces its output, or that was shown by its behaviour."""
+class FoundMistake:
+    """A known mistake that the implementation makes."""
 
     id: str
     """As in ``regard check --list``, and the name of its page in docs/mistakes/."""
     step: str
-    """The step of the definition that it is in."""
-    says: str
-    """One sentence, with the number that was measured."""
-    effect: str
+    """The step of the definition in which it is made."""
+    message: str
+    """What is wrong, in one sentence with the measured number."""
+    impact: str
     """What it does to a model."""
-    place: Place | None = None
-    """Where in the user's code, where it can be told."""
-    shipped: tuple[str, ...] = ()
-    """Where the same mistake was published, as owner/name#number."""
+    location: CodeLocation | None = None
+    """The line of the user's code that makes it, if it was found."""
+    references: tuple[str, ...] = ()
+    """Issues about the same mistake in published code, as owner/name#number."""
 
 
 @dataclass(frozen=True)
@@ -74,35 +74,37 @@ class Report:
     """The outcome of `regard.check`."""
 
     name: str
-    """Of the implementation."""
+    """The name of the implementation."""
     verdict: Verdict
-    causes: tuple[Cause, ...] = ()
-    """For the verdict "wrong": what together explains the output, the first step's first."""
-    ways: tuple[str, ...] = ()
-    """For layouts, conventions and designs: which they are. For "undetermined": why."""
+    causes: tuple[FoundMistake, ...] = ()
+    """For the verdict "wrong": the mistakes that together explain the output, in the order of the steps."""
+    conventions: tuple[str, ...] = ()
+    """The layouts, conventions and designs in which the implementation differs and is right."""
+    reasons: tuple[str, ...] = ()
+    """For the verdict "undetermined": why."""
     notes: tuple[str, ...] = ()
-    """What was noticed besides, and concerns no ordinary input."""
-    taken: tuple[str, ...] = ()
-    """What was assumed in order to call it: arguments of its constructor, shapes, what True means."""
+    """Observations that do not concern ordinary inputs."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed in order to call the implementation, such as arguments of its constructor."""
     example: Example | None = None
     step: str | None = None
     """The first step that deviates."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is attention: right, right in another way, or different by design."""
-        return self.verdict not in CODES
+        """Whether the implementation is attention: right, right in another way, or different by design."""
+        return self.verdict not in EXIT_CODES
 
     @property
-    def code(self) -> int:
-        """The exit code: 0 where it is ok, 1 where it is wrong, 3 where that cannot be told."""
-        return CODES.get(self.verdict, 0)
+    def exit_code(self) -> int:
+        """The exit code of the command: 0 if `ok`, 1 for "wrong", 3 for "undetermined"."""
+        return EXIT_CODES.get(self.verdict, 0)
 
     def __bool__(self) -> bool:
         return self.ok
 
     def to_json(self) -> str:
-        """Everything, for a program."""
+        """The whole report as JSON."""
         return json.dumps({**asdict(self), "ok": self.ok}, indent=1)
 
     @classmethod
@@ -110,9 +112,9 @@ class Report:
         """A report that `to_json` wrote."""
         read: dict[str, Any] = json.loads(text)
         read.pop("ok")
-        for name in ("ways", "notes", "taken"):
+        for name in ("conventions", "reasons", "notes", "assumptions"):
             read[name] = tuple(read[name])
-        read["causes"] = tuple(_cause(each) for each in read["causes"])
+        read["causes"] = tuple(_found_mistake(each) for each in read["causes"])
         read["example"] = read["example"] and Example(**read["example"])
         return cls(**read)
 
@@ -121,15 +123,15 @@ class Report:
         if self.step is not None:
             lines.append(f"first step that deviates: {self.step}")
         for cause in self.causes:
-            lines += ["", f"{cause.id} (in {cause.step}): {cause.says}", f"  {cause.effect}"]
-            if cause.place is not None:
-                lines.append(f"  {cause.place}")
-            if cause.shipped:
-                lines.append(f"  the same shipped in {', '.join(cause.shipped)}")
-        lines += _listed("", self.ways)
+            lines += ["", f"{cause.id} (in {cause.step}): {cause.message}", f"  {cause.impact}"]
+            if cause.location is not None:
+                lines.append(f"  {cause.location}")
+            if cause.references:
+                lines.append(f"  the same mistake in published code: {', '.join(cause.references)}")
+        lines += _listed("", self.conventions) + _listed("", self.reasons)
         if self.example is not None:
             lines += ["", f"{self.example.step}, {self.example.setting}", str(self.example)]
-        lines += _listed("noticed besides", self.notes) + _listed("taken to be so", self.taken)
+        lines += _listed("notes", self.notes) + _listed("assumptions", self.assumptions)
         return "\n".join(lines)
 
 
@@ -139,6 +141,8 @@ def _listed(title: str, items: Sequence[str]) -> list[str]:
     return ["", *([f"{title}:"] if title else []), *(f"- {item}" for item in items)]
 
 
-def _cause(read: dict[str, Any]) -> Cause:
-    place = read.pop("place")
-    return Cause(**{**read, "shipped": tuple(read["shipped"])}, place=place and Place(**place))
+def _found_mistake(read: dict[str, Any]) -> FoundMistake:
+    location = read.pop("location")
+    return FoundMistake(
+        **{**read, "references": tuple(read["references"])}, location=location and CodeLocation(**location)
+    )

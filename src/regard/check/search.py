@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from regard.check.causes import CAUSES, OTHERWISE, Asked, Known, Otherwise
+from regard.check.causes import CONVENTIONS, MISTAKES, Convention, MaskSource, Mistake
 from regard.check.recipe import Case, Choices, Kitchen, State
 
-__all__ = ["Found", "Observed", "Search", "fits"]
+__all__ = ["Deadline", "Found", "Observed", "Search", "fits"]
 
 CLOSE = 1e-9
 """Relative to the largest number of the output."""
@@ -26,10 +26,10 @@ MASKING = frozenset({"seen", "fill", "scores", "after", "softmax", "scale", "bia
 """Slots that a mask may change."""
 STEP = 1e-6
 """By which a number is moved to see what comes of it."""
-UNKNOWN: tuple[tuple[str, Known, Callable[[float], Any]], ...] = (
-    ("scale", CAUSES["scale-constant"], float),
-    ("fill", CAUSES["mask-weak-fill"], float),
-    ("fill", CAUSES["mask-weak-fill"], lambda number: ("add", number)),
+UNKNOWN: tuple[tuple[str, Mistake, Callable[[float], Any]], ...] = (
+    ("scale", MISTAKES["scale-constant"], float),
+    ("fill", MISTAKES["mask-weak-fill"], float),
+    ("fill", MISTAKES["mask-weak-fill"], lambda number: ("add", number)),
 )
 """Numbers that may be anything: the slot, the mistake, and how the slot takes a number."""
 FREE = 12
@@ -42,7 +42,7 @@ class Observed:
 
     case: Case
     output: Tensor
-    asked: Asked = "none"
+    asked: MaskSource = "none"
     ignored: Tensor | None = None
     """Rows of the output, (batch, queries), that are not looked at: those of padding, where they are set to zero."""
     kitchen: Kitchen = field(init=False)
@@ -75,8 +75,8 @@ class Found:
     """A recipe that reproduces everything, and what its choices mean."""
 
     choices: Choices
-    causes: tuple[tuple[Known, Choices], ...] = ()
-    otherwise: tuple[Otherwise, ...] = ()
+    causes: tuple[tuple[Mistake, Choices], ...] = ()
+    otherwise: tuple[Convention, ...] = ()
 
 
 def fits(output: Tensor, state: State, ignored: Tensor | None = None) -> bool:
@@ -113,18 +113,34 @@ def _dead(state: State, output: Tensor) -> Tensor | None:
     return whole[..., None].expand_as(output)
 
 
-class Search:
-    """Looks for what explains some calls, until a moment."""
+class Deadline:
+    """When a search gives up: after an amount of CPU time, so that a busy machine changes no verdict.
 
-    def __init__(self, until: float, *, functions: bool, packed: bool = False) -> None:
-        self.until = until
-        self.functions = functions
-        self.packed = packed
+    The limit of wall time is for an implementation that waits, such as for a lock or a sleep.
+    """
+
+    def __init__(self, cpu_seconds: float, wall_seconds: float = math.inf) -> None:
+        self._cpu = time.thread_time() + cpu_seconds
+        self._wall = time.monotonic() + wall_seconds
 
     @property
-    def late(self) -> bool:
+    def passed(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() > self.until
+        return time.thread_time() > self._cpu or time.monotonic() > self._wall
+
+    def share(self, parts: int) -> Deadline:
+        """A deadline after one of several equal parts of the time that is left, of half a second at least."""
+        left = (max(0.5, self._cpu - time.thread_time()), max(0.5, self._wall - time.monotonic()))
+        return Deadline(*(each / parts for each in left))
+
+
+class Search:
+    """Looks for what explains some calls, until a deadline."""
+
+    def __init__(self, deadline: Deadline, *, functions: bool, packed: bool = False) -> None:
+        self.deadline = deadline
+        self.functions = functions
+        self.packed = packed
 
     def right(self, observed: Sequence[Observed], base: Choices | None = None, *, most: int = 2) -> Found | None:
         """The definition, or something right in another way."""
@@ -145,10 +161,10 @@ class Search:
             masks: whether only what a mask may change is in question.
         """
         asked = {each.asked for each in observed}
-        several: list[tuple[tuple[Known, Choices], ...]]
+        several: list[tuple[tuple[Mistake, Choices], ...]]
         singles = [
             (known, choices)
-            for known in CAUSES.values()
+            for known in MISTAKES.values()
             if self._can(known, asked)
             for choices in known.choices
             if not masks or set(choices) <= MASKING
@@ -164,13 +180,13 @@ class Search:
             if level in ("number", "one and number"):
                 for causes in ((),) if level == "number" else several:
                     found = self._measured(observed, base, otherwise, causes)
-                    if found is not None or self.late:
+                    if found is not None or self.deadline.passed:
                         return found
             else:
                 every = list(self._each(observed, base, otherwise, several, 1 if level == "two" else len(several)))
                 if every:  # the nearest: numbers as small as 1e-9 and 0 are told apart by rounding alone
                     return min(every, key=lambda found: max(each.gap(found.choices) for each in observed))
-                if self.late:
+                if self.deadline.passed:
                     return None
         return None
 
@@ -178,8 +194,8 @@ class Search:
         self,
         observed: Sequence[Observed],
         base: Found,
-        otherwise: tuple[Otherwise, ...],
-        several: Sequence[tuple[tuple[Known, Choices], ...]],
+        otherwise: tuple[Convention, ...],
+        several: Sequence[tuple[tuple[Mistake, Choices], ...]],
         most: int,
     ) -> Iterator[Found]:
         for number, causes in enumerate(several):
@@ -187,19 +203,19 @@ class Search:
             if found is not None:
                 yield found
                 most -= 1
-            if not most or (number % 100 == 0 and self.late):
+            if not most or (number % 100 == 0 and self.deadline.passed):
                 return
 
-    def _can(self, known: Known, asked: set[Asked]) -> bool:
+    def _can(self, known: Mistake, asked: set[MaskSource]) -> bool:
         if not (known.functions if self.functions else known.modules):
             return False
         return not known.asked or bool(asked & set(known.asked))
 
-    def _otherwise(self, most: int, observed: Sequence[Observed], base: Choices) -> Iterator[tuple[Otherwise, ...]]:
+    def _otherwise(self, most: int, observed: Sequence[Observed], base: Choices) -> Iterator[tuple[Convention, ...]]:
         """Up to so many conventions and designs; without those that cannot be, as groups where there are none."""
         can = [
             each
-            for each in OTHERWISE
+            for each in CONVENTIONS
             if (each.functions if self.functions else each.modules) and (self.packed or not each.packed)
         ]
         if most:
@@ -211,8 +227,8 @@ class Search:
         self,
         observed: Sequence[Observed],
         base: Found,
-        otherwise: tuple[Otherwise, ...],
-        causes: tuple[tuple[Known, Choices], ...],
+        otherwise: tuple[Convention, ...],
+        causes: tuple[tuple[Mistake, Choices], ...],
     ) -> Found | None:
         added = [*(each.choices for each in otherwise), *(choices for _, choices in causes)]
         merged = _merged(base.choices, *added)
@@ -224,8 +240,8 @@ class Search:
         self,
         observed: Sequence[Observed],
         base: Found,
-        otherwise: tuple[Otherwise, ...],
-        causes: tuple[tuple[Known, Choices], ...],
+        otherwise: tuple[Convention, ...],
+        causes: tuple[tuple[Mistake, Choices], ...],
     ) -> Found | None:
         """A number that no formula gives: what the scores are multiplied by, or what blocked ones become."""
         merged = _merged(base.choices, *(each.choices for each in otherwise), *(choices for _, choices in causes))
@@ -272,17 +288,17 @@ class Search:
                 ):
                     one = found[0]
                 number = f"{abs(float(one.flatten()[0])):.4g}" if one.numel() == 1 else ""
-                otherwise = Otherwise("design", says.format(number=number), {**choices, slot: write(one)})
+                otherwise = Convention("design", says.format(number=number), {**choices, slot: write(one)})
                 return Found({**merged, slot: write(one)}, (), (otherwise,))
-            if self.late:
+            if self.deadline.passed:
                 return None
         return None
 
     def _formula(
         self, observed: Sequence[Observed], merged: Choices, numbers: Sequence[float]
-    ) -> tuple[Known, Choices] | None:
+    ) -> tuple[Mistake, Choices] | None:
         """The formula that gives the numbers that were measured, to float32's precision: sqrt may be taken in it."""
-        for known in CAUSES.values():
+        for known in MISTAKES.values():
             for choices in known.choices:
                 if set(choices) != {"scale"} or choices["scale"] == "floor":
                     continue

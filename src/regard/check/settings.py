@@ -16,19 +16,19 @@ from regard.check.probe import (
     DIFFERENT,
     OTHER,
     WIDE,
-    Call,
     Failed,
+    ProbeCall,
     causal,
     drawn,
     function_case,
     module_case,
 )
-from regard.check.recipe import Case, Weights
+from regard.check.recipe import Case, ProjectionWeights
 from regard.check.search import Observed
-from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, Form, Sizes, Subject, Way
+from regard.check.subject import FORMS, FUNCTION_WAYS, MODULE_WAYS, MaskFormat, Sizes, Subject, Way
 from regard.errors import InputError
 
-__all__ = ["Setting", "lengths", "modules_of", "samples", "settings_of", "square", "whole"]
+__all__ = ["CallConfig", "lengths", "modules_of", "samples", "settings_of", "square", "whole"]
 
 SAME = Sizes(batch=4, heads=4, queries=4, keys=4, d_key=4, d_value=4)
 """Sizes that coincide: what is right by accident is right here alone, and what is wrong by accident too."""
@@ -43,11 +43,11 @@ OTHERS = (
 
 
 @dataclass(eq=False)
-class Setting:
+class CallConfig:
     """One way to call it, and one to read its parameters."""
 
     way: Way
-    pairs: list[tuple[Call, Case, Tensor]]
+    pairs: list[tuple[ProbeCall, Case, Tensor]]
     functions: bool
     structure: Structure | None = None
 
@@ -91,7 +91,7 @@ def samples(case: Case) -> int:
     return len(case.q if case.q is not None else case.x)  # type: ignore[arg-type]
 
 
-def settings_of(subject: Subject) -> tuple[list[Setting], str]:
+def settings_of(subject: Subject) -> tuple[list[CallConfig], str]:
     """Every setting in which it runs; or the error of the likeliest one."""
     if subject.function is not None:
         return _function_settings(subject)
@@ -103,7 +103,7 @@ def settings_of(subject: Subject) -> tuple[list[Setting], str]:
     return _module_settings(subject)
 
 
-def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
+def _function_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     roles = set(subject.roles().values())
     failed = ""
     settings = []
@@ -113,7 +113,7 @@ def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
         return [], f"its arguments ({', '.join(subject.called)}) are not q, k and v, nor x: name them so"
     same = "q" not in roles
     for way, (nothing, batched) in itertools.product(FUNCTION_WAYS, _nothings(subject)):
-        call = Call(subject, way, subject.module, nothing=nothing, batched=batched)
+        call = ProbeCall(subject, way, subject.module, nothing=nothing, batched=batched)
         if way.flat:
             if "size heads" in roles and not same:
                 settings += _flat(subject, call)
@@ -130,11 +130,11 @@ def _function_settings(subject: Subject) -> tuple[list[Setting], str]:
                 if sizes is DIFFERENT:
                     break
         if pairs and pairs[0][1].q is not None:
-            settings.append(Setting(way, pairs, functions=True))
+            settings.append(CallConfig(way, pairs, functions=True))
     return settings, failed
 
 
-def _nothings(subject: Subject) -> list[tuple[Form | None, bool]]:
+def _nothings(subject: Subject) -> list[tuple[MaskFormat | None, bool]]:
     """Ways to say that there is no mask, where one has to be given."""
     empty = inspect.Parameter.empty
     must = any(
@@ -145,34 +145,34 @@ def _nothings(subject: Subject) -> list[tuple[Form | None, bool]]:
     return [(None, False), *forms]
 
 
-def _flat(subject: Subject, call: Call) -> list[Setting]:
+def _flat(subject: Subject, call: ProbeCall) -> list[CallConfig]:
     """A function that is given heads side by side: a module whose weights change nothing."""
     pairs = []
     for number, sizes in enumerate((DIFFERENT, CROSS, OTHER)):
         eye = torch.eye(sizes.d_model, dtype=torch.float64)
-        weights = Weights(eye, eye, eye, sizes.heads, sizes.heads)
+        weights = ProjectionWeights(eye, eye, eye, sizes.heads, sizes.heads)
         case = replace(module_case(sizes, Way("btd", ""), sizes.d_model, 10 * number, inputs=3), weights=weights)
         flat = replace(call, way=Way("btd", ""))
         try:
             pairs.append((flat, case, flat(case)))
         except Failed:
             continue
-    return [Setting(call.way, pairs, functions=False)] if pairs else []
+    return [CallConfig(call.way, pairs, functions=False)] if pairs else []
 
 
-def _weighted_settings(subject: Subject) -> tuple[list[Setting], str]:
+def _weighted_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     """A function of x and its weights."""
     failed, settings = "", []
     roles = set(subject.roles().values())
     for stored in ("in-out", "out-in"):
         for way in MODULE_WAYS:
-            call = Call(subject, way, stored=stored)
+            call = ProbeCall(subject, way, stored=stored)
             pairs = []
             for number, sizes in enumerate((DIFFERENT, OTHER)):
                 width = sizes.d_model
                 q, k, v, out = (drawn(width, width, seed=90 + n) * width**-0.5 for n in range(4))
                 heads = sizes.heads if "size heads" in roles else 1
-                weights = Weights(q, k, v, heads, heads, out if "w_o" in roles else None)
+                weights = ProjectionWeights(q, k, v, heads, heads, out if "w_o" in roles else None)
                 inputs = 2 if "context" in roles else 1
                 case = replace(module_case(sizes, way, width, 10 * number, inputs=inputs), weights=weights)
                 try:
@@ -181,11 +181,12 @@ def _weighted_settings(subject: Subject) -> tuple[list[Setting], str]:
                     failed = failed or str(error)
             if pairs:
                 label = f"weights {stored}"
-                settings.append(Setting(way, pairs, functions=False, structure=Structure(label, pairs[0][1].weights)))  # type: ignore[arg-type]
+                structure = Structure(label, pairs[0][1].weights)  # type: ignore[arg-type]
+                settings.append(CallConfig(way, pairs, functions=False, structure=structure))
     return settings, failed
 
 
-def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
+def _module_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     modules, failed = modules_of(subject)
     roles = set(subject.roles().values())
     if not roles & {"x", "q", "ids"}:
@@ -193,11 +194,11 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
     inputs = 3 if {"q", "k", "v"} <= roles else 2 if "context" in roles else 1
     context = subject.has("context")
     optional = context is not None and subject.called[context].default is not subject.called[context].empty
-    settings: list[Setting] = []
+    settings: list[CallConfig] = []
     for way in MODULE_WAYS:
-        found: dict[str, Setting] = {}
+        found: dict[str, CallConfig] = {}
         for number, (sizes, module, width, other) in enumerate(modules):
-            call = Call(subject, way, module)
+            call = ProbeCall(subject, way, module)
             cases = [module_case(sizes, way, width, 20 * number, context=other, inputs=inputs)]
             crossed = _crossed(sizes)
             if inputs > 1:
@@ -218,7 +219,7 @@ def _module_settings(subject: Subject) -> tuple[list[Setting], str]:
                 continue
             for structure in structures(module, width, sizes.heads if subject.told else None, other):
                 pairs = [(call, replace(case, weights=structure.weights), output) for case, output in called]
-                setting = found.setdefault(structure.label, Setting(way, [], functions=False, structure=structure))
+                setting = found.setdefault(structure.label, CallConfig(way, [], functions=False, structure=structure))
                 setting.pairs += pairs
         most = max((len(setting.pairs) for setting in found.values()), default=0)
         settings += [setting for setting in found.values() if len(setting.pairs) == most]
@@ -265,7 +266,7 @@ def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int 
         module = module.double().eval()
         redraw(module, len(made) + 1)
         if not made:
-            subject.taken += said
+            subject.assumptions += said
             subject.told = any(meaning(each.partition("=")[0].rpartition(".")[2], SIZES) == "heads" for each in said)
             subject.module = module
         made.append((sizes, module, _inferred(module, sizes.d_model), None))
@@ -313,6 +314,6 @@ def _width(module: nn.Module) -> tuple[int, int | None]:
     raise InputError(f"the width of {type(module).__name__}'s input could not be told: give it an attribute d_model")
 
 
-def _shapes(call: Call, case: Case) -> str:
+def _shapes(call: ProbeCall, case: Case) -> str:
     given = call.arguments(case)
     return ", ".join(f"{name} {tuple(value.shape)}" for name, value in given.items() if isinstance(value, Tensor))

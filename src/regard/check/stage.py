@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from regard.check.causes import Asked, Known
+from regard.check.causes import MaskSource, Mistake
 from regard.check.probe import (
-    Call,
+    ProbeCall,
 )
 from regard.check.search import Found, Observed
-from regard.check.settings import Setting
+from regard.check.settings import CallConfig
 from regard.check.subject import Subject
 
 __all__ = ["Diagnosis", "Stage"]
@@ -20,7 +20,7 @@ __all__ = ["Diagnosis", "Stage"]
 class Stage:
     """What is known of one way to mask it: none, a flag, an argument, the code itself."""
 
-    asked: Asked
+    asked: MaskSource
     mask: str
     """How a sentence calls the mask."""
     observed: Sequence[Observed]
@@ -29,7 +29,7 @@ class Stage:
     """Of the form of the mask."""
     why: str = ""
     """Where nothing was found."""
-    call: Call | None = None
+    call: ProbeCall | None = None
 
 
 @dataclass(eq=False)
@@ -37,10 +37,10 @@ class Diagnosis:
     """Everything that was found."""
 
     subject: Subject
-    setting: Setting | None = None
+    setting: CallConfig | None = None
     stages: list[Stage] = field(default_factory=list)
-    behaviour: list[tuple[Known, dict[str, object]]] = field(default_factory=list)
-    ways: list[str] = field(default_factory=list)
-    design: list[str] = field(default_factory=list)
+    behaviour: list[tuple[Mistake, dict[str, object]]] = field(default_factory=list)
+    conventions: list[str] = field(default_factory=list)
+    designs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)

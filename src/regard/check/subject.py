@@ -20,7 +20,7 @@ from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.recipe import Case
 from regard.errors import InputError
 
-__all__ = ["FORMS", "Form", "Sizes", "Subject", "Way", "loaded", "source", "subject_of"]
+__all__ = ["FORMS", "MaskFormat", "Sizes", "Subject", "Way", "loaded", "source", "subject_of"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Form:
+class MaskFormat:
     """How a mask is written."""
 
     name: str
@@ -58,14 +58,14 @@ def _least(may: Tensor) -> Tensor:
 
 
 FORMS = (
-    Form("may", "", lambda may: may),
-    Form("blocked", "True in its mask means blocked", lambda may: ~may),
-    Form("added", "its mask is added to the scores: 0 and -inf", _additive),
-    Form("keep", "1 in its mask means may attend, 0 blocked", lambda may: may.to(torch.float64)),
-    Form("keep, whole", "1 in its mask means may attend, 0 blocked", lambda may: may.long()),
-    Form("block", "1 in its mask means blocked, 0 may attend", lambda may: (~may).to(torch.float64)),
-    Form("regard", "", mask.allowed),
-    Form("added, finite", "its mask is added to the scores: 0 and a large negative number", _least),
+    MaskFormat("may", "", lambda may: may),
+    MaskFormat("blocked", "True in its mask means blocked", lambda may: ~may),
+    MaskFormat("added", "its mask is added to the scores: 0 and -inf", _additive),
+    MaskFormat("keep", "1 in its mask means may attend, 0 blocked", lambda may: may.to(torch.float64)),
+    MaskFormat("keep, whole", "1 in its mask means may attend, 0 blocked", lambda may: may.long()),
+    MaskFormat("block", "1 in its mask means blocked, 0 may attend", lambda may: (~may).to(torch.float64)),
+    MaskFormat("regard", "", mask.allowed),
+    MaskFormat("added, finite", "its mask is added to the scores: 0 and a large negative number", _least),
 )
 
 
@@ -111,7 +111,7 @@ class Subject:
     build: Callable[[Sizes], tuple[nn.Module, list[str]]] | None = None
     """Makes a module of other sizes; None where one was handed over that is made already."""
     file: str | None = None
-    taken: list[str] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
     told: bool = False
     """Whether its constructor was told how many heads to have."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.causes import CAUSES, Otherwise
+from regard.check.causes import MISTAKES, Convention
 from regard.check.names import SIZES, meaning
 from regard.check.search import Found
 from regard.check.stage import Diagnosis, Stage
@@ -252,10 +252,10 @@ def _explained(tables: Sequence[Tensor], diagnosis: TableDiagnosis) -> Found | N
 
 
 def _found(formula: Formula, causes: Iterable[str]) -> Found:
-    otherwise = (Otherwise("convention", formula.says, {}),) if formula.says else ()
-    order = list(CAUSES)
+    otherwise = (Convention("convention", formula.says, {}),) if formula.says else ()
+    order = list(MISTAKES)
     named = sorted(causes, key=order.index)
-    return Found({}, tuple((CAUSES[name], {}) for name in named), otherwise)
+    return Found({}, tuple((MISTAKES[name], {}) for name in named), otherwise)
 
 
 def _first_gap(tables: Sequence[Tensor]) -> str:
@@ -379,8 +379,8 @@ def _table(result: Any, length: int, width: int, diagnosis: TableDiagnosis) -> T
 
 
 def _say(diagnosis: TableDiagnosis, way: str) -> None:
-    if way not in diagnosis.ways:
-        diagnosis.ways.append(way)
+    if way not in diagnosis.conventions:
+        diagnosis.conventions.append(way)
 
 
 # How a module is called. --------------------------------------------------------------------------------------------

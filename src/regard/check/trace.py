@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from regard.check.probe import Call, Failed
+from regard.check.probe import Failed, ProbeCall
 from regard.check.recipe import Case
-from regard.check.report import Place
+from regard.check.report import CodeLocation
 from regard.check.subject import tensors_in
 
 __all__ = ["Record", "place_of", "same_numbers", "traced"]
 
-Record = tuple[Tensor, Place]
+Record = tuple[Tensor, CodeLocation]
 """A tensor, as it was when it was made, and the line that made it."""
 
 MOST = 4096
@@ -53,7 +53,7 @@ class _Recorder(TorchFunctionMode):
             tensors = [each for each in tensors_in(made) if 0 < each.numel() <= LARGEST]
             line = self._line() if tensors else None
             if line is not None:
-                place = Place(self.file, line, linecache.getline(self.path, line).strip())
+                place = CodeLocation(self.file, line, linecache.getline(self.path, line).strip())
                 for tensor in tensors:  # copied: what follows may write into it
                     self.records.append((tensor.detach().clone(), place))
         return result
@@ -75,7 +75,7 @@ def _real(file: str) -> str:
     return os.path.realpath(file)
 
 
-def traced(call: Call, case: Case, file: str | None) -> list[Record]:
+def traced(call: ProbeCall, case: Case, file: str | None) -> list[Record]:
     """Every tensor that a torch function, method or operator returns inside the call, with the line of the user's file.
 
     A call that raises leaves what it made until then.
@@ -98,7 +98,7 @@ def traced(call: Call, case: Case, file: str | None) -> list[Record]:
     return recorder.records
 
 
-def place_of(records: Sequence[Record], wanted: Tensor) -> Place | None:
+def place_of(records: Sequence[Record], wanted: Tensor) -> CodeLocation | None:
     """The first line that makes the numbers of a tensor, in whatever layout; None where no line does.
 
     Where no line makes all of them at once, one that makes those of the first head, sample or row: a loop.

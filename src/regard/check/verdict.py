@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import Tensor
 
 from regard.check.behaviour import quiet
-from regard.check.causes import Known
+from regard.check.causes import Mistake
 from regard.check.recipe import NAMES, Choices, State
-from regard.check.report import Cause, Example, Place, Report, Verdict
+from regard.check.report import CodeLocation, Example, FoundMistake, Report, Verdict
 from regard.check.search import Observed
 from regard.check.stage import Diagnosis, Stage
 from regard.check.trace import place_of, traced
@@ -35,7 +35,7 @@ def report_of(diagnosis: Diagnosis) -> Report:
             example = example or _example(known, {})
     causes.sort(key=lambda cause: AROUND.index(cause.step))
     undetermined = [*diagnosis.why, *(stage.why for stage in diagnosis.stages if stage.found is None)]
-    ways, designs = _ways(diagnosis)
+    conventions, designs = _conventions(diagnosis)
     verdict: Verdict
     if causes:
         verdict = "wrong"
@@ -43,7 +43,7 @@ def report_of(diagnosis: Diagnosis) -> Report:
         verdict = "undetermined"
     elif designs:
         verdict = "different by design"
-    elif ways:
+    elif conventions:
         verdict = "right in another layout or convention"
     else:
         verdict = "right"
@@ -61,15 +61,16 @@ def report_of(diagnosis: Diagnosis) -> Report:
         subject.name,
         verdict,
         causes=tuple(causes),
-        ways=tuple(undetermined) if verdict == "undetermined" else (*ways, *designs),
+        conventions=() if verdict == "undetermined" else (*conventions, *designs),
+        reasons=tuple(undetermined) if verdict == "undetermined" else (),
         notes=tuple(dict.fromkeys(notes)),
-        taken=tuple(dict.fromkeys(subject.taken)),
+        assumptions=tuple(dict.fromkeys(subject.assumptions)),
         example=example,
         step=causes[0].step if causes else None,
     )
 
 
-def _causes(diagnosis: Diagnosis) -> Iterator[tuple[Known, Choices, Stage]]:
+def _causes(diagnosis: Diagnosis) -> Iterator[tuple[Mistake, Choices, Stage]]:
     """Each cause once, from the first stage that shows it."""
     seen = set()
     for stage in diagnosis.stages:
@@ -79,32 +80,32 @@ def _causes(diagnosis: Diagnosis) -> Iterator[tuple[Known, Choices, Stage]]:
                 yield known, choices, stage
 
 
-def _ways(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
+def _conventions(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
     """Layouts and conventions, and designs, with their numbers."""
-    ways, designs = list(diagnosis.ways), list(diagnosis.design)
+    conventions, designs = list(diagnosis.conventions), list(diagnosis.designs)
     setting = diagnosis.setting
     if setting is not None:
-        ways += [setting.way.says] if setting.way.says else []
+        conventions += [setting.way.says] if setting.way.says else []
         call = setting.pairs[0][0]
         if call.which and call.which[0][1] != setting.way.layout:
-            ways.append(f"returns ({_spelled(call.which[0][1])})")
+            conventions.append(f"returns ({_spelled(call.which[0][1])})")
         if call.which and call.which[0][0]:
-            ways.append(f"its output is number {call.which[0][0] + 1} of what it returns")
+            conventions.append(f"its output is number {call.which[0][0] + 1} of what it returns")
         if setting.structure is not None:
-            ways += setting.structure.says
+            conventions += setting.structure.says
             designs += setting.structure.design
     numbers = _sizes(diagnosis.stages[0]) if diagnosis.stages and diagnosis.stages[0].observed else {}
     for stage in diagnosis.stages:
-        ways += [stage.says] if stage.says else []
+        conventions += [stage.says] if stage.says else []
         for otherwise in stage.found.otherwise if stage.found is not None else ():
-            says = otherwise.says.format_map(_Open(numbers))
+            message = otherwise.message.format_map(_Open(numbers))
             if otherwise.kind == "precision":
-                diagnosis.notes.append(says)
+                diagnosis.notes.append(message)
             else:
-                (ways if otherwise.kind == "convention" else designs).append(says)
+                (conventions if otherwise.kind == "convention" else designs).append(message)
         if stage.asked == "built-in" and stage.found is not None and not stage.found.causes:
             diagnosis.notes.append("it is causal by itself: a query sees keys up to its own position")
-    return list(dict.fromkeys(ways)), list(dict.fromkeys(designs))
+    return list(dict.fromkeys(conventions)), list(dict.fromkeys(designs))
 
 
 LETTERS = {"b": "batch", "h": "heads", "t": "tokens", "d": "width"}
@@ -148,7 +149,7 @@ def _sizes(stage: Stage) -> dict[str, object]:
     }
 
 
-def _cause(diagnosis: Diagnosis, known: Known, choices: Choices, stage: Stage) -> Cause:
+def _cause(diagnosis: Diagnosis, known: Mistake, choices: Choices, stage: Stage) -> FoundMistake:
     """A cause that a recipe shows."""
     if not stage.observed or not choices:
         numbers = {"what": diagnosis.subject.name, **getattr(diagnosis, "numbers", {})}
@@ -175,19 +176,19 @@ def _cause(diagnosis: Diagnosis, known: Known, choices: Choices, stage: Stage) -
             "seen": "only what comes after it" if "inverted" in choices.values() else "itself and what comes after it",
             "leak": leak(observed.case, yours.weights) if yours.weights is not None else "",
         }
-    place = _place(stage, observed, yours, known, choices, diagnosis)
-    return _said(known, numbers, place)
+    location = _location(stage, observed, yours, known, choices, diagnosis)
+    return _said(known, numbers, location)
 
 
 def _lengths(state: State | None) -> bool:
     return state is not None and state.scores is not None and state.scores.shape[-1] != state.scores.shape[-2]
 
 
-def _said(known: Known, numbers: Mapping[str, object], place: Place | None = None) -> Cause:
-    says, effect = known.says.format_map(_Open(numbers)), known.effect.format_map(_Open(numbers))
-    if not effect:
-        effect = "Queries attend to what they must not see."
-    return Cause(known.id, known.step, says, effect, place, known.shipped)
+def _said(known: Mistake, numbers: Mapping[str, object], location: CodeLocation | None = None) -> FoundMistake:
+    message, impact = known.message.format_map(_Open(numbers)), known.impact.format_map(_Open(numbers))
+    if not impact:
+        impact = "Queries attend to what they must not see."
+    return FoundMistake(known.id, known.step, message, impact, location, known.references)
 
 
 def _root(number: float) -> str:
@@ -203,7 +204,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{said} are"
 
 
-def _what(known: Known, choices: Choices) -> str:
+def _what(known: Mistake, choices: Choices) -> str:
     """The words that a cause's choices put into its sentence."""
     choice = str(next(iter(choices.values())))
     if known.id == "k-from-x":
@@ -227,9 +228,9 @@ def _what(known: Known, choices: Choices) -> str:
     return ""
 
 
-def _place(
-    stage: Stage, observed: Observed, yours: State | None, known: Known, choices: Choices, diagnosis: Diagnosis
-) -> Place | None:
+def _location(
+    stage: Stage, observed: Observed, yours: State | None, known: Mistake, choices: Choices, diagnosis: Diagnosis
+) -> CodeLocation | None:
     """The line that computes the first step in which a cause shows."""
     setting, subject = diagnosis.setting, diagnosis.subject
     if yours is None or setting is None or subject.file is None:
@@ -242,15 +243,15 @@ def _place(
         mine: Tensor | None = getattr(yours, name)
         if mine is None:
             continue
-        place = place_of(records, mine)
-        if place is not None:
-            return place
+        location = place_of(records, mine)
+        if location is not None:
+            return location
         if name == known.step:
             return None
     return None
 
 
-def _example(known: Known, choices: Choices) -> Example | None:
+def _example(known: Mistake, choices: Choices) -> Example | None:
     """The cause on the course's numbers."""
     try:
         found: Worked = worked(known, choices)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.check.causes import CAUSES, Known
+from regard.check.causes import MISTAKES, Mistake
 from regard.check.subject import tensors_in
 
-__all__ = ["BlockAttention", "Run", "Wiring", "alike", "is_linear", "is_norm", "wired"]
+__all__ = ["BlockAttention", "BlockRun", "Wiring", "alike", "is_linear", "is_norm", "wired"]
 
-Run = Callable[[bool], Tensor]
+BlockRun = Callable[[bool], Tensor]
 """Runs a block, on its input or on another one of the same shape, and returns its output."""
 
 
@@ -42,7 +42,7 @@ class BlockAttention:
 class Wiring:
     """What was shown of a block."""
 
-    causes: list[tuple[Known, dict[str, object]]] = field(default_factory=list)
+    causes: list[tuple[Mistake, dict[str, object]]] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
     """What could not be shown."""
@@ -112,7 +112,7 @@ def first(result: Any) -> Tensor | None:
     return next((tensor for tensor in tensors_in(result) if tensor.is_floating_point()), None)
 
 
-def wired(block: nn.Module, run: Run, given: Tensor, attentions: Sequence[BlockAttention]) -> Wiring:
+def wired(block: nn.Module, run: BlockRun, given: Tensor, attentions: Sequence[BlockAttention]) -> Wiring:
     """What the wiring of a block is.
 
     Args:
@@ -124,7 +124,7 @@ def wired(block: nn.Module, run: Run, given: Tensor, attentions: Sequence[BlockA
     wiring = Wiring()
     skipped = _without_effect(block, run, attentions)
     if skipped:
-        wiring.causes.append((CAUSES["ffn-skipped"], {"what": ", ".join(path for path, _ in skipped)}))
+        wiring.causes.append((MISTAKES["ffn-skipped"], {"what": ", ".join(path for path, _ in skipped)}))
     useless = {id(linear) for _, linears in skipped for linear in linears}
     tape, events, output = _recorded(block, run)
     parts = list(_parts(block, events, attentions, useless))
@@ -139,7 +139,7 @@ def wired(block: nn.Module, run: Run, given: Tensor, attentions: Sequence[BlockA
 # What was called. -----------------------------------------------------------------------------------------------------
 
 
-def _recorded(block: nn.Module, run: Run) -> tuple[_Tape, list[_Event], Tensor]:
+def _recorded(block: nn.Module, run: BlockRun) -> tuple[_Tape, list[_Event], Tensor]:
     """Every call of a module and every tensor, of one run."""
     events: list[_Event] = []
     tape = _Tape()
@@ -179,7 +179,7 @@ def _outside(block: nn.Module, attentions: Sequence[BlockAttention]) -> Iterator
 
 
 def _without_effect(
-    block: nn.Module, run: Run, attentions: Sequence[BlockAttention]
+    block: nn.Module, run: BlockRun, attentions: Sequence[BlockAttention]
 ) -> list[tuple[str, list[nn.Module]]]:
     """Feed-forward networks whose parameters may be anything: the output stays the same to the bit."""
     groups: dict[str, list[nn.Module]] = {}
@@ -249,7 +249,7 @@ def _feed_forward(linears: list[_Event]) -> _Part:
 
 def _followed(
     wiring: Wiring,
-    run: Run,
+    run: BlockRun,
     tape: _Tape,
     events: list[_Event],
     parts: list[_Part],
@@ -273,7 +273,7 @@ def _followed(
             if _passes(run, _fixed(part, events)):
                 wiring.why.append(f"what becomes of the {part.what}'s output could not be followed")
                 return
-            wiring.causes.append((CAUSES["residual-missing"], {"what": part.what}))
+            wiring.causes.append((MISTAKES["residual-missing"], {"what": part.what}))
             stream = next((end.returned for end in part.ends if end.returned.shape == part.read.shape), None)
             continue
         residual, total = found
@@ -283,7 +283,7 @@ def _followed(
             if closes and not opens:
                 post += 1
             elif opens and not closes and (number or not _passes(run, _fixed_norm(tape, events, stream, residual))):
-                wiring.causes.append((CAUSES["residual-of-norm"], {"what": part.what}))
+                wiring.causes.append((MISTAKES["residual-of-norm"], {"what": part.what}))
             else:
                 wiring.why.append(f"the {part.what}'s output is added to a normed input; which kind of block it is in")
         else:
@@ -363,7 +363,7 @@ def _fixed_norm(tape: _Tape, events: list[_Event], before: Tensor, after: Tensor
     ]
 
 
-def _passes(run: Run, fixed: list[tuple[nn.Module, Tensor]]) -> bool:
+def _passes(run: BlockRun, fixed: list[tuple[nn.Module, Tensor]]) -> bool:
     """Whether another input gives another output while some modules return what they are told to."""
     if not fixed:
         return True

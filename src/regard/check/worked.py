@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.course import SelfAttention
-from regard.check.causes import Known
+from regard.check.causes import Mistake
 from regard.check.probe import causal
-from regard.check.recipe import NAMES, Case, Choices, Kitchen, State, Weights, definition
+from regard.check.recipe import NAMES, Case, Choices, Kitchen, ProjectionWeights, State, definition
 from regard.check.tables import BASE, FORMULAS, PLAIN, Formula
 
-__all__ = ["Pair", "Worked", "begins", "leak", "worked"]
+__all__ = ["MatrixPair", "Worked", "begins", "leak", "worked"]
 
 
 @dataclass(frozen=True)
-class Pair:
+class MatrixPair:
     """One matrix of a step, yours beside the definition's."""
 
     title: str
@@ -43,7 +43,7 @@ class Worked:
     """With which numbers, in a sentence without an end."""
     step: str
     """The first step that differs."""
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MatrixPair, ...]
     numbers: Mapping[str, object] = field(default_factory=dict)
     """What the sentences of the cause leave open."""
 
@@ -69,7 +69,7 @@ def drawn() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExampleSetting:
     """One way to ask for attention with these numbers."""
 
     says: str
@@ -77,57 +77,59 @@ class Setting:
     asked: str = "none"
 
 
-def _settings() -> dict[str, Setting]:
+def _settings() -> dict[str, ExampleSetting]:
     w_q, w_k, w_v, w_o = drawn()
-    one, two = Weights(w_q, w_k, w_v, 1, 1), Weights(w_q, w_k, w_v, 2, 2)
+    one, two = ProjectionWeights(w_q, w_k, w_v, 1, 1), ProjectionWeights(w_q, w_k, w_v, 2, 2)
     x, both = X[None], torch.stack((X, SECOND))
     given = f"the second sample is {_short(SECOND)}"
     padding = torch.tensor([[True, True, True], [True, True, False]])[:, None, None]
     return {
-        "one": Setting("one head of width 2, no mask", Case(x=x, weights=one)),
-        "causal": Setting("one head of width 2, a causal mask", Case(x=x, weights=one, may=causal(3, 3)), "flag"),
-        "padding": Setting(
+        "one": ExampleSetting("one head of width 2, no mask", Case(x=x, weights=one)),
+        "causal": ExampleSetting(
+            "one head of width 2, a causal mask", Case(x=x, weights=one, may=causal(3, 3)), "flag"
+        ),
+        "padding": ExampleSetting(
             "one head of width 2; token 3 is padding", Case(x=x, weights=one, may=padding[1:]), "padding"
         ),
-        "mask": Setting(
+        "mask": ExampleSetting(
             "one head of width 2; query 1 may see keys 1 and 3, query 2 keys 1 and 2, query 3 keys 2 and 3",
             Case(x=x, weights=one, may=MASK[None, None]),
             "mask",
         ),
-        "heads": Setting("two heads of width 1, no mask", Case(x=x, weights=two)),
-        "heads, causal": Setting(
+        "heads": ExampleSetting("two heads of width 1, no mask", Case(x=x, weights=two)),
+        "heads, causal": ExampleSetting(
             "two heads of width 1, a causal mask", Case(x=x, weights=two, may=causal(3, 3)), "flag"
         ),
-        "out": Setting(
+        "out": ExampleSetting(
             f"two heads of width 1 and an output projection, W_o = {_short(w_o)}",
             Case(x=x, weights=replace(two, out=w_o)),
         ),
-        "context": Setting(
+        "context": ExampleSetting(
             f"one head of width 2; the context is {_short(CONTEXT)}", Case(x=x, context=CONTEXT[None], weights=one)
         ),
-        "batch": Setting(f"one head of width 2, a batch of two; {given}", Case(x=both, weights=one)),
-        "heads, batch": Setting(f"two heads of width 1, a batch of two; {given}", Case(x=both, weights=two)),
-        "padding, batch": Setting(
+        "batch": ExampleSetting(f"one head of width 2, a batch of two; {given}", Case(x=both, weights=one)),
+        "heads, batch": ExampleSetting(f"two heads of width 1, a batch of two; {given}", Case(x=both, weights=two)),
+        "padding, batch": ExampleSetting(
             f"one head of width 2, a batch of two; {given}, and its token 3 is padding",
             Case(x=both, weights=one, may=padding),
             "padding",
         ),
-        "bias": Setting(
+        "bias": ExampleSetting(
             "one head of width 2; a bias of -1 for each token of distance",
             Case(x=x, weights=one, bias=BIAS[None, None]),
         ),
-        "biased": Setting(
+        "biased": ExampleSetting(
             "one head of width 2; projections with biases "
             + ", ".join(f"b_{name} = {_short(bias)}" for name, bias in zip("qkv", BIASES, strict=True)),
             Case(x=x, weights=replace(one, bias_q=BIASES[0], bias_k=BIASES[1], bias_v=BIASES[2])),
         ),
-        "narrow": Setting(
+        "narrow": ExampleSetting(
             "one head with keys of width 2 and values of width 1 (the first row of W_v)",
             Case(x=x, weights=replace(one, v=w_v[:1])),
         ),
-        "groups": Setting(
+        "groups": ExampleSetting(
             f"four query heads of width 1 (W_q and below it {_short(w_o)}), two key and value heads",
-            Case(x=x, weights=Weights(torch.cat((w_q, w_o)), w_k, w_v, 4, 2)),
+            Case(x=x, weights=ProjectionWeights(torch.cat((w_q, w_o)), w_k, w_v, 4, 2)),
         ),
     }
 
@@ -158,7 +160,7 @@ VARIANT: dict[str, Choices] = {
 # What recipes show. -------------------------------------------------------------------------------------------------
 
 
-def worked(known: Known, chosen: Choices | None = None) -> Worked:
+def worked(known: Mistake, chosen: Choices | None = None) -> Worked:
     """A mistake on the course's numbers.
 
     Args:
@@ -182,7 +184,7 @@ def worked(known: Known, chosen: Choices | None = None) -> Worked:
     raise KeyError(known.id)
 
 
-def _shown(known: Known, choices: Choices, setting: Setting) -> Worked | None:
+def _shown(known: Mistake, choices: Choices, setting: ExampleSetting) -> Worked | None:
     yours, right = Kitchen(setting.case).state(choices), definition(setting.case)
     if yours is None:
         return None
@@ -231,7 +233,7 @@ AXES = {
 }
 
 
-def _pairs(name: str, yours: Tensor | None, right: Tensor | None) -> Iterator[Pair]:
+def _pairs(name: str, yours: Tensor | None, right: Tensor | None) -> Iterator[MatrixPair]:
     """The matrices of a step that differ, two at most."""
     if yours is None or right is None:
         return
@@ -243,16 +245,16 @@ def _pairs(name: str, yours: Tensor | None, right: Tensor | None) -> Iterator[Pa
             f"{len(each)} of {each.shape[1]} x {each.shape[2]} {word}"
             for each, word in ((left, "here"), (beside, "in the definition"))
         )
-        yield Pair(f"{name}: {sizes}; the first of them", left[0], beside[0], rows, columns)
+        yield MatrixPair(f"{name}: {sizes}; the first of them", left[0], beside[0], rows, columns)
         return
     for at in [n for n in range(len(left)) if _differ(left[n], beside[n])][:2]:
         sample, head = (at // leading[1], at % leading[1]) if len(leading) == 2 else (at, 0)
         of = [f"sample {sample + 1}"] if leading[0] > 1 else []
         of += [f"head {head + 1}"] if len(leading) == 2 and leading[1] > 1 else []
-        yield Pair(", ".join([name, *of]), left[at], beside[at], rows, columns)
+        yield MatrixPair(", ".join([name, *of]), left[at], beside[at], rows, columns)
 
 
-def _numbers(known: Known, choices: Choices, case: Case, yours: State, right: State) -> dict[str, object]:
+def _numbers(known: Mistake, choices: Choices, case: Case, yours: State, right: State) -> dict[str, object]:
     """What the sentences of a cause leave open, in this example."""
     assert case.x is not None
     assert case.weights is not None
@@ -356,8 +358,8 @@ def _absolute_axes() -> Worked:
     yours = scores.softmax(1) @ (x @ v.t())
     setting = f"a batch of two, of two tokens each: the first two of X, and {_short(SECOND[:2])}"
     pairs = (
-        Pair("scores, sample 1", scores[0], (x @ q.t() @ (x @ k.t()).mT / 2**0.5)[0], "query", "key"),
-        Pair("output, sample 1", yours[0], _attention(x)[0], "query"),
+        MatrixPair("scores, sample 1", scores[0], (x @ q.t() @ (x @ k.t()).mT / 2**0.5)[0], "query", "key"),
+        MatrixPair("output, sample 1", yours[0], _attention(x)[0], "query"),
     )
     return Worked(setting, "scores", pairs, {"named": "", "batch": 2})
 
@@ -372,8 +374,8 @@ def _dropout_in_eval() -> Worked:
     q, k, v = _made()
     one, two = ((_weights(q, k) * draw) @ v for draw in _dropped())
     pairs = (
-        Pair("output of a first call in eval()", one, _mixed(q, k, v), "query"),
-        Pair("output of a second call, with the same input", two, _mixed(q, k, v), "query"),
+        MatrixPair("output of a first call in eval()", one, _mixed(q, k, v), "query"),
+        MatrixPair("output of a second call, with the same input", two, _mixed(q, k, v), "query"),
     )
     return Worked(f"{ONE}, a dropout of 0.5 (two draws of it)", "weights", pairs, {"number": _gap(one, two)})
 
@@ -383,8 +385,8 @@ def _dropout_before_softmax() -> Worked:
     draw, scores = _dropped()[0], q @ k.t() / 2**0.5
     yours, right = (scores * draw).softmax(-1), scores.softmax(-1) * draw
     pairs = (
-        Pair("weights in train(), keys 2, 3 and 1 dropped", yours, right, "query", "key"),
-        Pair("output", yours @ v, right @ v, "query"),
+        MatrixPair("weights in train(), keys 2, 3 and 1 dropped", yours, right, "query", "key"),
+        MatrixPair("output", yours @ v, right @ v, "query"),
     )
     return Worked(f"{ONE}, a dropout of 0.5 (one draw of it; what stays is doubled)", "weights", pairs)
 
@@ -403,15 +405,15 @@ def _detached() -> Worked:
     assert values is not None
     assert others is not None
     pairs = (
-        Pair("gradient of W_q, of the sum of the output", yours, right, "row", "column"),
-        Pair("gradient of W_v, which is right", values, others, "row", "column"),
+        MatrixPair("gradient of W_q, of the sum of the output", yours, right, "row", "column"),
+        MatrixPair("gradient of W_v, which is right", values, others, "row", "column"),
     )
     return Worked(ONE, "weights", pairs, {"what": "queries and keys through the weights"})
 
 
 def _inputs_changed() -> Worked:
     q, _, _ = _made()
-    return Worked(ONE, "q", (Pair("the caller's q after the call", q / 2**0.5, q),), {"what": "q"})
+    return Worked(ONE, "q", (MatrixPair("the caller's q after the call", q / 2**0.5, q),), {"what": "q"})
 
 
 def _stateful() -> Worked:
@@ -420,7 +422,7 @@ def _stateful() -> Worked:
     kept = torch.cat((SECOND @ w_k.t(), k)), torch.cat((SECOND @ w_v.t(), v))
     yours = _mixed(q, *kept)
     setting = f"{ONE}; {_short(SECOND)} was asked before, and its keys are still there"
-    pair = Pair("output of the second call", yours, _mixed(q, k, v), "query")
+    pair = MatrixPair("output of the second call", yours, _mixed(q, k, v), "query")
     return Worked(setting, "k", (pair,), {"number": _gap(yours, _mixed(q, k, v))})
 
 
@@ -435,8 +437,8 @@ def _batch_mixed() -> Worked:
         f"one head of width 2, a batch of two; the second sample is {_short(SECOND)}, and then the same in reverse"
     )
     pairs = (
-        Pair("output of sample 1", outputs[0], _attention(X), "query"),
-        Pair("output of sample 1, with the second reversed", outputs[1], _attention(X), "query"),
+        MatrixPair("output of sample 1", outputs[0], _attention(X), "query"),
+        MatrixPair("output of sample 1, with the second reversed", outputs[1], _attention(X), "query"),
     )
     return Worked(setting, "weights", pairs, {"number": _gap(*outputs)})
 
@@ -446,36 +448,36 @@ def _future_leak() -> Worked:
     other = torch.cat((X[:2], SECOND[2:]))
     yours = _attention(X), _attention(other)
     pairs = (
-        Pair("output", yours[0], _attention(X, may), "query"),
-        Pair(f"output, with token 3 replaced by {_short(SECOND[2])}", yours[1], _attention(other, may), "query"),
+        MatrixPair("output", yours[0], _attention(X, may), "query"),
+        MatrixPair(f"output, with token 3 replaced by {_short(SECOND[2])}", yours[1], _attention(other, may), "query"),
     )
     numbers = {"named": "its flag", "query": 1, "key": 3, "number": _gap(yours[0][0], yours[1][0])}
     return Worked("one head of width 2, said to be causal; positions are counted from 1", "masked", pairs, numbers)
 
 
 def _mask_not_passed() -> Worked:
-    pair = Pair("output", _attention(X), _attention(X, causal(3, 3)[0, 0]), "query")
+    pair = MatrixPair("output", _attention(X), _attention(X, causal(3, 3)[0, 0]), "query")
     setting = "one head of width 2 inside a module that is given a causal mask"
     return Worked(setting, "masked", (pair,), {"what": "the module around it"})
 
 
 def _residual_missing() -> Worked:
     made = _attention(_norm(X))
-    pair = Pair("output of the attention's half of the block", made, X + made)
+    pair = MatrixPair("output of the attention's half of the block", made, X + made)
     return Worked("a pre-norm block with one head of width 2", "block", (pair,), {"what": "attention"})
 
 
 def _residual_of_norm() -> Worked:
     normed = _norm(X)
     made = _attention(normed)
-    pair = Pair("output of the attention's half of the block", normed + made, X + made)
+    pair = MatrixPair("output of the attention's half of the block", normed + made, X + made)
     return Worked("a pre-norm block with one head of width 2", "block", (pair,), {"what": "attention"})
 
 
 def _ffn_skipped() -> Worked:
     out = drawn()[3]
     half = X + _attention(_norm(X))
-    pair = Pair("output of the block", half, half + (_norm(half) @ out.t()).relu() @ out)
+    pair = MatrixPair("output of the block", half, half + (_norm(half) @ out.t()).relu() @ out)
     setting = f"a pre-norm block with one head of width 2 and a feed-forward network relu(x W^T) W, W = {_short(out)}"
     return Worked(setting, "block", (pair,))
 
@@ -489,7 +491,7 @@ def _positions(*causes: str, base: float = BASE) -> Callable[[], Worked]:
 
     def example() -> Worked:
         title = "the table, positions and channels counted from 0"
-        pair = Pair(title, made(formula, base), made(PLAIN, BASE), "position", counted=0)
+        pair = MatrixPair(title, made(formula, base), made(PLAIN, BASE), "position", counted=0)
         return Worked("three positions, d_model = 4", "positions", (pair,), {"number": base})
 
     return example

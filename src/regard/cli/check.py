@@ -18,20 +18,20 @@ from regard.escape import visible
 
 __all__ = ["check"]
 
-STYLES = {"wrong": "bold red", "undetermined": "bold yellow", "different by design": "bold cyan"}
-"""Of the verdicts; any other is green."""
-RIGHT = "bold green"
+VERDICT_STYLES = {"wrong": "bold red", "undetermined": "bold yellow", "different by design": "bold cyan"}
+"""Styles of the verdicts; of any other, `OK_STYLE`."""
+OK_STYLE = "bold green"
 
 
 @app.command(
     help="Check an attention: which step is wrong, and why.\n\n"
-    "NAME is a function of (q, k, v), with or without a mask or a causal flag, or a class: a self-attention, a "
-    "cross-attention, a multi-head module, a block, a decoder. What its constructor wants is guessed from its "
-    "signature, and said; --arg tells it.\n\n"
-    "The verdict is right, right in another layout or convention, different by design, wrong, or undetermined. Where "
-    "it is wrong: the first step that deviates, yours beside the definition's on a small example, the cause with its "
-    "measured number, the line where it can be told, and what it does to a model.\n\n"
-    "The file runs in a process of its own, with a limit of time and memory. Exit codes: 0 right, in whatever way; 1 "
+    "NAME is a function of (q, k, v), with or without a mask or a causal flag, or a class: self-attention, "
+    "cross-attention, multi-head attention, a block or a decoder. Arguments of its constructor are guessed by their "
+    "names, and the report lists them; --arg sets one.\n\n"
+    "The verdict is right, right in another layout or convention, different by design, wrong, or undetermined. If it "
+    "is wrong, the report shows the first step that deviates, this step in your code and in the definition on a small "
+    "example, the mistake with the measured number, its line where that was found, and what it does to a model.\n\n"
+    "The file runs in a process of its own, with a limit of time and memory. Exit codes: 0 right in any way; 1 "
     "wrong; 3 undetermined; 2 for what cannot be checked at all.",
     epilog="Examples:\n\n"
     "regard check attention.py:scaled_dot_product\n\n"
@@ -49,31 +49,31 @@ def check(
         list[str] | None,
         option(
             "NAME=VALUE",
-            "An argument of the constructor: a number, True, None, a list, ... as Python writes it, else a text. May "
-            "be given several times.",
+            "An argument of the constructor: a number, True, None, a list, ... as Python writes it; anything else is a "
+            "text. May be given several times.",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", help="The time of the whole check.")] = 60.0,
-    memory: Annotated[float, typer.Option(metavar="GIB", help="The memory that it may ask for.")] = 4.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the check after this time.")] = 60.0,
+    memory: Annotated[float, typer.Option(metavar="GIB", help="The memory that the code may allocate.")] = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     out: Annotated[Path | None, option("FILE", "Also write the report as JSON.")] = None,
-    every: Annotated[bool, typer.Option("--list", help="Show every cause that is known, and stop.")] = False,
+    list_mistakes: Annotated[bool, typer.Option("--list", help="List every known mistake, and stop.")] = False,
 ) -> int:
     """Check an attention: which step is wrong, and why."""
-    if every:
+    if list_mistakes:
         if target is not None or arg or out is not None:
-            raise InputError("--list shows every cause and checks nothing: leave out FILE.py:NAME, --arg and --out")
+            raise InputError("--list checks nothing: leave out FILE.py:NAME, --arg and --out")
         _list(as_json)
         return 0
     if target is None:
         raise InputError("give FILE.py:NAME or module.path:NAME, or --list")
-    if not 0 < seconds <= 86_400:
-        raise InputError(f"--seconds {seconds:g}: a time above 0, and at most a day")
+    if not 0 < timeout <= 86_400:
+        raise InputError(f"--timeout {timeout:g}: give a number of seconds above 0, and at most a day")
     if not 0 < memory <= 1e6:
-        raise InputError(f"--memory {memory:g}: a number of GiB above 0")
+        raise InputError(f"--memory {memory:g}: give a number of GiB above 0")
     if out == Path("-"):
-        raise InputError("--out -: it is a file; --json prints the report")
-    given = _arguments(arg or [])
+        raise InputError("--out -: give a file; --json prints the report")
+    values = _arguments(arg or [])
     import_torch()
     from regard.check import check_file
     from regard.files import ensure_writable, write_text
@@ -81,14 +81,14 @@ def check(
     if out is not None:
         ensure_writable(out)
     with status("checking"):
-        report = check_file(target, given, seconds=seconds, memory=int(memory * 2**30))
+        report = check_file(target, values, timeout=timeout, memory=int(memory * 2**30))
     if out is not None:
         write_text(report.to_json() + "\n", out)
     if as_json:
         print(report.to_json())
     else:
         _show(report)
-    return report.code
+    return report.exit_code
 
 
 def _arguments(pairs: list[str]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _arguments(pairs: list[str]) -> dict[str, Any]:
 
 
 def _show(report: Any) -> None:
-    """Print a report, the verdict in its colour."""
+    """Print a report, with the verdict in color."""
     from rich.text import Text
 
     from regard.views.terminal.console import console_for
@@ -120,7 +120,7 @@ def _show(report: Any) -> None:
     for number, line in enumerate(str(report).split("\n")):
         shown = Text(visible(line))
         if number == 0:
-            shown.stylize(STYLES.get(report.verdict, RIGHT), len(shown) - len(report.verdict))
+            shown.stylize(VERDICT_STYLES.get(report.verdict, OK_STYLE), len(shown) - len(report.verdict))
         for heading in headings:
             if line.startswith(heading):
                 shown.stylize("bold", 0, len(heading))
@@ -128,13 +128,14 @@ def _show(report: Any) -> None:
 
 
 def _list(as_json: bool) -> None:
-    """Print every cause that is known."""
+    """Print every known mistake."""
     import_torch()
-    from regard.check.causes import CAUSES
+    from regard.check.causes import MISTAKES
 
     if as_json:
         facts = [
-            {"id": id_, "step": each.step, "example": each.example, "says": each.says} for id_, each in CAUSES.items()
+            {"id": each.id, "step": each.step, "example": each.example, "message": each.message}
+            for each in MISTAKES.values()
         ]
         print(json.dumps(facts, indent=1))
         return
@@ -147,10 +148,10 @@ def _list(as_json: bool) -> None:
 
     console = console_for(sys.stdout)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 1000  # one row a cause, for programs
+        console.width = 1000  # one row for each mistake, for programs
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("cause", "step", "example"):
-        table.add_column(title, no_wrap=title == "cause", overflow="fold")
-    for id_, each in CAUSES.items():
-        table.add_row(Text(id_, style="bold"), Text(each.step), Text(visible(each.example)))
+    for title in ("mistake", "step", "example"):
+        table.add_column(title, no_wrap=title == "mistake", overflow="fold")
+    for each in MISTAKES.values():
+        table.add_row(Text(each.id, style="bold"), Text(each.step), Text(visible(each.example)))
     console.print(table)
