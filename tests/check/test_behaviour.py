@@ -56,7 +56,7 @@ def examined(what, args=None):
 def whole(what):
     """A diagnosis with its masks."""
     with quiet():
-        diagnosis = diagnose(subject_of(what, {}), deadline=Deadline(20))
+        diagnosis = diagnose(subject_of(what, {}), deadline=Deadline(20.0))
     behave(diagnosis)
     return diagnosis
 

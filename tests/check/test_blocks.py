@@ -22,7 +22,7 @@ ARGS = {"modules_blocks.TransformerEncoderLayer": {"ffn_embed_dim": 120}}
 
 
 def judged(what, **args):
-    return judge_block(subject_of(what, args), deadline=Deadline(8))
+    return judge_block(subject_of(what, args), deadline=Deadline(8.0))
 
 
 def around(diagnosis):
@@ -42,7 +42,7 @@ def nothing(subject, deadline):
 def test_what_is_wrong_around_an_attention_is_named(name):
     entry = ENTRIES[name]
     subject = subject_of(entry.what, {**entry.args, **ARGS.get(name, {})})
-    found = judge_block(subject, deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject, deadline=Deadline(8.0), judge=nothing)
     assert around(found) == set(entry.causes) & AROUND
     for known, numbers in found.behaviour:
         assert known.message.format_map(numbers)
@@ -50,7 +50,7 @@ def test_what_is_wrong_around_an_attention_is_named(name):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_wrong_around_a_right_one(name):
-    found = judge_block(subject_of(ENTRIES[name].what, ENTRIES[name].args), deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject_of(ENTRIES[name].what, ENTRIES[name].args), deadline=Deadline(8.0), judge=nothing)
     assert not found.behaviour
     assert not found.why
     assert any("each added to its input" in note for note in found.notes)
@@ -61,7 +61,7 @@ def test_nothing_is_wrong_around_a_right_one(name):
 def test_pytorchs_own_layers_are_right(kind, norm_first):
     layer = kind(12, 3, 20, norm_first=norm_first, batch_first=True)
     assert is_block(layer)
-    found = judge_block(subject_of(layer, {}), deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject_of(layer, {}), deadline=Deadline(8.0), judge=nothing)
     assert not found.behaviour
     assert [note for note in found.notes if note.startswith("pre-norm" if norm_first else "post-norm")]
 
@@ -86,7 +86,7 @@ class LeakyDecoder(nn.Module):
 
 
 def test_a_decoder_that_reads_the_future_is_told_from_the_positions():
-    found = judge_block(subject_of(LeakyDecoder, {}), deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject_of(LeakyDecoder, {}), deadline=Deadline(8.0), judge=nothing)
     (known, numbers) = next(each for each in found.behaviour)
     assert known.id == "future-leak"
     assert numbers["query"] < numbers["key"]
@@ -107,7 +107,7 @@ class BatchNormed(nn.Module):
 
 
 def test_a_batch_that_mixes_is_told_with_its_size():
-    found = judge_block(subject_of(BatchNormed, {}), deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject_of(BatchNormed, {}), deadline=Deadline(8.0), judge=nothing)
     (numbers,) = [numbers for known, numbers in found.behaviour if known.id == "batch-mixed"]
     assert numbers["number"] > 1e-3
 
@@ -123,7 +123,7 @@ class Raising(nn.Module):
 
 
 def test_one_that_does_not_run_stays_undetermined_and_says_why():
-    found = judge_block(subject_of(Raising, {}), deadline=Deadline(8))
+    found = judge_block(subject_of(Raising, {}), deadline=Deadline(8.0))
     assert not found.behaviour
     assert "no GPU" in found.why[0]
 
@@ -134,6 +134,6 @@ class Random(Raising):
 
 
 def test_one_that_is_random_is_not_judged_by_its_wiring():
-    found = judge_block(subject_of(Random, {}), deadline=Deadline(8), judge=nothing)
+    found = judge_block(subject_of(Random, {}), deadline=Deadline(8.0), judge=nothing)
     assert not found.behaviour
     assert any("differ" in why for why in found.why)
