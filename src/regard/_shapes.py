@@ -1,8 +1,7 @@
 """Shape annotations such as ``Float[Tensor, "*batch queries d_key"]``.
 
-They are jaxtyping's wherever jaxtyping is at work: under a type checker, and in the test run, which enforces
-them with beartype. Elsewhere the same spelling stands for the bare array type, so that regard needs neither
-package to run and never imports them itself.
+Under a type checker, and in the test run, which enforces them with beartype, they are jaxtyping's own. Elsewhere
+``Float[Tensor, "..."]`` is ``Tensor``, so that regard runs without jaxtyping and never imports it by itself.
 """
 
 import sys
@@ -12,19 +11,12 @@ if TYPE_CHECKING or sys.modules.get("jaxtyping"):
     from jaxtyping import Bool, Float, Int
 else:
 
-    class _Bare:
+    class _Annotation:
         def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
             array, _shape = item
             return array
 
-    class Bool(_Bare):
-        """A boolean array; its shape is for the reader."""
-
-    class Float(_Bare):
-        """A floating-point array; its shape is for the reader."""
-
-    class Int(_Bare):
-        """An integer array; its shape is for the reader."""
+    Bool = Float = Int = _Annotation
 
 
 __all__ = ["Bool", "Float", "Int"]

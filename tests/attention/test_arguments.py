@@ -140,7 +140,5 @@ def test_what_is_no_tensor(compute, name):
     "who", [mask.padding, lambda n: mask.causal() & mask.padding(n), lambda n: mask.padding(n) & mask.causal()]
 )
 def test_padding_has_one_length_for_each_row(compute, who, lengths):
-    with pytest.raises(
-        ValueError, match=rf"padding.* speaks of {len(lengths)} batch rows, but q of shape \(2, 4, 3, 8\)"
-    ):
+    with pytest.raises(ValueError, match=rf"padding.* is for {len(lengths)} batch rows, but q of shape \(2, 4, 3, 8\)"):
         compute(Q, K, V, who(lengths))

@@ -10,7 +10,7 @@ from torch.nn.attention.flex_attention import create_mask
 
 from masks import IN_FULL, Case, build, cases
 from regard import mask
-from regard.attention.mask.base import Tile, TileGrid
+from regard.attention.mask.geometry import Tile, TileGrid
 
 SIZES = [(4, 4), (3, 5), (5, 3), (1, 4), (4, 1), (0, 3), (3, 0), (0, 0)]
 
@@ -91,7 +91,7 @@ def test_documents(ids, queries, made):
 @pytest.mark.parametrize("n", [0, 2, [1, 0], [3, 2], []])
 def test_prefix(queries, keys, n):
     if max([n] if isinstance(n, int) else n, default=0) > keys:
-        with pytest.raises(ValueError, match=rf"prefix\(.*\) speaks of [123] keys, but there are {keys}"):
+        with pytest.raises(ValueError, match=rf"prefix\(.*\) is for [123] keys, but there are {keys}"):
             mask.prefix(n).dense(queries, keys)
         return
 
@@ -424,7 +424,7 @@ FAR = 2**70
         (lambda: mask.documents([[0, 1], [0]]), TypeError, r"rows equally long; got \[\[0, 1\], \[0\]\]"),
         (lambda: mask.documents([0], [0.5]), TypeError, r"documents\(keys\) wants whole numbers; got a torch\.float32"),
         (lambda: mask.documents([0], 1), ValueError, r"documents\(keys\) wants one id per key.*got shape \(\)"),
-        (lambda: mask.documents([[0]], [[0], [1]]), ValueError, r"the ids are of 1 batch rows, the keys of 2"),
+        (lambda: mask.documents([[0]], [[0], [1]]), ValueError, r"the ids have 1 batch rows, the keys have 2"),
         (lambda: mask.prefix(-1), ValueError, r"prefix\(-1\): a length cannot be negative"),
         (lambda: mask.prefix([2, -1]), ValueError, r"prefix\(\[2, -1\]\): a length cannot be negative"),
         (lambda: mask.prefix(True), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.bool"),
@@ -480,7 +480,7 @@ def test_padding_wants_lengths_in_a_list_too(lengths):
 
 
 def test_padding_longer_than_the_keys():
-    with pytest.raises(ValueError, match=r"padding\(\[2, 5\]\) speaks of 5 keys, but there are 4"):
+    with pytest.raises(ValueError, match=r"padding\(\[2, 5\]\) is for 5 keys, but there are 4"):
         mask.padding([2, 5]).dense(4, 4)
 
 
@@ -538,7 +538,7 @@ def test_padding_takes_no_memory_that_grows_with_the_queries():
 
 def test_two_numbers_of_batch_rows_do_not_combine():
     with pytest.raises(
-        ValueError, match=r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left has 2 batch rows, the right has 1"
+        ValueError, match=r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left is for 2 batch rows, the right for 1"
     ):
         mask.padding([2, 4]) & mask.padding([3])
 
@@ -564,12 +564,12 @@ def test_two_numbers_of_heads_do_not_combine():
 @pytest.mark.parametrize(
     ("m", "message"),
     [
-        (mask.documents([0, 0, 1]), r"documents\(\[0, 0, 1\]\) speaks of 3 tokens, but there are 4 keys"),
-        (mask.documents([0, 0, 1, 1], [0, 1, 1]), r"documents\(.*\) speaks of 3 tokens, but there are 4 keys"),
-        (mask.documents([0, 1, 1], [0, 0, 1, 1]), r"documents\(.*\) speaks of 3 queries, but there are 4"),
-        (mask.prefix(5), r"prefix\(5\) speaks of 5 keys, but there are 4"),
-        (mask.prefix([1, 5]), r"prefix\(\[1, 5\]\) speaks of 5 keys, but there are 4"),
-        (mask.causal() & ~mask.padding([5]), r"padding\(\[5\]\) speaks of 5 keys, but there are 4"),
+        (mask.documents([0, 0, 1]), r"documents\(\[0, 0, 1\]\) is for 3 tokens, but there are 4 keys"),
+        (mask.documents([0, 0, 1, 1], [0, 1, 1]), r"documents\(.*\) is for 3 tokens, but there are 4 keys"),
+        (mask.documents([0, 1, 1], [0, 0, 1, 1]), r"documents\(.*\) is for 3 queries, but there are 4"),
+        (mask.prefix(5), r"prefix\(5\) is for 5 keys, but there are 4"),
+        (mask.prefix([1, 5]), r"prefix\(\[1, 5\]\) is for 5 keys, but there are 4"),
+        (mask.causal() & ~mask.padding([5]), r"padding\(\[5\]\) is for 5 keys, but there are 4"),
         (mask.allowed(torch.ones(3, 3).bool()) | mask.causal(), r"<bool \(3, 3\)>.* does not fit 4 queries and 4 keys"),
     ],
 )

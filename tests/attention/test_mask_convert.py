@@ -12,7 +12,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 import regard
 from masks import Case, build, cases
 from regard import mask
-from regard.attention.mask.base import Tile
+from regard.attention.mask.geometry import Tile
 
 # PyTorch says so at the first call that is not compiled, which on a CPU is every call here.
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -68,7 +68,7 @@ def test_there_and_back_is_the_same_mask(case: Case):
         assert there.dtype == (dtype or torch.bool)
         assert torch.equal(back(mask.from_sdpa(there)), expected)
 
-        there = m.to_multihead(*sizes, batch=case.batch, num_heads=case.heads, dtype=dtype)
+        there = m.to_multihead(*sizes, batch_size=case.batch, num_heads=case.heads, dtype=dtype)
         assert there.shape == ((case.batch * case.heads, *sizes) if speaks else sizes)
         assert torch.equal(back(mask.from_multihead(there, **split)), expected)
 
@@ -117,7 +117,7 @@ def test_multihead_reads_it_as_regard_does__pytorch_170400(m, dtype, need_weight
         x,
         context,
         context,
-        attn_mask=m.to_multihead(QUERIES, KEYS, batch=BATCH, num_heads=HEADS, dtype=dtype),
+        attn_mask=m.to_multihead(QUERIES, KEYS, batch_size=BATCH, num_heads=HEADS, dtype=dtype),
         need_weights=need_weights,
         average_attn_weights=False,
     )
@@ -163,7 +163,7 @@ def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_flo
         )
     if attn_mask is None and key_padding_mask is None:
         with pytest.raises(
-            ValueError, match="was given no mask; where everyone may attend to everything, use mask=None"
+            ValueError, match="was given no mask; where every query may attend to every key, use mask=None"
         ):
             mask.from_multihead(attn_mask, key_padding_mask)
         return
@@ -192,7 +192,7 @@ def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_flo
 @every_kind
 def test_flex_reads_it_as_regard_does(m):
     q, k, v = numbers()
-    block_mask = m.to_flex(QUERIES, KEYS, batch=BATCH, heads=HEADS, device="cpu", block_size=2)
+    block_mask = m.to_flex(QUERIES, KEYS, batch_size=BATCH, num_heads=HEADS, device="cpu", block_size=2)
     assert tuple(block_mask.shape) == (BATCH, HEADS, QUERIES, KEYS)
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=block_mask), regard.steps(q, k, v, m).output)
 
@@ -222,7 +222,7 @@ def test_flex_asks_for_one_pair_at_a_time(m):
 def test_flex_compiled(m):
     torch._dynamo.reset()
     q, k, v = (torch.randn(BATCH, HEADS, 200, 16) for _ in "qkv")
-    block_mask = m.to_flex(200, 200, batch=BATCH, heads=HEADS, device="cpu")
+    block_mask = m.to_flex(200, 200, batch_size=BATCH, num_heads=HEADS, device="cpu")
     output = torch.compile(flex_attention, dynamic=False)(q, k, v, block_mask=block_mask)
     torch.testing.assert_close(output, regard.steps(q, k, v, m).output)
 
@@ -453,7 +453,7 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
         (
             lambda: mask.from_multihead(torch.ones(4, 3, 3).bool(), torch.ones(3, 3).bool(), num_heads=2),
             ValueError,
-            r"the left has 2 batch rows, the right has 3",
+            r"the left is for 2 batch rows, the right for 3",
         ),
         (
             lambda: mask.from_flex(torch.ones(2, 2).bool()),
@@ -475,26 +475,26 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
             r"<bool \(3, 1, 1\)>.*say batch",
         ),
         (
-            lambda: mask.padding([1, 2]).to_multihead(2, 2, batch=3, num_heads=1),
+            lambda: mask.padding([1, 2]).to_multihead(2, 2, batch_size=3, num_heads=1),
             ValueError,
-            r"padding\(\[1, 2\]\) speaks of 2 batch rows, but there are 3",
+            r"padding\(\[1, 2\]\) is for 2 batch rows, but there are 3",
         ),
         (
-            lambda: mask.allowed(torch.ones(3, 1, 1).bool()).to_multihead(2, 2, batch=1, num_heads=2),
+            lambda: mask.allowed(torch.ones(3, 1, 1).bool()).to_multihead(2, 2, batch_size=1, num_heads=2),
             ValueError,
-            r"speaks of 3 heads, but there are 2",
+            r"is for 3 heads, but there are 2",
         ),
         (
-            lambda: mask.padding([1, 2]).to_flex(2, 2, batch=3, device="cpu"),
+            lambda: mask.padding([1, 2]).to_flex(2, 2, batch_size=3, device="cpu"),
             ValueError,
-            r"padding\(\[1, 2\]\) speaks of 2 batch rows, but there are 3",
+            r"padding\(\[1, 2\]\) is for 2 batch rows, but there are 3",
         ),
         (
             lambda: mask.causal().to_flex(0, 2, device="cpu"),
             ValueError,
             r"causal\(\)\.to_flex\(0, 2\): .*at least one query",
         ),
-        (lambda: mask.padding([5]).to_flex(4, 4, device="cpu"), ValueError, r"padding\(\[5\]\) speaks of 5 keys"),
+        (lambda: mask.padding([5]).to_flex(4, 4, device="cpu"), ValueError, r"padding\(\[5\]\) is for 5 keys"),
     ],
 )
 def test_what_cannot_be_converted_is_named(make, error, message):
@@ -511,7 +511,7 @@ def test_a_block_mask_is_for_its_own_sizes():
         m.dense(6, 6)
     with pytest.raises(ValueError, match=r"the left is for 6 keys, the right for 3"):
         m & mask.documents([0, 0, 1])
-    with pytest.raises(ValueError, match=r"speaks of 2 batch rows, the right of 3"):
+    with pytest.raises(ValueError, match=r"is for 2 batch rows, the right for 3"):
         mask.from_flex(mask.padding([1, 2]).to_flex(2, 2, device="cpu")) & mask.padding([1, 2, 2])
 
 

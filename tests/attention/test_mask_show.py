@@ -44,7 +44,7 @@ def test_a_picture_in_shades():
     assert picture[3] == "  0  ▒▒" + "· " * 62 + "·"
     assert picture[4] == "  2  ██▒▒" + "· " * 61 + "·"
     assert picture[66] == "126  " + "██" * 63 + "▒▒"
-    assert picture[-1] == "██ all may attend   ▒▒ some may   · nobody may   one cell: 2 queries x 2 keys"
+    assert picture[-1] == "██ all may attend   ▒▒ some may   · none may   one cell: 2 queries x 2 keys"
 
 
 @pytest.mark.parametrize("keys", [5, 12, 64, 65, 1000])
@@ -152,11 +152,11 @@ def test_a_million_tokens():
         (
             mask.padding([1, 2]),
             {"batch": 2},
-            r"show\(batch=2\): padding\(\[1, 2\]\) speaks of 2 batch rows, counted from 0",
+            r"show\(batch=2\): padding\(\[1, 2\]\) is for 2 batch rows, counted from 0",
         ),
-        (mask.padding([1]), {"batch": 1}, r"show\(batch=1\): padding\(\[1\]\) speaks of 1 batch rows"),
-        (mask.padding([]), {}, r"show\(batch=0\): padding\(\[\]\) speaks of 0 batch rows"),
-        (mask.allowed(torch.ones(2, 1, 1).bool()), {"head": 2}, r"show\(head=2\): .* speaks of 2 heads"),
+        (mask.padding([1]), {"batch": 1}, r"show\(batch=1\): padding\(\[1\]\) is for 1 batch rows"),
+        (mask.padding([]), {}, r"show\(batch=0\): padding\(\[\]\) is for 0 batch rows"),
+        (mask.allowed(torch.ones(2, 1, 1).bool()), {"head": 2}, r"show\(head=2\): .* is for 2 heads"),
         (mask.causal(), {"head": -1}, r"show\(head=-1\): heads count from 0"),
         (mask.causal(), {"batch": -1}, r"show\(batch=-1\): batch rows count from 0"),
     ],

@@ -128,5 +128,5 @@ def test_it_refuses_what_attend_refuses():
     q = torch.randn(1, 2, 3, 8)
     with pytest.raises(TypeError, match=r"mask\.allowed"):
         regard.plan(q, q, q, torch.ones(3, 3))
-    with pytest.raises(ValueError, match=r"padding\(\[4\]\) speaks of 4 keys.*q \(1, 2, 3, 8\), k \(1, 2, 3, 8\)"):
+    with pytest.raises(ValueError, match=r"padding\(\[4\]\) is for 4 keys.*q \(1, 2, 3, 8\), k \(1, 2, 3, 8\)"):
         regard.plan(q, q, q, mask.padding([4]))

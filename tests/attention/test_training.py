@@ -16,7 +16,7 @@ KERNELS = {
     "packed": {"mask": mask.documents(IDS)},
     "tiles": {"mask": mask.prefix(7)},
     "chunked": {"softcap": 2.0},
-    "rows with dropout": {"mask": mask.causal(), "dropout": 0.3},
+    "chunked with dropout": {"mask": mask.causal(), "dropout": 0.3},
 }
 every_kernel = pytest.mark.parametrize("options", KERNELS.values(), ids=KERNELS)
 
@@ -116,7 +116,7 @@ def test_a_bias_that_would_lose_its_gradient_is_refused():
 
 
 def test_a_bias_of_the_wrong_shape_is_named():
-    with pytest.raises(ValueError, match=r"must answer with floating-point numbers \(heads=2, queries, keys\)"):
+    with pytest.raises(ValueError, match=r"must return floating-point numbers \(heads=2, queries, keys\)"):
         regard.attend(*qkv(30), bias=Hyper(torch.ones(3), (3, -1, -1)))
 
 

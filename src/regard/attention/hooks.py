@@ -1,4 +1,4 @@
-"""Who wants to be told of every call of `attend` in this thread: what `regard.watch` listens by."""
+"""Hooks on the calls of `attend` in one thread; `regard.watch` records through them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 __all__ = ["CallHook", "disable_hooks", "hook_state", "register_hook"]
 
 CallHook = Callable[..., None]
-"""Called with q, k, v, mask and the options of `attend` by name, and the output as ``output``."""
+"""Called with q, k, v, mask and the options of `attend` by name, and with the output as ``output``."""
 
 
 class _HookState(threading.local):
-    """What holds for one thread."""
+    """The hooks of one thread."""
 
     hooks: tuple[CallHook, ...] = ()
     in_attend = False
-    """Whether a call of `attend` is running: what kernels it uses is its own affair."""
+    """Whether a call of `attend` is running; the kernels that it calls are not to be recorded a second time."""
 
 
 hook_state = _HookState()
@@ -25,7 +25,7 @@ hook_state = _HookState()
 
 @contextmanager
 def register_hook(hook: CallHook) -> Iterator[None]:
-    """Tell the hook of every call of `attend` in this thread meanwhile."""
+    """Call the hook after every call of `attend` in this thread, until the context ends."""
     hook_state.hooks = (*hook_state.hooks, hook)
     try:
         yield
@@ -35,7 +35,7 @@ def register_hook(hook: CallHook) -> Iterator[None]:
 
 @contextmanager
 def disable_hooks() -> Iterator[tuple[CallHook, ...]]:
-    """Tell nobody meanwhile; gives those who would have been told."""
+    """Call no hook until the context ends; gives the hooks that are disabled."""
     hooks, in_attend = hook_state.hooks, hook_state.in_attend
     hook_state.hooks, hook_state.in_attend = (), True
     try:

@@ -13,7 +13,7 @@ from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
 from regard.attention.cache import Cache, CrossAttentionCache
 from regard.attention.mask import Mask
-from regard.attention.mask.base import Tile
+from regard.attention.mask.geometry import Tile
 from regard.attention.mask.kinds import Padding
 from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import ScoreBlock
-from regard.attention.mask.base import Mask, Tile
+from regard.attention.mask.base import Mask
+from regard.attention.mask.geometry import Tile
 from regard.attention.validation import resolve_mask
 
 __all__ = ["AttentionCall", "ensure_unchanged", "mask_tensors"]

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
-from regard.attention.mask.base import And, Mask, TileBounds, TileGrid
+from regard.attention.mask.base import And, Mask
 from regard.attention.mask.documents import DocumentRun, Documents
+from regard.attention.mask.geometry import TileBounds, TileGrid
 from regard.attention.mask.kinds import Band
 
 __all__ = [

@@ -1,18 +1,26 @@
 """Masks: who MAY attend to whom.
 
 A mask is a small value with one meaning, True = may attend, over absolute positions. It holds no queries x keys
-tensor; `Mask.dense` makes one when somebody asks. Masks combine: ``a & b`` wants a key to be allowed by both,
-``a | b`` by either, ``~a`` by what a does not allow.
+tensor; `Mask.dense` makes one. Masks combine: ``a & b`` allows what both allow, ``a | b`` what either allows, ``~a``
+what a does not allow.
 
-With fewer queries than keys the queries are the LAST positions, which is what a cache needs; ``offset=0``, where a
-kind of mask takes it, aligns them at the first.
+With fewer queries than keys the queries are the LAST positions, as a cache needs. Some masks take ``offset=0``, which
+aligns the queries at the first position.
 
-A bare boolean tensor says nothing about its polarity: ``nn.MultiheadAttention`` reads True as blocked,
-``F.scaled_dot_product_attention`` reads True as allowed. So bare tensors are refused everywhere, and
-`allowed` and `blocked` are the two ways to say which is meant. For what other libraries call a mask, `from_sdpa`,
-`from_multihead`, `from_huggingface` and `from_flex` know the polarity, and `Mask.to_sdpa` and its siblings go back.
+A boolean tensor alone does not say what True means: ``nn.MultiheadAttention`` reads True as blocked,
+``F.scaled_dot_product_attention`` reads True as allowed. So a boolean tensor is refused where a mask is expected;
+`allowed` and `blocked` make a mask of it and say which is meant. `from_sdpa`, `from_multihead`, `from_huggingface` and
+`from_flex` read the masks of other libraries, and `Mask.to_sdpa` and its siblings write them.
 
-`Mask.show` draws a mask in the terminal.
+Files:
+
+- ``geometry``: tiles of the queries x keys square, their bounds, and what every mask answers
+- ``base``: `Mask`, and the masks that ``&``, ``|`` and ``~`` make
+- ``kinds``: `causal`, `window`, `padding`, `prefix`, `where`, `allowed`, `blocked`
+- ``documents``: packed documents
+- ``interop``: masks of other libraries, read
+- ``export``: masks of other libraries, written
+- ``show``: a mask as a picture for the terminal
 """
 
 from regard.attention.mask.base import Mask

@@ -1,4 +1,4 @@
-"""The kinds of mask, each a function that checks what it is given and a small value that remembers it."""
+"""The kinds of mask: for each a function that checks its arguments and a small class that holds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Int
-from regard.attention.mask.base import Mask, Predicate, Tile, TileBounds, TileGrid
+from regard.attention.mask.base import Mask
+from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid, mask_value
 
 __all__ = [
     "Allowed",
@@ -32,10 +33,11 @@ __all__ = [
 ]
 
 MAX_POSITION = 2**60
-"""Positions and offsets stay below it, so that the sum of a few of them is still an int64."""
+"""Positions and offsets stay below this number, so that the sum of a few of them is still an int64."""
 
 UNKNOWN_LENGTH = -1
-"""The largest length while a graph is traced, where no number is known yet: `_up_to` puts the check into the graph."""
+"""Stands for the largest length while a graph is traced, where no number is known: `_refuse_longer` puts the check into
+the graph."""
 
 
 def causal(offset: int | None = None) -> Mask:
@@ -45,28 +47,28 @@ def causal(offset: int | None = None) -> Mask:
         offset: position of the first query among the keys. By default the queries are the LAST positions
             (offset = keys - queries), which is what a cache needs; 0 aligns them at the first.
     """
-    return Band(None, 0, None if offset is None else _whole("causal", "offset", offset))
+    return Band(None, 0, None if offset is None else _checked_position("causal", "offset", offset))
 
 
 def window(before: int, after: int = 0, *, offset: int | None = None) -> Mask:
-    """Each query sees its neighbours only (sliding-window attention; Beltagy et al. 2020, section 3.1).
+    """Each query sees the keys near its own position only (sliding-window attention; Beltagy et al. 2020, section 3.1).
 
     Args:
-        before: how many positions up to the query's own, which counts: ``window(256)`` sees the token itself and the
+        before: how many positions up to and including the query's own: ``window(256)`` sees the token itself and the
             255 before it.
-        after: how many positions after it: ``window(65, 64)`` sees 64 on each side.
+        after: how many positions after the query's own: ``window(65, 64)`` sees 64 on each side.
         offset: position of the first query among the keys, as in `causal`.
     """
-    before, after = _whole("window", "before", before), _whole("window", "after", after)
+    before, after = _checked_position("window", "before", before), _checked_position("window", "after", after)
     if before < 1:
         raise ValueError(f"window({before}, {after}): before counts the token itself, so it is at least 1")
     if after < 0:
-        raise ValueError(f"window({before}, {after}): after cannot be negative; 0 sees nothing that follows")
-    return Band(before, after, None if offset is None else _whole("window", "offset", offset))
+        raise ValueError(f"window({before}, {after}): after cannot be negative; 0 sees no later position")
+    return Band(before, after, None if offset is None else _checked_position("window", "offset", offset))
 
 
 def padding(lengths: Sequence[int] | Tensor) -> Mask:
-    """Only the first ``lengths[b]`` keys of batch row b are real; the rest is padding nobody may attend to.
+    """Only the first ``lengths[b]`` keys of batch row b are real; no query may attend to the padding after them.
 
     For padding on the left, say which keys are real: ``mask.allowed(real[:, None, None, :])``.
 
@@ -83,15 +85,15 @@ def padding(lengths: Sequence[int] | Tensor) -> Mask:
 
 
 def prefix(n: int | Sequence[int] | Tensor) -> Mask:
-    """The first n tokens are seen by everyone, the others as in `causal` (prefix language model).
+    """Every query sees the first n tokens, and the others as in `causal` (prefix language model).
 
     Raffel et al. 2020, section 3.2.1 and figure 4.
 
     Args:
         n: length of the prefix; one whole number, or one per batch row.
     """
-    if _is_whole(n):
-        length = _whole("prefix", "n", n)
+    if _is_integer(n):
+        length = _checked_position("prefix", "n", n)
         if length < 0:
             raise ValueError(f"prefix({length}): a length cannot be negative")
         return Prefix(torch.tensor([length]), length, per_row=False)
@@ -102,18 +104,18 @@ def prefix(n: int | Sequence[int] | Tensor) -> Mask:
 
 
 def where(fn: Callable[[Tensor, Tensor], Tensor], *, offset: int | None = None) -> Mask:
-    """The mask that a function of two positions says, such as ``lambda i, j: (i - j) % 4 == 0``.
+    """The mask that a function of two positions returns, such as ``lambda i, j: (i - j) % 4 == 0``.
 
     Args:
         fn: takes query positions ``(rows, 1)`` and key positions ``(1, columns)``, both int64, and returns a boolean
-            tensor that broadcasts against them, True = may attend. It is called for parts of the square, never
-            for the whole of a long one, so it must go by the positions alone. To speak of batch rows and heads, it
-            returns ``(batch, heads, rows, columns)``.
+            tensor that broadcasts against them, True = may attend. It is called for tiles of the square, so it must
+            depend on the positions alone. For a mask that differs by batch row and head it returns
+            ``(batch, heads, rows, columns)``.
         offset: position of the first query among the keys, as in `causal`.
     """
     if not callable(fn):
         raise TypeError(f"where(fn) wants a function of query and key positions; got {type(fn).__name__}")
-    return Where(fn, None if offset is None else _whole("where", "offset", offset))
+    return Where(fn, None if offset is None else _checked_position("where", "offset", offset))
 
 
 def allowed(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
@@ -121,8 +123,8 @@ def allowed(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
 
     Args:
         t: ``(..., queries, keys)``, broadcastable to ``(batch, heads, queries, keys)``; an axis of size 1
-            stands for every query or key. One mask per batch row needs its axis of heads: ``t[:, None]``. The tensor
-            is not copied.
+            serves every query or key. One mask per batch row needs an axis of heads: ``t[:, None]``. The tensor is
+            not copied.
     """
     return Allowed(_boolean("allowed", t))
 
@@ -134,7 +136,7 @@ def blocked(t: Bool[Tensor, "*batch_heads queries keys"]) -> Mask:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Band(Mask):
-    """See `window`; without an end before, see `causal`."""
+    """See `window`; with ``before=None``, see `causal`."""
 
     before: int | None
     after: int
@@ -145,30 +147,30 @@ class Band(Mask):
         return keys - queries if self.offset is None else self.offset
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        return self._sees(tile.query_positions(self.offset), tile.key_positions())
+        return self._allows(tile.query_positions(self.offset), tile.key_positions())
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         first = self.query_offset(queries, keys)
-        return lambda b, h, i, j: self._sees(i + first, j)
+        return lambda b, h, i, j: self._allows(i + first, j)
 
     def bounds(self, grid: TileGrid) -> TileBounds:
         first = self.query_offset(grid.queries, grid.keys)
         nearest, farthest = grid.first_keys - (grid.last_queries + first), grid.last_keys - (grid.first_queries + first)
-        some, every = nearest <= self.after, farthest <= self.after
+        any_allowed, all_allowed = nearest <= self.after, farthest <= self.after
         if self.before is not None:
-            some, every = some & (farthest > -self.before), every & (nearest > -self.before)
-        return TileBounds(some, every)
+            any_allowed, all_allowed = any_allowed & (farthest > -self.before), all_allowed & (nearest > -self.before)
+        return TileBounds(any_allowed, all_allowed)
 
-    def _sees(self, query: Tensor, key: Tensor) -> Tensor:
-        up_to = key <= query + self.after
-        return up_to if self.before is None else up_to & (key > query - self.before)
+    def _allows(self, query: Tensor, key: Tensor) -> Tensor:
+        not_after = key <= query + self.after
+        return not_after if self.before is None else not_after & (key > query - self.before)
 
     def __repr__(self) -> str:
-        end = "" if self.offset is None else f"offset={self.offset}"
+        offset = "" if self.offset is None else f"offset={self.offset}"
         if self.before is None:
-            return f"causal({end})"
-        reach = f"{self.before}, {self.after}" if self.after else f"{self.before}"
-        return f"window({reach}, {end})" if end else f"window({reach})"
+            return f"causal({offset})"
+        widths = f"{self.before}, {self.after}" if self.after else f"{self.before}"
+        return f"window({widths}, {offset})" if offset else f"window({widths})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,7 +179,7 @@ class Padding(Mask):
 
     lengths: Tensor
     longest: int
-    """The largest length, read once: reading it from a GPU's tensor makes the GPU wait."""
+    """The largest length, read once: reading it from a GPU's tensor waits for the GPU."""
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         lengths = self.lengths.to(tile.device or self.lengths.device)
@@ -192,7 +194,7 @@ class Padding(Mask):
         return TileBounds(grid.first_keys < lengths, grid.last_keys < lengths)
 
     def validate(self, queries: int, keys: int) -> None:
-        _up_to(self, self.lengths, self.longest, keys)
+        _refuse_longer(self, self.lengths, self.longest, keys)
 
     @property
     def batch_size(self) -> int:  # type: ignore[override]
@@ -213,7 +215,7 @@ class Prefix(Mask):
     lengths: Tensor
     longest: int
     per_row: bool
-    """One length per batch row, or one for all."""
+    """Whether there is one length per batch row, or one for all."""
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         lengths = self.lengths.to(tile.device or self.lengths.device)
@@ -234,7 +236,7 @@ class Prefix(Mask):
         )
 
     def validate(self, queries: int, keys: int) -> None:
-        _up_to(self, self.lengths, self.longest, keys)
+        _refuse_longer(self, self.lengths, self.longest, keys)
 
     @property
     def batch_size(self) -> int | None:  # type: ignore[override]
@@ -257,32 +259,32 @@ class Where(Mask):
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         query, key = tile.query_positions(self.offset), tile.key_positions()
-        return self._said(self.fn(query, key), (len(query), key.shape[-1]))
+        return self._checked(self.fn(query, key), (len(query), key.shape[-1]))
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         first = Tile.full(queries, keys).query_offset(self.offset)
-        if self._answers_a_pair(first, device):
+        if self._takes_one_pair(first, device):
             return lambda b, h, i, j: self.fn(i + first, j)
-        # Asked for a pair, it returns more than one answer, and compiled FlexAttention would take a wrong one without a
-        # word. So its answers are written down, for every pair.
+        # For one pair the function returns several answers, of which compiled FlexAttention would silently take a wrong
+        # one. So its answers for every pair become a tensor.
         t = self.evaluate(Tile.full(queries, keys, device))
-        return lambda b, h, i, j: _at(t, (b, h, i, j))
+        return lambda b, h, i, j: mask_value(t, (b, h, i, j))
 
-    def _answers_a_pair(self, query: int, device: torch.device | str | None) -> bool:
-        """Whether the function can be asked for one pair without axes, as FlexAttention asks."""
+    def _takes_one_pair(self, query: int, device: torch.device | str | None) -> bool:
+        """Whether the function can be called for one pair without axes, as FlexAttention calls it."""
         try:
             t = self.fn(torch.tensor(query, device=device), torch.tensor(0, device=device))
-        except Exception:  # whatever it is that this function cannot do: it was promised two axes
+        except Exception:  # any error of a function that was promised two axes
             return False
         return isinstance(t, Tensor) and t.dtype == torch.bool and t.ndim == 0
 
-    def _said(self, t: object, shape: tuple[int, int]) -> Tensor:
+    def _checked(self, t: object, shape: tuple[int, int]) -> Tensor:
         name = self._name()
         if not isinstance(t, Tensor) or t.dtype != torch.bool:
-            kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+            found = t.dtype if isinstance(t, Tensor) else type(t).__name__
             raise TypeError(
                 f"where({name}) must return a boolean tensor, True = may attend, such as (i - j) % 4 == 0; "
-                f"it returned {kind}"
+                f"it returned {found}"
             )
         while t.ndim < 2:
             t = t[None]
@@ -307,14 +309,13 @@ class Allowed(Mask):
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
         rows, columns = self.tensor.shape[-2:]
-        part = self.tensor[
-            ..., slice(*tile.rows) if rows != 1 else slice(None), slice(*tile.columns) if columns != 1 else slice(None)
-        ]
+        row_slice = slice(*tile.rows) if rows != 1 else slice(None)
+        part = self.tensor[..., row_slice, slice(*tile.columns) if columns != 1 else slice(None)]
         return part.to(tile.device or part.device)
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
         t = self.tensor.to(device or self.tensor.device)
-        return lambda b, h, i, j: _at(t, (b, h, i, j))
+        return lambda b, h, i, j: mask_value(t, (b, h, i, j))
 
     def validate(self, queries: int, keys: int) -> None:
         rows, columns = self.tensor.shape[-2:]
@@ -350,41 +351,40 @@ class Blocked(Allowed):
         return f"blocked(<bool {tuple(self.tensor.shape)}>)"
 
 
-def _whole(name: str, what: str, n: object) -> int:
+def _checked_position(name: str, argument: str, n: object) -> int:
     """One whole number of positions."""
-    if not _is_whole(n):
-        raise TypeError(f"{name}({what}={n!r}) wants a whole number of positions; got {type(n).__name__}")
+    if not _is_integer(n):
+        raise TypeError(f"{name}({argument}={n!r}) wants a whole number of positions; got {type(n).__name__}")
     if not -MAX_POSITION < n < MAX_POSITION:
-        raise ValueError(f"{name}({what}={n}) is beyond any position: sums of int64 positions would wrap around")
+        raise ValueError(f"{name}({argument}={n}) is beyond any position: sums of int64 positions would wrap around")
     return int(n)
 
 
-def _is_whole(n: object) -> TypeGuard[int]:
-    # Not operator.index, which takes a tensor of one number too, and makes a GPU wait for it.
+def _is_integer(n: object) -> TypeGuard[int]:
+    # Not operator.index: it takes a tensor of one number too, and waits for the GPU.
     return isinstance(n, int | Integral) and not isinstance(n, bool)
 
 
-def integers(name: str, what: str, given: object) -> Int[Tensor, "..."]:
-    """A copy of what a kind of mask was given, as int64; what holds no whole numbers is refused."""
+def integers(name: str, argument: str, value: object) -> Int[Tensor, "..."]:
+    """A copy of an argument as int64; anything but whole numbers is refused."""
     try:
-        values = given if isinstance(given, Tensor) else torch.tensor(given)
+        values = value if isinstance(value, Tensor) else torch.tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         wants = "a list or a tensor of whole numbers, its rows equally long"
-        raise TypeError(f"{name}({what}) wants {wants}; got {given!r}") from error
-    nothing = not isinstance(given, Tensor) and not values.numel()  # an empty list says nothing of its dtype
-    if not nothing and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
-        real = "For a tensor that marks the real keys: mask.allowed((real == 1)[:, None, None, :])"
+        raise TypeError(f"{name}({argument}) wants {wants}; got {value!r}") from error
+    empty_list = not isinstance(value, Tensor) and not values.numel()  # an empty list has no dtype
+    if not empty_list and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
+        hint = "For a tensor that marks the real keys: mask.allowed((real == 1)[:, None, None, :])"
         raise TypeError(
-            f"{name}({what}) wants whole numbers; got a {values.dtype} tensor of shape {tuple(values.shape)}"
-            f"{f'. {real}' if name == 'padding' else ''}"
+            f"{name}({argument}) wants whole numbers; got a {values.dtype} tensor of shape {tuple(values.shape)}"
+            f"{f'. {hint}' if name == 'padding' else ''}"
         )
-    # Narrower integers wrap around, and PyTorch cannot compare all unsigned ones. It is
-    # a copy, so that what is checked stays.
+    # Narrower integers wrap around, and PyTorch cannot compare all unsigned ones. The copy keeps the checked values.
     return values.to(torch.int64, copy=True)
 
 
 def _largest(name: str, lengths: Tensor) -> int:
-    """The largest of some lengths, none of which may be negative."""
+    """The largest of the lengths; a negative length is refused."""
     if torch.compiler.is_compiling():
         return UNKNOWN_LENGTH
     if lengths.numel() and int(lengths.min()) < 0:
@@ -392,34 +392,28 @@ def _largest(name: str, lengths: Tensor) -> int:
     return int(lengths.max()) if lengths.numel() else 0
 
 
-def _up_to(mask: Mask, lengths: Tensor, longest: int, keys: int) -> None:
+def _refuse_longer(mask: Mask, lengths: Tensor, longest: int, keys: int) -> None:
     if longest == UNKNOWN_LENGTH:
         torch.ops.aten._assert_async.msg((lengths <= keys).all() & (lengths >= 0).all(), "a length beyond the keys")
     elif longest > keys:
-        raise ValueError(f"{mask!r} speaks of {longest} keys, but there are {keys}")
+        raise ValueError(f"{mask!r} is for {longest} keys, but there are {keys}")
 
 
 def _boolean(name: str, t: Tensor) -> Tensor:
     if not isinstance(t, Tensor) or t.dtype != torch.bool:
-        kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+        found = t.dtype if isinstance(t, Tensor) else type(t).__name__
         raise TypeError(
-            f"mask.{name}(t) wants a boolean tensor; got {kind}. A tensor of 0 and 1 becomes one by "
+            f"mask.{name}(t) wants a boolean tensor; got {found}. A tensor of 0 and 1 becomes one by "
             f"comparing: mask.{name}(t == 1). An additive mask of 0 and -inf is a bias: attend(..., bias=t)"
         )
     if t.ndim < 2:
         raise ValueError(
             f"mask.{name}(t) wants the shape (..., queries, keys); got {tuple(t.shape)}. "
-            f"For one row that holds for every query: mask.{name}(t[None, :])"
+            f"For one row that serves every query: mask.{name}(t[None, :])"
         )
     return t
 
 
-def _at(t: Tensor, index: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
-    """One element per index, where an axis of size 1 answers for all."""
-    here = index[-t.ndim :]
-    return t[tuple(i if size != 1 else i * 0 for i, size in zip(here, t.shape, strict=True))]
-
-
 def short(t: Tensor) -> str:
-    """The numbers of a mask for its repr, or the shape where they are many."""
+    """The numbers of a mask for its repr, or its dtype and shape if there are many."""
     return str(t.tolist()) if t.numel() <= (16 if t.ndim < 2 else 8) else f"<{t.dtype} {tuple(t.shape)}>"

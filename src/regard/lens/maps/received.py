@@ -19,8 +19,9 @@ from regard._shapes import Bool
 from regard.attention.kernels import flash
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import conjuncts
-from regard.attention.mask.base import Mask, Predicate, Tile, TileBounds, TileGrid
+from regard.attention.mask.base import Mask
 from regard.attention.mask.documents import Documents
+from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import choose
 from regard.lens.maps import streaming

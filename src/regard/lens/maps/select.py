@@ -9,7 +9,8 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.mask import Mask
-from regard.attention.mask.base import And, Predicate, Tile, TileBounds, TileGrid
+from regard.attention.mask.base import And
+from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.lens.maps.map import AttentionMap, OutputSample
 
 __all__ = ["select_batch"]

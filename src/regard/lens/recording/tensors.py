@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.mask.base import And, Mask, Not, Or, Tile
+from regard.attention.mask.base import And, Mask, Not, Or
 from regard.attention.mask.documents import Documents
+from regard.attention.mask.geometry import Tile
 from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError

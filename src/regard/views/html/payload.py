@@ -8,7 +8,7 @@ from torch import Tensor
 from regard._shapes import Bool
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
-from regard.attention.mask.base import Tile
+from regard.attention.mask.geometry import Tile
 from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import Numbers, Ref, packed
 from regard.views.html.quantization import Fineness
