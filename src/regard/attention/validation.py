@@ -95,8 +95,8 @@ def _validate_position_bias(bias: PositionBias, q: Tensor) -> None:
         )
     if value.requires_grad and not any(t.requires_grad for t in bias.parameters()):
         raise ValueError(
-            f"{bias!r} computes with a tensor that needs a gradient and is no nn.Parameter of it: no gradient would reach "
-            "that tensor. Pass bias.dense(queries, keys) as a tensor"
+            f"{bias!r} computes with a tensor that needs a gradient and is no nn.Parameter of it: no gradient would "
+            "reach that tensor. Pass bias.dense(queries, keys) as a tensor"
         )
 
 
