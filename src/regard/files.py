@@ -1,51 +1,99 @@
-"""Facts as plain lists and numbers, and files that are written whole."""
+"""Atomic writes: files that appear whole or not at all; and dataclasses as JSON."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["ensure_writable", "plain", "write_json", "write_text"]
+__all__ = [
+    "DRAFT",
+    "atomic_path",
+    "ensure_writable",
+    "error_reason",
+    "fsync",
+    "remove_drafts",
+    "to_builtins",
+    "write_json",
+    "write_text",
+]
+
+DRAFT = ".draft-"
+"""The names of unfinished files and folders begin with this; a process that is killed leaves them behind."""
 
 
-def plain(value: Any) -> Any:
-    """Tensors and dataclasses as lists, numbers and dicts."""
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    return value
+@contextmanager
+def atomic_path(path: str | Path, draft_dir: Path | None = None) -> Iterator[Path]:
+    """A temporary path next to another one, which it replaces at the end of the block.
 
+    If the block raises an error, the temporary file or folder is removed and the other path stays as it was. A device
+    or a pipe has no content to protect, and must not be replaced by a file: its own path is returned.
 
-def write_json(facts: dict[str, Any], path: str | Path) -> None:
-    """Write plain facts as JSON; the file appears whole or not at all.
+    Args:
+        path: of a file, or of a folder that does not exist.
+        draft_dir: another folder for the temporary path, on the same disk.
 
-    Raises:
-        InputError: the path cannot be written.
-        ValueError: a number is NaN or infinite, which JSON does not have.
+    Yields:
+        Where to write.
     """
-    write_text(json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
+    target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        yield target
+        return
+    target = target.resolve()
+    draft = (draft_dir or target.parent) / f"{DRAFT}{uuid4().hex}"
+    try:
+        yield draft
+        draft.replace(target)
+    finally:
+        _remove(draft)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove the unfinished files and folders that killed processes left in a folder."""
+    for draft in folder.glob(f"{DRAFT}*"):
+        _remove(draft)
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file, or every file of a folder, is on the disk."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with open(file, "rb") as stream:
+                os.fsync(stream.fileno())
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write a text as a file that appears whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         InputError: the path cannot be written.
     """
     try:
-        _write(text, Path(path))
+        with atomic_path(path) as draft:
+            draft.write_text(text, encoding="utf-8")
     except (OSError, RuntimeError, ValueError) as error:  # the latter two for names that no file can have
-        raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+        raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
+
+
+def write_json(value: dict[str, Any], path: str | Path) -> None:
+    """Write a JSON file atomically.
+
+    Raises:
+        InputError: the path cannot be written.
+        ValueError: a number is NaN or infinite, which JSON does not have.
+    """
+    write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
 
 
 def ensure_writable(path: str | Path) -> Path:
@@ -65,19 +113,26 @@ def ensure_writable(path: str | Path) -> Path:
     except InputError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # names that no file can have, links that form a circle
-        raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+        raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
     return target
 
 
-def _write(text: str, target: Path) -> None:
-    """Write a file whole or not at all. A device or a pipe has nothing to lose, and must not be replaced by a file."""
-    if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
-        return
-    target = target.resolve()
-    partial = target.with_name(f".{os.getpid()}.part")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def error_reason(error: BaseException) -> str:
+    """The reason that the operating system gives for an error, without the path; else the error's message."""
+    return str(getattr(error, "strerror", None) or error)
+
+
+def to_builtins(value: Any) -> Any:
+    """Tensors, dataclasses and lists of them as lists, numbers and dicts."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, list):
+        return [to_builtins(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: to_builtins(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -7,9 +7,8 @@ it is read. Tensors are written as they are, bit for bit, wherever they were; th
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.files import ensure_writable
+from regard.files import atomic_path, ensure_writable, error_reason
 from regard.lens.maps.map import AttentionMap, OutputSample
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.tensors import JsonDict, RecordingReader, RecordingWriter
@@ -127,18 +126,14 @@ def write(path: str | Path, facts: JsonDict, writer: RecordingWriter) -> None:
     """
     target = ensure_writable(path)
     header = json.dumps({**facts, "masks": writer.masks, "biases": writer.biases})
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        partial.touch()
-        mode = partial.stat().st_mode  # that of any new file; safetensors makes its own readable for nobody else
-        save_file(writer.tensors, partial, {"format": FORMAT, "version": str(VERSION), "recording": header})
-        partial.chmod(mode)
-        os.replace(partial, target)
+        with atomic_path(target) as draft:
+            draft.touch()
+            mode = draft.stat().st_mode  # of any new file; safetensors makes its own readable for the owner only
+            save_file(writer.tensors, draft, {"format": FORMAT, "version": str(VERSION), "recording": header})
+            draft.chmod(mode)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
 
 
 def read(path: str | Path) -> tuple[JsonDict, RecordingReader]:

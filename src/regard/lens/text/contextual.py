@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.files import plain
+from regard.files import to_builtins
 from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
 from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
@@ -79,7 +79,7 @@ class ContextualVectors:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists for the page: cosines rounded to seven digits, points to four."""
-        facts: dict[str, Any] = plain(self)
+        facts: dict[str, Any] = to_builtins(self)
         facts["explained_variance"] = [round(share, 4) for share in self.explained_variance]
         for word in facts["words"] + facts["other_words"]:
             for other in word["cosines"]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard._shapes import Bool, Float
 from regard.errors import InputError
-from regard.files import plain, write_json
+from regard.files import to_builtins, write_json
 from regard.pretrained.checkpoint import read_object
 
 __all__ = [
@@ -217,7 +217,7 @@ class Explanation:
         ``capped``, ``biased``, ``allowed``, ``weights`` and ``output`` are flat lists; for a word of several tokens
         they are lists with one entry per token.
         """
-        facts: dict[str, Any] = plain(self)
+        facts: dict[str, Any] = to_builtins(self)
         if len(self.word.token_index) == 1:
             (facts["word"]["token_index"],) = self.word.token_index
             facts["row"] |= {name: facts["row"][name][0] for name in _PER_TOKEN if facts["row"][name] is not None}

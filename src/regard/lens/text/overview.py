@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.files import plain, write_json
+from regard.files import to_builtins, write_json
 
 __all__ = ["LONG_TEXT_TOKENS", "HeadOverview", "LayerOverview", "MostAttended", "Overview", "ReceivedWord", "TokenPair"]
 
@@ -109,7 +109,7 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists and numbers; NaN becomes None."""
-        return _without_nan(plain(self))  # type: ignore[no-any-return]
+        return _without_nan(to_builtins(self))  # type: ignore[no-any-return]
 
     def save(self, path: str | Path) -> None:
         """Write the facts as JSON, by an atomic write.
