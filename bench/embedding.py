@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import regard
 from bench.table import Row
 from bench.timing import medians
-from regard.pretrained.hub import DEFAULT, locate
+from regard.pretrained.hub import DEFAULT_MODEL, locate_files
 
 BATCHES = (16, 32, 64, 128, 256)
 
@@ -31,7 +31,7 @@ def embedding() -> Iterator[Row]:
     """2,000 sentences by the default model, and the same vectors."""
     texts = sentences(2000)
     pretrained = regard.load()
-    rival = SentenceTransformer(str(locate(DEFAULT).need("config.json").parent), device="cpu")
+    rival = SentenceTransformer(str(locate_files(DEFAULT_MODEL).require("config.json").parent), device="cpu")
     error = (pretrained.embed(texts) - torch.tensor(rival.encode(texts))).abs().max().item()
     if error > 1e-5:
         raise AssertionError(f"vectors differ by {error:.1e}")

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import regard
 from regard.pretrained import Pretrained
-from regard.pretrained.hub import locate
+from regard.pretrained.hub import locate_files
 
-DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 RIVER = "Write a poem about a man fishing on a river bank."
 LOAN = "Write a poem about a man applying for a loan in a bank."
 PIZZA = "The pizza came out of the oven and it tasted good!"
@@ -30,7 +30,7 @@ def minilm() -> Pretrained:
 
 def minilm_folder() -> Path:
     """Where its files lie."""
-    return locate(DEFAULT).need("config.json").parent
+    return locate_files(DEFAULT_MODEL).require("config.json").parent
 
 
 @cache

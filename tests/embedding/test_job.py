@@ -14,7 +14,7 @@ from embedding.given import texts, vectors_of, write_lines
 from regard import InputError
 from regard.embedding import Job, Shard, Texts
 from regard.embedding import job as jobs
-from regard.pretrained import embed as embedding
+from regard.pretrained import embedder as embedding
 from weights import minilm, minilm_folder, random_bert, sentences
 
 FORMATS = ["parquet", "npy", "safetensors"]
@@ -137,9 +137,9 @@ def test_a_share_of_no_texts_is_a_file_of_no_vectors(tmp_path, small, kind, pool
 
 def test_equal_texts_are_embedded_once(tmp_path, small, monkeypatch):
     read = []
-    original = embedding.Embedder.read
+    original = embedding.Embedder.tokenize
     monkeypatch.setattr(
-        embedding.Embedder, "read", lambda self, given, **more: read.extend(given) or original(self, given, **more)
+        embedding.Embedder, "tokenize", lambda self, given, **more: read.extend(given) or original(self, given, **more)
     )
     source = Texts(str(write_lines(tmp_path / "t.txt", ["a", "the river", "a", "a"])))
     Job(source, tmp_path / "v.npy").run(small)

@@ -26,7 +26,7 @@ def expected(theirs, pixels, **options):
 
 def test_greedy_ids_equal_transformers(pair):
     theirs, pretrained, _ = pair
-    pixels = pretrained.pixels(IMAGES)
+    pixels = pretrained.pixel_values(IMAGES)
     found = regard.generate(pretrained, pixels, max_new_tokens=12, pad=0)
     assert torch.equal(found, expected(theirs, pixels, do_sample=False))
     assert len({tuple(row) for row in found.tolist()}) > 1, "the images must matter"
@@ -36,7 +36,7 @@ def test_greedy_ids_equal_transformers(pair):
 
 def test_beam_ids_equal_transformers(pair):
     theirs, pretrained, _ = pair
-    pixels = pretrained.pixels(IMAGES)
+    pixels = pretrained.pixel_values(IMAGES)
     found = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(num_beams=3), pad=0)
     assert torch.equal(found, expected(theirs, pixels, num_beams=3, do_sample=False))
 
@@ -44,13 +44,15 @@ def test_beam_ids_equal_transformers(pair):
 def test_images_give_texts(pair):
     _, pretrained, _ = pair
     written = regard.generate(pretrained, IMAGES, max_new_tokens=12)
-    ids = regard.generate(pretrained, pretrained.pixels(IMAGES), max_new_tokens=12)
+    ids = regard.generate(pretrained, pretrained.pixel_values(IMAGES), max_new_tokens=12)
     assert written == [pretrained.decode(row[1:]) for row in ids]
     alone = [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
     assert alone == written
     assert regard.generate(pretrained, np.asarray(IMAGES[2]), max_new_tokens=12) == written[2]
     assert "".join(regard.stream(pretrained, IMAGES[1], max_new_tokens=12)) == written[1]
-    assert list(regard.stream(pretrained, pretrained.pixels(IMAGES[1])[0], max_new_tokens=12)) == ids[1, 1:].tolist()
+    assert (
+        list(regard.stream(pretrained, pretrained.pixel_values(IMAGES[1])[0], max_new_tokens=12)) == ids[1, 1:].tolist()
+    )
     drawn = regard.Sample(temperature=1.5, seed=3)
     sampled = regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn)
     assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != written
@@ -88,7 +90,7 @@ def test_a_model_without_a_tokenizer_takes_pixels_only(pair, tmp_path):
     bare = regard.load(tmp_path)
     with pytest.raises(regard.InputError, match="has no tokenizer"):
         regard.generate(bare, IMAGES[0], max_new_tokens=3)
-    assert regard.generate(bare, bare.pixels(IMAGES[0]), max_new_tokens=3).shape[0] == 1
+    assert regard.generate(bare, bare.pixel_values(IMAGES[0]), max_new_tokens=3).shape[0] == 1
 
 
 def test_the_command_writes_about_a_file(pair, tmp_path, command):

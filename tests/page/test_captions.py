@@ -22,7 +22,7 @@ def seen(tmp_path_factory):
     pretrained = regard.load(folder)
     ids = torch.randint(61, (1, len(PATCHES)))
     with torch.no_grad(), regard.watch(pretrained.model) as recording:
-        pretrained.model(pretrained.pixels(image()), ids)
+        pretrained.model(pretrained.pixel_values(image()), ids)
     recording.label([f"w{i}" for i in ids[0].tolist()], pretrained.config.patches.names)
     return pretrained, recording
 
@@ -46,7 +46,7 @@ def test_what_was_seen_is_what_transformers_computed(tmp_path):
     theirs = random_captioner(tmp_path)
     theirs.set_attn_implementation("eager")
     pretrained = regard.load(tmp_path)
-    pixels, ids = pretrained.pixels(image()), torch.randint(61, (1, 5))
+    pixels, ids = pretrained.pixel_values(image()), torch.randint(61, (1, 5))
     with torch.no_grad(), regard.watch(pretrained.model) as recording:
         pretrained.model(pixels, ids)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_what_was_seen_is_what_transformers_computed(tmp_path):
 def test_a_generation_is_one_map(seen):
     pretrained, _ = seen
     with regard.watch(pretrained.model) as recording:
-        ids = regard.generate(pretrained, pretrained.pixels(image())[0], max_new_tokens=6, stop=())
+        ids = regard.generate(pretrained, pretrained.pixel_values(image())[0], max_new_tokens=6, stop=())
     cross = recording["decoder.blocks.1.cross_attention"]
     assert cross.shape == (1, 4, len(ids) - 1, len(PATCHES))
 

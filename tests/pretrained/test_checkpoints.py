@@ -200,7 +200,7 @@ class TestHeads:
     def test_a_bare_encoder_has_none(self, tmp_path, family, model):
         random_checkpoint(tmp_path, family, model=model)
         pretrained = regard.load(tmp_path)
-        assert pretrained.unused == ["pooler.dense.bias", "pooler.dense.weight"]
+        assert pretrained.ignored_weights == ["pooler.dense.bias", "pooler.dense.weight"]
         with pytest.raises(ValueError, match="no head that guesses masked tokens"):
             pretrained.model.logits(pretrained.model(torch.arange(5)))
         pretrained.save(tmp_path / "back")
@@ -221,8 +221,8 @@ class TestHeads:
     def test_what_stands_on_top_is_kept(self, tmp_path, family, model, unused):
         theirs = random_checkpoint(tmp_path, family, model=model)
         pretrained = regard.load(tmp_path)
-        assert pretrained.unused
-        assert all(name.startswith(tuple(unused)) for name in pretrained.unused)
+        assert pretrained.ignored_weights
+        assert all(name.startswith(tuple(unused)) for name in pretrained.ignored_weights)
         pretrained.save(tmp_path / "back")
         again = type(theirs).from_pretrained(tmp_path / "back").state_dict()
         assert all(torch.equal(again[name], tensor) for name, tensor in theirs.state_dict().items())

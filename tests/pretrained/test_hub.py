@@ -16,7 +16,7 @@ from weights import random_bert, random_checkpoint
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Hub(BaseHTTPRequestHandler):
+class FakeHub(BaseHTTPRequestHandler):
     """HEAD and GET of /OWNER/NAME/resolve/REVISION/FILE, with the headers that huggingface_hub asks for."""
 
     def do_GET(self):
@@ -69,7 +69,7 @@ class Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(tmp_path):
     """The server, with one good model, one that has pickled weights only, and one without a tokenizer."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
     server.requests, server.models, server.failing, server.cut = [], {}, {}, set()
     for name in ("good", "pickled", "no-tokenizer"):
         folder = tmp_path / "served" / name
@@ -152,7 +152,7 @@ def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):
     modules = [{"type": "st.Transformer", "path": ""}, {"type": "st.Pooling", "path": "somewhere"}]
     (folder / "modules.json").write_text(json.dumps(modules))
     code = "import regard; p = regard.load('owner/good'); print(p.pooling); p.embed('the river')"
-    assert python(tmp_path, code, address(hub)).stdout == "Pooling(kind='cls', normalize=False)\n"
+    assert python(tmp_path, code, address(hub)).stdout == "Pooling(mode='cls', normalize=False)\n"
 
 
 def test_shards_and_the_tokens_to_stop_at_come_from_the_hub(hub, tmp_path):

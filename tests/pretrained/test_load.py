@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from regard import InputError
 from regard.pretrained import hub as places
-from regard.pretrained.hub import Folder
+from regard.pretrained.hub import LocalFiles
 from regard.pretrained.pooling import Pooling, read_pooling
 from weights import minilm, minilm_folder, random_bert
 
@@ -55,9 +55,9 @@ def test_the_default_model_is_the_hubs_own(folder):
     assert (config.num_layers, config.num_heads, config.d_model, config.d_ff) == (6, 12, 384, 1536)
     assert (config.vocab_size, config.max_positions, config.norm_eps) == (30522, 512, 1e-12)
     assert pretrained.pooling == Pooling("mean", normalize=True)
-    assert pretrained.unused == ["pooler.dense.bias", "pooler.dense.weight"]
+    assert pretrained.ignored_weights == ["pooler.dense.bias", "pooler.dense.weight"]
     assert not pretrained.model.training
-    assert "2 weights on top" in repr(pretrained)
+    assert "2 ignored weights" in repr(pretrained)
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json", "1_Pooling/config.json"])
@@ -346,7 +346,7 @@ def test_a_file_is_not_a_folder(folder):
 
 class TestPooling:
     def test_without_a_file_it_is_the_mean(self, folder):
-        assert read_pooling(Folder(folder)) == Pooling("mean", normalize=False)
+        assert read_pooling(LocalFiles(folder)) == Pooling("mean", normalize=False)
 
     def write(self, folder, kind, modules):
         (folder / "1_Pooling").mkdir()
@@ -362,7 +362,7 @@ class TestPooling:
     )
     def test_both_spellings_are_read(self, folder, kind, expected):
         self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
-        assert read_pooling(Folder(folder)) == expected
+        assert read_pooling(LocalFiles(folder)) == expected
 
     @pytest.mark.parametrize(
         "kind", [{"pooling_mode": "max"}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}]
@@ -370,7 +370,7 @@ class TestPooling:
     def test_another_kind_is_refused(self, folder, kind):
         self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
         with pytest.raises(InputError, match=r"pools by .*; regard has mean and cls"):
-            read_pooling(Folder(folder))
+            read_pooling(LocalFiles(folder))
 
     @pytest.mark.parametrize(
         "names",
@@ -386,12 +386,12 @@ class TestPooling:
     def test_other_modules_are_refused(self, folder, names):
         self.write(folder, {}, [{"type": f"x.{name}", "path": "" if name == "Transformer" else name} for name in names])
         with pytest.raises(InputError, match=f"lists {', '.join(names) or 'nothing'}; regard has a Transformer"):
-            read_pooling(Folder(folder))
+            read_pooling(LocalFiles(folder))
 
     def test_a_transformer_in_a_folder_of_its_own_is_refused(self, folder):
         self.write(folder, {}, [{"type": "x.Transformer", "path": "0_T"}, {"type": "x.Pooling", "path": "1_Pooling"}])
         with pytest.raises(InputError, match="a Transformer in the model's own folder"):
-            read_pooling(Folder(folder))
+            read_pooling(LocalFiles(folder))
 
     @pytest.mark.parametrize(
         ("file", "setting"),
@@ -405,12 +405,12 @@ class TestPooling:
         self.write(folder, {"pooling_mode": "mean"}, modules)
         (folder / file).write_text(json.dumps(setting))
         with pytest.raises(InputError, match=f"{file}: {next(iter(setting))} is .*, which regard does not have"):
-            read_pooling(Folder(folder))
+            read_pooling(LocalFiles(folder))
 
     def test_a_module_without_a_type_is_refused(self, folder):
         self.write(folder, {}, [{"path": ""}])
         with pytest.raises(InputError, match="needs a type and a path"):
-            read_pooling(Folder(folder))
+            read_pooling(LocalFiles(folder))
 
     def test_the_mean_is_over_the_tokens_of_a_text_and_cls_is_the_first(self):
         states, lengths = torch.randn(6, 3), torch.tensor([4, 0, 2])

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from captioners import WRITER, image, random_captioner
 from regard.pretrained.families import FAMILIES
-from regard.pretrained.family import MODELS, config_of
+from regard.pretrained.family import MODEL_CLASSES, build_config
 
 VARIANTS = {
     "like": {},
@@ -45,7 +45,7 @@ def far(ours, theirs):
 def test_states_and_logits_equal_transformers(pair):
     theirs, pretrained, _ = pair
     model = pretrained.model
-    assert (pretrained.kind, pretrained.reads) == ("encoder-decoder", "images")
+    assert (pretrained.kind, pretrained.modality) == ("encoder-decoder", "images")
     pixels, ids = inputs(pretrained)
     read = list(model.encoder.hidden_states(pixels))
     context = model.encoder(pixels)
@@ -93,7 +93,7 @@ def test_saved_it_is_the_same_checkpoint(pair, tmp_path):
     again = type(theirs).from_pretrained(tmp_path).eval()
     assert torch.equal(again(**told).logits, type(theirs).from_pretrained(folder).eval()(**told).logits)
     reloaded = regard.load(tmp_path)
-    assert (reloaded.config, reloaded.preprocess) == (pretrained.config, pretrained.preprocess)
+    assert (reloaded.config, reloaded.image_processor) == (pretrained.config, pretrained.image_processor)
     ours = reloaded.model.state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in pretrained.model.state_dict().items())
 
@@ -122,7 +122,7 @@ def test_other_dtypes(pair, tmp_path, dtype):
     loaded = type(theirs).from_pretrained(tmp_path).eval()
     assert loaded.dtype == dtype
     pixels, ids = inputs(pretrained)
-    assert pretrained.pixels(image()).dtype == dtype
+    assert pretrained.pixel_values(image()).dtype == dtype
     ours, expected = pretrained.model(pixels, ids), loaded(pixel_values=pixels.to(dtype), decoder_input_ids=ids).logits
     assert ours.dtype == dtype
     assert far(ours.double(), expected.double()) < (0.3 if dtype is torch.bfloat16 else 1e-12)
@@ -133,8 +133,8 @@ def test_a_model_is_made_of_the_settings_alone(pair):
     _, pretrained, folder = pair
     family = FAMILIES["vision-encoder-decoder"]
     settings = json.loads((folder / "config.json").read_text())
-    config = config_of(family, settings, folder / "config.json")
-    model = MODELS[family.kind](family.settle(config, {}))
+    config = build_config(family, settings, folder / "config.json")
+    model = MODEL_CLASSES[family.kind](family.infer_config(config, {}))
     shapes = {name: tensor.shape for name, tensor in pretrained.model.state_dict().items()}
     assert {name: tensor.shape for name, tensor in model.state_dict().items()} == shapes
 
@@ -146,7 +146,7 @@ def folder(tmp_path):
 
 
 def changed(folder, file, **changes):
-    """Settings set anew, those of a part by `part.name`; ... takes one out."""
+    """Change values of a JSON file, those of a part by `part__name`; ... removes a value."""
     settings = json.loads((folder / file).read_text())
     for name, value in changes.items():
         part, _, inner = name.rpartition("__")

@@ -9,7 +9,7 @@ from runs import TINY, same, weights, write
 
 import regard
 from regard import InputError
-from regard.pretrained.initialize import fresh
+from regard.pretrained.initialize import initialize_model
 from regard.training.data import images
 from regard.training.loss import surprise
 from regard.training.loss_module import Learner
@@ -43,37 +43,37 @@ def tokenizer():
 
 def test_the_same_seed_gives_the_same_weights(tokenizer, tmp_path):
     before = torch.random.get_rng_state()
-    made = fresh(tmp_path / "a", SETTINGS, tokenizer, seed=3)
+    made = initialize_model(tmp_path / "a", SETTINGS, tokenizer, seed=3)
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.randn(5)
-    fresh(tmp_path / "b", SETTINGS, tokenizer, seed=3)
-    fresh(tmp_path / "c", SETTINGS, tokenizer, seed=4)
+    initialize_model(tmp_path / "b", SETTINGS, tokenizer, seed=3)
+    initialize_model(tmp_path / "c", SETTINGS, tokenizer, seed=4)
     assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
     loaded = regard.load(tmp_path / "a")
     ids = torch.randint(257, (1, 9))
     with torch.inference_mode():
         assert torch.equal(loaded.model(ids), made.model(ids))
-    assert loaded.unused == []
+    assert loaded.ignored_weights == []
     assert json.loads((tmp_path / "a" / "config.json").read_text()) == SETTINGS
     assert loaded.tokenizer.to_str() == tokenizer.to_str()
 
 
 def test_files_beside(tokenizer, tmp_path):
-    fresh(tmp_path, SETTINGS, tokenizer, seed=0, beside={"generation_config.json": {"do_sample": True}})
+    initialize_model(tmp_path, SETTINGS, tokenizer, seed=0, side_files={"generation_config.json": {"do_sample": True}})
     assert json.loads((tmp_path / "generation_config.json").read_text()) == {"do_sample": True}
 
 
 def test_settings_that_make_no_model(tokenizer, tmp_path):
     with pytest.raises(InputError, match=r"config\.json: .*rotary.*d_key=3"):
-        fresh(tmp_path / "odd", {**SETTINGS, "hidden_size": 12}, tokenizer, seed=0)
+        initialize_model(tmp_path / "odd", {**SETTINGS, "hidden_size": 12}, tokenizer, seed=0)
     assert not (tmp_path / "odd").exists()
 
 
 def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file cannot be written: File exists"):
-        fresh(tmp_path / "file", SETTINGS, tokenizer, seed=0)
+        initialize_model(tmp_path / "file", SETTINGS, tokenizer, seed=0)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -11,7 +11,7 @@ from written import tsv
 
 import regard
 from regard import InputError
-from regard.pretrained.hub import DEFAULT
+from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Watcher
 from regard.training.data import pairs
@@ -263,7 +263,7 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"caption trains .* that reads images, and .*out is one that reads text"):
             run("caption", write_pictures(tmp_path / "pictures"), tmp_path / "out", model=whole[1])
         with pytest.raises(InputError, match=r"mlm trains .*MiniLM-L6-v2 is without a head that guesses masked tokens"):
-            run("mlm", texts, tmp_path / "out", model=DEFAULT)
+            run("mlm", texts, tmp_path / "out", model=DEFAULT_MODEL)
         assert not list((tmp_path / "out").iterdir())
 
     def test_a_choice_that_a_given_model_leaves_not(self, data, whole, tmp_path):

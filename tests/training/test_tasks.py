@@ -99,7 +99,7 @@ class TestEveryTask:
         with torch.inference_mode():
             if trained.task.name == "caption":
                 images = [row["image"] for row in trained.data.held_out]
-                pixels, ids = trained.pretrained.pixels(images), torch.randint(200, (len(images), 5))
+                pixels, ids = trained.pretrained.pixel_values(images), torch.randint(200, (len(images), 5))
                 expected = theirs.eval()(pixel_values=pixels, decoder_input_ids=ids).logits
                 found = ours(pixels, ids)
             else:

@@ -571,7 +571,7 @@ def test_caches_that_cannot_go_on_are_named(kind):
             model(rows, caches=caches)
     for other in (decoder(windows=(3, 3)), decoder(num_layers=3)):
         with pytest.raises(
-            ValueError, match=r"KVCaches\(2 layers, Dynamic, num_tokens=4\\) belong to .* another config"
+            ValueError, match=r"KVCaches\(2 layers, Dynamic, num_tokens=4\) belong to .* another config"
         ):
             other(ids, caches=caches)
     assert model(ids, caches=caches).shape == (2, 4, 11)  # still the same ones

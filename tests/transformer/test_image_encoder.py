@@ -103,7 +103,11 @@ def test_dropout_is_of_training_alone():
         (torch.zeros(1, 3, 6, 8), ValueError, r"got \(1, 3, 6, 8\)"),
         (torch.zeros(2, 6), ValueError, r"got \(2, 6\)"),
         (torch.zeros(1, 1, 2, 6, 8), ValueError, r"got \(1, 1, 2, 6, 8\)"),
-        (torch.zeros(1, 2, 6, 8, dtype=torch.uint8), TypeError, "as Pretrained.pixels makes them; got torch.uint8"),
+        (
+            torch.zeros(1, 2, 6, 8, dtype=torch.uint8),
+            TypeError,
+            "as Pretrained.pixel_values makes them; got torch.uint8",
+        ),
     ],
 )
 def test_other_pixels_are_refused(encoder, pixels, kind, message):

@@ -79,7 +79,7 @@ def generate(
     draws = {name: value for name, value in drawn.items() if value is not None}
     strategy = decoding_strategy(draws, num_beams, length_penalty, num_return_sequences, force_words, bad_words)
     pretrained = loaded(model)
-    if prompt == "-" and pretrained.reads == "images":
+    if prompt == "-" and pretrained.modality == "images":
         raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
     text = sys.stdin.read() if prompt == "-" else prompt
     if max_new_tokens is None:

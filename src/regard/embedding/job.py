@@ -18,7 +18,7 @@ from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.pretrained import Pretrained
-    from regard.pretrained.embed import Embedder
+    from regard.pretrained.embedder import Embedder
     from regard.pretrained.pooling import Pooling
 
 __all__ = ["Done", "Job", "Pool", "windows"]
@@ -91,15 +91,13 @@ class Job:
             InputError: a text that cannot be read or is too long, an input without texts, a disk that is full; parts of
                 another job. Parts that are finished stay.
         """
-        from regard.pretrained.embed import Embedder
-
-        embedder = Embedder(pretrained)
+        embedder = pretrained.embedder()
         pooling = self._pooling(embedder)
         total = None if self.texts.path == "-" and self.shard is None else self.texts.count()
         first, stop = (0, total) if self.shard is None or total is None else self.shard.span(total)
         facts = {
             "weights": fingerprint(pretrained),
-            "pool": "none" if pooling is None else f"{pooling.kind}{', length 1' if pooling.normalize else ''}",
+            "pool": "none" if pooling is None else f"{pooling.mode}{', length 1' if pooling.normalize else ''}",
             "format": self.out.suffix.lower(),
             "texts": "all" if self.shard is None else f"{first} to {stop}",
         }
@@ -129,7 +127,7 @@ class Job:
         if self.pool == "none":
             return None
         own = embedder.pooling()
-        return own if self.pool is None else replace(own, kind=self.pool)
+        return own if self.pool is None else replace(own, mode=self.pool)
 
     def _part(
         self,
@@ -140,16 +138,16 @@ class Job:
         told: Callable[[int], None],
     ) -> tuple[Part, int]:
         """The vectors of some texts, and how many of these were cut. Equal texts are embedded once."""
-        from regard.pretrained.embed import TextError
+        from regard.pretrained.embedder import TextError
 
         each = {text: n for n, text in enumerate(dict.fromkeys(texts))}
         chosen = [each[text] for text in texts]
         try:
-            encodings, shortened = embedder.read(list(each), cut=self.cut)
+            encodings, shortened = embedder.tokenize(list(each), truncate=self.cut)
         except TextError as error:
             way_out = "" if self.cut else ", or give --cut"
             raise InputError(
-                f"{self.texts.where(first + chosen.index(error.place))}: {error}{way_out if error.too_long else ''}"
+                f"{self.texts.where(first + chosen.index(error.index))}: {error}{way_out if error.too_long else ''}"
             ) from error
         cut = sum(map(chosen.count, shortened))
         vectors = torch.empty(len(each), embedder.model.config.d_model)

@@ -41,7 +41,7 @@ def generate(
         model: a decoder, an encoder-decoder, or what `regard.load` returned.
         ids: token ids, ``(tokens,)`` or ``(batch, tokens)`` or a list; several lists of different lengths make a
             ragged batch. With a loaded model also a text, or a list of texts. For a model that reads images: what
-            `Pretrained.pixels` takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch,
+            `Pretrained.pixel_values` takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch,
             channels, height, width)``.
         max_new_tokens: the most new tokens of a text.
         strategy: `Greedy`, `Sample` or `Beam`.

@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.generation.session import DecodeSession
 from regard.generation.streaming import StopStrings, TextStreamer
 from regard.pretrained import Pretrained
-from regard.pretrained.image_processor import Picture
+from regard.pretrained.image_processor import ImageInput
 from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "max_new_tokens_left",
 ]
 
-Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | Picture | Float[Tensor, "channels height width"]
+Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | ImageInput | Float[Tensor, "channels height width"]
 Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]
 Generated = Tensor | str | list[Any]
@@ -217,7 +217,7 @@ def _read_images(images: Any, pretrained: Pretrained | None) -> tuple[list[Tenso
         return list(images if prompt_format.is_batch else images[None]), prompt_format
     if pretrained is None:
         raise TypeError("a bare model reads pixels; for images hand over what regard.load returned")
-    pixels = pretrained.pixels(images)
+    pixels = pretrained.pixel_values(images)
     pretrained.decode([])  # raises without a tokenizer, which texts need
     return list(pixels), PromptFormat(is_text=True, is_batch=isinstance(images, list | tuple), is_tensor=False)
 

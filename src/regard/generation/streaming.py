@@ -115,7 +115,7 @@ def phrase_ids(phrase: Phrase, name: str, pretrained: Pretrained | None, vocab_s
     if pretrained is None:
         raise TypeError(f"{name}={phrase!r}: words need a tokenizer, and a bare model has none; use regard.load")
     # Inside a text a word begins with its space, unless the tokenizer puts one there itself.
-    encodings = [pretrained.pieces(text) for text in (f" {phrase}", phrase)]
+    encodings = [pretrained.encode_continuation(text) for text in (f" {phrase}", phrase)]
     ids: list[int] = min((encoding for encoding in encodings if encoding), key=len, default=[])
     if not ids:
         raise InputError(f"{name}={phrase!r}: the tokenizer makes no tokens of it")

@@ -1,4 +1,4 @@
-"""Reading a checkpoint's files with nothing dropped in silence: every refusal names the file, and what in it."""
+"""Reads a checkpoint's JSON files, tokenizer and weights; every error names the file and what is wrong in it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.hub import INDEX, PICKLE_REFUSAL, PICKLED, WEIGHTS, MissingError, Source
-from regard.pretrained.renames import listed
+from regard.pretrained.hub import INDEX_FILE, PICKLE_REFUSAL, PICKLED_FILE, WEIGHTS_FILE, FileMissingError, ModelFiles
+from regard.pretrained.renames import summarize_names
 
-__all__ = ["Weights", "read_array", "read_object", "read_tokenizer", "read_weights"]
+__all__ = ["CheckpointWeights", "read_json_array", "read_json_object", "read_tokenizer", "read_weights"]
 
 
 @dataclass(frozen=True)
-class Weights:
+class CheckpointWeights:
     """Every tensor of a checkpoint."""
 
     tensors: dict[str, Tensor]
-    """By their names there."""
+    """The tensors by their names in the checkpoint."""
     path: Path
-    """The file that holds them, or the index that says which file holds which."""
+    """The file that holds the tensors, or the index of several files."""
     shards: dict[str, str]
-    """For each name its file, where there are several."""
+    """For each tensor the name of its file; empty where there is one file."""
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """The object that a JSON file holds.
 
     Raises:
@@ -43,7 +43,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_array(path: Path) -> list[Any]:
+def read_json_array(path: Path) -> list[Any]:
     """The array that a JSON file holds.
 
     Raises:
@@ -56,15 +56,15 @@ def read_array(path: Path) -> list[Any]:
 
 
 def _read_json(path: Path) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
             names = [name for name, _ in pairs]
             raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)!r} is there twice")
-        return found
+        return values
 
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except FileNotFoundError:
         raise InputError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -72,63 +72,60 @@ def _read_json(path: Path) -> Any:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer, set to give every token of a text: the truncation and padding that its file asks for are off.
+    """A tokenizer that gives every token of a text: the truncation and the padding that its file asks for are off.
 
     Raises:
-        InputError: the file is not a tokenizer.
+        InputError: the file holds no tokenizer.
     """
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is not one
+    except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is no Exception
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def read_weights(source: Source) -> Weights:
+def read_weights(files: ModelFiles) -> CheckpointWeights:
     """The weights of a model, in one safetensors file or in several with an index.
 
     Raises:
-        InputError: a file is missing, truncated, pickled or cannot be read; an index that does not say what is so.
+        InputError: a file is missing, truncated, pickled or cannot be read; the index contradicts the files.
     """
     try:
-        path = source.need(WEIGHTS)
-    except MissingError:
-        index = source.may_have(INDEX)
+        path = files.require(WEIGHTS_FILE)
+    except FileMissingError:
+        index = files.find(INDEX_FILE)
         if index is None:
             raise
-        return _read_shards(source, index)
-    return Weights(_read_file(path), path, {})
+        return _read_shards(files, index)
+    return CheckpointWeights(_read_file(path), path, {})
 
 
-def _read_shards(source: Source, index: Path) -> Weights:
-    told = read_object(index).get("weight_map")
-    if not isinstance(told, dict) or not told or not all(isinstance(file, str) for file in told.values()):
+def _read_shards(files: ModelFiles, index: Path) -> CheckpointWeights:
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(v, str) for v in weight_map.values()):
         raise InputError(f"{index} must have a weight_map, which names a file for each weight")
     tensors: dict[str, Tensor] = {}
-    for file in sorted(set(told.values())):
+    for file in sorted(set(weight_map.values())):
         if Path(file).name != file or not file.endswith(".safetensors"):
             raise InputError(f"{index} names {file!r}; a shard is a .safetensors file beside it")
+        expected = sorted(name for name, shard in weight_map.items() if shard == file)
         try:
-            shard = _read_file(source.need(file))
-        except MissingError as error:
-            raise InputError(f"{error}; {index} says that it holds {_held(told, file)}") from error
-        lacking = sorted(name for name, where in told.items() if where == file and name not in shard)
-        if lacking:
-            raise InputError(f"{index} says that {file} holds {listed(lacking)}, which it does not")
+            shard = _read_file(files.require(file))
+        except FileMissingError as error:
+            raise InputError(f"{error}; {index} says that it holds {summarize_names(expected)}") from error
+        missing = [name for name in expected if name not in shard]
+        if missing:
+            raise InputError(f"{index} says that {file} holds {summarize_names(missing)}, which it does not")
         for name in shard:
-            if told.get(name) != file:
-                where = f"is in {told[name]}" if name in told else "is nowhere"
-                raise InputError(f"{file} holds {name}, which by {index} {where}")
+            if weight_map.get(name) != file:
+                place = f"is in {weight_map[name]}" if name in weight_map else "is nowhere"
+                raise InputError(f"{file} holds {name}, which by {index} {place}")
         tensors |= shard
-    return Weights(tensors, index, told)
-
-
-def _held(told: dict[str, str], file: str) -> str:
-    return listed(sorted(name for name, where in told.items() if where == file))
+    return CheckpointWeights(tensors, index, weight_map)
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
@@ -136,7 +133,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         with path.open("rb") as opened:
             start = opened.read(2)
         if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-            raise InputError(f"{path} is a pickled {PICKLED} under another name. {PICKLE_REFUSAL}")
+            raise InputError(f"{path} is a pickled {PICKLED_FILE} under another name. {PICKLE_REFUSAL}")
         return load_file(path)
     except SafetensorError as error:
         raise InputError(f"{path} is truncated or not safetensors ({error}). Fetch it anew") from error

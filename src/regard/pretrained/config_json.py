@@ -1,4 +1,4 @@
-"""A config.json as it is read: no setting overlooked, every refusal with the file and the setting in it."""
+"""The values of a config.json; every error names the file and the key."""
 
 from __future__ import annotations
 
@@ -9,48 +9,60 @@ from typing import Any, NoReturn
 
 from regard.errors import InputError
 
-__all__ = ["Settings"]
+__all__ = ["ConfigJSON"]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings of a ``config.json``, with what the family's own code takes where the file says nothing."""
+class ConfigJSON:
+    """The values of a ``config.json`` or a ``preprocessor_config.json``, with defaults for the keys that it lacks."""
 
     values: Mapping[str, Any]
-    source: Path
+    path: Path
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What the family's own code takes for a missing key."""
 
-    def __getitem__(self, name: str) -> Any:
-        """A setting's value.
-
-        Raises:
-            InputError: the file does not say it, and there is no default.
-        """
-        if name in self.values:
-            return self.values[name]
-        if name not in self.defaults:
-            raise InputError(f"{self.source} lacks the setting {name!r}")
-        return self.defaults[name]
-
-    def get(self, name: str) -> Any:
-        """A setting's value; None where there is none."""
-        return self.values.get(name, self.defaults.get(name))
-
-    def whole(self, name: str, *, most: int = 2**31) -> int:
-        """A setting that counts something.
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key.
 
         Raises:
-            InputError: it is missing, no whole number, below 1 or above the most.
+            InputError: the file lacks the key, and there is no default.
         """
-        value = self[name]
-        if type(value) is not int or not 1 <= value <= most:
-            self.refuse(name, f"it must be a whole number from 1 to {most}")
+        if key in self.values:
+            return self.values[key]
+        if key not in self.defaults:
+            raise InputError(f"{self.path} lacks the setting {key!r}")
+        return self.defaults[key]
+
+    def get(self, key: str) -> Any:
+        """The value of a key; None where the file and the defaults lack it."""
+        return self.values.get(key, self.defaults.get(key))
+
+    def positive_int(self, key: str, *, maximum: int = 2**31) -> int:
+        """A value that counts something.
+
+        Raises:
+            InputError: the value is missing, no whole number, below 1 or above the maximum.
+        """
+        value = self[key]
+        if type(value) is not int or not 1 <= value <= maximum:
+            self.refuse(key, f"it must be a whole number from 1 to {maximum}")
         return int(value)
 
-    def refuse(self, name: str, why: str) -> NoReturn:
-        """Say that a setting cannot be used.
+    def boolean(self, key: str) -> bool:
+        """A value that is true or false.
+
+        Raises:
+            InputError: the value is missing, or neither true nor false.
+        """
+        value = self[key]
+        if not isinstance(value, bool):
+            self.refuse(key, "it must be true or false")
+        return bool(value)
+
+    def refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise the error of a value that cannot be used.
 
         Raises:
             InputError: always.
         """
-        raise InputError(f"{self.source}: {name} is {self.get(name)!r}; {why}")
+        raise InputError(f"{self.path}: {key} is {self.get(key)!r}; {reason}")

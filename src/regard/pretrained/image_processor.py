@@ -1,4 +1,4 @@
-"""Images as a model was trained to see them: resized, rescaled, normalized, as preprocessor_config.json says."""
+"""Images to pixel values: resized, rescaled and normalized, as preprocessor_config.json says."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.errors import InputError, needed
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.transformer import Patches
 
-__all__ = ["PREPROCESSOR", "Drawn", "Picture", "Pixels"]
+__all__ = ["PREPROCESSOR_FILE", "ImageInput", "ImageProcessor", "PILImage"]
 
-PREPROCESSOR = "preprocessor_config.json"
+PREPROCESSOR_FILE = "preprocessor_config.json"
 
 
 @runtime_checkable
-class Drawn(Protocol):
-    """A ``PIL.Image.Image``; PIL itself is imported where an image is read, and not before."""
+class PILImage(Protocol):
+    """A ``PIL.Image.Image``; PIL itself is imported only when an image is read."""
 
     @property
     def mode(self) -> str: ...  # noqa: D102
@@ -36,8 +36,8 @@ class Drawn(Protocol):
     def convert(self, mode: str) -> Any: ...  # noqa: D102
 
 
-Picture = str | Path | npt.NDArray[Any] | Drawn
-"""An image file, whole numbers of 8 bits ``(height, width)`` or ``(height, width, channels)``, or a PIL image."""
+ImageInput = str | Path | npt.NDArray[Any] | PILImage
+"""The path of an image file, an array of uint8 ``(height, width)`` or ``(height, width, channels)``, or a PIL image."""
 
 DEFAULTS = {
     "do_resize": True,
@@ -49,9 +49,9 @@ DEFAULTS = {
     "image_std": 0.5,
     "size": 224,
 }
-"""What ViT's own preprocessing takes where the file says nothing."""
+"""What ViT's own preprocessing takes for a missing key."""
 
-ONLY: dict[str, tuple[object, ...]] = {
+SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
     "image_processor_type": ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor", None),
     "feature_extractor_type": ("ViTImageProcessor", "ViTFeatureExtractor", None),
     "do_center_crop": (False, None),
@@ -59,155 +59,155 @@ ONLY: dict[str, tuple[object, ...]] = {
     "data_format": ("channels_first", None),
     "input_data_format": (None,),
 }
-"""Settings that would change the pixels: no other value is supported."""
+"""Keys that change the pixels, with the values that regard supports."""
 
-WITHOUT_EFFECT = {
-    *("crop_size", "pad_size", "default_to_square"),  # of what is not done
+IGNORED_KEYS = {
+    *("crop_size", "pad_size", "default_to_square"),  # sizes of steps that are not done
     *("do_convert_rgb", "device", "disable_grouping", "return_tensors", "processor_class", "auto_map"),
     *("image_seq_length", "transformers_version"),
 }
 
-MODES = {1: "L", 3: "RGB"}
-"""PIL's name for so many channels."""
+PIL_MODES = {1: "L", 3: "RGB"}
+"""PIL's mode for a number of channels."""
 
-EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
-"""Images of these modes become grey or coloured by PIL's own rules; of others, as of 16 bits, they would be cut off."""
+EIGHT_BIT_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+"""The modes that PIL converts to grey or colour; it would clip images of other modes, such as 16 bits."""
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """What is done to images before a model reads them."""
+class ImageProcessor:
+    """Turns images into the pixel values that a model reads."""
 
     patches: Patches
-    """The model's: images of one size, with so many channels."""
+    """The model's image size and number of channels."""
     resample: int | None
-    """PIL's number of the filter that images are resized with; None where they must have the size."""
-    factor: float | int | None
-    """What each number is multiplied by first; None for nothing."""
-    normal: tuple[tuple[float | int, ...], tuple[float | int, ...]] | None
-    """Mean and spread of each channel: the first is taken off, by the second is divided; None for neither."""
+    """PIL's number of the filter that images are resized with; None: images must have the model's size."""
+    rescale_factor: float | int | None
+    """Each number is first multiplied by this; None: nothing is multiplied."""
+    mean_and_std: tuple[tuple[float | int, ...], tuple[float | int, ...]] | None
+    """Mean and standard deviation of each channel, to normalize by; None: nothing is normalized."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], path: Path, patches: Patches) -> Pixels:
-        """What a ``preprocessor_config.json`` says.
+    def from_config(cls, values: Mapping[str, Any], path: Path, patches: Patches) -> ImageProcessor:
+        """The image processor that a ``preprocessor_config.json`` describes.
 
         Raises:
-            InputError: a setting that is unknown, or has a value that is not supported or does not fit the model.
+            InputError: a key is unknown, or has a value that is not supported or does not fit the model.
         """
-        settings = Settings(values, path, DEFAULTS)
-        for name, value in values.items():
-            if name in ONLY and value not in ONLY[name]:
-                settings.refuse(name, f"regard supports {' or '.join(repr(v) for v in ONLY[name])}")
-            if name not in {*DEFAULTS, *ONLY, *WITHOUT_EFFECT}:
+        config_json = ConfigJSON(values, path, DEFAULTS)
+        for key, value in values.items():
+            if key in SUPPORTED_VALUES and value not in SUPPORTED_VALUES[key]:
+                config_json.refuse(key, f"regard supports {' or '.join(repr(v) for v in SUPPORTED_VALUES[key])}")
+            if key not in {*DEFAULTS, *SUPPORTED_VALUES, *IGNORED_KEYS}:
                 raise InputError(
-                    f"{path}: regard does not know the setting {name!r} (here {value!r}), so it cannot tell whether "
+                    f"{path}: regard does not know the setting {key!r} (here {value!r}), so it cannot tell whether "
                     "images would be right without it. If it does not matter, take it out of the file"
                 )
-        does = {name: settings[name] for name in ("do_resize", "do_rescale", "do_normalize")}
-        for name, value in does.items():
-            if not isinstance(value, bool):
-                settings.refuse(name, "it must be true or false")
-        if patches.channels not in MODES:
+        do_resize, do_rescale, do_normalize = map(config_json.boolean, ("do_resize", "do_rescale", "do_normalize"))
+        if patches.channels not in PIL_MODES:
             raise InputError(f"{path}: the model has {patches.channels} channels; regard makes images of 1 or 3")
-        resample = factor = normal = None
-        if does["do_resize"]:
-            _fits(settings, patches)
-            resample = 2 if settings["resample"] is None else settings["resample"]
+        resample = rescale_factor = mean_and_std = None
+        if do_resize:
+            _check_size(config_json, patches)
+            resample = 2 if config_json["resample"] is None else config_json["resample"]
             if type(resample) is not int or not 0 <= resample <= 5:
-                settings.refuse("resample", "PIL's filters are 0 to 5")
-        if does["do_rescale"]:
-            factor = settings["rescale_factor"]
-            if type(factor) not in (int, float):
-                settings.refuse("rescale_factor", "it must be a number")
-        if does["do_normalize"]:
-            normal = (_by_channel(settings, "image_mean", patches), _by_channel(settings, "image_std", patches))
-            if 0 in normal[1]:
-                settings.refuse("image_std", "nothing is divided by 0")
-        return cls(patches, resample, factor, normal)
+                config_json.refuse("resample", "PIL's filters are 0 to 5")
+        if do_rescale:
+            rescale_factor = config_json["rescale_factor"]
+            if type(rescale_factor) not in (int, float):
+                config_json.refuse("rescale_factor", "it must be a number")
+        if do_normalize:
+            mean, std = (_per_channel(config_json, key, patches) for key in ("image_mean", "image_std"))
+            mean_and_std = mean, std
+            if 0 in std:
+                config_json.refuse("image_std", "nothing is divided by 0")
+        return cls(patches, resample, rescale_factor, mean_and_std)
 
-    def __call__(self, images: Picture | Sequence[Picture]) -> Float[Tensor, "images channels height width"]:
-        """The pixels of one image, or of several of any sizes.
+    def __call__(self, images: ImageInput | Sequence[ImageInput]) -> Float[Tensor, "images channels height width"]:
+        """The pixel values of one image, or of several of any sizes.
 
         Raises:
-            InputError: no image; a file that cannot be read; an image that cannot be brought to the model's form.
-            TypeError: something else.
+            InputError: no image; a file that cannot be read; an image that cannot be converted.
+            TypeError: an argument that is no image.
         """
-        pictures = list(images) if isinstance(images, list | tuple) else [images]
-        if not pictures:
+        inputs = list(images) if isinstance(images, list | tuple) else [images]
+        if not inputs:
             raise InputError("there is no image: the list is empty")
-        return torch.stack([self._one(picture) for picture in pictures])
+        return torch.stack([self._pixel_values(each) for each in inputs])
 
-    def _one(self, picture: Any) -> Tensor:
-        mode, (height, width) = MODES[self.patches.channels], self.patches.image_size
-        image = _opened(picture)
-        what = repr(str(picture)) if isinstance(picture, str | Path) else "the image"
-        if image.mode not in EIGHT_BITS:
-            raise InputError(f"{what} is of PIL's mode {image.mode!r}; convert it to {mode!r}, with 8 bits a channel")
+    def _pixel_values(self, image_input: Any) -> Tensor:
+        mode, (height, width) = PIL_MODES[self.patches.channels], self.patches.image_size
+        image = _open_image(image_input)
+        name = repr(str(image_input)) if isinstance(image_input, str | Path) else "the image"
+        if image.mode not in EIGHT_BIT_MODES:
+            raise InputError(f"{name} is of PIL's mode {image.mode!r}; convert it to {mode!r}, with 8 bits a channel")
         if 0 in image.size:
-            raise InputError(f"{what} is of size {image.size} and holds no pixel")
+            raise InputError(f"{name} is of size {image.size} and holds no pixel")
         image = image if image.mode == mode else image.convert(mode)
         if self.resample is not None:
             image = image.resize((width, height), resample=self.resample)
         elif image.size != (width, height):
             raise InputError(
-                f"{what} is {image.size[0]} wide and {image.size[1]} high; the model reads {width} by {height}, and "
-                f"its {PREPROCESSOR} says that images are not resized (do_resize)"
+                f"{name} is {image.size[0]} wide and {image.size[1]} high; the model reads {width} by {height}, and "
+                f"its {PREPROCESSOR_FILE} says that images are not resized (do_resize)"
             )
-        numbers = np.array(image).reshape(height, width, self.patches.channels)
-        # First in float64, then to float32, as the reference does: the bits depend on it.
-        exact = numbers if self.factor is None else numbers.astype(np.float64) * self.factor
-        rescaled = exact.astype(np.float32)
-        if self.normal is not None:
-            mean, spread = (np.array(each, dtype=np.float32) for each in self.normal)
-            rescaled = (rescaled - mean) / spread
-        return torch.from_numpy(np.ascontiguousarray(rescaled.transpose(2, 0, 1)))
+        pixels = np.array(image).reshape(height, width, self.patches.channels)
+        # The product in float64, then float32, as in the reference: the last bits depend on it.
+        rescaled = pixels if self.rescale_factor is None else pixels.astype(np.float64) * self.rescale_factor
+        values = rescaled.astype(np.float32)
+        if self.mean_and_std is not None:
+            mean, std = (np.array(each, dtype=np.float32) for each in self.mean_and_std)
+            values = (values - mean) / std
+        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 
-def _fits(settings: Settings, patches: Patches) -> None:
+def _check_size(config_json: ConfigJSON, patches: Patches) -> None:
     """Refuse a size that is not the model's."""
-    size = settings["size"]
-    said = (size, size)
+    size = config_json["size"]
+    height_and_width = (size, size)
     if isinstance(size, dict):
-        said = (size.get("height"), size.get("width")) if size.keys() == {"height", "width"} else (None, None)
-    if said != patches.image_size:
+        is_complete = size.keys() == {"height", "width"}
+        height_and_width = (size.get("height"), size.get("width")) if is_complete else (None, None)
+    if height_and_width != patches.image_size:
         height, width = patches.image_size
-        settings.refuse("size", f"the model reads images of {{'height': {height}, 'width': {width}}}")
+        config_json.refuse("size", f"the model reads images of {{'height': {height}, 'width': {width}}}")
 
 
-def _by_channel(settings: Settings, name: str, patches: Patches) -> tuple[float | int, ...]:
-    """One number for each channel; one alone stands for all."""
-    value = settings[name]
+def _per_channel(config_json: ConfigJSON, key: str, patches: Patches) -> tuple[float | int, ...]:
+    """One number for each channel, from a list or from one number for all channels."""
+    value = config_json[key]
     numbers = value if isinstance(value, list) else [value] * patches.channels
     if len(numbers) != patches.channels or any(type(number) not in (int, float) for number in numbers):
-        settings.refuse(name, f"it must be a number for each channel, and the model has {patches.channels}")
+        config_json.refuse(key, f"it must be a number for each channel, and the model has {patches.channels}")
     return tuple(numbers)
 
 
-def _opened(picture: Any) -> Any:
-    """A PIL image of a file or of numbers."""
+def _open_image(image_input: Any) -> Any:
+    """The PIL image of a path, an array or a PIL image."""
     pil = needed("PIL.Image", "train")
-    if isinstance(picture, pil.Image):
-        return picture
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim not in (2, 3) or picture.shape[2:] not in ((), (1,), (3,), (4,)):
+    if isinstance(image_input, pil.Image):
+        return image_input
+    if isinstance(image_input, np.ndarray):
+        shape = image_input.shape
+        if image_input.dtype != np.uint8 or len(shape) not in (2, 3) or shape[2:] not in ((), (1,), (3,), (4,)):
             raise InputError(
-                f"an image of numbers is uint8 (height, width) or (height, width, 1, 3 or 4); got {picture.dtype} "
-                f"{picture.shape}"
+                f"an image of numbers is uint8 (height, width) or (height, width, 1, 3 or 4); got {image_input.dtype} "
+                f"{shape}"
             )
-        if 0 in picture.shape:
-            raise InputError(f"an image of shape {picture.shape} holds no pixel")
-        return pil.fromarray(picture[..., 0] if picture.shape[2:] == (1,) else picture)
-    if not isinstance(picture, str | Path):
-        raise TypeError(f"an image is a path, an array of uint8 or a PIL image; got {type(picture).__name__}")
-    turned = needed("PIL.ImageOps", "train").exif_transpose
+        if 0 in shape:
+            raise InputError(f"an image of shape {shape} holds no pixel")
+        return pil.fromarray(image_input[..., 0] if shape[2:] == (1,) else image_input)
+    if not isinstance(image_input, str | Path):
+        raise TypeError(f"an image is a path, an array of uint8 or a PIL image; got {type(image_input).__name__}")
+    exif_transpose = needed("PIL.ImageOps", "train").exif_transpose
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pil.DecompressionBombWarning)
-            with pil.open(picture) as image:
-                # As it is meant to be looked at: cameras write down how they were held.
-                return turned(image)
+            with pil.open(image_input) as image:
+                # Upright: a camera stores how it was held, and not a turned image.
+                return exif_transpose(image)
     except FileNotFoundError:
-        raise InputError(f"{str(picture)!r} is no file; the model reads images, and this should be one") from None
-    except Exception as error:  # each of PIL's formats raises what it likes
+        raise InputError(f"{str(image_input)!r} is no file; the model reads images, and this should be one") from None
+    except Exception as error:  # each of PIL's formats raises exceptions of its own
         why = getattr(error, "strerror", None) or str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{str(picture)!r} cannot be read as an image: {why}") from error
+        raise InputError(f"{str(image_input)!r} cannot be read as an image: {why}") from error

@@ -1,4 +1,4 @@
-"""A model that was never trained, in the format of a family: where training begins."""
+"""A model with random weights in the format of a family, to train from scratch."""
 
 from __future__ import annotations
 
@@ -12,61 +12,62 @@ from tokenizers import Tokenizer
 
 from regard.errors import InputError
 from regard.pretrained.families import FAMILIES
-from regard.pretrained.family import MODELS, config_of
-from regard.pretrained.hub import CONFIG, TOKENIZER, WEIGHTS
+from regard.pretrained.family import MODEL_CLASSES, build_config
+from regard.pretrained.hub import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from regard.pretrained.load import Pretrained, load
-from regard.pretrained.renames import back, every
+from regard.pretrained.renames import expand_layers, export_weights
 from regard.pretrained.save import write_json
 
-__all__ = ["fresh"]
+__all__ = ["initialize_model"]
 
-# What stands on top of a family's model bears no prefix in its files.
-ON_TOP = ("lm_head.", "cls.", "final_logits_bias")
-# Parts that a family's files may lack; a model that is trained here has them.
-PARTS = {
+HEAD_PREFIXES = ("lm_head.", "cls.", "final_logits_bias")
+"""Prefixes of the weights of heads, whose names in a file lack the family's prefix."""
+
+OPTIONAL_WEIGHTS = {
     "bert": "cls.predictions.transform.dense.weight",
     "roberta": "lm_head.dense.weight",
     "marian": "final_logits_bias",
     "bart": "final_logits_bias",
 }
+"""A weight of the head that some checkpoints of a family lack; a model that is trained here has the head."""
 
 
-def fresh(
+def initialize_model(
     folder: Path,
-    settings: Mapping[str, Any],
+    values: Mapping[str, Any],
     tokenizer: Tokenizer,
     *,
     seed: int,
-    beside: Mapping[str, Mapping[str, Any]] | None = None,
+    side_files: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Pretrained:
     """Write a model with random weights, and load it.
 
     Args:
-        folder: where to; made if it is not there. config.json, tokenizer.json and model.safetensors are put there.
-        settings: of config.json, in the words of the family that ``model_type`` names.
+        folder: gets config.json, tokenizer.json and model.safetensors; made if it is not there.
+        values: of config.json, with the keys of the family that ``model_type`` names.
         tokenizer: text to ids.
-        seed: the same seed, the same weights.
-        beside: other JSON files of the format, such as preprocessor_config.json, by their names.
+        seed: the same seed gives the same weights.
+        side_files: other JSON files of the format, such as preprocessor_config.json, by their names.
 
     Raises:
-        InputError: settings that make no model, or a folder that cannot be written.
+        InputError: the values make no model, or the folder cannot be written.
     """
-    family = FAMILIES[settings["model_type"]]
-    part = PARTS.get(settings["model_type"])
-    config = config_of(family, settings, folder / CONFIG)
-    config = family.settle(config, {} if part is None else {part: torch.empty(0)})
+    family = FAMILIES[values["model_type"]]
+    head_weight = OPTIONAL_WEIGHTS.get(values["model_type"])
+    config = build_config(family, values, folder / CONFIG_FILE)
+    config = family.infer_config(config, {} if head_weight is None else {head_weight: torch.empty(0)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = MODELS[family.kind](config)
-    layers = {"n": config.num_layers, "m": (config.decoder or config).num_layers}
-    tensors = back(model, list(every(family.renames(config), layers)))
-    named = {name if name.startswith(ON_TOP) else family.prefix + name: tensor for name, tensor in tensors.items()}
+        model = MODEL_CLASSES[family.kind](config)
+    num_layers = {"n": config.num_layers, "m": (config.decoder or config).num_layers}
+    tensors = export_weights(model, list(expand_layers(family.renames(config), num_layers)))
+    tensors = {name if name.startswith(HEAD_PREFIXES) else family.prefix + name: t for name, t in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, value in {CONFIG: settings, **(beside or {})}.items():
-            write_json(folder / name, value)
-        tokenizer.save(str(folder / TOKENIZER))
-        save_file(named, folder / WEIGHTS, metadata={"format": "pt"})
+        for name, content in {CONFIG_FILE: values, **(side_files or {})}.items():
+            write_json(folder / name, content)
+        tokenizer.save(str(folder / TOKENIZER_FILE))
+        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
     return load(folder)

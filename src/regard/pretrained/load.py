@@ -1,8 +1,9 @@
-"""Loading a pretrained model with its tokenizer."""
+"""Loads a pretrained model with its tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,33 +14,49 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.errors import InputError, quoted
-from regard.pretrained.checkpoint import read_object, read_tokenizer, read_weights
-from regard.pretrained.embed import Embedder
+from regard.pretrained.checkpoint import read_json_object, read_tokenizer, read_weights
+from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
-from regard.pretrained.family import Family, Kind, Layout, config_of, model_of, settings_of_tokens
-from regard.pretrained.hub import CONFIG, DEFAULT, TOKENIZER, MissingError, Source, UnknownError, locate
-from regard.pretrained.image_processor import PREPROCESSOR, Picture, Pixels
+from regard.pretrained.family import (
+    CheckpointLayout,
+    Family,
+    ModelKind,
+    build_config,
+    build_model,
+    special_token_values,
+)
+from regard.pretrained.hub import (
+    CONFIG_FILE,
+    DEFAULT_MODEL,
+    TOKENIZER_FILE,
+    FileMissingError,
+    HubUnreachableError,
+    ModelFiles,
+    locate_files,
+)
+from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor
+from regard.pretrained.marian_tokenizer import MarianEncoding, MarianTokenizer
 from regard.pretrained.pooling import Pooling, read_pooling
 from regard.pretrained.renames import DTYPES
-from regard.pretrained.save import GENERATION, write
-from regard.pretrained.sentencepieces import Pieces, SentencePieces
-from regard.pretrained.special_tokens import special_of
+from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint
+from regard.pretrained.special_tokens import read_special_tokens
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
-__all__ = ["Checkpoint", "Pretrained", "load"]
+__all__ = ["CheckpointSource", "Pretrained", "load"]
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """What `Pretrained.save` needs to write a model back as it was read."""
+class CheckpointSource:
+    """What `Pretrained.save` needs to write a model in the form in which it was read."""
 
-    source: Source
-    settings: Mapping[str, Any]
-    """config.json, as it was read."""
-    layout: Layout
+    files: ModelFiles
+    config_json: Mapping[str, Any]
+    """The values of config.json, as they were read."""
+    layout: CheckpointLayout
     shards: Mapping[str, str]
-    no_tokenizer: str
-    """Why there is no tokenizer, where there is none."""
+    """For each weight the name of its file; empty where there is one file."""
+    tokenizer_error: str
+    """Why there is no tokenizer; empty if there is one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,62 +64,62 @@ class Pretrained:
     """A model with trained weights, and the tokenizer that it was trained with."""
 
     name: str
-    """What it was loaded by."""
-    kind: Kind
-    """Which of the three transformers it is: ``encoder``, ``decoder`` or ``encoder-decoder``."""
+    """The name that was given to `load`."""
+    kind: ModelKind
+    """``encoder``, ``decoder`` or ``encoder-decoder``."""
     model: Encoder | Decoder | EncoderDecoder
     """The model, in evaluation mode."""
-    tokenizer: Tokenizer | SentencePieces | None
-    """Text to ids; never truncates or pads. None where the checkpoint has none: the model then works with ids."""
+    tokenizer: Tokenizer | MarianTokenizer | None
+    """Text to ids; never truncates or pads. None if the checkpoint has no tokenizer: the model then works with ids."""
     config: Config
-    """The model's sizes; an encoder-decoder's are the encoder's, with the decoder's in ``config.decoder``."""
+    """The model's sizes; in an encoder-decoder the encoder's, with the decoder's in ``config.decoder``."""
     pooling: Pooling | None
-    """How `embed` makes one vector of a text; None where the Hub could not be asked for it, and beside encoders."""
-    unused: list[str]
-    """Weights of the checkpoint that stand on top of the model and are not part of it; `save` writes them back."""
-    checkpoint: Checkpoint
-    """Where it was read from."""
-    preprocess: Pixels | None = None
-    """What `pixels` does to images; None beside models of texts, and where the checkpoint does not say it."""
+    """How `embed` makes one vector of a text; None if the model is no encoder, or the Hub could not be asked."""
+    ignored_weights: list[str]
+    """Weights of the checkpoint that are no part of the model, such as a classifier's; `save` writes them back."""
+    checkpoint: CheckpointSource
+    """The files that the model was read from."""
+    image_processor: ImageProcessor | None = None
+    """Turns images into `pixel_values`; None for a model of texts, and if the checkpoint does not describe it."""
 
     @property
-    def reads(self) -> Literal["text", "images"]:
-        """What the model is given: texts, or images that it writes about."""
+    def modality(self) -> Literal["text", "images"]:
+        """The model's input: texts, or images that it writes about."""
         return "text" if self.config.patches is None else "images"
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
-        return self._token.device
+        """The device of the model."""
+        return self._token_weight.device
 
     @property
-    def _token(self) -> Tensor:
+    def _token_weight(self) -> Tensor:
         stack = self.model.decoder if isinstance(self.model, EncoderDecoder) else self.model
         return stack.embeddings.token.weight
 
-    def encode(self, text: str, *, target: bool = False) -> Encoding | Pieces:
-        """The tokens of a text, checked to be something that the model can read.
+    def encode(self, text: str, *, target: bool = False) -> Encoding | MarianEncoding:
+        """The tokens of a text that the model can read.
 
         Args:
             text: any text.
-            target: whether it is what an encoder-decoder writes: Marian has a tokenizer of its own for that.
+            target: whether an encoder-decoder writes the text: Marian has a tokenizer of its own for its output.
 
         Raises:
-            InputError: no tokenizer; not a text that can be encoded; more tokens than the model has positions; a model
-                in training mode, whose dropout would make every answer another.
+            InputError: no tokenizer; a text that cannot be encoded; more tokens than the model has positions; a model
+                in training mode, where dropout makes every answer random.
         """
         if self.model.training:
             raise InputError(f"{self.name} is in training mode, where dropout changes every answer; call .model.eval()")
-        if self.reads == "images" and not target:
-            raise InputError(f"{self.name} reads images, not texts: see Pretrained.pixels")
-        tokenizer = self._tokenizer()
+        if self.modality == "images" and not target:
+            raise InputError(f"{self.name} reads images, not texts: see Pretrained.pixel_values")
+        tokenizer = self._require_tokenizer()
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise InputError(f"{quoted(text)} is not valid text: it holds bytes that are not UTF-8") from None
         try:
-            if isinstance(tokenizer, SentencePieces):
-                encoding: Encoding | Pieces = tokenizer.encode(text, target=target)
+            if isinstance(tokenizer, MarianTokenizer):
+                encoding: Encoding | MarianEncoding = tokenizer.encode(text, target=target)
             else:
                 encoding = tokenizer.encode(text)
         except Exception as error:  # tokenizers raises bare Exception
@@ -116,7 +133,7 @@ class Pretrained:
             )
         ranges = [("id", encoding.ids, config.vocab_size)]
         if config.num_token_types:
-            ranges.append(("segment", encoding.type_ids, config.num_token_types))
+            ranges.append(("token type", encoding.type_ids, config.num_token_types))
         for what, numbers, count in ranges:
             if max(numbers, default=0) >= count:
                 raise InputError(
@@ -124,69 +141,71 @@ class Pretrained:
                 )
         return encoding
 
-    def pixels(self, images: Picture | Sequence[Picture]) -> Float[Tensor, "images channels height width"]:
+    def pixel_values(self, images: ImageInput | Sequence[ImageInput]) -> Float[Tensor, "images channels height width"]:
         """Images as the model reads them: resized, rescaled and normalized as its preprocessor_config.json says.
 
         Args:
             images: one image or several, of any sizes: paths, numpy arrays of uint8 ``(height, width)`` or ``(height,
-                width, channels)``, or PIL images. Grey ones become coloured and coloured ones grey, as the model wants
-                them; files are turned upright.
+                width, channels)``, or PIL images. Grey images become colour images and the reverse, as the model needs;
+                image files are turned upright.
 
         Returns:
-            ``(images, channels, height, width)``, in the model's dtype and where it is; one image is a batch of one.
+            ``(images, channels, height, width)``, in the model's dtype and on its device; one image is a batch of one.
 
         Raises:
-            InputError: a model of texts; one that does not say how images become pixels; an image that cannot be read;
+            InputError: a model of texts; a checkpoint without preprocessor_config.json; an image that cannot be read;
                 Pillow is not installed.
-            TypeError: something that is no image.
+            TypeError: an argument that is no image.
         """
-        if self.reads != "images":
+        if self.modality != "images":
             raise InputError(f"{self.name} reads texts, not images")
-        if self.preprocess is None:
+        if self.image_processor is None:
             raise InputError(
-                f"how {self.name} makes pixels of an image is not known: it has no {PREPROCESSOR}, or the Hub could "
-                "not be asked for it. So it takes pixels only"
+                f"how {self.name} makes pixels of an image is not known: it has no {PREPROCESSOR_FILE}, or the Hub "
+                "could not be asked for it. So it takes pixels only"
             )
-        return self.preprocess(images).to(self._token)
+        return self.image_processor(images).to(self._token_weight)
 
     def decode(self, ids: Sequence[int] | Tensor) -> str:
-        """The text of ids that the model wrote, special tokens left out.
+        """The text of ids that the model wrote, without special tokens.
 
         Args:
             ids: token ids of one text.
 
         Raises:
-            InputError: no tokenizer; ids that are no whole numbers from 0.
+            InputError: no tokenizer; ids that are not whole numbers from 0.
         """
-        tokenizer = self._tokenizer()
+        tokenizer = self._require_tokenizer()
         numbers = ids.tolist() if isinstance(ids, Tensor) else list(ids)
         if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
             raise InputError(f"the ids of one text are a row of whole numbers from 0; got {quoted(str(numbers))}")
         return str(tokenizer.decode(numbers, skip_special_tokens=True))
 
-    def pieces(self, text: str) -> list[int]:
-        """The ids of a part of a text that the model writes, without special tokens.
+    def encode_continuation(self, text: str) -> list[int]:
+        """The ids of a text that continues other text, without special tokens.
 
         Raises:
             InputError: no tokenizer.
         """
-        tokenizer = self._tokenizer()
-        if isinstance(tokenizer, SentencePieces):
+        tokenizer = self._require_tokenizer()
+        if isinstance(tokenizer, MarianTokenizer):
             return tokenizer.encode(text, target=True, add_special_tokens=False).ids
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def _tokenizer(self) -> Tokenizer | SentencePieces:
+    def _require_tokenizer(self) -> Tokenizer | MarianTokenizer:
         if self.tokenizer is None:
-            raise InputError(f"{self.name} has no tokenizer, so it works with ids only: {self.checkpoint.no_tokenizer}")
+            raise InputError(
+                f"{self.name} has no tokenizer, so it works with ids only: {self.checkpoint.tokenizer_error}"
+            )
         return self.tokenizer
 
     @torch.no_grad()
     def embed(self, texts: str | Sequence[str], *, batch_size: int | None = None) -> Float[Tensor, "texts d_model"]:
-        """One vector per text.
+        """One vector for each text.
 
-        A text is never cut: where sentence-transformers truncates at its own, shorter limit, the whole text counts
-        here, and one that is longer than the model's positions is refused.
+        A text is never truncated: sentence-transformers truncates at a limit of its own, but here the whole text
+        counts, and a text with more tokens than the model has positions is refused.
 
         Args:
             texts: one text or several.
@@ -194,7 +213,7 @@ class Pretrained:
                 as have 2,048 tokens.
 
         Returns:
-            ``(texts, d_model)`` in the order given.
+            ``(texts, d_model)`` in the order of the texts.
 
         Raises:
             InputError: a model that is no encoder; a text that is too long or not valid; a model whose pooling could
@@ -203,41 +222,56 @@ class Pretrained:
         """
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
-        embedder = Embedder(self)
+        embedder = self.embedder()
         pooling = embedder.pooling()
         texts = [texts] if isinstance(texts, str) else list(texts)
-        each = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        vectors = torch.empty(len(each), self.config.d_model, dtype=embedder.dtype, device=self.device)
-        for places, states, lengths in embedder.hidden_states(embedder.read(list(each))[0], most=batch_size):
-            vectors[places] = pooling(states, lengths)
-        return vectors if len(each) == len(texts) else vectors[[each[text] for text in texts]]
+        unique = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+        vectors = torch.empty(len(unique), self.config.d_model, dtype=embedder.dtype, device=self.device)
+        encodings, _ = embedder.tokenize(list(unique))
+        for indices, hidden_states, lengths in embedder.hidden_states(encodings, batch_size=batch_size):
+            vectors[indices] = pooling(hidden_states, lengths)
+        return vectors if len(unique) == len(texts) else vectors[[unique[text] for text in texts]]
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model to a folder, in the format that it was read in.
-
-        config.json as it was (what it says of the dtype is made true), the weights under the checkpoint's own names and
-        in its own files, those on top of the model included, and the tokenizer and whatever else lay beside.
-        `transformers` reads it with the same numbers, and `load` gives the same weights, bit by bit.
-
-        Everything is written under other names first: on a full disk, or when it is interrupted, what was in the
-        folder stays as it was.
-
-        Args:
-            folder: where to; made if it is not there.
+    def embedder(self) -> Embedder:
+        """What makes vectors of texts with this encoder.
 
         Raises:
-            InputError: it cannot be written; the folder holds files of another model.
+            InputError: a model that is no encoder.
         """
-        checkpoint = self.checkpoint
+        if not isinstance(self.model, Encoder):
+            raise InputError(
+                f"{self.name} is of the kind {self.kind}; one vector of a text is what an encoder makes, "
+                f"for example {DEFAULT_MODEL}"
+            )
+        assert not isinstance(self.tokenizer, MarianTokenizer), "only encoder-decoders have it"
+        return Embedder(self.model, self.tokenizer, self.encode, pooling=self.pooling, name=self.name)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder, in the format in which it was read.
+
+        The folder gets config.json (with the present dtype of the weights), the weights under the checkpoint's own
+        names and in its own files, `ignored_weights` included, the tokenizer and the other side files. `transformers`
+        computes the same numbers from it, and `load` gives the same weights, bit by bit.
+
+        All files are first written under other names: on a full disk or after an interrupt, the files that were in the
+        folder stay as they were.
+
+        Args:
+            folder: where to write; made if it is not there.
+
+        Raises:
+            InputError: the folder cannot be written, or holds files of another model.
+        """
+        checkpoint, dtype = self.checkpoint, self._token_weight.dtype
         tensors = checkpoint.layout.tensors(self.model)
-        write(Path(folder), checkpoint.settings, tensors, checkpoint.shards, checkpoint.source, self._token.dtype)
+        save_checkpoint(Path(folder), checkpoint.config_json, tensors, checkpoint.shards, checkpoint.files, dtype)
 
     def __repr__(self) -> str:
-        unused = f", unused={len(self.unused)} weights on top of the {self.kind}" if self.unused else ""
-        return f"Pretrained({self.name!r}, {self.config}{unused})"
+        ignored = f", {len(self.ignored_weights)} ignored weights" if self.ignored_weights else ""
+        return f"Pretrained({self.name!r}, {self.config}{ignored})"
 
 
-def load(name: str | Path = DEFAULT, *, dtype: torch.dtype = torch.float32) -> Pretrained:
+def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """A pretrained transformer by its name.
 
     Args:
@@ -254,81 +288,88 @@ def load(name: str | Path = DEFAULT, *, dtype: torch.dtype = torch.float32) -> P
         The model in evaluation mode, on the CPU, with its tokenizer.
 
     Raises:
-        InputError: no such model; a file that is missing, damaged or pickled; a setting or a weight that regard does
-            not know. The message names it.
+        InputError: no such model; a file that is missing, damaged or pickled; a key of config.json or a weight that
+            regard does not know. The message names it.
         ValueError: another dtype.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}: weights are one of {', '.join(map(str, DTYPES))}")
     name = str(name)
-    source = locate(name)
-    path = source.need(CONFIG)
-    settings = read_object(path)
-    family = _family(settings, path)
-    config = _with_special(config_of(family, settings, path), family, settings, path, source)
-    tokenizer, why_none = _tokenizer(source, family, config)
-    weights = read_weights(source)
-    model, layout = model_of(family, config, weights.tensors, dtype=dtype, source=weights.path)
+    files = locate_files(name)
+    path = files.require(CONFIG_FILE)
+    config_json = read_json_object(path)
+    family = _family(config_json, path)
+    config = _with_special_tokens(build_config(family, config_json, path), family, config_json, path, files)
+    tokenizer, tokenizer_error = _read_tokenizer(files, family, config)
+    weights = read_weights(files)
+    model, layout = build_model(family, config, weights.tensors, dtype=dtype, path=weights.path)
     pooling = None
     if family.kind == "encoder":
-        try:
-            pooling = read_pooling(source)
-        except UnknownError:
-            pooling = None
-    checkpoint = Checkpoint(source, settings, layout, weights.shards, why_none)
-    unused = list(layout.unused)
-    preprocess = _preprocess(source, config)
-    return Pretrained(name, family.kind, model, tokenizer, model.config, pooling, unused, checkpoint, preprocess)
+        with suppress(HubUnreachableError):
+            pooling = read_pooling(files)
+    return Pretrained(
+        name,
+        family.kind,
+        model,
+        tokenizer,
+        model.config,
+        pooling,
+        list(layout.ignored_weights),
+        CheckpointSource(files, config_json, layout, weights.shards, tokenizer_error),
+        _read_image_processor(files, config),
+    )
 
 
-def _family(settings: Mapping[str, Any], path: Path) -> Family:
-    kind = settings.get("model_type", "bert")  # the first BERT's files do not say it
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        raise InputError(f"{path}: model_type is {kind!r}; regard supports {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
+def _family(config_json: Mapping[str, Any], path: Path) -> Family:
+    model_type = config_json.get("model_type", "bert")  # the files of the first BERT lack it
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise InputError(f"{path}: model_type is {model_type!r}; regard supports {', '.join(FAMILIES)}")
+    return FAMILIES[model_type]
 
 
-def _with_special(config: Config, family: Family, settings: Mapping[str, Any], path: Path, source: Source) -> Config:
-    generation: Mapping[str, Any] = {}
-    where = None
-    if family.kind != "encoder":
-        where = source.may_have(GENERATION)
-        generation = {} if where is None else read_object(where)
+def _with_special_tokens(
+    config: Config, family: Family, config_json: Mapping[str, Any], path: Path, files: ModelFiles
+) -> Config:
+    generation_path = files.find(GENERATION_CONFIG_FILE) if family.kind != "encoder" else None
+    generation = {} if generation_path is None else read_json_object(generation_path)
     decoder = config.decoder
-    size = (decoder or config).vocab_size
-    special = special_of(settings_of_tokens(family, settings, path), generation, where, size)
+    vocab_size = (decoder or config).vocab_size
+    values = special_token_values(family, config_json, path)
+    special = read_special_tokens(values, generation, generation_path, vocab_size)
     if decoder is not None:
         return replace(config, special_tokens=special, decoder=replace(decoder, special_tokens=special))
     return replace(config, special_tokens=special)
 
 
-def _preprocess(source: Source, config: Config) -> Pixels | None:
-    """What is done to images, where the model reads any and the checkpoint says it."""
+def _read_image_processor(files: ModelFiles, config: Config) -> ImageProcessor | None:
+    """The image processor, if the model reads images and the checkpoint describes one."""
     if config.patches is None:
         return None
     try:
-        path = source.may_have(PREPROCESSOR)
-    except UnknownError:
+        path = files.find(PREPROCESSOR_FILE)
+    except HubUnreachableError:
         return None
-    return None if path is None else Pixels.of(read_object(path), path, config.patches)
+    return None if path is None else ImageProcessor.from_config(read_json_object(path), path, config.patches)
 
 
-def _tokenizer(source: Source, family: Family, config: Config) -> tuple[Tokenizer | SentencePieces | None, str]:
-    """The tokenizer, or why there is none."""
-    tokenizer: Tokenizer | SentencePieces
+def _read_tokenizer(
+    files: ModelFiles, family: Family, config: Config
+) -> tuple[Tokenizer | MarianTokenizer | None, str]:
+    """The tokenizer, or the reason why there is none."""
+    tokenizer: Tokenizer | MarianTokenizer
     try:
-        vocabulary = source.need(TOKENIZER)
-        tokenizer = read_tokenizer(vocabulary)
-    except MissingError as error:
+        path = files.require(TOKENIZER_FILE)
+        tokenizer = read_tokenizer(path)
+    except FileMissingError as error:
         if family.name != "Marian":
             return None, str(error)
         try:
-            vocabulary = source.need("vocab.json")
-            tokenizer = SentencePieces(source)
-        except MissingError as also:
-            return None, f"{error}; {also}"
-    largest = max(tokenizer.get_vocab().values(), default=0)
-    size = max(config.vocab_size, (config.decoder or config).vocab_size)
-    if largest >= size:
-        raise InputError(f"{vocabulary} has tokens up to id {largest}, the model has {size} of them")
+            path = files.require("vocab.json")
+            tokenizer = MarianTokenizer(files)
+        except FileMissingError as marian_error:
+            return None, f"{error}; {marian_error}"
+    largest_id = max(tokenizer.get_vocab().values(), default=0)
+    vocab_size = max(config.vocab_size, (config.decoder or config).vocab_size)
+    if largest_id >= vocab_size:
+        raise InputError(f"{path} has tokens up to id {largest_id}, the model has {vocab_size} of them")
     return tokenizer, ""

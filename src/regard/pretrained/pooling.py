@@ -1,4 +1,4 @@
-"""One vector for a whole text, as a sentence-transformers model says it is made."""
+"""One vector for a whole text, made as the checkpoint's sentence-transformers files say."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.errors import InputError
-from regard.pretrained.checkpoint import read_array, read_object
-from regard.pretrained.hub import Source
+from regard.pretrained.checkpoint import read_json_array, read_json_object
+from regard.pretrained.hub import ModelFiles
 
-__all__ = ["MODULES", "Pooling", "read_pooling"]
+__all__ = ["MODULES_FILE", "Pooling", "read_pooling"]
 
-MODULES = "modules.json"
+MODULES_FILE = "modules.json"
 
-CHANGES_THE_TEXT = {
+UNSUPPORTED_KEYS = {
     "sentence_bert_config.json": ("do_lower_case",),
     "config_sentence_transformers.json": ("default_prompt_name",),
 }
-"""Settings of sentence-transformers that change what is encoded, by file; regard has none of them."""
+"""Keys of sentence-transformers that change the text before it is encoded, by file."""
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the vectors of a text's tokens become one: their mean, or the first one's; then, perhaps, length 1."""
+    """How the vectors of a text's tokens become one: their mean, or the first token's; then, perhaps, length 1."""
 
-    kind: Literal["mean", "cls"] = "mean"
+    mode: Literal["mean", "cls"] = "mean"
     normalize: bool = False
 
     def __call__(
         self, hidden_states: Float[Tensor, "tokens d_model"], lengths: Int[Tensor, " texts"]
     ) -> Float[Tensor, "texts d_model"]:
-        """One vector per text, zeros for one without tokens.
+        """One vector for each text; zeros for a text without tokens.
 
         Args:
             hidden_states: the vectors of all tokens, one text after the other.
@@ -44,7 +44,7 @@ class Pooling:
         """
         texts = lengths.nonzero()[:, 0]
         lengths, count = lengths[texts], len(lengths)
-        if self.kind == "cls":
+        if self.mode == "cls":
             pooled = hidden_states[lengths.cumsum(0) - lengths]
         else:
             wide = hidden_states.to(torch.promote_types(hidden_states.dtype, torch.float32))
@@ -56,49 +56,49 @@ class Pooling:
         return pooled.new_zeros(count, hidden_states.shape[1]).index_copy_(0, texts, pooled)
 
 
-def read_pooling(source: Source) -> Pooling:
-    """What ``modules.json`` and the pooling's own config say; the mean where there is no such file.
+def read_pooling(files: ModelFiles) -> Pooling:
+    """The pooling that ``modules.json`` and the pooling module's config describe; the mean without ``modules.json``.
 
     Raises:
-        InputError: a module, an order of modules or a setting that regard does not have.
+        InputError: a module, an order of modules or a value that regard does not support.
     """
-    path = source.may_have(MODULES)
+    path = files.find(MODULES_FILE)
     if path is None:
         return Pooling()
-    modules = read_array(path)
+    modules = read_json_array(path)
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
         raise InputError(f"{path}: every module needs a type and a path; got {modules!r}")
     names = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
     if names not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
         raise InputError(
-            f"{path} lists {_listed(names)}; regard has a Transformer in the model's own folder, then Pooling, then, "
+            f"{path} lists {_joined(names)}; regard has a Transformer in the model's own folder, then Pooling, then, "
             "perhaps, Normalize"
         )
-    for file, settings in CHANGES_THE_TEXT.items():
-        _refuse_set(source, file, settings)
-    kind = _kind(source, f"{modules[1]['path']}/config.json")
-    return Pooling(cast("Literal['mean', 'cls']", kind), normalize=len(modules) == 3)
+    for file, keys in UNSUPPORTED_KEYS.items():
+        _refuse_keys(files, file, keys)
+    mode = _pooling_mode(files, f"{modules[1]['path']}/config.json")
+    return Pooling(cast("Literal['mean', 'cls']", mode), normalize=len(modules) == 3)
 
 
-def _kind(source: Source, file: str) -> str:
-    path = source.need(file)
-    settings = read_object(path)
-    named = settings.get("pooling_mode")
-    older = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    on = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
-    kinds: list[Any] = [named] if named is not None else [older.get(name, name) for name in on]
-    if len(kinds) != 1 or kinds[0] not in ("cls", "mean"):
-        raise InputError(f"{path} pools by {_listed(kinds)}; regard has mean and cls, one of them")
-    return str(kinds[0])
+def _pooling_mode(files: ModelFiles, file: str) -> str:
+    path = files.require(file)
+    values = read_json_object(path)
+    mode = values.get("pooling_mode")
+    old_keys = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    true_keys = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
+    modes: list[Any] = [mode] if mode is not None else [old_keys.get(key, key) for key in true_keys]
+    if len(modes) != 1 or modes[0] not in ("cls", "mean"):
+        raise InputError(f"{path} pools by {_joined(modes)}; regard has mean and cls, one of them")
+    return str(modes[0])
 
 
-def _refuse_set(source: Source, file: str, settings: Sequence[str]) -> None:
-    path = source.may_have(file)
-    found = read_object(path) if path is not None else {}
-    for name in settings:
-        if found.get(name):
-            raise InputError(f"{path}: {name} is {found[name]!r}, which regard does not have")
+def _refuse_keys(files: ModelFiles, file: str, keys: Sequence[str]) -> None:
+    path = files.find(file)
+    values = read_json_object(path) if path is not None else {}
+    for key in keys:
+        if values.get(key):
+            raise InputError(f"{path}: {key} is {values[key]!r}, which regard does not have")
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _joined(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names)) or "nothing"

@@ -1,4 +1,4 @@
-"""What a config.json says of rotary positions and of windows, in the spellings of transformers 4 and 5."""
+"""Rotary positions and attention windows of a config.json, in the keys of transformers 4 and 5."""
 
 from __future__ import annotations
 
@@ -9,85 +9,85 @@ from typing import Any
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
 from regard.attention.positions.scaling import Scaling
 from regard.errors import InputError
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 
-__all__ = ["ROTARY", "WINDOWS", "rotary", "windows"]
+__all__ = ["ROPE_KEYS", "WINDOW_KEYS", "rope_fields", "window_fields"]
 
-ROTARY = frozenset(
+ROPE_KEYS = frozenset(
     {"max_position_embeddings", "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"}
 )
-"""The settings that `rotary` reads."""
+"""The keys that `rope_fields` reads."""
 
-WINDOWS = frozenset({"layer_types", "sliding_window"})
-"""The settings that `windows` reads."""
+WINDOW_KEYS = frozenset({"layer_types", "sliding_window"})
+"""The keys that `window_fields` reads."""
 
-KINDS: dict[str, frozenset[str]] = {
+SCALING_KEYS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
     "dynamic": frozenset({"factor"}),
     "llama3": frozenset({"factor", "low_freq_factor", "high_freq_factor"}),
     "yarn": frozenset({"factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"}),
 }
-"""The kinds of scaling, and what each says beside the kind, the base and the length of training."""
+"""The types of scaling, and the keys that each has besides the type, the base and the training length."""
 
 
-def rotary(settings: Settings) -> dict[str, Any]:
+def rope_fields(config_json: ConfigJSON) -> dict[str, Any]:
     """The fields of `Config` for rotary positions.
 
-    transformers 4 has ``rope_theta`` and ``rope_scaling``, 5 has both in ``rope_parameters``. A scaling that reaches
-    beyond ``max_position_embeddings`` raises the limit: by its factor where that is the length of training (linear,
-    dynamic), to factor times ``original_max_position_embeddings`` for YaRN.
+    transformers 4 has ``rope_theta`` and ``rope_scaling``, 5 has both in ``rope_parameters``. A scaling that goes
+    beyond ``max_position_embeddings`` raises the limit: linear and dynamic scaling multiply it by their factor; with
+    YaRN it is the factor times ``original_max_position_embeddings``.
 
     Raises:
-        InputError: a kind of scaling or a part of one that regard does not have.
+        InputError: a type of scaling, or a key of one, that regard does not support.
     """
-    if settings.get("partial_rotary_factor") not in (None, 1):
-        settings.refuse("partial_rotary_factor", "regard turns whole heads only (1.0)")
-    both = settings.get("rope_scaling"), settings.get("rope_parameters")
-    if both[0] and both[1] and both[0] != both[1]:
-        settings.refuse("rope_scaling", f"rope_parameters say something else: {both[1]!r}")
-    name = "rope_scaling" if both[0] else "rope_parameters"
-    rope = both[0] or both[1] or {}
+    if config_json.get("partial_rotary_factor") not in (None, 1):
+        config_json.refuse("partial_rotary_factor", "regard turns whole heads only (1.0)")
+    old_rope, new_rope = config_json.get("rope_scaling"), config_json.get("rope_parameters")
+    if old_rope and new_rope and old_rope != new_rope:
+        config_json.refuse("rope_scaling", f"rope_parameters say something else: {new_rope!r}")
+    name = "rope_scaling" if old_rope else "rope_parameters"
+    rope = old_rope or new_rope or {}
     if not isinstance(rope, dict):
-        settings.refuse(name, "it must be an object or null")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in KINDS:
-        settings.refuse(name, f"of these scalings regard has {', '.join(KINDS)}")
+        config_json.refuse(name, "it must be an object or null")
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type not in SCALING_KEYS:
+        config_json.refuse(name, f"of these scalings regard has {', '.join(SCALING_KEYS)}")
     for key, value in rope.items():
-        if key not in {"rope_type", "type", "rope_theta", "original_max_position_embeddings", *KINDS[kind]}:
-            settings.refuse(name, f"regard does not know its {key!r}")
-        if key == "type" and value != kind:
-            settings.refuse(name, "its type and its rope_type differ")
-    length = settings.whole("max_position_embeddings")
-    theta = rope.get("rope_theta", settings.get("rope_theta"))
+        if key not in {"rope_type", "type", "rope_theta", "original_max_position_embeddings", *SCALING_KEYS[rope_type]}:
+            config_json.refuse(name, f"regard does not know its {key!r}")
+        if key == "type" and value != rope_type:
+            config_json.refuse(name, "its type and its rope_type differ")
+    length = config_json.positive_int("max_position_embeddings")
+    theta = rope.get("rope_theta", config_json.get("rope_theta"))
     base = 10_000.0 if theta is None else theta
     try:
-        scaling, reach = _scaling(kind, rope, length)
+        scaling, max_positions = _scaling(rope_type, rope, length)
     except KeyError as error:
-        settings.refuse(name, f"{error} is missing")
+        config_json.refuse(name, f"{error} is missing")
     except (TypeError, ValueError) as error:
-        raise InputError(f"{settings.source}: {name}: {error}") from error
+        raise InputError(f"{config_json.path}: {name}: {error}") from error
     if type(base) not in (int, float) or not 1 < base < math.inf:
-        raise InputError(f"{settings.source}: rope_theta is {base!r}; it must be a number above 1")
-    return {"positions": "rotary", "rotary_base": base, "rotary_scaling": scaling, "max_positions": reach}
+        raise InputError(f"{config_json.path}: rope_theta is {base!r}; it must be a number above 1")
+    return {"positions": "rotary", "rotary_base": base, "rotary_scaling": scaling, "max_positions": max_positions}
 
 
-def _scaling(kind: str, rope: Mapping[str, Any], length: int) -> tuple[Scaling | None, int]:
-    """The scaling, and how many positions there are with it."""
-    if kind == "default":
+def _scaling(rope_type: str, rope: Mapping[str, Any], length: int) -> tuple[Scaling | None, int]:
+    """The scaling, and the number of positions that the model then has."""
+    if rope_type == "default":
         return None, length
     factor, original = rope["factor"], rope.get("original_max_position_embeddings") or length
-    if kind == "linear":
+    if rope_type == "linear":
         return Linear(factor), int(length * factor)
-    if kind == "dynamic":
+    if rope_type == "dynamic":
         if original != length:
             raise ValueError(f"dynamic: original_max_position_embeddings={original} is not {length}, the positions")
         return DynamicNTK(factor, length), int(length * factor)
-    if kind == "llama3":
+    if rope_type == "llama3":
         return Llama3(factor, rope["low_freq_factor"], rope["high_freq_factor"], original), length
     mscale = rope.get("mscale"), rope.get("mscale_all_dim")
     if rope.get("attention_factor") is not None or not all(mscale):
-        mscale = None, None  # so the reference: one alone counts for nothing
+        mscale = None, None  # as in the reference, which ignores one without the other
     yarn = YaRN(
         factor,
         original,
@@ -101,28 +101,28 @@ def _scaling(kind: str, rope: Mapping[str, Any], length: int) -> tuple[Scaling |
     return yarn, max(length, int(original * factor))
 
 
-def windows(settings: Settings, *, otherwise: list[str] | None = None) -> dict[str, Any]:
+def window_fields(config_json: ConfigJSON, *, default_layer_types: list[str] | None = None) -> dict[str, Any]:
     """The field of `Config` for windows: ``sliding_window`` in the layers that ``layer_types`` calls sliding.
 
-    A window of W sees a token and the W - 1 before it, here as there.
+    In the file as in `Config`, a window of W holds a token and the W - 1 before it.
 
     Args:
-        settings: of the file.
-        otherwise: the layers' types where the file says none; all sliding by default.
+        config_json: the values of the file.
+        default_layer_types: the types of the layers if the file has none; by default all are sliding.
 
     Raises:
-        InputError: another type of layer, types for another number of layers, no window for those that slide.
+        InputError: another type of layer; types for another number of layers; no ``sliding_window``.
     """
-    layers = settings.whole("num_hidden_layers", most=10_000)
-    window = settings.get("sliding_window")
-    types = settings.get("layer_types") or otherwise
+    num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)
+    window = config_json.get("sliding_window")
+    types = config_json.get("layer_types") or default_layer_types
     if types is None:
-        types = ["sliding_attention" if window is not None else "full_attention"] * layers
+        types = ["sliding_attention" if window is not None else "full_attention"] * num_layers
     if not isinstance(types, list) or not set(map(str, types)) <= {"sliding_attention", "full_attention"}:
-        settings.refuse("layer_types", "regard has sliding_attention and full_attention")
-    if len(types) != layers:
-        settings.refuse("layer_types", f"there are {layers} layers")
+        config_json.refuse("layer_types", "regard has sliding_attention and full_attention")
+    if len(types) != num_layers:
+        config_json.refuse("layer_types", f"there are {num_layers} layers")
     if "sliding_attention" not in types:
         return {}
-    width = settings.whole("sliding_window")
-    return {"windows": tuple(width if kind == "sliding_attention" else None for kind in types)}
+    window = config_json.positive_int("sliding_window")
+    return {"windows": tuple(window if each == "sliding_attention" else None for each in types)}

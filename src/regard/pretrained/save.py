@@ -1,4 +1,4 @@
-"""Writing a model back in the format that it was read in, so that what was there survives until all is written."""
+"""Writes a model in the format in which it was read; old files stay until all new ones are written."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.checkpoint import read_array
-from regard.pretrained.hub import CONFIG, INDEX, TOKENIZER, WEIGHTS, Source
-from regard.pretrained.image_processor import PREPROCESSOR
-from regard.pretrained.pooling import MODULES
+from regard.pretrained.checkpoint import read_json_array
+from regard.pretrained.hub import CONFIG_FILE, INDEX_FILE, TOKENIZER_FILE, WEIGHTS_FILE, ModelFiles
+from regard.pretrained.image_processor import PREPROCESSOR_FILE
+from regard.pretrained.pooling import MODULES_FILE
 
-__all__ = ["GENERATION", "write", "write_json"]
+__all__ = ["GENERATION_CONFIG_FILE", "save_checkpoint", "write_json"]
 
-GENERATION = "generation_config.json"
+GENERATION_CONFIG_FILE = "generation_config.json"
 
-DRAFT = ".regard-draft"
-"""The folder inside the folder where all is written first. What a killed process left there goes with the next save."""
+DRAFT_FOLDER = ".regard-draft"
+"""The subfolder that all files are first written to. The next save removes what a killed process left there."""
 
-BESIDE = (
-    GENERATION,
-    TOKENIZER,
+SIDE_FILES = (
+    GENERATION_CONFIG_FILE,
+    TOKENIZER_FILE,
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model", "source.spm", "target.spm"),
-    PREPROCESSOR,
-    *(MODULES, "sentence_bert_config.json", "config_sentence_transformers.json"),
+    PREPROCESSOR_FILE,
+    *(MODULES_FILE, "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
-"""What a model may have beside its config and its weights, for whoever reads it: copied as it is."""
+"""Files of a checkpoint that are copied unchanged."""
 
 
-def write(
+def save_checkpoint(
     folder: Path,
-    settings: Mapping[str, Any],
+    config_json: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     shards: Mapping[str, str],
-    source: Source,
+    files: ModelFiles,
     dtype: torch.dtype,
 ) -> None:
-    """Write a checkpoint. All of it goes to files of other names first; then each takes its place.
+    """Write a checkpoint. All files are first written under other names; then each is moved to its place.
 
     Args:
-        folder: where to; made if it is not there.
-        settings: of config.json.
+        folder: where to write; made if it is not there.
+        config_json: the values of config.json.
         tensors: by their names in the checkpoint.
-        shards: for each name its file, where there are several.
-        source: where the model came from, for the files beside.
-        dtype: of the weights; what config.json says of it is made true.
+        shards: for each tensor the name of its file; empty for one file.
+        files: the files that the model was read from; the side files are copied from there.
+        dtype: of the weights; config.json gets it.
 
     Raises:
-        InputError: it cannot be written, or the folder holds files of another model. What was there is then as before.
+        InputError: the folder cannot be written, or holds files of another model. Its files are then unchanged.
     """
-    beside = {file: path for file in BESIDE if (path := source.may_have(file)) is not None}
-    if MODULES in beside:
-        for module in read_array(beside[MODULES]):
-            file = f"{module.get('path')}/{CONFIG}"
-            if module.get("path") and (path := source.may_have(file)) is not None:
-                beside[file] = path
-    strange = [file for file in BESIDE if file not in beside and (folder / file).exists()]
-    if strange:
+    side_files = {file: path for file in SIDE_FILES if (path := files.find(file)) is not None}
+    if MODULES_FILE in side_files:
+        for module in read_json_array(side_files[MODULES_FILE]):
+            file = f"{module.get('path')}/{CONFIG_FILE}"
+            if module.get("path") and (path := files.find(file)) is not None:
+                side_files[file] = path
+    foreign = [file for file in SIDE_FILES if file not in side_files and (folder / file).exists()]
+    if foreign:
         raise InputError(
-            f"{folder} holds {', '.join(strange)}, which this model has not: it would read wrong there. Save it to "
-            "another folder"
+            f"{folder} holds {', '.join(foreign)}, which this model does not have, so the model would be read wrongly "
+            "from there. Save it to another folder"
         )
-    draft = folder / DRAFT
+    draft = folder / DRAFT_FOLDER
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        for file, path in beside.items():
+        for file, path in side_files.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, draft / file)
-        write_json(draft / CONFIG, _with_dtype(settings, dtype))
+        write_json(draft / CONFIG_FILE, _with_dtype(config_json, dtype))
         _write_weights(draft, tensors, shards)
         _move(draft, folder)
     except (OSError, SafetensorError) as error:
@@ -87,19 +87,18 @@ def write(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _with_dtype(settings: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    told = {name: str(dtype).removeprefix("torch.") for name in ("dtype", "torch_dtype") if settings.get(name)}
-    return {**settings, **told}
+def _with_dtype(config_json: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    name = str(dtype).removeprefix("torch.")
+    return {**config_json, **{key: name for key in ("dtype", "torch_dtype") if config_json.get(key)}}
 
 
 def _write_weights(draft: Path, tensors: Mapping[str, Tensor], shards: Mapping[str, str]) -> None:
-    files = sorted(set(shards.values())) or [WEIGHTS]
-    for file in files:
-        held = {name: tensor for name, tensor in tensors.items() if shards.get(name, WEIGHTS) == file}
-        save_file(held, draft / file, metadata={"format": "pt"})
+    for file in sorted(set(shards.values())) or [WEIGHTS_FILE]:
+        shard = {name: tensor for name, tensor in tensors.items() if shards.get(name, WEIGHTS_FILE) == file}
+        save_file(shard, draft / file, metadata={"format": "pt"})
     if shards:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        write_json(draft / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
+        write_json(draft / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -116,6 +115,6 @@ def _move(draft: Path, folder: Path) -> None:
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(draft / file, folder / file)
-    for stale in (folder / WEIGHTS, folder / INDEX, *folder.glob("model-*-of-*.safetensors")):
+    for stale in (folder / WEIGHTS_FILE, folder / INDEX_FILE, *folder.glob("model-*-of-*.safetensors")):
         if stale.name not in files:
             stale.unlink(missing_ok=True)

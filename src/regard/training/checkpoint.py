@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from regard.errors import InputError
 from regard.pretrained import Pretrained
-from regard.pretrained.checkpoint import read_object
-from regard.pretrained.hub import WEIGHTS
+from regard.pretrained.checkpoint import read_json_object
+from regard.pretrained.hub import WEIGHTS_FILE
 from regard.training.distributed import State
 
 __all__ = ["KEPT", "Progress", "latest", "promote", "read", "write"]
@@ -84,14 +84,16 @@ def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress)
 
 def promote(folder: Path, checkpoint: Path) -> None:
     """Make a checkpoint's weights those of the run's own folder, which `regard.load` reads."""
-    draft = folder / f".draft-{WEIGHTS}"
+    draft = folder / f".draft-{WEIGHTS_FILE}"
     try:
-        shutil.copyfile(checkpoint / WEIGHTS, draft)
-        os.replace(draft, folder / WEIGHTS)
+        shutil.copyfile(checkpoint / WEIGHTS_FILE, draft)
+        os.replace(draft, folder / WEIGHTS_FILE)
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise InputError(f"{folder / WEIGHTS} cannot be written: {error}; the weights are in {checkpoint}") from error
+        raise InputError(
+            f"{folder / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}"
+        ) from error
 
 
 def latest(folder: Path) -> Path | None:
@@ -105,7 +107,7 @@ def read(checkpoint: Path) -> tuple[State, Progress]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    told = read_object(checkpoint / PROGRESS)
+    told = read_json_object(checkpoint / PROGRESS)
     try:
         return load_file(checkpoint / OPTIMIZER), Progress(**told)
     except (OSError, SafetensorError, TypeError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import regard
 from regard.errors import InputError
-from regard.pretrained.checkpoint import read_object
+from regard.pretrained.checkpoint import read_json_object
 
 __all__ = ["Folder", "versions"]
 
@@ -85,7 +85,7 @@ class Folder:
         Raises:
             InputError: the file is damaged, or of something else.
         """
-        facts = read_object(self.path / RUN)
+        facts = read_json_object(self.path / RUN)
         if any(name not in facts for name in ("task", "paths", "held_out", "model", "settings", "data")):
             raise InputError(f"{self.path / RUN} was not written by regard train: name another folder")
         return facts

@@ -51,8 +51,8 @@ class ImageEncoder(nn.Module):
         """The input of each block, then the result before it is projected: num_layers + 1 tensors, one at a time.
 
         Args:
-            pixels: ``(batch, channels, height, width)`` or ``(channels, height, width)``, as `Pretrained.pixels` makes
-                them.
+            pixels: ``(batch, channels, height, width)`` or ``(channels, height, width)``, from
+                `Pretrained.pixel_values`.
             mask: who may attend to whom; None lets every token attend to every token.
 
         Raises:
@@ -84,9 +84,9 @@ class PatchEmbeddings(nn.Module):
         super().__init__()
         self.patches = patches
         self.patch = nn.Conv2d(patches.channels, config.d_model, patches.patch_size, stride=patches.patch_size)
-        self.start = nn.Parameter(torch.empty(1, config.d_model))
+        self.class_token = nn.Parameter(torch.empty(1, config.d_model))
         self.position = Learned(patches.tokens, config.d_model)
-        for drawn in (self.start, self.position.weight):
+        for drawn in (self.class_token, self.position.weight):
             nn.init.normal_(drawn, std=STD)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -94,7 +94,9 @@ class PatchEmbeddings(nn.Module):
         """The vectors that the first block reads."""
         patches = self.patches
         if not pixels.is_floating_point():
-            raise TypeError(f"pixels are floating-point numbers, as Pretrained.pixels makes them; got {pixels.dtype}")
+            raise TypeError(
+                f"pixels are floating-point numbers, as Pretrained.pixel_values makes them; got {pixels.dtype}"
+            )
         expected = (patches.channels, *patches.image_size)
         if pixels.ndim not in (3, 4) or pixels.shape[-3:] != expected:
             raise ValueError(
@@ -102,8 +104,8 @@ class PatchEmbeddings(nn.Module):
                 f"{tuple(pixels.shape)}"
             )
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(-2).transpose(-2, -1)
-        start = self.start.expand(*x.shape[:-2], -1, -1)
-        total: Tensor = self.position(torch.cat([start, x], dim=-2))
+        class_token = self.class_token.expand(*x.shape[:-2], -1, -1)
+        total: Tensor = self.position(torch.cat([class_token, x], dim=-2))
         return self.dropout(total) if self.training else total
 
 

@@ -30,7 +30,7 @@ from regard.lens.text.head_survey import HeadSurvey
 from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
 from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
-from regard.pretrained import DEFAULT, Pretrained, load
+from regard.pretrained import DEFAULT_MODEL, Pretrained, load
 
 __all__ = ["explain"]
 
@@ -46,7 +46,7 @@ HALF_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 1e-1}
 def explain(
     text: str,
     token: str | int | None = None,
-    model: str | Path | Pretrained = DEFAULT,
+    model: str | Path | Pretrained = DEFAULT_MODEL,
     compare: str | Sequence[str] | None = None,
     *,
     layer: int | None = None,

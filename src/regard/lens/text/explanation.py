@@ -12,7 +12,7 @@ from torch import Tensor
 from regard._shapes import Bool, Float
 from regard.errors import InputError
 from regard.files import to_builtins, write_json
-from regard.pretrained.checkpoint import read_object
+from regard.pretrained.checkpoint import read_json_object
 
 __all__ = [
     "AttentionRow",
@@ -238,7 +238,7 @@ class Explanation:
         Raises:
             InputError: the file is missing or holds something else.
         """
-        facts = read_object(Path(path))
+        facts = read_json_object(Path(path))
         try:
             word, row = facts["word"], {name: value for name, value in facts["row"].items() if value is not None}
             if isinstance(word["token_index"], int):

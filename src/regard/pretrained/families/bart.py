@@ -1,4 +1,4 @@
-"""The BART family (Lewis et al. 2020): how its checkpoints name what `regard.transformer.EncoderDecoder` has."""
+"""The BART family (Lewis et al. 2020) of encoder-decoders."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from regard.pretrained.family import Family
-from regard.pretrained.renames import Rename, linear, packed
+from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
-__all__ = ["BART", "DECODER", "DEFAULTS", "FIELDS", "ONLY", "WITHOUT_EFFECT", "layers", "settle"]
+__all__ = ["BART", "DECODER_FIELDS", "DEFAULTS", "FIELDS", "IGNORED_KEYS", "SUPPORTED", "infer_config", "layers"]
 
 FIELDS = {
     "vocab_size": "vocab_size",
@@ -26,7 +26,7 @@ FIELDS = {
     "attention_dropout": "attention_dropout",
 }
 
-DECODER = {
+DECODER_FIELDS = {
     "decoder_layers": "num_layers",
     "decoder_attention_heads": "num_heads",
     "decoder_ffn_dim": "d_ff",
@@ -39,14 +39,14 @@ DEFAULTS = {
     "attention_dropout": 0.0,
 }
 
-ONLY: dict[str, tuple[object, ...]] = {
+SUPPORTED: dict[str, tuple[object, ...]] = {
     "add_bias_logits": (False,),
     "add_final_layer_norm": (False,),
     "normalize_before": (False,),
     "tie_word_embeddings": (True,),
 }
 
-WITHOUT_EFFECT = frozenset(
+IGNORED_KEYS = frozenset(
     {
         "activation_dropout",
         "decoder_layerdrop",
@@ -61,16 +61,17 @@ WITHOUT_EFFECT = frozenset(
 )
 
 
-def layers(config: Config, ours: str, letter: str) -> list[Rename]:
-    """The blocks of the encoder or the decoder; Marian's are the same."""
-    block, layer = f"{ours}.blocks.{{{letter}}}.", f"{ours}.layers.{{{letter}}}."
+def layers(config: Config, stack: str, letter: str) -> list[Rename]:
+    """The blocks of the encoder or the decoder, also Marian's."""
+    block, layer = f"{stack}.blocks.{{{letter}}}.", f"{stack}.layers.{{{letter}}}."
     table = []
-    names = [("attention", "self_attn")] + ([("cross", "encoder_attn")] if ours == "decoder" else [])
-    for mine, theirs in names:
-        attention = f"{block}{'cross_attention' if mine == 'cross' else mine}"
-        table += packed(config, attention, layer + theirs, ("q_proj", "k_proj", "v_proj"), bias=True)
-        table += linear(f"{attention}.out_proj", f"{layer}{theirs}.out_proj")
-        table += linear(f"{block}{mine}_norm", f"{layer}{theirs}_layer_norm")
+    attentions = [("attention", "attention_norm", "self_attn")]
+    if stack == "decoder":
+        attentions.append(("cross_attention", "cross_norm", "encoder_attn"))
+    for attention, norm, name in attentions:
+        table += packed_qkv(config, block + attention, layer + name, ("q_proj", "k_proj", "v_proj"), bias=True)
+        table += linear(f"{block}{attention}.out_proj", f"{layer}{name}.out_proj")
+        table += linear(block + norm, f"{layer}{name}_layer_norm")
     return [
         *table,
         *linear(block + "feed_forward.up", layer + "fc1"),
@@ -89,8 +90,8 @@ def _renames(config: Config) -> list[Rename]:
     return [*table, *layers(config, "encoder", "n"), *layers(decoder, "decoder", "m"), *bias]
 
 
-def settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
-    """A model without a head on top has no bias of the logits."""
+def infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+    """Only a checkpoint with a head has a bias of the logits."""
     has_bias = "final_logits_bias" in tensors
     return replace(config, decoder=replace(config.decoder or config, lm_head_bias=has_bias))
 
@@ -100,7 +101,7 @@ BART = Family(
     kind="encoder-decoder",
     prefix="model.",
     fields=FIELDS,
-    decoder=DECODER,
+    decoder_fields=DECODER_FIELDS,
     defaults={
         **DEFAULTS,
         "pad_token_id": 1,
@@ -109,19 +110,19 @@ BART = Family(
         "decoder_start_token_id": 2,
         "forced_eos_token_id": 2,
     },
-    always={
+    fixed={
         "positions": "learned",
         "first_position": 2,
         "embedding_norm": True,
         "attention_bias": True,
         "out_bias": True,
     },
-    only={**ONLY, "normalize_embedding": (True,), "static_position_embeddings": (False,)},
-    without_effect=WITHOUT_EFFECT | {"force_bos_token_to_be_generated"},
+    supported={**SUPPORTED, "normalize_embedding": (True,), "static_position_embeddings": (False,)},
+    ignored_keys=IGNORED_KEYS | {"force_bos_token_to_be_generated"},
     renames=_renames,
-    one=lambda config: [
+    tied_weights=lambda config: [
         ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
     ],
-    settle=settle,
-    on_top=("classification_head.", "qa_outputs."),
+    infer_config=infer_config,
+    ignored_weights=("classification_head.", "qa_outputs."),
 )

@@ -1,4 +1,4 @@
-"""The BERT family (Devlin et al. 2019): how its checkpoints name what `regard.transformer.Encoder` has."""
+"""The BERT family (Devlin et al. 2019) of encoders."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.pretrained.family import Constant, Family
-from regard.pretrained.renames import Rename, linear, packed
+from regard.pretrained.family import ConstantTensor, Family
+from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
-__all__ = ["ALWAYS", "BERT", "FIELDS", "POSITION_IDS", "WITHOUT_EFFECT", "tied", "with_head"]
+__all__ = ["BERT", "FIELDS", "FIXED", "IGNORED_KEYS", "POSITION_IDS", "tied_weights", "with_head"]
 
 FIELDS = {
     "vocab_size": "vocab_size",
@@ -29,7 +29,7 @@ FIELDS = {
     "tie_word_embeddings": "tie_word_embeddings",
 }
 
-ALWAYS = {
+FIXED = {
     "positions": "learned",
     "scale_embedding": False,
     "embedding_norm": True,
@@ -37,7 +37,7 @@ ALWAYS = {
     "out_bias": True,
 }
 
-WITHOUT_EFFECT = frozenset(
+IGNORED_KEYS = frozenset(
     {
         "directionality",
         "pooler_fc_size",
@@ -52,14 +52,14 @@ HEAD = "cls.predictions."
 
 
 def layers(config: Config) -> list[Rename]:
-    """Everything below the head; RoBERTa's is the same."""
+    """All of the model but its head, also RoBERTa's."""
     layer, attention = "encoder.layer.{n}.", "encoder.layer.{n}.attention."
     return [
         Rename("embeddings.token.weight", ("embeddings.word_embeddings.weight",)),
         Rename("embeddings.position.weight", ("embeddings.position_embeddings.weight",)),
         Rename("embeddings.token_type.weight", ("embeddings.token_type_embeddings.weight",)),
         *linear("embeddings.norm", "embeddings.LayerNorm"),
-        *packed(config, "blocks.{n}.attention", attention + "self", ("query", "key", "value"), bias=True),
+        *packed_qkv(config, "blocks.{n}.attention", attention + "self", ("query", "key", "value"), bias=True),
         *linear("blocks.{n}.attention.out_proj", attention + "output.dense"),
         *linear("blocks.{n}.attention_norm", attention + "output.LayerNorm"),
         *linear("blocks.{n}.feed_forward.up", layer + "intermediate.dense"),
@@ -69,7 +69,7 @@ def layers(config: Config) -> list[Rename]:
 
 
 def with_head(head: str, transform: str, norm: str) -> Callable[[Config], list[Rename]]:
-    """The whole table, where the head that guesses masked tokens has these names."""
+    """The table of a model whose masked-language-model head has these names."""
 
     def renames(config: Config) -> list[Rename]:
         if not config.mlm_head:
@@ -85,10 +85,10 @@ def with_head(head: str, transform: str, norm: str) -> Callable[[Config], list[R
     return renames
 
 
-def tied(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
-    """The names under which a tied head may stand in the file a second time."""
+def tied_weights(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
+    """The second names that a file may store a tied head's weights under."""
 
-    def one(config: Config) -> list[tuple[str, ...]]:
+    def tied_names(config: Config) -> list[tuple[str, ...]]:
         if not (config.mlm_head and config.tie_word_embeddings):
             return []
         return [
@@ -96,40 +96,40 @@ def tied(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
             (head + "bias", head + "decoder.bias"),
         ]
 
-    return one
+    return tied_names
 
 
-def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
-    """A head is there where the file has one, whatever the architecture is called."""
+def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+    """The model has a head if the file has its weights, whatever the architecture is called."""
     return replace(config, mlm_head=HEAD + "transform.dense.weight" in tensors)
 
 
-def _of_pytorch(name: str) -> str:
-    """PyTorch's words for the first BERT's gamma and beta."""
+def _rename_tensorflow(name: str) -> str:
+    """PyTorch's weight and bias for the gamma and beta of the first BERT, which TensorFlow trained."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _counts(ids: Tensor, config: Config) -> bool:
+def _is_arange(ids: Tensor, config: Config) -> bool:
     return torch.equal(ids.flatten(), torch.arange(config.first_position + (config.max_positions or 0)))
 
 
-POSITION_IDS = Constant("embeddings.position_ids", _counts, "0, 1, 2, ...")
-"""Older files store the numbers that the positions are looked up by."""
+POSITION_IDS = ConstantTensor("embeddings.position_ids", _is_arange, "0, 1, 2, ...")
+"""Older files store the indices of the learned positions."""
 
 BERT = Family(
     name="BERT",
     kind="encoder",
     prefix="bert.",
     fields=FIELDS,
-    # What the first BERT's code had fixed, and its config files therefore do not say.
+    # Constants in the code of the first BERT, which its config files therefore lack.
     defaults={"layer_norm_eps": 1e-12, "tie_word_embeddings": True, "pad_token_id": 0},
-    always=ALWAYS,
-    only={"position_embedding_type": ("absolute",)},
-    without_effect=WITHOUT_EFFECT,
+    fixed=FIXED,
+    supported={"position_embedding_type": ("absolute",)},
+    ignored_keys=IGNORED_KEYS,
     renames=with_head(HEAD, "transform.dense", "transform.LayerNorm"),
-    respell=_of_pytorch,
-    one=tied(HEAD),
-    settle=_settle,
+    rename_legacy=_rename_tensorflow,
+    tied_weights=tied_weights(HEAD),
+    infer_config=_infer_config,
     constants=(POSITION_IDS,),
-    on_top=("pooler.", "cls.", "classifier.", "qa_outputs."),
+    ignored_weights=("pooler.", "cls.", "classifier.", "qa_outputs."),
 )

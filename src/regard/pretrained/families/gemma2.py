@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.families import llama
 from regard.pretrained.family import Family
 from regard.pretrained.renames import Rename, linear
-from regard.pretrained.rope_config import ROTARY, WINDOWS, rotary, windows
+from regard.pretrained.rope_config import ROPE_KEYS, WINDOW_KEYS, rope_fields, window_fields
 from regard.transformer import Config
 
 __all__ = ["GEMMA2"]
 
 
-def _more(settings: Settings) -> dict[str, Any]:
-    layers = settings.whole("num_hidden_layers", most=10_000)
-    types = ["full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)]
-    width, bias = settings["query_pre_attn_scalar"], settings["attention_bias"]
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
+    num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)
+    types = ["full_attention" if layer % 2 else "sliding_attention" for layer in range(num_layers)]
+    width, bias = config_json["query_pre_attn_scalar"], config_json["attention_bias"]
     if type(width) not in (int, float) or width <= 0:
-        settings.refuse("query_pre_attn_scalar", "scores are multiplied by its power of -0.5, so it must be above 0")
+        config_json.refuse("query_pre_attn_scalar", "scores are multiplied by its power of -0.5, so it must be above 0")
     return {
-        **rotary(settings),
-        **windows(settings, otherwise=types),
+        **rope_fields(config_json),
+        **window_fields(config_json, default_layer_types=types),
         "attention_scale": float(width) ** -0.5,
         "attention_bias": bias,
         "out_bias": bias,
@@ -50,7 +50,7 @@ GEMMA2 = Family(
     kind="decoder",
     prefix="model.",
     fields={
-        **{theirs: ours for theirs, ours in llama.FIELDS.items() if theirs != "hidden_act"},
+        **{key: name for key, name in llama.FIELDS.items() if key != "hidden_act"},
         "hidden_activation": "activation",
         "attn_logit_softcapping": "softcap",
         "final_logit_softcapping": "logit_softcap",
@@ -71,7 +71,7 @@ GEMMA2 = Family(
         "eos_token_id": 1,
         "bos_token_id": 2,
     },
-    always={
+    fixed={
         "norm": "rms",
         "norm_plus_one": True,
         "norm_position": "both",
@@ -79,15 +79,13 @@ GEMMA2 = Family(
         "feed_forward_bias": False,
         "dropout": 0.0,
     },
-    more=_more,
-    reads=ROTARY | WINDOWS | {"attention_bias", "query_pre_attn_scalar"},
-    only={"use_bidirectional_attention": (None, False)},
-    # The reference reads hidden_activation, whatever hidden_act says, and layer_types for the windows.
-    without_effect=frozenset(
-        {"hidden_act", "sliding_window_pattern", "_sliding_window_pattern", "sliding_window_size"}
-    ),
+    extra_config=_extra_config,
+    extra_keys=ROPE_KEYS | WINDOW_KEYS | {"attention_bias", "query_pre_attn_scalar"},
+    supported={"use_bidirectional_attention": (None, False)},
+    # The reference ignores hidden_act for hidden_activation, and takes the windows from layer_types.
+    ignored_keys=frozenset({"hidden_act", "sliding_window_pattern", "_sliding_window_pattern", "sliding_window_size"}),
     renames=_renames,
-    one=llama.one,
+    tied_weights=llama.tied_weights,
     constants=(llama.FREQUENCIES,),
-    on_top=("score.",),
+    ignored_weights=("score.",),
 )

@@ -1,4 +1,4 @@
-"""The GPT-2 family (Radford et al. 2019): how its checkpoints name what `regard.transformer.Decoder` has."""
+"""The GPT-2 family (Radford et al. 2019) of decoders."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.pretrained.config_json import Settings
-from regard.pretrained.family import Constant, Family
+from regard.pretrained.config_json import ConfigJSON
+from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename, linear
 from regard.transformer import Config
 
 __all__ = ["GPT2"]
 
 
-def _more(settings: Settings) -> dict[str, Any]:
-    inner = settings.get("n_inner")
-    scaled = settings.get("scale_attn_weights")
-    if not isinstance(scaled, bool):
-        settings.refuse("scale_attn_weights", "it must be true or false")
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
+    has_inner = config_json.get("n_inner") is not None
     return {
-        "d_ff": 4 * settings.whole("n_embd") if inner is None else settings.whole("n_inner"),
-        "attention_scale": None if scaled else 1.0,
+        "d_ff": config_json.positive_int("n_inner") if has_inner else 4 * config_json.positive_int("n_embd"),
+        "attention_scale": None if config_json.boolean("scale_attn_weights") else 1.0,
     }
 
 
 def _renames(config: Config) -> list[Rename]:
-    """GPT-2's layers are of a kind of their own, "Conv1D", which keeps inputs before outputs."""
+    """GPT-2 stores its linear layers as "Conv1D", with inputs before outputs."""
     layer = "h.{n}."
     return [
         Rename("embeddings.token.weight", ("wte.weight",)),
@@ -48,7 +45,7 @@ def _is_causal(mask: Tensor, config: Config) -> bool:
     return square.ndim == 2 and torch.equal(square, torch.ones_like(square).tril())
 
 
-def _hides(score: Tensor, config: Config) -> bool:
+def _is_mask_value(score: Tensor, config: Config) -> bool:
     return score.numel() == 1 and score.item() <= -1e4
 
 
@@ -76,17 +73,17 @@ GPT2 = Family(
         "bos_token_id": 50256,
         "eos_token_id": 50256,
     },
-    always={
+    fixed={
         "positions": "learned",
         "scale_embedding": False,
         "norm_position": "pre",
         "attention_bias": True,
         "out_bias": True,
     },
-    more=_more,
-    reads=frozenset({"n_inner", "scale_attn_weights"}),
-    only={"scale_attn_by_inverse_layer_idx": (False,), "reorder_and_upcast_attn": (False,)},
-    without_effect=frozenset(
+    extra_config=_extra_config,
+    extra_keys=frozenset({"n_inner", "scale_attn_weights"}),
+    supported={"scale_attn_by_inverse_layer_idx": (False,), "reorder_and_upcast_attn": (False,)},
+    ignored_keys=frozenset(
         {
             "embd_pdrop",
             "n_ctx",
@@ -98,10 +95,10 @@ GPT2 = Family(
         }
     ),
     renames=_renames,
-    one=lambda config: [("wte.weight", "lm_head.weight")] if config.tie_word_embeddings else [],
+    tied_weights=lambda config: [("wte.weight", "lm_head.weight")] if config.tie_word_embeddings else [],
     constants=(
-        Constant("h.{n}.attn.bias", _is_causal, "the causal mask"),
-        Constant("h.{n}.attn.masked_bias", _hides, "a large negative number"),
+        ConstantTensor("h.{n}.attn.bias", _is_causal, "the causal mask"),
+        ConstantTensor("h.{n}.attn.masked_bias", _is_mask_value, "a large negative number"),
     ),
-    on_top=("score.", "classifier.", "multiple_choice_head."),
+    ignored_weights=("score.", "classifier.", "multiple_choice_head."),
 )

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from regard.attention.positions.scaling import inverse_frequencies
-from regard.pretrained.config_json import Settings
-from regard.pretrained.family import Constant, Family
-from regard.pretrained.renames import Rename, linear, packed
-from regard.pretrained.rope_config import ROTARY, WINDOWS, rotary, windows
+from regard.pretrained.config_json import ConfigJSON
+from regard.pretrained.family import ConstantTensor, Family
+from regard.pretrained.renames import Rename, linear, packed_qkv
+from regard.pretrained.rope_config import ROPE_KEYS, WINDOW_KEYS, rope_fields, window_fields
 from regard.transformer import Config
 
-__all__ = ["FIELDS", "FREQUENCIES", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "WITHOUT_EFFECT", "attention", "one"]
+__all__ = ["FIELDS", "FREQUENCIES", "IGNORED_KEYS", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "attention", "tied_weights"]
 
 FIELDS = {
     "vocab_size": "vocab_size",
@@ -42,7 +42,7 @@ DEFAULTS = {
     "tie_word_embeddings": False,
 }
 
-ALWAYS = {
+FIXED = {
     "scale_embedding": False,
     "norm": "rms",
     "norm_position": "pre",
@@ -51,36 +51,36 @@ ALWAYS = {
     "dropout": 0.0,
 }
 
-WITHOUT_EFFECT = frozenset({"max_sequence_length", "pretraining_tp"})
+IGNORED_KEYS = frozenset({"max_sequence_length", "pretraining_tp"})
 
 
 def attention(config: Config) -> list[Rename]:
-    """A layer's attention; Gemma's is the same."""
-    theirs = "layers.{n}.self_attn"
-    parts = ("q_proj", "k_proj", "v_proj")
+    """The attention of a layer, also Gemma's."""
+    name = "layers.{n}.self_attn"
+    projections = ("q_proj", "k_proj", "v_proj")
     norms = ("q_norm", "k_norm") if config.qk_norm else ()
     return [
-        *packed(config, "blocks.{n}.attention", theirs, parts, bias=config.attention_bias),
-        *linear("blocks.{n}.attention.out_proj", theirs + ".o_proj", bias=config.out_bias),
-        *(Rename(f"blocks.{{n}}.attention.{norm}.weight", (f"{theirs}.{norm}.weight",)) for norm in norms),
+        *packed_qkv(config, "blocks.{n}.attention", name, projections, bias=config.attention_bias),
+        *linear("blocks.{n}.attention.out_proj", name + ".o_proj", bias=config.out_bias),
+        *(Rename(f"blocks.{{n}}.attention.{norm}.weight", (f"{name}.{norm}.weight",)) for norm in norms),
     ]
 
 
-def one(config: Config) -> list[tuple[str, ...]]:
-    """Token vectors and the output's weights, where they are tied."""
+def tied_weights(config: Config) -> list[tuple[str, ...]]:
+    """The token embedding and the output projection, where the config ties them."""
     return [("embed_tokens.weight", "lm_head.weight")] if config.tie_word_embeddings else []
 
 
 def _renames(config: Config) -> list[Rename]:
     mlp = "layers.{n}.mlp."
-    kinds = ("weight", "bias") if config.feed_forward_bias else ("weight",)
+    parts = ("weight", "bias") if config.feed_forward_bias else ("weight",)
     return [
         Rename("embeddings.token.weight", ("embed_tokens.weight",)),
         *attention(config),
         *linear("blocks.{n}.attention_norm", "layers.{n}.input_layernorm", bias=False),
         *(
-            Rename(f"blocks.{{n}}.feed_forward.up.{kind}", (f"{mlp}gate_proj.{kind}", f"{mlp}up_proj.{kind}"))
-            for kind in kinds
+            Rename(f"blocks.{{n}}.feed_forward.up.{part}", (f"{mlp}gate_proj.{part}", f"{mlp}up_proj.{part}"))
+            for part in parts
         ),
         *linear("blocks.{n}.feed_forward.down", mlp + "down_proj", bias=config.feed_forward_bias),
         *linear("blocks.{n}.feed_forward_norm", "layers.{n}.post_attention_layernorm", bias=False),
@@ -89,72 +89,65 @@ def _renames(config: Config) -> list[Rename]:
     ]
 
 
-def _are_theta(frequencies: Tensor, config: Config) -> bool:
+def _is_inverse_frequencies(frequencies: Tensor, config: Config) -> bool:
     expected = inverse_frequencies(config.rotary_base, config.head_dim, torch.zeros(1))
     return frequencies.shape == expected.shape and torch.allclose(frequencies.float(), expected, rtol=1e-2)
 
 
-FREQUENCIES = Constant("layers.{n}.self_attn.rotary_emb.inv_freq", _are_theta, "base^(-2i / d)")
+FREQUENCIES = ConstantTensor("layers.{n}.self_attn.rotary_emb.inv_freq", _is_inverse_frequencies, "base^(-2i / d)")
 """Older files store the rotary frequencies, some of them in half precision."""
 
 
-def _llama(settings: Settings) -> dict[str, Any]:
-    bias = _flag(settings, "attention_bias")
+def _llama(config_json: ConfigJSON) -> dict[str, Any]:
+    bias = config_json.boolean("attention_bias")
     return {
-        **rotary(settings),
+        **rope_fields(config_json),
         "attention_bias": bias,
         "out_bias": bias,
-        "feed_forward_bias": _flag(settings, "mlp_bias"),
+        "feed_forward_bias": config_json.boolean("mlp_bias"),
     }
 
 
-def _mistral(settings: Settings) -> dict[str, Any]:
-    return {**rotary(settings), **windows(settings)}
+def _mistral(config_json: ConfigJSON) -> dict[str, Any]:
+    return {**rope_fields(config_json), **window_fields(config_json)}
 
 
-def _qwen(settings: Settings) -> dict[str, Any]:
-    """Layers from ``max_window_layers`` on have the window, if any have (``use_sliding_window``)."""
-    if not _flag(settings, "use_sliding_window"):
-        if "sliding_attention" in (settings.get("layer_types") or []):
-            settings.refuse("layer_types", "use_sliding_window says that no layer has a window")
-        return rotary(settings)
-    layers = settings.whole("num_hidden_layers", most=10_000)
-    full = settings["max_window_layers"]
-    if type(full) is not int or full < 0:
-        settings.refuse("max_window_layers", "it must be a whole number from 0")
-    types = ["full_attention" if layer < full else "sliding_attention" for layer in range(layers)]
-    return {**rotary(settings), **windows(settings, otherwise=types)}
+def _qwen(config_json: ConfigJSON) -> dict[str, Any]:
+    """With ``use_sliding_window``, the layers from ``max_window_layers`` on have a window; without it, no layer has."""
+    if not config_json.boolean("use_sliding_window"):
+        if "sliding_attention" in (config_json.get("layer_types") or []):
+            config_json.refuse("layer_types", "use_sliding_window says that no layer has a window")
+        return rope_fields(config_json)
+    num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)
+    first_window = config_json["max_window_layers"]
+    if type(first_window) is not int or first_window < 0:
+        config_json.refuse("max_window_layers", "it must be a whole number from 0")
+    types = ["full_attention" if layer < first_window else "sliding_attention" for layer in range(num_layers)]
+    return {**rope_fields(config_json), **window_fields(config_json, default_layer_types=types)}
 
 
-def _qwen3(settings: Settings) -> dict[str, Any]:
-    bias = _flag(settings, "attention_bias")
-    return {**_qwen(settings), "attention_bias": bias, "out_bias": bias}
-
-
-def _flag(settings: Settings, name: str) -> bool:
-    value = settings[name]
-    if not isinstance(value, bool):
-        settings.refuse(name, "it must be true or false")
-    return bool(value)
+def _qwen3(config_json: ConfigJSON) -> dict[str, Any]:
+    bias = config_json.boolean("attention_bias")
+    return {**_qwen(config_json), "attention_bias": bias, "out_bias": bias}
 
 
 COMMON: dict[str, Any] = {
     "kind": "decoder",
     "prefix": "model.",
     "fields": FIELDS,
-    "without_effect": WITHOUT_EFFECT,
+    "ignored_keys": IGNORED_KEYS,
     "renames": _renames,
-    "one": one,
+    "tied_weights": tied_weights,
     "constants": (FREQUENCIES,),
-    "on_top": ("score.", "qa_outputs."),
+    "ignored_weights": ("score.", "qa_outputs."),
 }
 
 LLAMA = Family(
     name="Llama",
     defaults={**DEFAULTS, "attention_bias": False, "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2},
-    always=ALWAYS,
-    more=_llama,
-    reads=ROTARY | {"attention_bias", "mlp_bias"},
+    fixed=FIXED,
+    extra_config=_llama,
+    extra_keys=ROPE_KEYS | {"attention_bias", "mlp_bias"},
     **COMMON,
 )
 
@@ -167,30 +160,30 @@ MISTRAL = Family(
         "bos_token_id": 1,
         "eos_token_id": 2,
     },
-    always=ALWAYS,
-    more=_mistral,
-    reads=ROTARY | {"sliding_window"},
+    fixed=FIXED,
+    extra_config=_mistral,
+    extra_keys=ROPE_KEYS | {"sliding_window"},
     **COMMON,
 )
 
-QWEN = {**DEFAULTS, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
-QWEN_READS = ROTARY | WINDOWS | {"max_window_layers", "use_sliding_window"}
+QWEN_DEFAULTS = {**DEFAULTS, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+QWEN_KEYS = ROPE_KEYS | WINDOW_KEYS | {"max_window_layers", "use_sliding_window"}
 
 QWEN2 = Family(
     name="Qwen2",
-    defaults=QWEN,
-    always={**ALWAYS, "attention_bias": True, "out_bias": False},
-    more=_qwen,
-    reads=QWEN_READS,
-    only={"use_mrope": (False,)},
+    defaults=QWEN_DEFAULTS,
+    fixed={**FIXED, "attention_bias": True, "out_bias": False},
+    extra_config=_qwen,
+    extra_keys=QWEN_KEYS,
+    supported={"use_mrope": (False,)},
     **COMMON,
 )
 
 QWEN3 = Family(
     name="Qwen3",
-    defaults={**QWEN, "head_dim": 128, "attention_bias": False},
-    always={**ALWAYS, "qk_norm": True},
-    more=_qwen3,
-    reads=QWEN_READS | {"attention_bias"},
+    defaults={**QWEN_DEFAULTS, "head_dim": 128, "attention_bias": False},
+    fixed={**FIXED, "qk_norm": True},
+    extra_config=_qwen3,
+    extra_keys=QWEN_KEYS | {"attention_bias"},
     **COMMON,
 )

@@ -1,4 +1,4 @@
-"""The Marian family (Junczys-Dowmunt et al. 2018), the translation models of OPUS-MT: nearly the paper's own."""
+"""The Marian family (Junczys-Dowmunt et al. 2018), the translation models of OPUS-MT: nearly the paper's model."""
 
 from __future__ import annotations
 
@@ -8,45 +8,42 @@ import torch
 from torch import Tensor
 
 from regard.attention.positions import sinusoidal
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.families import bart
-from regard.pretrained.family import Constant, Family
+from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename
 from regard.transformer import Config
 
 __all__ = ["MARIAN"]
 
 
-def _more(settings: Settings) -> dict[str, Any]:
-    shared = settings["share_encoder_decoder_embeddings"]
-    if not isinstance(shared, bool):
-        settings.refuse("share_encoder_decoder_embeddings", "it must be true or false")
-    theirs = settings.get("decoder_vocab_size")
-    if theirs is None or shared:
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
+    shared = config_json.boolean("share_encoder_decoder_embeddings")
+    if config_json.get("decoder_vocab_size") is None or shared:
         return {"shared_embedding": shared}
-    return {"shared_embedding": shared, "decoder.vocab_size": settings.whole("decoder_vocab_size")}
+    return {"shared_embedding": shared, "decoder.vocab_size": config_json.positive_int("decoder_vocab_size")}
 
 
 def _renames(config: Config) -> list[Rename]:
     decoder = config.decoder or config
-    tokens = ["encoder"] if config.shared_embedding else ["encoder", "decoder"]
-    names = ["shared.weight"] if config.shared_embedding else [f"{stack}.embed_tokens.weight" for stack in tokens]
+    stacks = ["encoder"] if config.shared_embedding else ["encoder", "decoder"]
+    names = ["shared.weight"] if config.shared_embedding else [f"{stack}.embed_tokens.weight" for stack in stacks]
     bias = [Rename("decoder.lm_head_bias", ("final_logits_bias",), layout="row")] if decoder.lm_head_bias else []
     return [
-        *(Rename(f"{stack}.embeddings.token.weight", (name,)) for stack, name in zip(tokens, names, strict=True)),
+        *(Rename(f"{stack}.embeddings.token.weight", (name,)) for stack, name in zip(stacks, names, strict=True)),
         *bart.layers(config, "encoder", "n"),
         *bart.layers(decoder, "decoder", "m"),
         *bias,
     ]
 
 
-def _one(config: Config) -> list[tuple[str, ...]]:
+def _tied_weights(config: Config) -> list[tuple[str, ...]]:
     if config.shared_embedding:
         return [("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")]
     return [("decoder.embed_tokens.weight", "lm_head.weight")]
 
 
-def _are_sinusoidal(table: Tensor, config: Config) -> bool:
+def _is_sinusoidal(table: Tensor, config: Config) -> bool:
     expected = sinusoidal(config.max_positions or 0, config.d_model, halves=True, dtype=torch.float32)
     return table.shape == expected.shape and torch.allclose(table.float(), expected, atol=1e-2, rtol=0)
 
@@ -56,7 +53,7 @@ MARIAN = Family(
     kind="encoder-decoder",
     prefix="model.",
     fields=bart.FIELDS,
-    decoder=bart.DECODER,
+    decoder_fields=bart.DECODER_FIELDS,
     defaults={
         **bart.DEFAULTS,
         "share_encoder_decoder_embeddings": True,
@@ -65,16 +62,16 @@ MARIAN = Family(
         "decoder_start_token_id": 58100,
         "forced_eos_token_id": 0,
     },
-    always={"positions": "sinusoidal", "sinusoidal_halves": True, "attention_bias": True, "out_bias": True},
-    more=_more,
-    reads=frozenset({"decoder_vocab_size", "share_encoder_decoder_embeddings"}),
-    only={**bart.ONLY, "normalize_embedding": (False,), "static_position_embeddings": (True,)},
-    without_effect=bart.WITHOUT_EFFECT,
+    fixed={"positions": "sinusoidal", "sinusoidal_halves": True, "attention_bias": True, "out_bias": True},
+    extra_config=_extra_config,
+    extra_keys=frozenset({"decoder_vocab_size", "share_encoder_decoder_embeddings"}),
+    supported={**bart.SUPPORTED, "normalize_embedding": (False,), "static_position_embeddings": (True,)},
+    ignored_keys=bart.IGNORED_KEYS,
     renames=_renames,
-    one=_one,
-    settle=bart.settle,
+    tied_weights=_tied_weights,
+    infer_config=bart.infer_config,
     constants=tuple(
-        Constant(f"{stack}.embed_positions.weight", _are_sinusoidal, "the sines and cosines of the positions")
+        ConstantTensor(f"{stack}.embed_positions.weight", _is_sinusoidal, "the sines and cosines of the positions")
         for stack in ("encoder", "decoder")
     ),
 )

@@ -1,4 +1,4 @@
-"""The RoBERTa family (Liu et al. 2019): BERT whose positions begin after the padding's id."""
+"""The RoBERTa family (Liu et al. 2019): BERT whose positions are counted from ``pad_token_id + 1``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.families import bert
 from regard.pretrained.family import Family
 from regard.transformer import Config
@@ -19,21 +19,21 @@ __all__ = ["ROBERTA"]
 HEAD = "lm_head."
 
 
-def _more(settings: Settings) -> dict[str, Any]:
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     """The first token's position is ``pad_token_id + 1``, and the table of positions counts those before it too.
 
-    The reference gives padding inside a text no position; here padding stands at the text's ends alone.
+    The reference also gives no position to padding inside a text; here padding stands only at the ends of a text.
     """
-    first = settings.get("pad_token_id")
+    first = config_json.get("pad_token_id")
     if type(first) is not int or first < 0:
-        settings.refuse("pad_token_id", "RoBERTa's positions are counted from it, so it must be 0 or more")
-    rows = settings.whole("max_position_embeddings")
+        config_json.refuse("pad_token_id", "RoBERTa's positions are counted from it, so it must be 0 or more")
+    rows = config_json.positive_int("max_position_embeddings")
     if rows < first + 2:
-        settings.refuse("max_position_embeddings", f"with pad_token_id {first} the first {first + 1} are not used")
+        config_json.refuse("max_position_embeddings", f"with pad_token_id {first} the first {first + 1} are not used")
     return {"first_position": first + 1, "max_positions": rows - first - 1}
 
 
-def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
     head = HEAD + "dense.weight" in tensors
     if head and config.activation != "gelu":
         raise InputError(
@@ -47,16 +47,16 @@ ROBERTA = Family(
     name="RoBERTa",
     kind="encoder",
     prefix="roberta.",
-    fields={theirs: ours for theirs, ours in bert.FIELDS.items() if theirs != "max_position_embeddings"},
+    fields={key: name for key, name in bert.FIELDS.items() if key != "max_position_embeddings"},
     defaults={"layer_norm_eps": 1e-12, "tie_word_embeddings": True, "pad_token_id": 1},
-    always=bert.ALWAYS,
-    more=_more,
-    reads=frozenset({"max_position_embeddings"}),
-    only={"position_embedding_type": ("absolute",)},
-    without_effect=bert.WITHOUT_EFFECT,
+    fixed=bert.FIXED,
+    extra_config=_extra_config,
+    extra_keys=frozenset({"max_position_embeddings"}),
+    supported={"position_embedding_type": ("absolute",)},
+    ignored_keys=bert.IGNORED_KEYS,
     renames=bert.with_head(HEAD, "dense", "layer_norm"),
-    one=bert.tied(HEAD),
-    settle=_settle,
+    tied_weights=bert.tied_weights(HEAD),
+    infer_config=_infer_config,
     constants=(bert.POSITION_IDS,),
-    on_top=("pooler.", "lm_head.", "classifier.", "qa_outputs."),
+    ignored_weights=("pooler.", "lm_head.", "classifier.", "qa_outputs."),
 )

@@ -9,57 +9,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.family import ACTIVATIONS, Family
-from regard.pretrained.renames import Rename, linear, packed
+from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
 __all__ = ["T5"]
 
 
-def _more(settings: Settings) -> dict[str, Any]:
-    spoken = settings["feed_forward_proj"]
-    gated, _, activation = str(spoken).rpartition("-")
-    if spoken == "gated-gelu":
-        activation = "gelu_new"  # so the reference, which had it that way first
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
+    projection = config_json["feed_forward_proj"]
+    gated, _, activation = str(projection).rpartition("-")
+    if projection == "gated-gelu":
+        activation = "gelu_new"  # as in the reference
     if gated not in ("", "gated") or activation not in ACTIVATIONS:
-        settings.refuse("feed_forward_proj", f"supported are {', '.join(ACTIVATIONS)}, and gated- before any of them")
+        config_json.refuse(
+            "feed_forward_proj", f"supported are {', '.join(ACTIVATIONS)}, and gated- before any of them"
+        )
     for name, derived in (("dense_act_fn", activation), ("is_gated_act", bool(gated))):
-        if settings.get(name) not in (None, derived):
-            settings.refuse(name, f"feed_forward_proj says {derived!r}")
-    decoder = settings.get("num_decoder_layers")
-    # Version 1.0 scales its outputs, 1.1 does not; transformers 4 says so by tie_word_embeddings, 5 by its own setting.
-    scaled = settings.get("scale_decoder_outputs")
+        if config_json.get(name) not in (None, derived):
+            config_json.refuse(name, f"feed_forward_proj says {derived!r}")
+    has_decoder_layers = config_json.get("num_decoder_layers") is not None
+    # Version 1.0 scales its outputs, 1.1 does not; transformers 4 says so by tie_word_embeddings, 5 by its own key.
+    scaled = config_json.get("scale_decoder_outputs")
     if scaled is None:
-        scaled = settings.get("tie_word_embeddings") is not False
+        scaled = config_json.get("tie_word_embeddings") is not False
     return {
         "activation": ACTIVATIONS[activation],
         "gated": bool(gated),
-        "decoder.num_layers": settings["num_layers"] if decoder is None else settings.whole("num_decoder_layers"),
-        "decoder.logit_scale": settings.whole("d_model") ** -0.5 if scaled else None,
+        "decoder.num_layers": (
+            config_json.positive_int("num_decoder_layers") if has_decoder_layers else config_json["num_layers"]
+        ),
+        "decoder.logit_scale": config_json.positive_int("d_model") ** -0.5 if scaled else None,
     }
 
 
-def _stack(config: Config, ours: str, letter: str) -> list[Rename]:
-    block, layer = f"{ours}.blocks.{{{letter}}}.", f"{ours}.block.{{{letter}}}.layer."
-    cross = ours == "decoder"
+def _stack(config: Config, stack: str, letter: str) -> list[Rename]:
+    block, layer = f"{stack}.blocks.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer."
+    cross = stack == "decoder"
     attentions = [("attention", "attention_norm", "0", "SelfAttention")]
     if cross:
         attentions.append(("cross_attention", "cross_norm", "1", "EncDecAttention"))
     table = []
-    for mine, norm, number, theirs in attentions:
-        table += packed(config, block + mine, f"{layer}{number}.{theirs}", ("q", "k", "v"))
-        table += linear(f"{block}{mine}.out_proj", f"{layer}{number}.{theirs}.o", bias=False)
-        table += linear(block + norm, f"{layer}{number}.layer_norm", bias=False)
+    for attention, norm, index, name in attentions:
+        table += packed_qkv(config, block + attention, f"{layer}{index}.{name}", ("q", "k", "v"))
+        table += linear(f"{block}{attention}.out_proj", f"{layer}{index}.{name}.o", bias=False)
+        table += linear(block + norm, f"{layer}{index}.layer_norm", bias=False)
     last = f"{layer}{'2' if cross else '1'}."
     up = ("wi_0", "wi_1") if config.gated else ("wi",)
     return [
-        Rename(f"{ours}.bias.weight", (f"{ours}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",)),
+        Rename(f"{stack}.bias.weight", (f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",)),
         *table,
         Rename(block + "feed_forward.up.weight", tuple(f"{last}DenseReluDense.{part}.weight" for part in up)),
         *linear(block + "feed_forward.down", last + "DenseReluDense.wo", bias=False),
         *linear(block + "feed_forward_norm", last + "layer_norm", bias=False),
-        *linear(f"{ours}.norm", f"{ours}.final_layer_norm", bias=False),
+        *linear(f"{stack}.norm", f"{stack}.final_layer_norm", bias=False),
     ]
 
 
@@ -73,13 +77,13 @@ def _renames(config: Config) -> list[Rename]:
     ]
 
 
-def _one(config: Config) -> list[tuple[str, ...]]:
+def _tied_weights(config: Config) -> list[tuple[str, ...]]:
     names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     return [(*names, "lm_head.weight") if (config.decoder or config).tie_word_embeddings else names]
 
 
-def _settle(config: Config, tensors: Mapping[str, Tensor]) -> Config:
-    """Whether the output has weights of its own: no setting says it, the file has them or has not."""
+def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+    """Whether the output projection is tied: no key says it, so the file's weights are compared."""
     head = tensors.get("lm_head.weight")
     tables = (tensors.get(f"{name}.weight") for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"))
     token = next((table for table in tables if table is not None), None)
@@ -112,7 +116,7 @@ T5 = Family(
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     },
-    always={
+    fixed={
         "positions": "t5",
         "scale_embedding": False,
         "norm": "rms",
@@ -120,8 +124,8 @@ T5 = Family(
         "attention_scale": 1.0,
         "feed_forward_bias": False,
     },
-    more=_more,
-    reads=frozenset(
+    extra_config=_extra_config,
+    extra_keys=frozenset(
         {
             "dense_act_fn",
             "feed_forward_proj",
@@ -131,10 +135,14 @@ T5 = Family(
             "tie_word_embeddings",
         }
     ),
-    without_effect=frozenset({"initializer_factor", "n_positions"}),
+    ignored_keys=frozenset({"initializer_factor", "n_positions"}),
     renames=_renames,
-    one=_one,
-    settle=_settle,
-    # The first files hold positions of the cross-attention, which the reference never reads.
-    on_top=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.", "classification_head.", "qa_outputs."),
+    tied_weights=_tied_weights,
+    infer_config=_infer_config,
+    # The first files hold a position bias of the cross-attention, which the reference never reads.
+    ignored_weights=(
+        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",
+        "classification_head.",
+        "qa_outputs.",
+    ),
 )

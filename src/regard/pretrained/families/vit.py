@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import InputError
-from regard.pretrained.config_json import Settings
+from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.family import Family
-from regard.pretrained.renames import Rename, linear, packed
+from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config, Patches
 
 __all__ = ["VIT"]
 
 
-def _more(settings: Settings) -> dict[str, Any]:
-    sizes = {name: _pair(settings, name) for name in ("image_size", "patch_size")}
+def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
+    sizes = {name: _pair(config_json, name) for name in ("image_size", "patch_size")}
     try:
-        patches = Patches(**sizes, channels=settings.whole("num_channels"))
+        patches = Patches(**sizes, channels=config_json.positive_int("num_channels"))
     except ValueError as error:
-        raise InputError(f"{settings.source}: {error}") from error
-    # It reads no tokens of a vocabulary; the pair that it is part of says what is written.
+        raise InputError(f"{config_json.path}: {error}") from error
+    # An image encoder has no vocabulary; the config of the whole model takes the decoder's.
     return {"patches": patches, "max_positions": patches.tokens, "vocab_size": 1}
 
 
-def _pair(settings: Settings, name: str) -> tuple[int, int]:
-    """Height and width; one number stands for both."""
-    value = settings[name]
+def _pair(config_json: ConfigJSON, name: str) -> tuple[int, int]:
+    """Height and width, from one number for both or from two."""
+    value = config_json[name]
     pair = value if isinstance(value, list) else [value, value]
     if len(pair) != 2 or any(type(size) is not int for size in pair):
-        settings.refuse(name, "it must be a whole number, or two: height and width")
+        config_json.refuse(name, "it must be a whole number, or two: height and width")
     return pair[0], pair[1]
 
 
@@ -37,10 +37,10 @@ def _renames(config: Config) -> list[Rename]:
     attention = layer + "attention."
     return [
         *linear("embeddings.patch", "embeddings.patch_embeddings.projection"),
-        Rename("embeddings.start", ("embeddings.cls_token",), layout="row"),
+        Rename("embeddings.class_token", ("embeddings.cls_token",), layout="row"),
         Rename("embeddings.position.weight", ("embeddings.position_embeddings",), layout="row"),
         *linear("blocks.{n}.attention_norm", layer + "layernorm_before"),
-        *packed(
+        *packed_qkv(
             config,
             "blocks.{n}.attention",
             attention + "attention",
@@ -77,10 +77,10 @@ VIT = Family(
         "num_channels": 3,
         "qkv_bias": True,
     },
-    always={"positions": "learned", "norm_position": "pre", "out_bias": True, "shared_embedding": False},
-    more=_more,
-    reads=frozenset({"image_size", "num_channels", "patch_size"}),
-    without_effect=frozenset({"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"}),
+    fixed={"positions": "learned", "norm_position": "pre", "out_bias": True, "shared_embedding": False},
+    extra_config=_extra_config,
+    extra_keys=frozenset({"image_size", "num_channels", "patch_size"}),
+    ignored_keys=frozenset({"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"}),
     renames=_renames,
-    on_top=("pooler.",),
+    ignored_weights=("pooler.",),
 )

@@ -17,8 +17,8 @@ from regard.generation import Greedy, generate
 from regard.lens import Recording
 from regard.lens.watch import watch
 from regard.pretrained import Pretrained
-from regard.pretrained.image_processor import PREPROCESSOR
-from regard.pretrained.initialize import fresh
+from regard.pretrained.image_processor import PREPROCESSOR_FILE
+from regard.pretrained.initialize import initialize_model
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.loss import Logits, logits_of
@@ -116,12 +116,12 @@ class Caption(Task):
             "image_mean": [0.5] * channels,
             "image_std": [0.5] * channels,
         }
-        return fresh(folder, settings, tokenizer, seed=wanted.seed, beside={PREPROCESSOR: pixels})
+        return initialize_model(folder, settings, tokenizer, seed=wanted.seed, side_files={PREPROCESSOR_FILE: pixels})
 
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """The one example of an image."""
         special = model.config.special_tokens
-        targets = [*model.pieces(row["text"]), special.eos[0]]
+        targets = [*model.encode_continuation(row["text"]), special.eos[0]]
         if len(targets) > self.settings.context:
             if self.settings.skip_long:
                 return []
@@ -129,7 +129,7 @@ class Caption(Task):
                 f"{row['where']}: the text has {len(targets)} tokens, and the model has positions for "
                 f"{self.settings.context}. Give --context {len(targets)}, or leave such texts out by --skip-long"
             )
-        pixels = model.pixels(np.asarray(row["image"], dtype=np.uint8))[0].cpu().numpy()
+        pixels = model.pixel_values(np.asarray(row["image"], dtype=np.uint8))[0].cpu().numpy()
         return [
             {"pixels": pixels, "ids": [special.decoder_start, *targets[:-1]], "targets": targets, "where": row["where"]}
         ]
@@ -171,7 +171,7 @@ class Caption(Task):
         found = []
         for start in range(0, len(rows), 64):
             some = rows[start : start + 64]
-            longest = max(len(model.pieces(row["text"])) for row in some) + 1
+            longest = max(len(model.encode_continuation(row["text"])) for row in some) + 1
             images = [np.asarray(row["image"], dtype=np.uint8) for row in some]
             most = min(longest + 4, self.settings.context)
             written = generate(model, images, max_new_tokens=most, strategy=Greedy())

@@ -16,7 +16,7 @@ from regard.generation import generate
 from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
-from regard.pretrained.initialize import fresh
+from regard.pretrained.initialize import initialize_model
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.loss import Logits, logits_of
@@ -82,7 +82,7 @@ class Language(Task):
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        return fresh(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
 
     def unfit(self, model: Pretrained) -> str | None:
         """Also where no token ends a text."""
@@ -139,7 +139,7 @@ class Language(Task):
         """How the model goes on from the beginning of a text."""
         found = []
         for row in rows:
-            tokens = model.pieces(row["text"])[: min(16, self.settings.context // 2)]
+            tokens = model.encode_continuation(row["text"])[: min(16, self.settings.context // 2)]
             start = model.decode(tokens)
             room = min(48, self.settings.context - len(tokens) - 1)
             written = generate(model, start, max_new_tokens=room, strategy=Draw(temperature=0.8, seed=0))
@@ -152,7 +152,7 @@ class Language(Task):
 
     def _framed(self, text: str, model: Pretrained) -> list[int]:
         end = model.config.special_tokens.eos[0]
-        return [end, *model.pieces(text), end]
+        return [end, *model.encode_continuation(text), end]
 
 
 def pieces(ids: Sequence[int], context: int, first: int = 0) -> list[dict[str, list[int]]]:

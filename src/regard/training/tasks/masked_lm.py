@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
-from regard.pretrained.initialize import fresh
+from regard.pretrained.initialize import initialize_model
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.packing import NOTHING
@@ -79,7 +79,7 @@ class Masked(Task):
             "tie_word_embeddings": True,
             "pad_token_id": tokenizer.token_to_id(PAD),
         }
-        return fresh(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
 
     def unfit(self, model: Pretrained) -> str | None:
         """Also where it has no head to guess with."""

@@ -15,7 +15,7 @@ from regard.generation import Greedy, translate
 from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
-from regard.pretrained.initialize import fresh
+from regard.pretrained.initialize import initialize_model
 from regard.training import data as kept
 from regard.training.data import Data
 from regard.training.loss import Logits, logits_of
@@ -93,7 +93,7 @@ class Translate(Task):
             "decoder_start_token_id": pad,
             "forced_eos_token_id": stop,
         }
-        return fresh(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
 
     def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
         """The one example of a pair."""

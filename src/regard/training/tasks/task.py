@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.lens import Recording
 from regard.pretrained import Pretrained
-from regard.pretrained.sentencepieces import SentencePieces
+from regard.pretrained.marian_tokenizer import MarianTokenizer
 from regard.training.config import Settings
 from regard.training.data import Data
 from regard.training.loss import Logits
@@ -82,8 +82,8 @@ class Task(ABC):
         """Why a model that is there already cannot be trained by this task; None where it can."""
         if model.kind != self.kind:
             return f"of the kind {model.kind}"
-        if model.reads != self.reads:
-            return f"one that reads {model.reads}"
+        if model.modality != self.reads:
+            return f"one that reads {model.modality}"
         return "without a tokenizer" if model.tokenizer is None else None
 
     @abstractmethod
@@ -149,7 +149,7 @@ def tokens(model: Pretrained, text: str, *, target: bool = False) -> list[int]:
         target: whether it is what an encoder-decoder writes.
     """
     tokenizer = model.tokenizer
-    if isinstance(tokenizer, SentencePieces):
+    if isinstance(tokenizer, MarianTokenizer):
         return tokenizer.encode(text, target=target).ids
     assert tokenizer is not None
     return list(tokenizer.encode(text).ids)

@@ -10,8 +10,8 @@ import sentencepiece
 
 import regard
 from regard import InputError
-from regard.pretrained.hub import Folder
-from regard.pretrained.sentencepieces import FILES, SentencePieces
+from regard.pretrained.hub import LocalFiles
+from regard.pretrained.marian_tokenizer import MARIAN_TOKENIZER_FILES, MarianTokenizer
 from weights import random_checkpoint, sentences
 
 TEXTS = [
@@ -68,17 +68,17 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(folder):
-    from transformers import MarianTokenizer
+    from transformers import MarianTokenizer as ReferenceTokenizer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it would like sacremoses, and does not use it
-        return MarianTokenizer(*(str(folder / file) for file in FILES))
+        return ReferenceTokenizer(*(str(folder / file) for file in MARIAN_TOKENIZER_FILES))
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *sentences(300)[::50]])
 def test_texts_to_ids_and_back(folder, theirs, text):
     pretrained = regard.load(folder)
-    assert isinstance(pretrained.tokenizer, SentencePieces)
+    assert isinstance(pretrained.tokenizer, MarianTokenizer)
     encoded = pretrained.encode(text)
     assert encoded.ids == theirs(text).input_ids
     assert encoded.tokens == [*theirs.tokenize(text), "</s>"]
@@ -117,20 +117,20 @@ def test_it_is_saved_with_the_model(folder, tmp_path):
 class TestDamage:
     @pytest.fixture
     def files(self, folder, tmp_path):
-        for file in FILES:
+        for file in MARIAN_TOKENIZER_FILES:
             (tmp_path / file).write_bytes((folder / file).read_bytes())
         return tmp_path
 
-    @pytest.mark.parametrize("file", FILES)
+    @pytest.mark.parametrize("file", MARIAN_TOKENIZER_FILES)
     def test_a_missing_file(self, files, file):
         (files / file).unlink()
         with pytest.raises(InputError, match=f"{file} is missing"):
-            SentencePieces(Folder(files))
+            MarianTokenizer(LocalFiles(files))
 
     def test_a_broken_model(self, files):
         (files / "target.spm").write_bytes(b"not a model")
         with pytest.raises(InputError, match=r"target\.spm cannot be read as a SentencePiece model"):
-            SentencePieces(Folder(files))
+            MarianTokenizer(LocalFiles(files))
 
     @pytest.mark.parametrize(
         ("vocabulary", "message"),
@@ -143,11 +143,11 @@ class TestDamage:
     def test_a_vocabulary_that_is_none(self, files, vocabulary, message):
         (files / "vocab.json").write_text(json.dumps(vocabulary))
         with pytest.raises(InputError, match=message):
-            SentencePieces(Folder(files))
+            MarianTokenizer(LocalFiles(files))
 
     def test_a_folder_without_any_works_with_ids(self, folder, tmp_path):
         for path in folder.iterdir():
-            if path.name not in FILES:
+            if path.name not in MARIAN_TOKENIZER_FILES:
                 (tmp_path / path.name).write_bytes(path.read_bytes())
         pretrained = regard.load(tmp_path)
         assert pretrained.tokenizer is None

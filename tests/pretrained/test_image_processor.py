@@ -53,8 +53,8 @@ def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
     pretrained = regard.load(folder)
     images = [image(seed, size, mode) for seed, size in enumerate([(31, 17), (5, 3), (12, 8), (8, 8)])]
     expected = torch.stack([theirs(each, return_tensors="pt").pixel_values[0].float() for each in images])
-    assert torch.equal(pretrained.pixels(images), expected)
-    assert torch.equal(pretrained.pixels([np.asarray(each) for each in images]), expected)
+    assert torch.equal(pretrained.pixel_values(images), expected)
+    assert torch.equal(pretrained.pixel_values([np.asarray(each) for each in images]), expected)
     assert expected.std() > 0.1
 
 
@@ -63,20 +63,20 @@ def test_files_arrays_and_pictures_are_the_same_image(folders, tmp_path):
     picture.save(tmp_path / "one.png")
     numbers = np.asarray(picture)
     alpha = np.dstack([numbers, np.full(numbers.shape[:2], 7, np.uint8)])
-    pixels = pretrained.pixels(picture)
+    pixels = pretrained.pixel_values(picture)
     assert pixels.shape == (1, 3, 8, 12)
     for other in (tmp_path / "one.png", str(tmp_path / "one.png"), numbers, alpha, [picture], (numbers,)):
-        assert torch.equal(pretrained.pixels(other), pixels)
-    assert torch.equal(pretrained.pixels([picture, image(1)])[1:], pretrained.pixels(image(1)))
+        assert torch.equal(pretrained.pixel_values(other), pixels)
+    assert torch.equal(pretrained.pixel_values([picture, image(1)])[1:], pretrained.pixel_values(image(1)))
 
 
 def test_grey_becomes_coloured_and_coloured_grey(folders):
     colours, greys = (regard.load(folders[mode]) for mode in ("RGB", "L"))
     grey = image(3, mode="L")
-    assert torch.equal(colours.pixels(grey), colours.pixels(grey.convert("RGB")))
-    assert torch.equal(greys.pixels(image()), greys.pixels(image().convert("L")))
-    assert torch.equal(greys.pixels(np.asarray(grey)[..., None]), greys.pixels(grey))
-    assert torch.equal(colours.pixels(grey.convert("P")), colours.pixels(grey))
+    assert torch.equal(colours.pixel_values(grey), colours.pixel_values(grey.convert("RGB")))
+    assert torch.equal(greys.pixel_values(image()), greys.pixel_values(image().convert("L")))
+    assert torch.equal(greys.pixel_values(np.asarray(grey)[..., None]), greys.pixel_values(grey))
+    assert torch.equal(colours.pixel_values(grey.convert("P")), colours.pixel_values(grey))
 
 
 def test_files_are_turned_upright(folders, tmp_path):
@@ -85,14 +85,14 @@ def test_files_are_turned_upright(folders, tmp_path):
     exif[0x0112] = 6  # the camera was held on its side
     picture.save(tmp_path / "lying.png", exif=exif)
     upright = picture.transpose(Image.Transpose.ROTATE_270)
-    assert torch.equal(pretrained.pixels(tmp_path / "lying.png"), pretrained.pixels(upright))
+    assert torch.equal(pretrained.pixel_values(tmp_path / "lying.png"), pretrained.pixel_values(upright))
 
 
 def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
     pretrained = regard.load(told(folders["RGB"], tmp_path, do_resize=False, size=999))
-    assert pretrained.pixels(image(size=(12, 8))).shape == (1, 3, 8, 12)
+    assert pretrained.pixel_values(image(size=(12, 8))).shape == (1, 3, 8, 12)
     with pytest.raises(regard.InputError, match="the image is 8 wide and 12 high; the model reads 12 by 8"):
-        pretrained.pixels(image(size=(8, 12)))
+        pretrained.pixel_values(image(size=(8, 12)))
 
 
 @pytest.mark.parametrize(
@@ -143,22 +143,22 @@ def test_what_is_no_image_is_refused(folders, tmp_path):
         ([image(), None], TypeError, "got NoneType"),
     ):
         with pytest.raises(kind, match=message):
-            pretrained.pixels(given)
+            pretrained.pixel_values(given)
 
 
 def test_what_is_not_known_of_images_is_said(folders, tmp_path):
     folder = told(folders["RGB"], tmp_path)
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(regard.InputError, match=r"it has no preprocessor_config\.json"):
-        regard.load(folder).pixels(image())
+        regard.load(folder).pixel_values(image())
     random_checkpoint(tmp_path / "gpt2", "gpt2")
     with pytest.raises(regard.InputError, match="reads texts, not images"):
-        regard.load(tmp_path / "gpt2").pixels(image())
+        regard.load(tmp_path / "gpt2").pixel_values(image())
 
 
 def test_without_pillow_the_way_out_is_said(folders, monkeypatch):
     pretrained, numbers = regard.load(folders["L"]), np.zeros((8, 8), np.uint8)
-    assert pretrained.pixels(numbers).shape == (1, 1, 8, 8)
+    assert pretrained.pixel_values(numbers).shape == (1, 1, 8, 8)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(regard.InputError, match=r"pip install 'regard\[train\]'"):
-        pretrained.pixels(numbers)
+        pretrained.pixel_values(numbers)
