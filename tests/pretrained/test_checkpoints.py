@@ -517,7 +517,7 @@ for microseconds in (50, 100, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 4000):
         random_checkpoint(tmp_path / "other", "t5")
         (tmp_path / "other/spiece.model").write_text("")
         before = self.files(tmp_path / "other")
-        with pytest.raises(InputError, match=r"other holds spiece\.model, which this model has not"):
+        with pytest.raises(InputError, match=r"other holds spiece\.model, which this model does not have"):
             regard.load(folder).save(tmp_path / "other")
         assert self.files(tmp_path / "other") == before
 

@@ -134,7 +134,7 @@ def test_states_and_logits_with_padding_on_the_right(pair):
 def test_states_and_logits_with_padding_on_the_left(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, positions = source(theirs, left=True)
-    states = list(model.hidden_states(ids, pads=PADS))
+    states = list(model.hidden_states(ids, left_padding=PADS))
     # RoBERTa's positions are its own: it counts them from the ids.
     told = {} if theirs.config.model_type == "roberta" else {"position_ids": positions}
     for _ in implementations(theirs):
@@ -153,7 +153,7 @@ def test_cached_logits_of_a_decoder(pair, room):
         for chunk in CHUNKS:
             part = slice(start, start + chunk)
             start += chunk
-            ours = model(ids[:, part], pads=PADS if part.start == 0 else None, caches=caches)
+            ours = model(ids[:, part], left_padding=PADS if part.start == 0 else None, caches=caches)
             expected = theirs(
                 ids[:, part],
                 attention_mask=real[:, :start].long(),
@@ -198,7 +198,7 @@ def test_padding_on_the_left_of_both_stacks_and_cached(pair):
     wanted, _ = target(theirs)
     pads = TARGETS - TARGET_LENGTHS
     wanted = torch.stack([row.roll(int(pad)) for row, pad in zip(wanted, pads, strict=True)])
-    context = model.encoder(ids, pads=PADS)
+    context = model.encoder(ids, left_padding=PADS)
     hidden = ~mask.padding(PADS)
     whole = model.decoder(wanted, pads=pads, context=context, context_mask=hidden)
     caches, parts, start = model.caches(), [], 0

@@ -39,7 +39,7 @@ def test_the_first_block_reads_equation_1(encoder):
     rows = F.unfold(pixels, (3, 2), stride=(3, 2)).transpose(1, 2)  # (5, 8 patches, 2 x 3 x 2 numbers)
     assert torch.equal(rows[1, 6].view(2, 3, 2), pixels[1, :, 3:6, 4:6])
     product = rows @ parts.patch.weight.flatten(1).T + parts.patch.bias
-    expected = torch.cat([parts.start.expand(5, 1, 12), product], dim=1) + parts.position.weight
+    expected = torch.cat([parts.class_token.expand(5, 1, 12), product], dim=1) + parts.position.weight
     states = list(encoder.hidden_states(pixels))
     assert len(states) == 3
     torch.testing.assert_close(states[0], expected, atol=1e-6, rtol=0)
