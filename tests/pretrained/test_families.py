@@ -65,7 +65,7 @@ VARIANTS = {
 }
 TOKENS, LENGTHS = 13, torch.tensor([13, 9, 5])
 TARGETS, TARGET_LENGTHS = 9, torch.tensor([4, 9, 6])
-PADS = TOKENS - LENGTHS
+LEFT_PADDING = TOKENS - LENGTHS
 CHUNKS = (9, 1, 1, 2)
 
 
@@ -99,8 +99,8 @@ def random_ids(theirs, shape, real):
 def source(theirs, *, left=False):
     """Ids, which of them are real, and their positions."""
     at = torch.arange(TOKENS)
-    real = at >= PADS[:, None] if left else at < LENGTHS[:, None]
-    positions = (at - PADS[:, None]).clamp(min=0) if left else at.expand(len(LENGTHS), -1)
+    real = at >= LEFT_PADDING[:, None] if left else at < LENGTHS[:, None]
+    positions = (at - LEFT_PADDING[:, None]).clamp(min=0) if left else at.expand(len(LENGTHS), -1)
     return random_ids(theirs, (len(LENGTHS), TOKENS), real), real, positions
 
 
@@ -134,7 +134,7 @@ def test_states_and_logits_with_padding_on_the_right(pair):
 def test_states_and_logits_with_padding_on_the_left(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, positions = source(theirs, left=True)
-    states = list(model.hidden_states(ids, left_padding=PADS))
+    states = list(model.hidden_states(ids, left_padding=LEFT_PADDING))
     # RoBERTa's positions are its own: it counts them from the ids.
     told = {} if theirs.config.model_type == "roberta" else {"position_ids": positions}
     for _ in implementations(theirs):
@@ -153,7 +153,7 @@ def test_cached_logits_of_a_decoder(pair, room):
         for chunk in CHUNKS:
             part = slice(start, start + chunk)
             start += chunk
-            ours = model(ids[:, part], left_padding=PADS if part.start == 0 else None, caches=caches)
+            ours = model(ids[:, part], left_padding=LEFT_PADDING if part.start == 0 else None, caches=caches)
             expected = theirs(
                 ids[:, part],
                 attention_mask=real[:, :start].long(),
@@ -196,21 +196,21 @@ def test_padding_on_the_left_of_both_stacks_and_cached(pair):
     theirs, model = of_kind(pair, "encoder-decoder")
     ids, real, _ = source(theirs, left=True)
     wanted, _ = target(theirs)
-    pads = TARGETS - TARGET_LENGTHS
-    wanted = torch.stack([row.roll(int(pad)) for row, pad in zip(wanted, pads, strict=True)])
-    context = model.encoder(ids, left_padding=PADS)
-    hidden = ~mask.padding(PADS)
-    whole = model.decoder(wanted, pads=pads, context=context, context_mask=hidden)
+    target_padding = TARGETS - TARGET_LENGTHS
+    wanted = torch.stack([row.roll(int(pad)) for row, pad in zip(wanted, target_padding, strict=True)])
+    context = model.encoder(ids, left_padding=LEFT_PADDING)
+    hidden = ~mask.padding(LEFT_PADDING)
+    whole = model.decoder(wanted, left_padding=target_padding, context=context, context_mask=hidden)
     caches, parts, start = model.caches(), [], 0
     for chunk in (6, 1, 2):
         again = {"context": context} if start == 0 else {}
-        first = {"pads": pads} if start == 0 else {}
+        first = {"left_padding": target_padding} if start == 0 else {}
         part = wanted[:, start : start + chunk]
         parts.append(model.decoder(part, caches=caches, context_mask=hidden, **again, **first))
         start += chunk
     cached = torch.cat(parts, dim=1)
     for _ in implementations(theirs):
-        for row, (pad, target_pad) in enumerate(zip(PADS.tolist(), pads.tolist(), strict=True)):
+        for row, (pad, target_pad) in enumerate(zip(LEFT_PADDING.tolist(), target_padding.tolist(), strict=True)):
             alone = theirs(ids[row : row + 1, pad:], decoder_input_ids=wanted[row : row + 1, target_pad:]).logits[0]
             for ours in (whole, cached):
                 assert (ours[row, target_pad:] - alone).abs().max() < 1e-4
