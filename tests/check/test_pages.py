@@ -1,5 +1,6 @@
 """The pages of docs/mistakes: one for each mistake, as committed, with numbers that show it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from regard import course
 from regard.check.causes import MISTAKES
-from regard.check.pages import RIGHTED, STEPS, pages, write
+from regard.check.pages import FIXES, STEPS, pages, write
 from regard.check.recipe import definition
 from regard.check.worked import BEHAVIOUR, SETTINGS, X, worked
 
@@ -17,7 +18,7 @@ MADE = pages()
 
 def test_every_cause_has_a_page():
     assert set(MADE) == {"README.md", *(f"{name}.md" for name in MISTAKES)}
-    assert set(RIGHTED) == set(MISTAKES)
+    assert set(FIXES) == set(MISTAKES)
     assert {known.step for known in MISTAKES.values()} <= set(STEPS)
     assert {name for name, known in MISTAKES.items() if not known.choices} - {"scale-constant"} == set(BEHAVIOUR)
 
@@ -48,6 +49,21 @@ def test_page(known):
     first = example.pairs[0]
     assert first.yours.shape != first.definition.shape or not first.yours.allclose(first.definition, atol=1e-3)
     assert all(line == line.rstrip() for line in page.splitlines())
+
+
+@pytest.mark.parametrize("name", sorted(set(MADE) - {"README.md"}))
+def test_everything_counts_from_0(name):
+    tables = re.findall(r"^\| \w+ \| yours.*\n\| ---.*\n(?:\|.*\n)+", MADE[name], re.MULTILINE)
+    assert tables
+    rows = [[int(row) for row in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] for table in tables]
+    assert rows == [list(range(len(each))) for each in rows]
+    for table in tables:
+        for side in ("yours", "definition"):
+            columns = [int(column) for column in re.findall(rf"{side}: \w+ (\d+)", table)]
+            assert columns == list(range(len(columns)))
+    named = re.findall(r"(?:[Tt]oken|[Qq]uery|[Kk]ey|position) (\d+)", MADE[name])
+    assert all(int(number) in rows[0] for number in named)
+    assert not re.search("sample 2|head 4", MADE[name])
 
 
 def test_index_links_every_page():

@@ -70,8 +70,8 @@ _ALL = (
         "k-from-x",
         "k",
         "k, v = self.k(x), self.v(context)",
-        "the {what} of cross-attention are made of x; they belong to the context",
-        "Queries look for matches in their own sequence, and read the values of other positions of the context.",
+        "the {what} of cross-attention are computed from x; the definition computes them from the context",
+        "The weights compare x with one sequence and are applied to the values of another.",
         ({"sources": "k-x"}, {"sources": "v-x"}),
         functions=False,
     ),
@@ -79,8 +79,8 @@ _ALL = (
         "context-ignored",
         "k",
         "k, v = self.k(x), self.v(x)",
-        "the context is taken and has no effect: keys and values are made of x",
-        "A decoder never sees what the encoder read; it learns to speak, not to translate.",
+        "the context has no effect: keys and values are computed from x",
+        "The decoder gets nothing from the encoder: it is a language model.",
         ({"sources": "kv-x"},),
         functions=False,
     ),
@@ -88,8 +88,8 @@ _ALL = (
         "q-from-context",
         "q",
         "q = self.q(context)",
-        "queries are made of the context{what}; they belong to x",
-        "What the decoder has written has no say in where it looks.",
+        "queries are computed from the context{what}; the definition computes them from x",
+        "What the decoder attends to does not depend on its own tokens.",
         ({"sources": "q-context"}, {"sources": "swapped"}),
         functions=False,
     ),
@@ -99,7 +99,7 @@ _ALL = (
         "q = x @ self.wq.weight",
         "{what} multiplied by the weight as torch.nn.Linear stores it, (out, in); the definition multiplies by "
         "its transpose",
-        "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
+        "It runs and trains as long as the weight is square; with trained weights its numbers are wrong.",
         _slot("linear", "QKV", "Qkv", "qKv", "qkV", "QKv", "qKV", "QkV"),
         ("pytorch/pytorch#139598", "pytorch/pytorch#129834"),
         functions=False,
@@ -109,7 +109,7 @@ _ALL = (
         "q",
         "v = x  # self.v exists",
         "{what} not projected: their weights exist and have no effect",
-        "Parameters that are never trained, and heads that cannot choose what to read.",
+        "These parameters are never trained, and heads cannot choose what to read.",
         _slot("linear", "---", "-kv", "q-v", "qk-", "--v", "-k-", "q--"),
         functions=False,
     ),
@@ -118,7 +118,7 @@ _ALL = (
         "scores",
         "scores = q @ q.transpose(-2, -1)",
         "scores are q qT: keys have no effect",
-        "Every token resembles itself most; the keys' weights are never trained.",
+        "Every token matches itself best; the key projection is never trained.",
         _slot("roles", "qqv", "qqq"),
     ),
     Mistake(
@@ -126,7 +126,7 @@ _ALL = (
         "scores",
         "scores = k @ k.transpose(-2, -1)",
         "scores are k kT: queries have no effect",
-        "Every token resembles itself most; what is asked for does not count.",
+        "Every token matches itself best; the query projection is never trained.",
         _slot("roles", "kkv", "kkk"),
     ),
     Mistake(
@@ -134,7 +134,7 @@ _ALL = (
         "scores",
         "scores = q @ v.transpose(-2, -1)",
         "scores are q vT: keys have no effect",
-        "What a token says is also what it is found by.",
+        "One vector serves as key and as value; the key projection is never trained.",
         _slot("roles", "qvv"),
     ),
     Mistake(
@@ -142,7 +142,7 @@ _ALL = (
         "output",
         "out = weights @ k",
         "the output is weights @ k: values have no effect",
-        "What a token is found by is also what it says.",
+        "One vector serves as key and as value; the value projection is never trained.",
         _slot("roles", "qkk"),
     ),
     Mistake(
@@ -150,15 +150,15 @@ _ALL = (
         "output",
         "out = weights @ q",
         "the output is weights @ q: values have no effect",
-        "What a token looks for is also what it says.",
+        "One vector serves as query and as value; the value projection is never trained.",
         _slot("roles", "qkq"),
     ),
     Mistake(
         "shared-projection",
         "q",
         "k = self.q(x)",
-        "{what} made with the weights of another role, though their own exist",
-        "Weights without effect; with queries and keys alike, every token looks for itself.",
+        "{what} computed with the weights of another role; their own weights have no effect",
+        "Those weights are never trained; if queries equal keys, every token matches itself best.",
         _slot(
             "linear", "qqv", "kkv", "qkq", "qkk", "qqq", "kkk", "vvv", "vkv", "qvv", "qqk", "kkq", "vvq", "qvq", "vkk"
         ),
@@ -168,8 +168,8 @@ _ALL = (
         "bias-dropped",
         "q",
         "q, k, v = F.linear(x, self.qkv.weight).chunk(3, -1)",
-        "the biases of the projections exist and are left out",
-        "A checkpoint with biases gives other numbers, and biases that are never trained.",
+        "the biases of the projections exist and have no effect",
+        "Trained weights with biases give wrong numbers; the biases are never trained.",
         _slot("linear", "qkv no-bias"),
         functions=False,
     ),
@@ -178,10 +178,9 @@ _ALL = (
         "split-by-view",
         "q",
         "q = q.view(B, H, T, D)",
-        "heads are cut by view({batch}, {heads}, {tokens}, {d}): a head is a run of tokens with all channels "
-        "mixed; the definition "
-        "cuts (batch, tokens, heads, width) and transposes",
-        "Every head sees other tokens' channels as positions; masks block the wrong ones, and the future leaks.",
+        "heads are split by view({batch}, {heads}, {tokens}, {d}), which mixes the channels of different "
+        "tokens; the definition splits into (batch, tokens, heads, width) and transposes",
+        "A row of a head holds channels of other tokens: masks block the wrong tokens, and the future leaks.",
         (
             {"split": "view"},
             {"split": "columns"},
@@ -199,7 +198,7 @@ _ALL = (
         "q = q.view(B, T, H, D)  # and no transpose",
         "scores are {heads} x {heads}, between the heads of one token; the definition's are {tokens} x {tokens}, "
         "between tokens",
-        "No token sees another: the model is a bag of tokens.",
+        "No token attends to another token: the model is a bag of tokens.",
         (
             {"split": "tokens", "merge": "tokens"},
             {"split": "tokens", "merge": "no-transpose"},
@@ -211,8 +210,8 @@ _ALL = (
         "one-head-only",
         "output",
         "out = torch.cat([head_0] * H, -1)",
-        "{what} stands in the place of all {heads}",
-        "Heads that compute for nothing: one subspace, where the paper wants {heads}.",
+        "{what} is used in the place of all {heads} heads",
+        "The other heads have no effect: there is one subspace instead of {heads}.",
         (
             {"groups": "first-head"},
             {"groups": "last-head"},
@@ -226,7 +225,7 @@ _ALL = (
         "k",
         "k = k[:, :1].expand(-1, H, -1, -1)",
         "the first key and value head serves all {heads} query heads; the others have no effect",
-        "Grouped-query attention has become multi-query attention, with weights that are never trained.",
+        "Grouped-query attention becomes multi-query attention, and the other key and value heads are never trained.",
         _slot("groups", "first"),
     ),
     # Who is who.
@@ -235,7 +234,7 @@ _ALL = (
         "scores",
         "scores = q @ v.mT; out = weights @ k",
         "keys and values are exchanged",
-        "Matches are made on what should be read, and what is read is what should be matched.",
+        "Queries are compared with values, and the output is made of keys.",
         ({"roles": "qvk"}, {"linear": "qvk"}),
     ),
     # Masks.
@@ -252,7 +251,7 @@ _ALL = (
         "mask-inverted",
         "masked",
         "scores.masked_fill(causal, -inf)  # causal: True = may attend",
-        "the {mask} is inverted: a query sees {seen}",
+        "the {mask} is inverted: a query attends to {seen}",
         "{leak}",
         _slot("seen", "inverted", "transposed"),
         ("pytorch/pytorch#29546", "rasbt/LLMs-from-scratch#1061", "tensorflow/text#894"),
@@ -262,8 +261,9 @@ _ALL = (
         "mask-strict",
         "masked",
         "torch.tril(ones, diagonal=-1)",
-        "a query does not see its own position; the paper has it see all up to and including that (section 3.2.3)",
-        "The first query has nothing to attend to, and every token is predicted without the one just read.",
+        "a query does not attend to its own position; in the paper it attends to all positions up to and "
+        "including its own (section 3.2.3)",
+        "The first query has nothing to attend to, and every token is predicted without the token before it.",
         _slot("seen", "strict"),
         asked=_MASKED,
     ),
@@ -271,7 +271,7 @@ _ALL = (
         "mask-one-ahead",
         "masked",
         "torch.tril(ones, diagonal=1)",
-        "a query sees one position ahead: the very token it is to predict",
+        "a query attends to one position ahead: the token that it is trained to predict",
         "{leak}",
         _slot("seen", "ahead"),
         asked=_MASKED,
@@ -290,7 +290,7 @@ _ALL = (
         "mask-transposed",
         "masked",
         "mask = mask.transpose(-2, -1)",
-        "the mask is applied transposed: what it says of query i and key j is done to query j and key i",
+        "the mask is transposed: its entry for query i and key j is applied to query j and key i",
         "{leak}",
         _slot("seen", "transposed"),
         asked=("mask",),
@@ -308,7 +308,7 @@ _ALL = (
         "mask-one-head",
         "masked",
         "scores[:, 0] = scores[:, 0].masked_fill(~mask, -inf)",
-        "the {mask} reaches one head of {heads}",
+        "the {mask} is applied to one head of {heads}",
         "{leak}",
         _slot("seen", "first-head", "last-head"),
     ),
@@ -316,7 +316,7 @@ _ALL = (
         "padding-as-zeros",
         "masked",
         "k, v = k * keep, v * keep",
-        "padded keys and values are set to zero; a score of 0 still receives exp(0)",
+        "padded keys and values are set to zero, but a score of 0 still gets the weight exp(0)",
         "{leak}",
         _slot("scores", "zeroed"),
         asked=("padding", "mask"),
@@ -326,16 +326,16 @@ _ALL = (
         "scores-transposed",
         "scores",
         "scores = k @ q.transpose(-2, -1)",
-        "scores are k qT, as if queries and keys were exchanged: row i holds what the queries think of key i",
-        "Each token is weighed by how much others look for it; with a mask, the past looks at the future.",
+        "scores are k qT instead of q kT: row i holds the scores of key i with every query",
+        "Each token weighs the others by how much they look for it, not by what it looks for.",
         ({"scores": "kq"}, {"roles": "kqv"}, {"linear": "kqv"}),
     ),
     Mistake(
         "key-reshaped",
         "scores",
         "scores = q @ k.view(B, H, D, T)",
-        "keys are reshaped to (width, tokens), where the definition transposes them",
-        "Scores of channels of different tokens, which mean nothing and train all the same.",
+        "keys are reshaped to (width, tokens); the definition transposes them",
+        "A score mixes channels of different tokens: it means nothing, and the model still trains.",
         _slot("scores", "reshaped"),
     ),
     Mistake(
@@ -343,7 +343,7 @@ _ALL = (
         "scores",
         "scores = -(q @ k.transpose(-2, -1))",
         "scores have the opposite sign",
-        "The best match receives the least.",
+        "The best match gets the smallest weight.",
         _slot("scores", "negated"),
     ),
     # Scale.
@@ -352,7 +352,8 @@ _ALL = (
         "scaled",
         "weights = (q @ k.transpose(-2, -1)).softmax(-1)",
         "you do not scale; the definition divides by {right:.2f} = sqrt({d}), the head's width",
-        "Weights come nearer to one-hot as heads get wider, and their gradients vanish (paper, section 3.2.1).",
+        "The wider the heads, the closer the weights are to one-hot, and the smaller their gradients (paper, "
+        "section 3.2.1).",
         _slot("scale", "none"),
     ),
     Mistake(
@@ -360,7 +361,7 @@ _ALL = (
         "scaled",
         "scores / d_k",
         "you divide by {number:.2f} = {d}, the head's width; the definition divides by its root, {right:.2f}",
-        "Weights are nearly even, whatever is asked for.",
+        "Weights are nearly uniform for every query.",
         _slot("scale", "d"),
     ),
     Mistake(
@@ -370,7 +371,7 @@ _ALL = (
         "you divide by {number:.2f} = sqrt({model}), the width of all heads; the definition divides by "
         "{right:.2f} = sqrt({d}), "
         "the head's",
-        "Weights are too even, by the root of the number of heads in every score.",
+        "Every score is too small by the root of the number of heads, and weights are too uniform.",
         _slot("scale", "d-model"),
         ("karpathy/ng-video-lecture#6", "lucidrains/vit-pytorch#65"),
     ),
@@ -381,7 +382,7 @@ _ALL = (
         "you divide by {number:.2f} = sqrt({d_value}), the width of the values; the definition divides by "
         "{right:.2f} = sqrt({d}), "
         "that of the keys",
-        "Right while both are equal, and wrong without an error when they are not.",
+        "Right as long as both widths are equal; wrong without an error if they differ.",
         _slot("scale", "d-value"),
     ),
     Mistake(
@@ -390,7 +391,7 @@ _ALL = (
         "scores / math.sqrt(k.size(-2))",
         "you divide by {number:.2f} = sqrt({count} tokens); the definition divides by {right:.2f} = sqrt({d}), "
         "the head's width",
-        "The same two tokens attend to one another otherwise when others join them.",
+        "The scores of two tokens depend on the number of other tokens.",
         _slot("scale", "keys", "queries"),
     ),
     Mistake(
@@ -399,7 +400,7 @@ _ALL = (
         "scores / math.sqrt(num_heads)",
         "you divide by {number:.2f} = sqrt({heads} heads); the definition divides by {right:.2f} = sqrt({d}), "
         "the head's width",
-        "Weights come nearer to one-hot as heads get wider.",
+        "The wider the heads, the closer the weights are to one-hot.",
         _slot("scale", "heads"),
         ("tenstorrent/tt-metal#56789",),
     ),
@@ -409,7 +410,7 @@ _ALL = (
         "scores / math.sqrt(k.size(0))",
         "you divide by {number:.2f} = sqrt({batch} samples); the definition divides by {right:.2f} = sqrt({d}), "
         "the head's width",
-        "A sample's result depends on how many others are in its batch.",
+        "A sample's result depends on the size of its batch.",
         _slot("scale", "batch"),
     ),
     Mistake(
@@ -417,7 +418,7 @@ _ALL = (
         "scaled",
         "scores * math.sqrt(d_k)",
         "you multiply by {inverse:.2f} = sqrt({d}); the definition divides by it",
-        "Weights are next to one-hot, and their gradients vanish.",
+        "Weights are nearly one-hot, and their gradients vanish.",
         _slot("scale", "multiplied"),
         ("esceptico/perceiver-io#9",),
     ),
@@ -427,7 +428,7 @@ _ALL = (
         "q = q * d_k**-0.25  # and not k",
         "you divide by {number:.2f} = {d} ** 0.25; the definition divides by {right:.2f} = {d} ** 0.5, on q and "
         "k together",
-        "Weights come nearer to one-hot as heads get wider.",
+        "The wider the heads, the closer the weights are to one-hot.",
         _slot("scale", "fourth-root"),
     ),
     Mistake(
@@ -442,18 +443,18 @@ _ALL = (
     Mistake(
         "scale-constant",
         "scaled",
-        "scores / 8  # whatever the width",
-        "you divide by {number:.2f}{known}, whatever the sizes; the definition divides by {right:.2f} = "
-        "sqrt({d}), the head's width",
-        "Right for one width of heads, and wrong without an error for every other.",
+        "scores / 8  # for every width",
+        "you divide by {number:.2f}{known} for all sizes; the definition divides by {right:.2f} = sqrt({d}), "
+        "the head's width",
+        "Right for one width of heads; wrong without an error for every other width.",
         (),
     ),
     Mistake(
         "scale-floor",
         "scaled",
         "scores // math.sqrt(d_k)",
-        "scores are rounded down to whole numbers: // divides and drops the rest",
-        "Weights take a few values only, and no gradient passes through them.",
+        "// rounds the scaled scores down to whole numbers",
+        "Weights have only a few values, and no gradient flows through them.",
         _slot("scale", "floor"),
     ),
     # A bias.
@@ -463,15 +464,15 @@ _ALL = (
         "scores = (q @ k.transpose(-2, -1) + bias) / math.sqrt(d_k)",
         "the bias or additive mask is added before the scaling and divided by {right:.2f} with the scores; the "
         "definition adds it after",
-        "Nothing is amiss with 0 and -inf; every finite bias counts {right:.2f} times too little.",
+        "A mask of 0 and -inf is not affected; every finite bias is {right:.2f} times too small.",
         _slot("bias", "before-scale"),
     ),
     Mistake(
         "bias-ignored",
         "biased",
         "def attention(q, k, v, bias=None): ...  # bias is never read",
-        "the bias is taken and has no effect",
-        "Positions that the bias stands for are not seen.",
+        "the bias has no effect",
+        "What the bias encodes, such as positions, is lost.",
         _slot("bias", "ignored"),
     ),
     Mistake(
@@ -487,7 +488,7 @@ _ALL = (
         "mask-zero-fill",
         "masked",
         "scores = scores * mask",
-        "blocked scores become 0 before the softmax, and exp(0) = 1 is not nothing",
+        "blocked scores become 0 before the softmax, and exp(0) = 1 still gets weight",
         "{leak}",
         _slot("fill", 0.0),
     ),
@@ -495,7 +496,7 @@ _ALL = (
         "mask-weak-fill",
         "masked",
         "scores.masked_fill(~mask, -10.0)",
-        "blocked scores become {number:g}, which is not little enough; the definition has -inf",
+        "blocked scores become {number:g}, which is not low enough; in the definition they become -inf",
         "{leak}",
         _slot("fill", -1.0, -10.0, -100.0, 1e-9, -1e-9, -1e-12, -5.0, -50.0, -20.0, -2.0, 1.0),
         ("hyunwoongko/transformer#10",),
@@ -513,7 +514,7 @@ _ALL = (
         "mask-positive-fill",
         "masked",
         "scores.masked_fill(~mask, 1e9)",
-        "blocked scores become {number:g}: what is blocked receives everything",
+        "blocked scores become {number:g}: blocked keys get all of the weight",
         "{leak}",
         _slot("fill", 1e9, 1e4, float("inf")),
     ),
@@ -521,8 +522,8 @@ _ALL = (
         "mask-after-softmax",
         "weights",
         "weights = scores.softmax(-1) * mask",
-        "the mask is applied to the weights after the softmax, and they are not made to sum to 1 again",
-        "Blocked keys take their share of each row, and it is lost: outputs shrink, most where most is blocked.",
+        "the mask is applied to the weights after the softmax, and they are not normalized again",
+        "The weight of blocked keys is lost: rows sum to less than 1, and outputs shrink.",
         ({"fill": "after", "after": "mask"},),
     ),
     # Softmax.
@@ -531,7 +532,7 @@ _ALL = (
         "weights",
         "scores.softmax(dim=-2)",
         "the softmax runs over the queries: columns sum to 1, and rows do not (first row: {row:.2f})",
-        "Tokens compete for being looked at, and the past's weights depend on the future.",
+        "Queries compete for each key, not keys for each query; weights of earlier tokens depend on later tokens.",
         _slot("softmax", "queries"),
         (
             "labmlai/annotated_deep_learning_paper_implementations#146",
@@ -545,7 +546,7 @@ _ALL = (
         "scores.softmax(dim=1)",
         "the softmax runs over the {heads} heads: for each pair of tokens they sum to 1, and rows do not (first "
         "row: {row:.2f})",
-        "Heads compete for each pair; keys do not compete at all.",
+        "Heads compete for each pair of tokens; keys do not compete.",
         _slot("softmax", "heads"),
     ),
     Mistake(
@@ -553,7 +554,7 @@ _ALL = (
         "weights",
         "scores.softmax(dim=0)",
         "the softmax runs over the {batch} samples of the batch; rows do not sum to 1 (first row: {row:.2f})",
-        "A sample's result depends on the others in its batch, and alone it gets weights of 1 everywhere.",
+        "A sample's result depends on the other samples in its batch; in a batch of one, all weights are 1.",
         _slot("softmax", "batch"),
         ("nerminnuraydogan/vision-transformer#1",),
     ),
@@ -562,7 +563,7 @@ _ALL = (
         "weights",
         "scores.flatten(-2).softmax(-1).view_as(scores)",
         "the softmax runs over the whole matrix: all of it sums to 1, and a row to {row:.2f}",
-        "Queries compete with one another; outputs shrink with the length.",
+        "Queries compete with each other; outputs shrink with the length.",
         _slot("softmax", "all", "everything"),
     ),
     Mistake(
@@ -570,7 +571,7 @@ _ALL = (
         "weights",
         "out = (scores / math.sqrt(d_k)) @ v",
         "there is no softmax: weights are the scores",
-        "Weights are negative as well, and grow with the length.",
+        "Weights may be negative, and outputs grow with the length.",
         _slot("softmax", "missing"),
     ),
     Mistake(
@@ -578,14 +579,14 @@ _ALL = (
         "weights",
         "F.softmax(F.softmax(scores, -1), -1)",
         "the softmax is applied twice",
-        "Weights are nearly even, and blocked keys receive weight: exp(0) for each.",
+        "Weights are nearly uniform, and blocked keys get weight: exp(0) each.",
         _slot("softmax", "twice"),
     ),
     Mistake(
         "softmax-log",
         "weights",
         "F.log_softmax(scores, -1)",
-        "weights are logarithms: log_softmax where softmax belongs",
+        "weights are logarithms: log_softmax instead of softmax",
         "Weights are negative, and the best match counts least.",
         _slot("softmax", "log"),
     ),
@@ -602,7 +603,7 @@ _ALL = (
         "weights",
         "weights = scores / scores.sum(-1, keepdim=True)",
         "weights are scores divided by their sum, without exp",
-        "Weights are negative as well, and explode where the sum is near 0.",
+        "Weights may be negative, and explode if the sum is near 0.",
         _slot("softmax", "l1"),
     ),
     Mistake(
@@ -610,7 +611,7 @@ _ALL = (
         "weights",
         "weights = scores.softmax(-1) / math.sqrt(d_k)",
         "the weights are divided by {right:.2f} after the softmax; the definition divides the scores before it",
-        "Rows sum to {row:.2f}, and the softmax is as near to one-hot as without scaling.",
+        "Rows sum to {row:.2f}, and the softmax is as close to one-hot as without scaling.",
         ({"scale": "none", "after": "scale"}, {"after": "scale"}),
     ),
     # What is read.
@@ -618,9 +619,9 @@ _ALL = (
         "weights-transposed",
         "output",
         "out = weights.transpose(-2, -1) @ v",
-        "values are weighed by the columns of the weights, not by the rows",
-        "A token collects from those that look at it, in shares that do not sum to 1; the future leaks through "
-        "the mask.",
+        "values are weighted by the columns of the weights, not by the rows",
+        "A token reads from the tokens that attend to it, with weights that do not sum to 1; the future leaks"
+        " through the mask.",
         _slot("product", "transposed"),
     ),
     Mistake(
@@ -628,15 +629,15 @@ _ALL = (
         "output",
         "return v",
         "the output is v: queries, keys and the mask have no effect",
-        "No token sees another.",
+        "No token attends to another token.",
         _slot("product", "v"),
     ),
     Mistake(
         "output-mean",
         "output",
         "return v.mean(-2, keepdim=True).expand_as(q)",
-        "the output is the mean of what may be seen, whatever queries and keys are",
-        "Nothing is looked for: every token counts the same.",
+        "the output is the mean of the allowed values; queries and keys have no effect",
+        "Every allowed token has the same weight.",
         _slot("product", "mean"),
     ),
     # Heads together.
@@ -645,7 +646,7 @@ _ALL = (
         "heads",
         "out = out.reshape(B, T, H * D)  # out is (B, H, T, D)",
         "(batch, heads, tokens, width) is reshaped to (batch, tokens, heads * width) without a transpose first",
-        "A token's output is made of other tokens' outputs; the future leaks through any mask.",
+        "A token's output consists of other tokens' outputs; the future leaks through any mask.",
         _slot("merge", "no-transpose", "heads-first"),
         ("hackiey/QAnet-pytorch#2",),
         functions=False,
@@ -654,8 +655,8 @@ _ALL = (
         "heads-added",
         "heads",
         "out = torch.stack(heads).mean(0)",
-        "the {heads} heads are {what}; the definition has them side by side",
-        "What one head found is lost among the others.",
+        "the {heads} heads are {what}; the definition concatenates them",
+        "What one head read cannot be told from what another head read.",
         _slot("merge", "sum", "mean", "sum-tiled", "mean-tiled"),
         functions=False,
     ),
@@ -664,7 +665,7 @@ _ALL = (
         "projected",
         "return heads  # self.out_proj exists",
         "the output projection exists and has no effect",
-        "Heads never mix, and parameters are never trained.",
+        "Heads are never mixed, and these parameters are never trained.",
         _slot("out", "none"),
         functions=False,
     ),
@@ -674,7 +675,7 @@ _ALL = (
         "return heads @ self.out_proj.weight",
         "heads are multiplied by the output weight as torch.nn.Linear stores it; the definition multiplies by "
         "its transpose",
-        "It runs while the weight is square, trains, and gives other numbers with every checkpoint.",
+        "It runs and trains as long as the weight is square; with trained weights its numbers are wrong.",
         _slot("out", "untransposed"),
         functions=False,
     ),
@@ -683,7 +684,7 @@ _ALL = (
         "projected",
         "return self.out_proj(self.out_proj(heads))",
         "the output projection is applied twice",
-        "Checkpoints give other numbers; gradients pass the same weights twice.",
+        "Trained weights give wrong numbers; gradients pass the same weights twice.",
         _slot("out", "twice"),
         functions=False,
     ),
@@ -693,23 +694,23 @@ _ALL = (
         "scores",
         "q = q.reshape(B * T, D)",
         "attention runs over all {batch} x {tokens} tokens of the batch together",
-        "A sample's result depends on the others in its batch: at inference, on other people's texts.",
+        "A sample's result depends on the other samples in its batch: at inference, on other people's texts.",
         _slot("groups", "one-sequence"),
     ),
     Mistake(
         "absolute-axes",
         "scores",
         "k.transpose(0, 1); scores.softmax(dim=1)  # right without a batch",
-        "axes are counted from the front{named}: with a batch of {batch} x {batch} x {batch} it runs, and "
-        "attends along others than tokens",
-        "Other batches raise an error, and one where batch, tokens and width agree is wrong without one.",
+        "axes are counted from the front{named}: a batch of {batch} x {batch} x {batch} runs without an error"
+        " and attends along the wrong axis",
+        "Other batches raise an error; a batch with as many samples as tokens and channels is wrong without one.",
     ),
     Mistake(
         "dropout-in-eval",
         "weights",
         "F.dropout(weights, 0.1)  # training=True by default",
         "dropout stays on in eval(): two calls with the same input differ by up to {number:.2g}",
-        "Predictions are random, and worse than the model's own.",
+        "Predictions are random, and worse than without dropout.",
         references=("karpathy/nanoGPT#240",),
     ),
     Mistake(
@@ -717,7 +718,7 @@ _ALL = (
         "masked",
         "scores = self.dropout(scores).softmax(-1)",
         "in train(), dropout is applied to the scores, before the softmax: a dropped score becomes 0, and exp(0) = 1",
-        "Dropped keys receive weight rather than lose it, and blocked ones become NaN: -inf * 0.",
+        "Dropped keys gain weight instead of losing it, and blocked scores become NaN: -inf * 0.",
         references=("karpathy/ng-video-lecture#30",),
     ),
     Mistake(
@@ -725,36 +726,37 @@ _ALL = (
         "weights",
         "weights = scores.softmax(-1).detach()",
         "no gradient reaches {what}",
-        "They are never trained, and the loss still falls by what is left.",
+        "They are never trained, while the rest of the model still learns.",
     ),
     Mistake(
         "inputs-changed",
         "call",
         "q /= math.sqrt(d_k)",
-        "the call writes into its caller's {what}",
-        "Whatever reads them next, a residual or a second call, reads other numbers.",
+        "the call changes {what} in place, which belongs to its caller",
+        "What uses it next, such as a residual or a second call, gets other numbers.",
     ),
     Mistake(
         "stateful",
         "call",
         "self.cache = k  # and it is never cleared",
-        "a second call with the same input returns another output, by up to {number:.2g}, though nothing is random",
-        "Results depend on what was asked before.",
+        "a second call with the same input returns an output that differs by up to {number:.2g}, though "
+        "nothing is random",
+        "Results depend on earlier calls.",
     ),
     Mistake(
         "batch-mixed",
         "weights",
         "scores.softmax(dim=0)",
         "a sample's output changes by up to {number:.2g} with the other samples of its batch",
-        "A text's result depends on the others that it is batched with.",
+        "A text's result depends on the other texts in its batch.",
     ),
     Mistake(
         "future-leak",
         "masked",
         "mask = None",
-        "it is causal by {named}, and its output at position {query} changes by up to {number:.2g} with the "
+        "it is causal by {named}, but its output at position {query} changes by up to {number:.2g} with the "
         "token at position {key}",
-        "It trains by reading the answer, and has none when it is asked to write.",
+        "In training it reads the answer; when it generates, there is no answer to read.",
     ),
     # Around it.
     Mistake(
@@ -769,15 +771,15 @@ _ALL = (
         "residual-missing",
         "block",
         "x = self.attention(self.norm(x))",
-        "the {what}'s output takes the place of its input; the definition adds them",
-        "Gradients fade with every block, and a token forgets what it is.",
+        "the {what}'s output replaces its input; the definition adds them",
+        "Gradients fade with every block, and a token loses its own vector.",
     ),
     Mistake(
         "residual-of-norm",
         "block",
         "x = self.norm(x); x = x + self.attention(x)",
-        "the {what}'s output is added to the normed input; in a pre-norm block the residual passes by the norm",
-        "The residual stream is normed in every block, which pre-norm is there to avoid.",
+        "the {what}'s output is added to the normalized input; a pre-norm block adds it to the input before the norm",
+        "The residual stream is normalized in every block, which pre-norm avoids.",
     ),
     Mistake(
         "ffn-skipped",
@@ -790,8 +792,8 @@ _ALL = (
         "pe-exponent",
         "positions",
         "angle = pos / 10000 ** (2 * i / d)  # i: the channel",
-        "the exponent is 2i/d with i the channel, so that wavelengths rise twice as fast as the paper's: they "
-        "have 2i for the channel itself",
+        "the exponent is 2i/d with i the channel; in the paper 2i is the channel, so that wavelengths rise "
+        "half as fast",
         "The last half of the channels does not change over any text: their wavelengths exceed 10,000 x 2 pi.",
         references=("Kyubyong/transformer#38", "jadore801120/attention-is-all-you-need-pytorch#32"),
     ),
@@ -799,8 +801,8 @@ _ALL = (
         "pe-angle",
         "positions",
         "angle = pos / 10000 ** (i / d)  # also for odd i",
-        "a sine and the cosine beside it have different frequencies: the odd channel's exponent is i/d, and the "
-        "paper's is (i - 1)/d",
+        "a sine and its cosine have different frequencies: the exponent of an odd channel i is i/d, in the "
+        "paper (i - 1)/d",
         "A shift of position is no longer a rotation of each pair of channels.",
         references=("SamLynnEvans/Transformer#7",),
     ),
@@ -809,14 +811,14 @@ _ALL = (
         "positions",
         "angle = pos / 1000 ** (i / d)",
         "wavelengths rise to {number:g} x 2 pi; the paper's rise to 10000 x 2 pi",
-        "Distances beyond that repeat.",
+        "Positions that are further apart than the longest wavelength cannot be told apart.",
     ),
     Mistake(
         "pe-swapped",
         "positions",
         "pe[:, 0::2] = cos; pe[:, 1::2] = sin",
-        "even channels are cosines and odd ones sines; the paper has it the other way round",
-        "It learns as well; a checkpoint gives other numbers.",
+        "even channels are cosines and odd channels are sines; in the paper it is the other way round",
+        "Training from scratch works as well; trained weights give wrong numbers.",
     ),
 )
 
@@ -829,19 +831,19 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("precision", "the softmax is computed in float32", {"softmax": "float32"}),
     Convention(
         "convention",
-        "a head's channels stand {heads} apart: (width, heads) rather than (heads, width)",
+        "a head's channels are {heads} apart: (width, heads) instead of (heads, width)",
         {"split": "channels", "merge": "channels"},
         functions=False,
     ),
     Convention(
         "convention",
-        "a head's channels stand {heads} apart in q, k and v: (width, heads) rather than (heads, width)",
+        "a head's channels are {heads} apart in q, k and v: (width, heads) instead of (heads, width)",
         {"split": "channels"},
         functions=False,
     ),
     Convention(
         "convention",
-        "the output's channels are interleaved: (width, heads) rather than (heads, width)",
+        "the output's channels are interleaved: (width, heads) instead of (heads, width)",
         {"merge": "channels"},
         functions=False,
     ),
@@ -887,10 +889,10 @@ CONVENTIONS: tuple[Convention, ...] = (
     ),
     Convention(
         "convention",
-        "causal by the first position: query i sees keys 0 to i, also when there are more keys",
+        "causal from the first position: query i attends to keys 0 to i, also if there are more keys",
         {"seen": "first-aligned"},
     ),
-    Convention("design", "queries and keys are normed to length 1 (cosine)", {"rounds": "l2"}),
+    Convention("design", "queries and keys are normalized to length 1 (cosine)", {"rounds": "l2"}),
     Convention("design", "q/k norm: an RMS norm of queries and keys, by head", {"rounds": "rms"}),
     Convention("design", "q/k norm: a layer norm of queries and keys, by head", {"rounds": "layer"}),
     Convention("design", "rotary positions, halves in pairs (Llama)", {"rounds": "rotary-halves"}),
@@ -904,7 +906,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention(
         "design", "learned sinks: one score per head in the softmax that carries no value", {"softmax": "sinks"}
     ),
-    Convention("design", "sigmoid in the place of softmax", {"softmax": "sigmoid"}),
+    Convention("design", "sigmoid instead of softmax", {"softmax": "sigmoid"}),
     Convention("design", "the input is added to the output (a residual inside)", {"out": "and-input"}, functions=False),
 )
 """Layouts and conventions, differences by design, and what is right to less than float64's precision."""

@@ -15,7 +15,7 @@ from regard.check.worked import MatrixPair, Worked, drawn, worked
 __all__ = ["pages", "write"]
 
 STEPS = {
-    "call": "The call",
+    "call": "Call",
     "q": "Queries, keys and values, and their heads",
     "k": "Keys and values",
     "scores": "Scores",
@@ -24,14 +24,14 @@ STEPS = {
     "masked": "Masked scores",
     "weights": "Weights",
     "output": "Output",
-    "heads": "Heads, side by side",
+    "heads": "Concatenated heads",
     "projected": "Projected output",
-    "block": "The block around it",
+    "block": "Block",
     "positions": "Positions",
 }
-"""The steps in their order, and what they are called."""
+"""The steps in their order, with the headings of the index."""
 
-RIGHTED: Mapping[str, str] = {
+FIXES: Mapping[str, str] = {
     "k-from-x": "k, v = self.k(context), self.v(context)",
     "context-ignored": "k, v = self.k(context), self.v(context)",
     "q-from-context": "q = self.q(x)",
@@ -127,7 +127,7 @@ RIGHTED: Mapping[str, str] = {
     "pe-base": "angle = pos / 10000 ** ((i - i % 2) / d)",
     "pe-swapped": "pe[:, 0::2] = sin; pe[:, 1::2] = cos",
 }
-"""For each mistake, a line that does it as the definition has it."""
+"""For each mistake, a line of code without it."""
 
 
 def pages() -> dict[str, str]:
@@ -146,11 +146,11 @@ def write(folder: Path) -> None:
 
 def _index(examples: Mapping[str, Worked]) -> str:
     lines = [
-        "# What attention is mistaken for",
+        "# Known mistakes",
         "",
-        "Every mistake that `regard check FILE.py:NAME` can name, by the step of the definition it is in. Each page",
-        "has it on three tokens of two numbers, says what comes of it and how to put it right.",
-        "Written by `python -m regard.check.pages docs/mistakes`.",
+        "Every mistake that `regard check FILE.py:NAME` knows, by the step of the definition in which it is made. Each",
+        "page shows the mistake on three tokens of two numbers, its impact and a fix. All indices count from 0.",
+        "These pages are generated: `python -m regard.check.pages docs/mistakes`.",
     ]
     for step, title in STEPS.items():
         known = [each for each in MISTAKES.values() if each.step == step]
@@ -178,7 +178,7 @@ def _page(known: Mistake, example: Worked) -> str:
         "",
         *_code("python", known.example),
         "",
-        "## In numbers",
+        "## Example",
         "",
         *_given(example),
         "",
@@ -188,17 +188,17 @@ def _page(known: Mistake, example: Worked) -> str:
         lines += ["", *_table(pair)]
     impact = _filled(known.impact, example)
     if impact:
-        lines += ["", "## What comes of it", "", _sentence(impact)]
-    lines += ["", "## How to put it right", "", *_code("python", RIGHTED[known.id])]
+        lines += ["", "## Impact", "", _sentence(impact)]
+    lines += ["", "## Fix", "", *_code("python", FIXES[known.id])]
     if known.references:
-        lines += ["", "## Where it shipped", "", *(f"- {_link(each)}" for each in known.references)]
+        lines += ["", "## References", "", *(f"- {_link(each)}" for each in known.references)]
     lines += [
         "",
         "## How to find it",
         "",
         *_code("sh", "regard check FILE.py:NAME"),
         "",
-        f"names `{known.id}` where numbers show it. Every mistake that it can name: [the list](README.md).",
+        f"reports it as `{known.id}`. [All known mistakes](README.md).",
     ]
     return "\n".join(lines) + "\n"
 
@@ -214,7 +214,7 @@ def _link(reference: str) -> str:
 
 
 def _given(example: Worked) -> list[str]:
-    """Which numbers it was computed with."""
+    """The inputs of an example."""
     if example.step == "positions":
         return [_sentence(example.setting)]
     w_q, w_k, w_v, _ = drawn()
@@ -222,7 +222,7 @@ def _given(example: Worked) -> list[str]:
     held = "; ".join(f"{name} = {_matrix(each)}" for name, each in zip(names, (w_q, w_k, w_v), strict=True))
     return [
         "The course's X = [1.16 0.23], [0.57 1.36], [4.41 -2.16], and its weights (seed 42), as `torch.nn.Linear`",
-        f"stores them: {held}.",
+        f"stores them: {held}. All indices count from 0.",
         _sentence(example.setting),
     ]
 
@@ -240,19 +240,19 @@ def _number(number: float) -> str:
 
 
 def _table(pair: MatrixPair) -> list[str]:
-    """Yours beside the definition's, a row for each token."""
+    """Your step next to the definition's, a row for each token."""
     left, right = pair.yours.tolist(), pair.definition.tolist()
     wide, wider = len(left[0]), len(right[0])
 
     def heads(side: str, count: int) -> list[str]:
-        return [f"{side}{pair.columns} {n + pair.counted}" for n in range(count)]
+        return [f"{side}{pair.columns} {n}" for n in range(count)]
 
     titles = [pair.rows, *heads("yours: ", wide), *heads("definition: ", wider)]
     lines = [_sentence(pair.title), "", _row(titles), _row(["---"] * len(titles))]
     for n in range(max(len(left), len(right))):
         cells = [_number(number) for number in left[n]] if n < len(left) else [""] * wide
         cells += [_number(number) for number in right[n]] if n < len(right) else [""] * wider
-        lines.append(_row([str(n + pair.counted), *cells]))
+        lines.append(_row([str(n), *cells]))
     return lines
 
 

@@ -56,7 +56,7 @@ def report_of(diagnosis: Diagnosis) -> Report:
         and not roles & {"mask", "padding", "causal"}
         and [stage.asked for stage in diagnosis.stages] == ["none"]
     ):
-        notes.append("no mask argument: nothing can be masked")
+        notes.append("it has no mask argument: nothing can be masked")
     return Report(
         subject.name,
         verdict,
@@ -90,7 +90,7 @@ def _conventions(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
         if call.which and call.which[0][1] != setting.way.layout:
             conventions.append(f"returns ({_spelled(call.which[0][1])})")
         if call.which and call.which[0][0]:
-            conventions.append(f"its output is number {call.which[0][0] + 1} of what it returns")
+            conventions.append(f"its output is element {call.which[0][0]} of what it returns, counted from 0")
         if setting.structure is not None:
             conventions += setting.structure.says
             designs += setting.structure.design
@@ -104,7 +104,7 @@ def _conventions(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
             else:
                 (conventions if otherwise.kind == "convention" else designs).append(message)
         if stage.asked == "built-in" and stage.found is not None and not stage.found.causes:
-            diagnosis.notes.append("it is causal by itself: a query sees keys up to its own position")
+            diagnosis.notes.append("it is causal by itself: a query attends to keys up to its own position")
     return list(dict.fromkeys(conventions)), list(dict.fromkeys(designs))
 
 
@@ -173,7 +173,7 @@ def _cause(diagnosis: Diagnosis, known: Mistake, choices: Choices, stage: Stage)
             "row": yours.weights[0, 0, 0].sum().item() if yours.weights is not None else 0.0,
             "what": _what(known, choices),
             "mask": stage.mask,
-            "seen": "only what comes after it" if "inverted" in choices.values() else "itself and what comes after it",
+            "seen": "later positions only" if "inverted" in choices.values() else "itself and later positions",
             "leak": leak(observed.case, yours.weights) if yours.weights is not None else "",
         }
     location = _location(stage, observed, yours, known, choices, diagnosis)
@@ -187,7 +187,7 @@ def _lengths(state: State | None) -> bool:
 def _said(known: Mistake, numbers: Mapping[str, object], location: CodeLocation | None = None) -> FoundMistake:
     message, impact = known.message.format_map(_Open(numbers)), known.impact.format_map(_Open(numbers))
     if not impact:
-        impact = "Queries attend to what they must not see."
+        impact = "Queries attend to blocked keys."
     return FoundMistake(known.id, known.step, message, impact, location, known.references)
 
 
@@ -220,11 +220,11 @@ def _what(known: Mistake, choices: Choices) -> str:
     if known.id == "heads-added":
         return "added" if choice.startswith("sum") else "averaged"
     if known.id == "q-from-context":
-        return ", and keys and values of x" if choice == "swapped" else ""
+        return ", and keys and values from x" if choice == "swapped" else ""
     if known.id == "mask-first-only":
         if choice == "first-sample":
             return "the first sample's mask is used for every sample"
-        return "heads and samples are counted in another order in the mask: masks land on other samples"
+        return "the mask has its heads and samples in another order, so that a mask is applied to another sample"
     return ""
 
 

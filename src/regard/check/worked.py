@@ -31,8 +31,6 @@ class MatrixPair:
     rows: str = "token"
     """What a row is, and what a column is."""
     columns: str = "channel"
-    counted: int = 1
-    """The number of the first row; of columns too, if they are counted."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,12 @@ class Worked:
     """An example of a mistake."""
 
     setting: str
-    """With which numbers, in a sentence without an end."""
+    """The inputs: heads, mask, batch."""
     step: str
     """The first step that differs."""
     pairs: tuple[MatrixPair, ...]
     numbers: Mapping[str, object] = field(default_factory=dict)
-    """What the sentences of the cause leave open."""
+    """The numbers for the sentences of the mistake."""
 
 
 # The numbers. -------------------------------------------------------------------------------------------------------
@@ -70,9 +68,9 @@ def drawn() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ExampleSetting:
-    """One way to ask for attention with these numbers."""
+    """Inputs of an example."""
 
-    says: str
+    description: str
     case: Case
     asked: str = "none"
 
@@ -89,10 +87,10 @@ def _settings() -> dict[str, ExampleSetting]:
             "one head of width 2, a causal mask", Case(x=x, weights=one, may=causal(3, 3)), "flag"
         ),
         "padding": ExampleSetting(
-            "one head of width 2; token 3 is padding", Case(x=x, weights=one, may=padding[1:]), "padding"
+            "one head of width 2; token 2 is padding", Case(x=x, weights=one, may=padding[1:]), "padding"
         ),
         "mask": ExampleSetting(
-            "one head of width 2; query 1 may see keys 1 and 3, query 2 keys 1 and 2, query 3 keys 2 and 3",
+            "one head of width 2; query 0 may attend to keys 0 and 2, query 1 to keys 0 and 1, query 2 to keys 1 and 2",
             Case(x=x, weights=one, may=MASK[None, None]),
             "mask",
         ),
@@ -110,7 +108,7 @@ def _settings() -> dict[str, ExampleSetting]:
         "batch": ExampleSetting(f"one head of width 2, a batch of two; {given}", Case(x=both, weights=one)),
         "heads, batch": ExampleSetting(f"two heads of width 1, a batch of two; {given}", Case(x=both, weights=two)),
         "padding, batch": ExampleSetting(
-            f"one head of width 2, a batch of two; {given}, and its token 3 is padding",
+            f"one head of width 2, a batch of two; {given}, and its token 2 is padding",
             Case(x=both, weights=one, may=padding),
             "padding",
         ),
@@ -196,7 +194,7 @@ def _shown(known: Mistake, choices: Choices, setting: ExampleSetting) -> Worked 
     last = "projected" if right.projected is not None else "output" if single else "heads"
     shown = dict.fromkeys((differing[0], last if last in differing else differing[-1]))
     pairs = [pair for name in shown for pair in _pairs(name, getattr(yours, name), getattr(right, name))]
-    return Worked(setting.says, differing[0], tuple(pairs), _numbers(known, choices, setting.case, yours, right))
+    return Worked(setting.description, differing[0], tuple(pairs), _numbers(known, choices, setting.case, yours, right))
 
 
 def begins(choices: Choices) -> str:
@@ -249,8 +247,8 @@ def _pairs(name: str, yours: Tensor | None, right: Tensor | None) -> Iterator[Ma
         return
     for at in [n for n in range(len(left)) if _differ(left[n], beside[n])][:2]:
         sample, head = (at // leading[1], at % leading[1]) if len(leading) == 2 else (at, 0)
-        of = [f"sample {sample + 1}"] if leading[0] > 1 else []
-        of += [f"head {head + 1}"] if len(leading) == 2 and leading[1] > 1 else []
+        of = [f"sample {sample}"] if leading[0] > 1 else []
+        of += [f"head {head}"] if len(leading) == 2 and leading[1] > 1 else []
         yield MatrixPair(", ".join([name, *of]), left[at], beside[at], rows, columns)
 
 
@@ -280,7 +278,7 @@ def _numbers(known: Mistake, choices: Choices, case: Case, yours: State, right: 
         "row": yours.weights[0, 0, 0].sum().item(),
         "what": WHAT.get((known.id, *choices.values()), ""),
         "mask": {"flag": "causal mask", "padding": "padding mask"}.get("padding" if _is_padding(case) else "flag"),
-        "seen": "only what comes after it",
+        "seen": "later positions only",
         "leak": leak(case, yours.weights),
     }
 
@@ -309,10 +307,10 @@ def leak(case: Case, weights: Tensor) -> str:
     share = (weights * ~case.may).sum(-1) / weights.sum(-1).clamp(min=1e-12)
     most = share.max().item()
     if most == 0:
-        return "What may be seen is blocked as well."
+        return "Allowed keys are blocked as well."
     sample, _, query = (int(each) for each in (share == most).nonzero()[0])
-    of = f"Query {query + 1}" + (f" of sample {sample + 1}" if len(share) > 1 else "")
-    what = "padding" if _is_padding(case) else "what it may not see"
+    of = f"Query {query}" + (f" of sample {sample}" if len(share) > 1 else "")
+    what = "padding" if _is_padding(case) else "blocked keys"
     return f"{of} gives {100 * most:.3g} % of its attention to {what}."
 
 
@@ -358,8 +356,8 @@ def _absolute_axes() -> Worked:
     yours = scores.softmax(1) @ (x @ v.t())
     setting = f"a batch of two, of two tokens each: the first two of X, and {_short(SECOND[:2])}"
     pairs = (
-        MatrixPair("scores, sample 1", scores[0], (x @ q.t() @ (x @ k.t()).mT / 2**0.5)[0], "query", "key"),
-        MatrixPair("output, sample 1", yours[0], _attention(x)[0], "query"),
+        MatrixPair("scores, sample 0", scores[0], (x @ q.t() @ (x @ k.t()).mT / 2**0.5)[0], "query", "key"),
+        MatrixPair("output, sample 0", yours[0], _attention(x)[0], "query"),
     )
     return Worked(setting, "scores", pairs, {"named": "", "batch": 2})
 
@@ -385,7 +383,7 @@ def _dropout_before_softmax() -> Worked:
     draw, scores = _dropped()[0], q @ k.t() / 2**0.5
     yours, right = (scores * draw).softmax(-1), scores.softmax(-1) * draw
     pairs = (
-        MatrixPair("weights in train(), keys 2, 3 and 1 dropped", yours, right, "query", "key"),
+        MatrixPair("weights in train(), keys 1, 2 and 0 dropped", yours, right, "query", "key"),
         MatrixPair("output", yours @ v, right @ v, "query"),
     )
     return Worked(f"{ONE}, a dropout of 0.5 (one draw of it; what stays is doubled)", "weights", pairs)
@@ -421,7 +419,7 @@ def _stateful() -> Worked:
     q, k, v = _made()
     kept = torch.cat((SECOND @ w_k.t(), k)), torch.cat((SECOND @ w_v.t(), v))
     yours = _mixed(q, *kept)
-    setting = f"{ONE}; {_short(SECOND)} was asked before, and its keys are still there"
+    setting = f"{ONE}; an earlier call had {_short(SECOND)}, and its keys are still there"
     pair = MatrixPair("output of the second call", yours, _mixed(q, k, v), "query")
     return Worked(setting, "k", (pair,), {"number": _gap(yours, _mixed(q, k, v))})
 
@@ -437,8 +435,8 @@ def _batch_mixed() -> Worked:
         f"one head of width 2, a batch of two; the second sample is {_short(SECOND)}, and then the same in reverse"
     )
     pairs = (
-        MatrixPair("output of sample 1", outputs[0], _attention(X), "query"),
-        MatrixPair("output of sample 1, with the second reversed", outputs[1], _attention(X), "query"),
+        MatrixPair("output of sample 0", outputs[0], _attention(X), "query"),
+        MatrixPair("output of sample 0, with the second reversed", outputs[1], _attention(X), "query"),
     )
     return Worked(setting, "weights", pairs, {"number": _gap(*outputs)})
 
@@ -449,15 +447,15 @@ def _future_leak() -> Worked:
     yours = _attention(X), _attention(other)
     pairs = (
         MatrixPair("output", yours[0], _attention(X, may), "query"),
-        MatrixPair(f"output, with token 3 replaced by {_short(SECOND[2])}", yours[1], _attention(other, may), "query"),
+        MatrixPair(f"output, with token 2 replaced by {_short(SECOND[2])}", yours[1], _attention(other, may), "query"),
     )
-    numbers = {"named": "its flag", "query": 1, "key": 3, "number": _gap(yours[0][0], yours[1][0])}
-    return Worked("one head of width 2, said to be causal; positions are counted from 1", "masked", pairs, numbers)
+    numbers = {"named": "its flag", "query": 0, "key": 2, "number": _gap(yours[0][0], yours[1][0])}
+    return Worked("one head of width 2 with a flag for a causal mask", "masked", pairs, numbers)
 
 
 def _mask_not_passed() -> Worked:
     pair = MatrixPair("output", _attention(X), _attention(X, causal(3, 3)[0, 0]), "query")
-    setting = "one head of width 2 inside a module that is given a causal mask"
+    setting = "one head of width 2 inside a module that gets a causal mask"
     return Worked(setting, "masked", (pair,), {"what": "the module around it"})
 
 
@@ -490,8 +488,7 @@ def _positions(*causes: str, base: float = BASE) -> Callable[[], Worked]:
         return formula.made(3, 4, base)
 
     def example() -> Worked:
-        title = "the table, positions and channels counted from 0"
-        pair = MatrixPair(title, made(formula, base), made(PLAIN, BASE), "position", counted=0)
+        pair = MatrixPair("the table", made(formula, base), made(PLAIN, BASE), "position")
         return Worked("three positions, d_model = 4", "positions", (pair,), {"number": base})
 
     return example
