@@ -1,145 +1,53 @@
-"""The exact attention of one layer, as a promise: any part of it is computed when somebody asks.
+"""The exact attention of one layer, computed on demand.
 
-Kept are queries, keys and what is done to their scores. A weight is exp(score - lse of its row), and most questions
-about all weights are attention with other values (`regard.lens.maps`), so that no queries x keys matrix is made.
+A map keeps queries, keys and what changes their scores. A weight is exp(score - lse of its row), and most statistics
+of all weights are attention with other values (`regard.lens.maps`), so that no queries x keys matrix is made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from regard._shapes import Float, Int
-from regard.attention.bias import PositionBias
-from regard.attention.mask import Mask
-from regard.attention.validation import validate
+from regard._shapes import Float
+from regard.lens import display
 from regard.lens.maps import moments, streaming
-from regard.lens.maps.indexing import index_weights, lse_matches, max_error
+from regard.lens.maps.indexing import index_weights
+from regard.lens.maps.inputs import AttentionInputs
 from regard.lens.maps.moments import Distance, parse_groups
 from regard.lens.maps.prepared import PreparedAttention, no_grad_no_autocast, prepare
 from regard.lens.maps.received import received
+from regard.lens.maps.select import select
 from regard.lens.maps.streaming import TopWeights
+from regard.lens.maps.tokens import Tokens, check_tokens, text_tokens
+from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, lse_matches, max_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AttentionMap", "Distance", "OutputSample", "TopWeights"]
-
-Tokens = list[str] | list[list[str]]
+__all__ = ["AttentionMap"]
 
 
-@dataclass(frozen=True)
-class OutputSample:
-    """Rows of the attention output that the model itself computed: what a map proves itself against."""
+class AttentionMap(AttentionInputs):
+    """Attention weights (batch, heads, queries, keys) that are computed on demand.
 
-    batch: Int[Tensor, " n"]
-    query: Int[Tensor, " n"]
-    output: Tensor
-    """weights @ v of these rows; or whatever `finish` makes of that."""
-    factor: Float[Tensor, "n heads keys"] | None = None
-    """What dropout multiplied the weights of these rows by."""
-    finish: Callable[[Tensor], Tensor] | None = None
-    """(n, heads, d_value) -> like `output`, where only that is known."""
-
-
-class AttentionMap:
-    """Attention weights (batch, heads, queries, keys) that are computed when they are asked for.
-
-    ``m[b, h, i]`` and any other index answer as the dense tensor would, by the definition in float64. The questions
-    are exact too, and their memory grows with the tokens, not with their square. They honour scale, bias, soft-cap,
-    mask, grouped heads and sinks; dropout falls on weights afterwards, so the weights are those before it.
+    ``m[b, h, i]`` and any other index answer as the dense tensor would, by the definition in float64. The statistics
+    are exact too, and their memory grows with the tokens, not with their square. They include scale, bias, soft-cap,
+    mask, grouped heads and sinks. Dropout comes after the weights, so the weights are those before dropout.
 
     A query with nothing to attend to has zero weights. With sinks a row sums to less than 1. NaN and infinity in q or
-    k show in the rows that are indexed, as in `regard.steps`; questions about the whole map refuse them.
+    k appear in the rows that are indexed, as in `regard.steps`; statistics of the whole map refuse them.
 
-    Args:
-        q: queries ``(batch, heads, queries, d_key)``, kept by reference, as k and v are.
-        k: keys ``(batch, kv_heads, keys, d_key)``.
-        v: values ``(batch, kv_heads, keys, d_value)``, which `error` needs and nothing else.
-        mask: who may attend, from `regard.mask`.
-        scale: as in `regard.attend`, and so are bias, softcap, sinks and dropout.
-        bias: see `regard.attend`.
-        softcap: see `regard.attend`.
-        sinks: see `regard.attend`.
-        dropout: what fell on the weights after all that, for the reader.
-        lse: ``(batch, heads, queries)``, the logarithm of each row's sum of exponentials, without sinks, where the
-            kernel that computed the attention gave it. Some rows of it are checked before it is used.
-        sample: rows of the model's own output, for `error`.
-        kernel: what computed the attention, for the reader.
-        ensure_unchanged: called before anything is computed from q, k and v; raises if they are not what they were.
-
-    Raises:
-        TypeError: as `regard.attend` does.
-        ValueError: as `regard.attend` does; other than four axes.
+    The arguments are those of `regard.lens.maps.inputs.AttentionInputs`: q, k, v, mask, and by keyword scale, bias,
+    softcap, sinks, dropout, lse, sample, kernel, ensure_unchanged.
     """
 
     tokens: tuple[Tokens, Tokens] | None = None
-    """What stands at the queries and at the keys, once `label` has said it."""
-
-    def __init__(
-        self,
-        q: Float[Tensor, "batch heads queries d_key"],
-        k: Float[Tensor, "batch kv_heads keys d_key"],
-        v: Float[Tensor, "batch kv_heads keys d_value"] | None = None,
-        mask: Mask | None = None,
-        *,
-        scale: float | int | None = None,
-        bias: Float[Tensor, "..."] | PositionBias | None = None,
-        softcap: float | int | None = None,
-        sinks: Float[Tensor, "..."] | None = None,
-        dropout: float | int = 0.0,
-        lse: Float[Tensor, "batch heads queries"] | None = None,
-        sample: OutputSample | None = None,
-        kernel: str = "",
-        ensure_unchanged: Callable[[], None] | None = None,
-    ) -> None:
-        validate(
-            q, k, k if v is None else v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
-        )
-        if q.ndim != 4:
-            raise ValueError(
-                f"a map wants q (batch, heads, queries, d_key); got {tuple(q.shape)}: unsqueeze what is not there"
-            )
-        if lse is not None and lse.shape != q.shape[:-1]:
-            raise ValueError(f"lse must be {tuple(q.shape[:-1])}, one number per row; got {tuple(lse.shape)}")
-        self.q, self.k, self.v = q.detach(), k.detach(), None if v is None else v.detach()
-        self.mask = mask
-        self.scale = q.shape[-1] ** -0.5 if scale is None else scale
-        self.bias = bias.detach() if isinstance(bias, Tensor) else bias
-        self.softcap = softcap
-        self.sinks = None if sinks is None else sinks.detach()
-        self.dropout = dropout
-        self.kernel = kernel
-        self.sample = sample
-        self.answer_cache: dict[str, Any] = {}
-        """What questions found out and others need again: rows that are empty, the lse, the error."""
-        self.kernel_lse = None if lse is None else lse.detach()
-        self._ensure_unchanged = ensure_unchanged
-
-    @property
-    def shape(self) -> torch.Size:
-        """(batch, heads, queries, keys)."""
-        return torch.Size((*self.q.shape[:3], self.k.shape[2]))
-
-    @property
-    def score_options(self) -> dict[str, Any]:
-        """What is done to the scores beside the mask, as keyword arguments: for another map that does the same."""
-        return {"scale": self.scale, "bias": self.bias, "softcap": self.softcap, "sinks": self.sinks}
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of q and k."""
-        return self.q.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where q and k are."""
-        return self.q.device
+    """The tokens at the queries and at the keys, after `label`."""
 
     @property
     @no_grad_no_autocast
@@ -147,8 +55,8 @@ class AttentionMap:
         """The logarithm of each row's sum of exponentials, without sinks; -inf where there is nothing to attend to."""
         self.ensure_unchanged()
         prepared = prepare(self)
-        own = self._own_lse(prepared)
-        return (own if prepared.shift is None else own + prepared.shift).to(self._answers)
+        lse = self._prepared_lse(prepared)
+        return (lse if prepared.score_shift is None else lse + prepared.score_shift).to(self.answer_dtype)
 
     # Parts.
 
@@ -167,13 +75,13 @@ class AttentionMap:
         """Every weight, in float32 (float64 where q is).
 
         Args:
-            budget: how many bytes it may take, 1 GiB if not said; None for any number.
+            budget: the largest size in bytes, 1 GiB by default; None for any size.
 
         Raises:
-            ValueError: it would take more.
+            ValueError: the map is larger.
         """
         self.ensure_unchanged()
-        size = self.shape.numel() * self._answers.itemsize
+        size = self.shape.numel() * self.answer_dtype.itemsize
         if budget is not None and size > budget:
             raise ValueError(
                 f"the dense map of shape {tuple(self.shape)} takes {size:,} bytes, above the budget of {budget:,}: ask "
@@ -181,38 +89,56 @@ class AttentionMap:
             )
         return index_weights(self, ...)
 
-    # Questions.
+    def select(self, batch: int | None = None, heads: Sequence[int] | None = None) -> AttentionMap:
+        """The map of one text of the batch, of some heads, or of both; it has four axes, as this one.
+
+        It shares tensors with this map. With a batch row, these are checked for changes now, and not later.
+
+        Args:
+            batch: the batch row; all by default.
+            heads: the heads, in the order that they have in the new map; all by default.
+
+        Raises:
+            IndexError: no such batch row or head.
+            RuntimeError: the tensors were changed since the model ran.
+        """
+        part = select(self, batch, heads)
+        if batch is not None and self.tokens is not None:
+            part.label(*(text_tokens(tokens, batch) for tokens in self.tokens))
+        return part
+
+    # Statistics.
 
     @no_grad_no_autocast
     def entropy(self) -> Float[Tensor, "batch heads queries"]:
-        """-sum of weight * log(weight) of each row, in nats: 0 looks at one key, log(n) evenly at n."""
+        """-sum of weight * log(weight) of each row, in nats: 0 for one key, log(n) for equal weights on n keys."""
         self.ensure_unchanged()
         if 0 in self.shape:
-            return self._nothing(*self.shape[:3])
+            return self._zeros(*self.shape[:3])
         prepared = prepare(self)
         entropies, lse = moments.entropy(prepared)
-        self._know(prepared, lse)
-        return entropies.to(self._answers)
+        self._cache_lse(prepared, lse)
+        return entropies.to(self.answer_dtype)
 
     @no_grad_no_autocast
     def received(self, rows: Float[Tensor, "batch queries"] | None = None) -> Float[Tensor, "batch heads keys"]:
         """The sum of the weights on each key over all queries.
 
         Args:
-            rows: 0 or more for each query: what its weights count in the sum; 1 each if not given.
+            rows: a factor of 0 or more for the weights of each query; 1 by default.
 
         Raises:
             ValueError: rows of another shape, below 0 or not finite.
         """
         self.ensure_unchanged()
         if rows is not None:
-            wanted = (self.shape[0], self.shape[2])
-            if tuple(rows.shape) != wanted or not bool(((rows >= 0) & rows.isfinite()).all()):
-                raise ValueError(f"rows must be {wanted} finite numbers (batch, queries), none below 0; got {rows!r}")
+            shape = (self.shape[0], self.shape[2])
+            if tuple(rows.shape) != shape or not bool(((rows >= 0) & rows.isfinite()).all()):
+                raise ValueError(f"rows must be {shape} finite numbers (batch, queries), none below 0; got {rows!r}")
         if 0 in self.shape:
-            return self._nothing(*self.shape[:2], self.shape[3])
+            return self._zeros(*self.shape[:2], self.shape[3])
         prepared = prepare(self)
-        return received(prepared, self._norm(prepared), rows).to(self._answers)
+        return received(prepared, self._log_denominator(prepared), rows).to(self.answer_dtype)
 
     @no_grad_no_autocast
     def mass(
@@ -229,23 +155,23 @@ class AttentionMap:
             ValueError: groups that do not cover the keys.
         """
         self.ensure_unchanged()
-        asked_for, count = parse_groups(groups, self.shape[0], self.shape[3])
+        key_groups, count = parse_groups(groups, self.shape[0], self.shape[3])
         if 0 in self.shape:
-            return self._nothing(*self.shape[:3], count)
-        return moments.mass(prepare(self), asked_for.to(self.device), count).to(self._answers)
+            return self._zeros(*self.shape[:3], count)
+        return moments.mass(prepare(self), key_groups.to(self.device), count).to(self.answer_dtype)
 
     @no_grad_no_autocast
     def distance(self) -> Distance:
-        """How far each query looks: (mean, spread), each (batch, heads, queries).
+        """The distance from each query to its keys: (mean, spread), each (batch, heads, queries).
 
-        The mean of query position - key position under the row's weights, above 0 where it looks back, and the
+        The mean of query position - key position under the row's weights, above 0 for keys before the query, and the
         standard deviation of the key position. With fewer queries than keys the queries are the last positions. With
-        sinks, the keys alone are counted. Both are 0 where there is nothing to attend to.
+        sinks, only the keys count. Both are 0 where there is nothing to attend to.
         """
         self.ensure_unchanged()
         if 0 in self.shape:
-            return Distance(*(self._nothing(*self.shape[:3]) for _ in range(2)))
-        return Distance(*(t.to(self._answers) for t in moments.distance(prepare(self))))
+            return Distance(*(self._zeros(*self.shape[:3]) for _ in range(2)))
+        return Distance(*(t.to(self.answer_dtype) for t in moments.distance(prepare(self))))
 
     @no_grad_no_autocast
     def top(self, k: int) -> TopWeights:
@@ -260,38 +186,38 @@ class AttentionMap:
         if not 1 <= k <= self.shape[3]:
             raise ValueError(f"top({k}): k is from 1 to the number of keys, {self.shape[3]}")
         if 0 in self.shape:
-            return TopWeights(self._nothing(*self.shape[:3], k), self._nothing(*self.shape[:3], k).long())
+            return TopWeights(self._zeros(*self.shape[:3], k), self._zeros(*self.shape[:3], k).long())
         prepared = prepare(self)
-        found = streaming.top(prepared, k, self._norm(prepared))
-        return TopWeights(found.weights.to(self._answers), found.keys)
+        top = streaming.top(prepared, k, self._log_denominator(prepared))
+        return TopWeights(top.weights.to(self.answer_dtype), top.keys)
 
     @no_grad_no_autocast
     def pooled(self, rows: int, columns: int) -> Float[Tensor, "batch heads rows columns"]:
-        """The map as a picture: cut into cells as even as they can be.
+        """The map as a small picture, whose cells are as even as possible.
 
-        Each cell is the sum of the weights in it, divided by the number of its queries: a row of the picture sums
-        to what a query's weights sum to on average, 1 without sinks.
+        Each cell is the sum of its weights, divided by the number of its queries. So a row of the picture sums to the
+        mean sum of a query's weights: 1 without sinks.
 
         Raises:
             ValueError: more rows than queries, or more columns than keys.
         """
         self.ensure_unchanged()
-        for name, n, most in (("rows", rows, self.shape[2]), ("columns", columns, self.shape[3])):
-            if not 1 <= n <= most:
-                raise ValueError(f"pooled({rows}, {columns}): {name} are from 1 to {most}, for a map {self.shape[2:]}")
+        for name, n, size in (("rows", rows, self.shape[2]), ("columns", columns, self.shape[3])):
+            if not 1 <= n <= size:
+                raise ValueError(f"pooled({rows}, {columns}): {name} are from 1 to {size}, for a map {self.shape[2:]}")
         if 0 in self.shape:
-            return self._nothing(*self.shape[:2], rows, columns)
+            return self._zeros(*self.shape[:2], rows, columns)
         prepared = prepare(self)
-        return streaming.pooled(prepared, rows, columns, self._norm(prepared)).to(self._answers)
+        return streaming.pooled(prepared, rows, columns, self._log_denominator(prepared)).to(self.answer_dtype)
 
-    # The proof.
+    # The check against the model.
 
     @property
     @no_grad_no_autocast
     def error(self) -> float:
-        """The largest |weights @ v - the model's own output| over the sampled rows, by the largest |output|.
+        """The largest |weights @ v - the model's own output| over the sampled rows, divided by the largest |output|.
 
-        Rows that may attend to nothing are left out. NaN if nothing can be compared: no sample, no v.
+        Rows that may attend to nothing do not count. NaN if nothing can be compared: no sample, no v.
         """
         if self.sample is None or self.v is None or not len(self.sample.batch):
             return math.nan
@@ -302,35 +228,31 @@ class AttentionMap:
 
     @property
     def verified(self) -> bool:
-        """Whether the error is at most 1e-3, or 2e-2 for a model in half precision; not without a proof."""
-        return self.error <= (2e-2 if self.dtype.itemsize == 2 else 1e-3)
+        """Whether the error is at most 1e-3, or 2e-2 for a model in half precision; False if it is unknown."""
+        return self.error <= (MAX_HALF_ERROR if self.dtype.itemsize == 2 else MAX_ERROR)
 
-    # To look at.
+    # Display.
 
     def plot(self, *, batch: int = 0, head: int = 0, title: str | None = None) -> Figure:
         """The map of one head as a matplotlib figure for papers: ``m.plot(head=3).savefig("head.pdf")``.
 
         Queries from top to bottom, keys from left to right, with their tokens where these can be read; weights in per
-        cent; grey where there is none at all. Beyond 512 tokens it shows `pooled` cells.
+        cent; grey where nobody may attend. Beyond 512 tokens it shows `pooled` cells. `regard.lens.display` draws it.
 
         Args:
-            batch: which batch row.
-            head: which head.
-            title: what stands above; by default the head, and its entropy on average over the queries.
+            batch: the batch row.
+            head: the head.
+            title: the title; by default the head and the mean entropy of its queries.
 
         Raises:
             ImportError: matplotlib is not installed.
             IndexError: no such batch row or head.
             ValueError: the map is empty; NaN or infinity in a map that is pooled.
         """
-        from regard.views.figures.maps import plot_map
-
-        return plot_map(self, batch=batch, head=head, title=title)
-
-    # Names.
+        return display.plot_map(self, batch=batch, head=head, title=title)
 
     def label(self, queries: Tokens, keys: Tokens | None = None) -> None:
-        """Say what stands at the queries and the keys.
+        """Set the tokens of the queries and the keys.
 
         Args:
             queries: one text per query; for more than one batch row, a list of such lists.
@@ -339,61 +261,40 @@ class AttentionMap:
         Raises:
             ValueError: lists of another length than the map.
         """
-        keys = queries if keys is None else keys
-        for name, tokens, size in (("queries", queries, self.shape[2]), ("keys", keys, self.shape[3])):
-            nested = bool(tokens) and not isinstance(tokens[0], str)
-            lists = tokens if nested else [tokens]
-            if len(lists) != self.shape[0]:
-                raise ValueError(
-                    f"label({name}=) holds {len(lists)} lists of tokens; the map has {self.shape[0]} batch rows"
-                )
-            for row, one in enumerate(lists):
-                if len(one) != size:
-                    raise ValueError(f"label({name}=): {len(one)} tokens of batch row {row}; the map has {size} {name}")
-        self.tokens = (queries, keys)
+        self.tokens = check_tokens(self.shape, queries, keys)
 
     def __repr__(self) -> str:
         batch, heads, queries, keys = self.shape
-        says = [f"batch {batch}, {heads} heads, {queries:,} queries x {keys:,} keys"]
-        says.append("everybody attends to everything" if self.mask is None else repr(self.mask))
+        facts = [f"batch {batch}, {heads} heads, {queries:,} queries x {keys:,} keys"]
+        facts.append("no mask" if self.mask is None else repr(self.mask))
         if self.kernel:
-            says.append(f"kernel {self.kernel}")
+            facts.append(f"kernel {self.kernel}")
         error = self.error
         if math.isnan(error):
-            says.append("unverified: nothing to compare it with")
+            facts.append("unverified: nothing to compare it with")
         else:
-            says.append(
-                f"error {error:.1e}{'' if self.verified else ', unverified: it is not what the model computed'}"
-            )
-        return f"AttentionMap({'; '.join(says)})"
+            doubt = "" if self.verified else ", unverified: it is not what the model computed"
+            facts.append(f"error {error:.1e}{doubt}")
+        return f"AttentionMap({'; '.join(facts)})"
 
-    # Inside.
+    # Internal.
 
-    @property
-    def _answers(self) -> torch.dtype:
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self.answer_dtype, device=self.device)
 
-    def ensure_unchanged(self) -> None:
-        """Raise if the tensors are not what they were when the model ran."""
-        if self._ensure_unchanged is not None:
-            self._ensure_unchanged()
+    def _log_denominator(self, prepared: PreparedAttention) -> Tensor:
+        return prepared.log_denominator(self._prepared_lse(prepared))
 
-    def _nothing(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self._answers, device=self.device)
-
-    def _norm(self, prepared: PreparedAttention) -> Tensor:
-        return prepared.norm(self._own_lse(prepared))
-
-    def _own_lse(self, prepared: PreparedAttention) -> Tensor:
-        """The lse of what a question computes with, where a row may have a number taken off each of its scores."""
+    def _prepared_lse(self, prepared: PreparedAttention) -> Tensor:
+        """The lse of the prepared scores, from which a row's `score_shift` may be subtracted."""
         if "lse" not in self.answer_cache:
-            given, bias_dominates = self.kernel_lse, prepared.bias_dominates
-            usable = given is not None and given.dtype == prepared.call.q.dtype and not bias_dominates
-            if usable and given is not None and lse_matches(self, given, prepared.empty):
-                self._know(prepared, given if prepared.shift is None else given - prepared.shift)
+            lse, shift = self.kernel_lse, prepared.score_shift
+            usable = lse is not None and lse.dtype == prepared.call.q.dtype and not prepared.bias_dominates
+            if usable and lse is not None and lse_matches(self, lse, prepared.empty_rows):
+                self._cache_lse(prepared, lse if shift is None else lse - shift)
             else:
-                self._know(prepared, moments.log_sum_exp(prepared))
+                self._cache_lse(prepared, moments.log_sum_exp(prepared))
         return self.answer_cache["lse"].to(prepared.call.q.dtype)  # type: ignore[no-any-return]
 
-    def _know(self, prepared: PreparedAttention, lse: Tensor) -> None:
-        self.answer_cache["lse"] = prepared.without_empty(lse, -torch.inf)
+    def _cache_lse(self, prepared: PreparedAttention, lse: Tensor) -> None:
+        self.answer_cache["lse"] = prepared.fill_empty(lse, -torch.inf)

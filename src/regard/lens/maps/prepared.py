@@ -1,11 +1,11 @@
-"""A map in the form that questions are computed in: the dtype that is precise enough, and what is known of its rows."""
+"""A map's inputs in the form that statistics compute with: in a dtype that is precise enough, with the empty rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,16 +16,13 @@ from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.mask import allowed
 from regard.attention.plan import MIN_SCALE, choose
-
-if TYPE_CHECKING:
-    from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.inputs import AttentionInputs
 
 __all__ = [
     "FLOAT64_MAX_WEIGHTS",
     "FLOAT64_SCORE_BOUND",
     "PreparedAttention",
-    "attended_rows",
-    "fused",
+    "apply_softcap_",
     "no_grad_no_autocast",
     "prepare",
     "to_call",
@@ -35,18 +32,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FLOAT64_MAX_WEIGHTS = 2**22
-"""Up to so many weights, everything is computed in float64: it takes no time that anybody notices."""
+"""Maps of at most this many weights are computed in float64, which takes no noticeable time."""
 
 FLOAT64_SCORE_BOUND = 1000.0
-"""Scores that may be as large as this are computed in float64: float32 rounds them by 1e-5 and more."""
-
+"""If scores may reach this bound, they are computed in float64: float32 rounds them by 1e-5 and more."""
 
 PADDING_BIAS = -1e12
-"""A row whose bias is below that for every key is a padded one, of a model that adds the lowest number there is."""
+"""A row whose bias is below this for every key is padding, of a model that adds the lowest number of its dtype."""
 
 
 def no_grad_no_autocast(method: Callable[P, R]) -> Callable[P, R]:
-    """Without gradients, and in the dtypes that are written here whatever autocast wants."""
+    """Run without gradients and without autocast, so that the dtypes written in the method are used."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,160 +54,162 @@ def no_grad_no_autocast(method: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class PreparedAttention:
-    """The attention that a question is about, without sinks and dropout, and beside it what they change.
+    """An attention call without sinks and dropout, and separately the sinks and the empty rows.
 
-    A number that is the same for every key of a row changes no weight. So the mean key is taken off every key, where
-    no soft-cap stands in the way: keys of real models share a large part, which would cost digits.
+    A number that is the same for every key of a row changes no weight. So the mean key is subtracted from every key,
+    unless there is a soft-cap: keys of real models share a large part, which would cost digits.
     """
 
     call: AttentionCall
-    """q and k, in the dtype to compute in. The values are up to the question; k stands in their place."""
+    """q and k in the dtype to compute in. Each statistic sets its own values; until then they are k."""
     schedule: Schedule
     sinks: Tensor | None
-    shift: Tensor | None
-    """(batch, heads, queries): what was taken off the scores of each row."""
-    empty: Tensor | None
+    score_shift: Tensor | None
+    """(batch, heads, queries): the number that was subtracted from the scores of each row."""
+    empty_rows: Tensor | None
     """(batch, heads, queries): rows that may attend to nothing; None if there is none."""
     bias_dominates: bool = False
-    """Whether the scores of some rows are lost beside their bias."""
+    """Whether the bias of some rows is so large that rounding removes their scores."""
 
     @property
     def fused(self) -> bool:
-        """Whether the fused kernel can make these scores."""
-        return fused(self.call)
+        """Whether the fused kernel supports these scores."""
+        return self.call.q.device.type == "cpu" and self.call.softcap is None and self.call.scale >= MIN_SCALE
 
     def attend(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights @ v and the lse of every row, as if there were no sinks; v is (batch, kv_heads, keys, width)."""
+        """Weights @ v and the lse of every row, without sinks; v is (batch, kv_heads, keys, width)."""
         output, lse = flash.run(replace(self.call, v=v), self.schedule)
-        return output, self.without_empty(lse, -torch.inf)
+        return output, self.fill_empty(lse, -torch.inf)
 
     def output(self, v: Tensor) -> Tensor:
-        """Weights @ v, by the engine that can; as if there were no sinks."""
+        """Weights @ v without sinks, by a kernel that supports these scores."""
         return self.attend(v)[0] if self.fused else chunked.run(replace(self.call, v=v), self.schedule)
 
-    def without_empty(self, t: Tensor, fill: float) -> Tensor:
-        """A number for the rows that may attend to nothing."""
-        return t if self.empty is None else t.masked_fill(self.empty, fill)
+    def fill_empty(self, t: Tensor, value: float) -> Tensor:
+        """Set the rows that may attend to nothing to a value."""
+        return t if self.empty_rows is None else t.masked_fill(self.empty_rows, value)
 
-    def norm(self, lse: Tensor) -> Tensor:
-        """What exp(score - norm) needs to be a weight, from the lse of the call's own scores; inf in empty rows."""
+    def log_denominator(self, lse: Tensor) -> Tensor:
+        """The number in exp(score - number) = weight, from the lse of the call's scores; inf in empty rows."""
         if self.sinks is None:
-            return self.without_empty(lse, torch.inf)
-        return self.without_empty(torch.logaddexp(lse, self._sinks(lse)), torch.inf)
+            return self.fill_empty(lse, torch.inf)
+        return self.fill_empty(torch.logaddexp(lse, self._sink_scores(lse)), torch.inf)
 
-    def share(self, lse: Tensor) -> Tensor | None:
-        """The sum of each row's weights, from the lse of the call's own scores; None where that is 1."""
-        if self.sinks is None and self.empty is None:
+    def row_sums(self, lse: Tensor) -> Tensor | None:
+        """The sum of each row's weights, from the lse of the call's scores; None if all are 1."""
+        if self.sinks is None and self.empty_rows is None:
             return None
-        one = torch.ones_like(lse) if self.sinks is None else torch.sigmoid(lse - self._sinks(lse))
-        return self.without_empty(one, 0.0)
+        sums = torch.ones_like(lse) if self.sinks is None else torch.sigmoid(lse - self._sink_scores(lse))
+        return self.fill_empty(sums, 0.0)
 
-    def _sinks(self, lse: Tensor) -> Tensor:
+    def _sink_scores(self, lse: Tensor) -> Tensor:
         assert self.sinks is not None
         sinks = self.sinks.to(lse.dtype)[:, None]
-        return sinks if self.shift is None else sinks - self.shift.to(lse.dtype)
+        return sinks if self.score_shift is None else sinks - self.score_shift.to(lse.dtype)
 
 
-def fused(call: AttentionCall) -> bool:
-    """Whether the fused kernel can make the scores of a call."""
-    return call.q.device.type == "cpu" and call.softcap is None and call.scale >= MIN_SCALE
+def to_call(inputs: AttentionInputs, dtype: torch.dtype) -> tuple[AttentionCall, Tensor | None]:
+    """The attention call in a dtype, without sinks and dropout; and the sinks.
 
-
-def to_call(m: AttentionMap, dtype: torch.dtype) -> tuple[AttentionCall, Tensor | None]:
-    """The map's attention in a dtype, without sinks and dropout; the sinks.
-
-    -inf in a bias blocks, so it becomes part of the mask; a bias of which nothing is left is none.
+    -inf in a bias blocks a pair, so it becomes part of the mask. A bias of zeros is dropped.
     """
-    q, k = m.q.to(dtype), m.k.to(dtype)
-    bias, mask = m.bias, m.mask
+    q, k = inputs.q.to(dtype), inputs.k.to(dtype)
+    bias, mask = inputs.bias, inputs.mask
     if isinstance(bias, Tensor):
         bias = bias.to(dtype)
         lowest, highest = (float(end) for end in bias.aminmax()) if bias.numel() else (0.0, 0.0)
         if highest == torch.inf or lowest != lowest:
-            raise ValueError(f"the bias of shape {tuple(bias.shape)} holds NaN or inf: nobody can say its weights")
+            raise ValueError(f"the bias of shape {tuple(bias.shape)} holds NaN or inf, so the weights are not defined")
         if lowest == -torch.inf:
-            open_ = bias != -torch.inf
-            at_least_two = open_[(None,) * max(0, 2 - open_.ndim)]
-            mask = allowed(at_least_two) if mask is None else mask & allowed(at_least_two)
-            bias = bias.masked_fill(~open_, 0.0)
+            finite = bias != -torch.inf
+            finite_mask = allowed(finite[(None,) * max(0, 2 - finite.ndim)])
+            mask = finite_mask if mask is None else mask & finite_mask
+            bias = bias.masked_fill(~finite, 0.0)
             lowest, highest = (float(end) for end in bias.aminmax())
         if lowest == highest == 0.0:
             bias = None
-    sinks = None if m.sinks is None else m.sinks.to(dtype)
-    return AttentionCall.from_inputs(q, k, k, mask, scale=m.scale, bias=bias, softcap=m.softcap), sinks
+    sinks = None if inputs.sinks is None else inputs.sinks.to(dtype)
+    return AttentionCall.from_inputs(q, k, k, mask, scale=inputs.scale, bias=bias, softcap=inputs.softcap), sinks
 
 
-def prepare(m: AttentionMap) -> PreparedAttention:
-    """Get a map ready for a question.
+def prepare(inputs: AttentionInputs) -> PreparedAttention:
+    """Prepare the inputs for a statistic.
 
     Raises:
         ValueError: NaN or infinity in q, k or the bias.
     """
-    mean = _mean(m.k) if m.softcap is None else None
-    # Norms are what bounds a score, and NaN and infinity show in them.
-    sized = torch.promote_types(m.dtype, torch.float32)
-    keys = m.k if mean is None else m.k - mean.to(m.dtype)
-    largest = [float(torch.linalg.vector_norm(t, dim=-1, dtype=sized).amax()) for t in (m.q, keys)]
+    mean = _mean_key(inputs.k) if inputs.softcap is None else None
+    # The product of the largest norms bounds every score, and NaN and infinity appear in it.
+    norm_dtype = torch.promote_types(inputs.dtype, torch.float32)
+    keys = inputs.k if mean is None else inputs.k - mean.to(inputs.dtype)
+    largest = [float(torch.linalg.vector_norm(t, dim=-1, dtype=norm_dtype).amax()) for t in (inputs.q, keys)]
     del keys
-    for name, t, size in zip("qk", (m.q, m.k), largest, strict=True):
-        if not size < torch.inf and not bool(t.isfinite().all()):
-            raise ValueError(f"{name} holds NaN or infinity: nobody can say its weights. m[b, h, i] shows single rows")
-    steep = not largest[0] * largest[1] * abs(m.scale) < FLOAT64_SCORE_BOUND
-    rounds = torch.get_float32_matmul_precision() != "highest"
-    wide = m.q.dtype == torch.float64 or steep or rounds or m.shape.numel() <= FLOAT64_MAX_WEIGHTS
-    call, sinks = to_call(m, torch.float64 if wide else torch.float32)
+    for name, t, norm in zip("qk", (inputs.q, inputs.k), largest, strict=True):
+        if not norm < torch.inf and not bool(t.isfinite().all()):
+            raise ValueError(
+                f"{name} holds NaN or infinity, so the weights are not defined. m[b, h, i] shows single rows"
+            )
+    large_scores = not largest[0] * largest[1] * abs(inputs.scale) < FLOAT64_SCORE_BOUND
+    reduced_matmul = torch.get_float32_matmul_precision() != "highest"
+    small_map = inputs.shape.numel() <= FLOAT64_MAX_WEIGHTS
+    wide = inputs.dtype == torch.float64 or large_scores or reduced_matmul or small_map
+    call, sinks = to_call(inputs, torch.float64 if wide else torch.float32)
     shift = None
     if mean is not None:
         mean = mean.to(call.k.dtype)
-        shift = _by_group(call.q, mean)[..., 0] * call.scale
+        shift = _grouped_product(call.q, mean)[..., 0] * call.scale
         k = call.k - mean
         call = replace(call, k=k, v=k)
     bias_dominates = False
     if isinstance(call.bias, Tensor) and call.bias.numel():
         highest = call.bias.amax(-1)
-        rows_of_it = highest < PADDING_BIAS
-        bias_dominates = bool(rows_of_it.any())
+        padding = highest < PADDING_BIAS
+        bias_dominates = bool(padding.any())
         if bias_dominates:
-            # In sums with such numbers nothing is left of q . k, nor of the logarithm of how many keys there are.
-            off = highest.where(rows_of_it, 0.0)
-            q = call.q.masked_fill(rows_of_it.expand(call.q.shape[:-1])[..., None], 0.0)
-            call = replace(call, q=q, bias=call.bias - off[..., None])
-            shift = off.expand(q.shape[:-1]) if shift is None else shift.masked_fill(rows_of_it, 0.0) + off
+            # Rounding to such numbers removes q . k, and the logarithm of the number of keys from the lse.
+            row_bias = highest.where(padding, 0.0)
+            q = call.q.masked_fill(padding.expand(call.q.shape[:-1])[..., None], 0.0)
+            call = replace(call, q=q, bias=call.bias - row_bias[..., None])
+            shift = row_bias.expand(q.shape[:-1]) if shift is None else shift.masked_fill(padding, 0.0) + row_bias
     schedule = choose(call).schedule
-    if "empty" not in m.answer_cache:
-        m.answer_cache["empty"] = _empty(call, schedule)
-    return PreparedAttention(call, schedule, sinks, shift, m.answer_cache["empty"], bias_dominates)
+    if "empty_rows" not in inputs.answer_cache:
+        inputs.answer_cache["empty_rows"] = _empty_rows(call, schedule)
+    return PreparedAttention(call, schedule, sinks, shift, inputs.answer_cache["empty_rows"], bias_dominates)
 
 
-def _mean(k: Tensor) -> Tensor:
-    wide = torch.promote_types(k.dtype, torch.float32)
-    return k.mean(-2, keepdim=True, dtype=wide)
+def apply_softcap_(scores: Tensor, softcap: float | int | None) -> Tensor:
+    """Softcap * tanh(scores / softcap), in place; the scores themselves without a soft-cap."""
+    return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
-def _by_group(q: Tensor, k: Tensor) -> Tensor:
-    """Q kT, (batch, heads, queries, keys), where each head of k serves several of q that stand side by side."""
+def _mean_key(k: Tensor) -> Tensor:
+    return k.mean(-2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
+
+
+def _grouped_product(q: Tensor, k: Tensor) -> Tensor:
+    """Q kT, (batch, heads, queries, keys), where each head of k serves several adjacent heads of q."""
     batch, heads, queries, width = q.shape
-    together = q.reshape(batch, k.shape[1], -1, width) @ k.transpose(-1, -2)
-    return together.reshape(batch, heads, queries, k.shape[2])
+    scores = q.reshape(batch, k.shape[1], -1, width) @ k.transpose(-1, -2)
+    return scores.reshape(batch, heads, queries, k.shape[2])
 
 
-def _empty(call: AttentionCall, schedule: Schedule) -> Tensor | None:
+def _empty_rows(call: AttentionCall, schedule: Schedule) -> Tensor | None:
     """The rows that may attend to nothing."""
     if call.mask is None:
         return None
-    seen = torch.zeros(call.q.shape[:-1], dtype=torch.bool, device=call.q.device)
+    attends = torch.zeros(call.q.shape[:-1], dtype=torch.bool, device=call.q.device)
     for block in schedule(call):
-        block.take_queries(seen).copy_(attended_rows(block))
-    return None if bool(seen.all()) else ~seen
+        block.take_queries(attends).copy_(_rows_with_keys(block))
+    return None if bool(attends.all()) else ~attends
 
 
-def attended_rows(block: ScoreBlock) -> Tensor:
-    """Whether there is a key in the block that a row of it may attend to; broadcasts to (batch, heads, rows)."""
+def _rows_with_keys(block: ScoreBlock) -> Tensor:
+    """Whether each row of a block may attend to any of its keys; broadcasts to (batch, heads, rows)."""
     if block.allowed is None:
         return torch.ones(1, 1, 1, dtype=torch.bool)
     if not block.causal:
         return block.allowed.any(-1)
-    # A schedule sets the kernel's flag beside masks of single keys only: row n needs one among the first n + 1.
-    upto = block.allowed[..., 0, :].cumsum(-1) > 0
-    last = torch.arange(block.height, device=upto.device).clamp(max=block.columns - 1)
-    return upto[..., last]
+    # With the kernel's causal flag the mask is one row for all queries, and row n needs a key among the first n + 1.
+    any_before = block.allowed[..., 0, :].cumsum(-1) > 0
+    last = torch.arange(block.height, device=any_before.device).clamp(max=block.columns - 1)
+    return any_before[..., last]

@@ -1,86 +1,124 @@
-"""The attention of one text of a batch."""
+"""A part of a map's inputs: one text of the batch, some heads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from regard._shapes import Bool
+from regard.attention import mask as masks
+from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.mask.base import And
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
-from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.maps.inputs import AttentionInputs
 
-__all__ = ["select_batch"]
+__all__ = ["select"]
+
+Inputs = TypeVar("Inputs", bound=AttentionInputs)
 
 
-def select_batch(m: AttentionMap, batch: int) -> AttentionMap:
-    """The map of one batch row as it is now: it shares the tensors of the whole, and looks for changes no more.
+def select(inputs: Inputs, batch: int | None = None, heads: Sequence[int] | None = None) -> Inputs:
+    """The inputs of one batch row, of some heads, or of both; see `AttentionMap.select`.
 
     Raises:
-        IndexError: no such batch row.
-        RuntimeError: the tensors were changed since the model ran.
+        IndexError: no such batch row or head.
+        RuntimeError: a batch row of tensors that were changed since the model ran.
     """
-    if not 0 <= batch < m.shape[0]:
-        raise IndexError(f"there is no batch row {batch}: the map has {m.shape[0]}, counted from 0")
-    m.ensure_unchanged()
-    mask, bias, sample = m.mask, m.bias, m.sample
-    mask = None if mask is None else _of_row(mask, batch, *m.shape[2:])
-    if isinstance(bias, Tensor) and bias.ndim == 4 and len(bias) > 1:
-        bias = bias[batch : batch + 1]
-    if sample is not None:
+    part = copy(inputs)
+    part.answer_cache, part.kernel_lse = {}, None
+    if batch is not None:
+        _select_batch(part, batch)
+        if inputs.shape[0] == 1:
+            part.answer_cache = inputs.answer_cache
+    if heads is not None:
+        part.answer_cache = {}
+        _select_heads(part, torch.tensor(heads, device=part.device))
+    return part
+
+
+def _select_batch(part: AttentionInputs, batch: int) -> None:
+    if not 0 <= batch < part.shape[0]:
+        raise IndexError(f"there is no batch row {batch}: the map has {part.shape[0]}, counted from 0")
+    part.ensure_unchanged()
+    part._ensure_unchanged = None
+    if part.mask is not None:
+        part.mask = _mask_of_row(part.mask, batch, *part.shape[2:])
+    if isinstance(part.bias, Tensor) and part.bias.ndim == 4 and len(part.bias) > 1:
+        part.bias = part.bias[batch : batch + 1]
+    if (sample := part.sample) is not None:
         own = sample.batch == batch
-        factor = None if sample.factor is None else sample.factor[own]
-        sample = OutputSample(
-            torch.zeros_like(sample.batch[own]), sample.query[own], sample.output[own], factor, sample.finish
+        factor = None if sample.dropout_factor is None else sample.dropout_factor[own]
+        zeros = torch.zeros_like(sample.batch[own])
+        part.sample = replace(
+            sample, batch=zeros, query=sample.query[own], output=sample.output[own], dropout_factor=factor
         )
-    one = slice(batch, batch + 1)
-    made = AttentionMap(
-        m.q[one],
-        m.k[one],
-        None if m.v is None else m.v[one],
-        mask,
-        **{**m.score_options, "bias": bias},
-        dropout=m.dropout,
-        sample=sample,
-        kernel=m.kernel,
-    )
-    if m.shape[0] == 1:
-        made.answer_cache = m.answer_cache  # what is known of all of them is known of the one
-    if m.tokens is not None:
-        queries, keys = ([tokens[batch]] if not isinstance(tokens[0], str) else tokens for tokens in m.tokens)
-        made.label(queries, keys)
-    return made
+    row = slice(batch, batch + 1)
+    part.q, part.k, part.v = part.q[row], part.k[row], None if part.v is None else part.v[row]
 
 
-def _of_row(mask: Mask, batch: int, queries: int, keys: int) -> Mask:
-    """What a mask says of one batch row; the parts that say the same of all stay what they are, and fast."""
+def _select_heads(part: AttentionInputs, index: Tensor) -> None:
+    size = part.shape[2:]
+    if part.mask is not None and part.mask.batch_heads(*size)[1] not in (None, 1):
+        part.mask = masks.allowed(part.mask.dense(*size)[..., index, :, :])
+    if isinstance(part.bias, PositionBias):
+        part.bias = _HeadsBias(part.bias, index)
+    elif part.bias is not None and part.bias.ndim > 2 and part.bias.shape[-3] > 1:
+        part.bias = part.bias[..., index, :, :]
+    if (sample := part.sample) is not None:
+        # The output of a whole layer verifies none of its heads alone.
+        factor = None if sample.dropout_factor is None else sample.dropout_factor[:, index]
+        part.sample = (
+            None
+            if sample.transform is not None
+            else replace(sample, output=sample.output[:, index], dropout_factor=factor)
+        )
+    kv_heads = index // (part.q.shape[1] // part.k.shape[1])
+    part.q, part.k, part.v = part.q[:, index], part.k[:, kv_heads], None if part.v is None else part.v[:, kv_heads]
+    part.sinks = None if part.sinks is None else part.sinks[index]
+
+
+class _HeadsBias(PositionBias):
+    """A bias by position, of some heads."""
+
+    def __init__(self, bias: PositionBias, index: Tensor) -> None:
+        super().__init__()
+        self.bias, self.index, self.num_heads = bias, index, len(index)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.bias(query, key)[self.index]  # type: ignore[no-any-return]
+
+
+def _mask_of_row(mask: Mask, batch: int, queries: int, keys: int) -> Mask:
+    """The mask of one batch row; parts that are the same for all rows stay as they are, and fast."""
     if isinstance(mask, And):
-        return _of_row(mask.left, batch, queries, keys) & _of_row(mask.right, batch, queries, keys)
-    return mask if mask.batch_heads(queries, keys)[0] is None else _OneRow(mask, batch)
+        return _mask_of_row(mask.left, batch, queries, keys) & _mask_of_row(mask.right, batch, queries, keys)
+    return mask if mask.batch_heads(queries, keys)[0] is None else _BatchRowMask(mask, batch)
 
 
 @dataclass(frozen=True)
-class _OneRow(Mask):
+class _BatchRowMask(Mask):
     mask: Mask
     batch: int
 
     def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
-        may = self.mask.evaluate(tile)
-        return may[self.batch] if may.ndim == 4 and len(may) > 1 else may
+        return self._row(self.mask.evaluate(tile))
 
     def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
-        sees = self.mask.predicate(queries, keys, device)
-        return lambda b, h, query, key: sees(torch.full_like(b, self.batch), h, query, key)
+        allowed = self.mask.predicate(queries, keys, device)
+        return lambda b, h, query, key: allowed(torch.full_like(b, self.batch), h, query, key)
 
     def bounds(self, grid: TileGrid) -> TileBounds:
-        known = self.mask.bounds(grid)
-        some, every = (
-            t[self.batch] if t.ndim == 4 and len(t) > 1 else t for t in (known.any_allowed, known.all_allowed)
-        )
-        return TileBounds(some, every)
+        bounds = self.mask.bounds(grid)
+        return TileBounds(self._row(bounds.any_allowed), self._row(bounds.all_allowed))
+
+    def _row(self, t: Tensor) -> Tensor:
+        return t[self.batch] if t.ndim == 4 and len(t) > 1 else t
 
     def validate(self, queries: int, keys: int) -> None:
         self.mask.validate(queries, keys)
