@@ -58,7 +58,7 @@ def test_words_that_look_at_words_come_before_habits(summarized):
     for m in maps:
         m.label(TEXT)
     if summarized:
-        maps = [AttentionSummary.of(m) for m in maps]
+        maps = [AttentionSummary.from_map(m) for m in maps]
     assert most_informative_head(recorded(*maps)) == ("layers.2", 2)
     assert most_informative_head(recorded(*maps[:2])) == ("layers.1", 1)
 

@@ -235,7 +235,7 @@ def test_saving_asks_whether_tensors_are_what_they_were(tmp_path):
 def test_summaries_come_back(tmp_path):
     m = a_map(20, 20, mask=mask.causal(), batch=2)
     m.label([list("abcdefghijklmnopqrst")] * 2)
-    summary = AttentionSummary.of(m)
+    summary = AttentionSummary.from_map(m)
     recording = Recording()
     recording.add("a", summary, shape=tuple(m.shape), mask=None, kernel="fused", kind="self", layer=0)
     back = again(recording, tmp_path)

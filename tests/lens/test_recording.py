@@ -264,7 +264,7 @@ def test_what_rollout_cannot_follow_is_refused():
 def test_a_summary_answers_as_its_map_did():
     m = a_map(70, 70, mask=mask.causal())
     m.label([f"t{n % 9}" for n in range(70)])
-    summary = AttentionSummary.of(m)
+    summary = AttentionSummary.from_map(m)
     assert torch.equal(summary.entropy(), m.entropy())
     assert torch.equal(summary.received(), m.received())
     for ours, theirs in zip((*summary.distance(), *summary.top(3)), (*m.distance(), *m.top(3)), strict=True):
@@ -282,13 +282,13 @@ def test_a_summary_answers_as_its_map_did():
 def test_a_small_map_s_picture_has_any_cells(rows, columns):
     m = a_map(24, 24, mask=mask.causal())
     torch.testing.assert_close(
-        AttentionSummary.of(m).pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5
+        AttentionSummary.from_map(m).pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5
     )
 
 
 def test_a_large_map_s_picture_has_the_cells_that_are_made_of_those_kept():
     m = a_map(150, 90, mask=mask.window(20, 30))
-    summary = AttentionSummary.of(m)
+    summary = AttentionSummary.from_map(m)
     for rows, columns in ((64, 64), (32, 16), (1, 64)):
         torch.testing.assert_close(summary.pooled(rows, columns), m.pooled(rows, columns), atol=1e-6, rtol=1e-5)
     for rows, columns in ((65, 64), (64, 63), (0, 1)):
@@ -299,7 +299,7 @@ def test_a_large_map_s_picture_has_the_cells_that_are_made_of_those_kept():
 
 
 def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
-    summary = AttentionSummary.of(a_map(12, 12))
+    summary = AttentionSummary.from_map(a_map(12, 12))
     out = r'this recording keeps summaries; watch with keep="maps"'
     for ask in (
         lambda: summary[0, 0],
@@ -318,7 +318,7 @@ def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
 
 def test_a_recording_of_summaries_prints_and_takes_tokens():
     recording = Recording()
-    summary = AttentionSummary.of(a_map(6, 6, mask=mask.causal()))
+    summary = AttentionSummary.from_map(a_map(6, 6, mask=mask.causal()))
     recording.add("h.0.attn", summary, shape=(1, 2, 6, 6), mask="", kernel="fused", kind="self", layer=0)
     assert "causal()" in str(recording).splitlines()[1]
     recording.label(list("abcdef"))

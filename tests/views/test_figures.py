@@ -257,11 +257,11 @@ def test_every_head_has_its_picture_and_its_kind(recording, tmp_path):
 
 def test_summaries_have_pictures_too():
     m = drawn(100, 100, mask=mask.causal())
-    figure = recorded(AttentionSummary.of(m)).plot_heads()
+    figure = recorded(AttentionSummary.from_map(m)).plot_heads()
     shown = torch.from_numpy(figure.axes[0].images[1].get_array().filled(torch.nan))
     assert shown.shape == (48, 48)
     # Each of the 48 is made of one or two of the 64 cells that were kept.
-    cells = cells_of(AttentionSummary.of(m), 0, 1, 48, 48)
+    cells = cells_of(AttentionSummary.from_map(m), 0, 1, 48, 48)
     dense = m[0, 1].double()
     for row, column in ((0, 0), (30, 7), (47, 47)):
         (top, bottom), (left, right) = cells.queries[row : row + 2], cells.keys[column : column + 2]

@@ -185,14 +185,14 @@ def test_no_line_is_wider_than_the_terminal(columns, queries, keys, monkeypatch)
 
 def test_summaries_show_what_they_kept(monkeypatch):
     m = random_map(100, 100, mask=mask.causal())
-    short = drawn(draw, recorded(AttentionSummary.of(m)), monkeypatch, path="a", head=1, query=50, columns=80)
+    short = drawn(draw, recorded(AttentionSummary.from_map(m)), monkeypatch, path="a", head=1, query=50, columns=80)
     shown = re.findall(r"^ *(\d+) +([\d.]+) %", short, re.MULTILINE)
     weights, keys = m[0, 1, 50].topk(8)
     assert [int(key) for key, _ in shown] == keys.tolist()
     assert [float(w) for _, w in shown] == pytest.approx([100 * float(w) for w in weights], abs=0.051)
     assert "Pooled to 32 x 64 cells" in short
     few = random_map(9, 9)
-    assert "Pooled" not in drawn(draw, recorded(AttentionSummary.of(few)), monkeypatch, path="a", head=1)
+    assert "Pooled" not in drawn(draw, recorded(AttentionSummary.from_map(few)), monkeypatch, path="a", head=1)
 
 
 def test_a_longer_text_shows_its_beginning(monkeypatch):

@@ -1,7 +1,18 @@
-"""Looking at what a model attends to."""
+"""What a model attends to: exact attention maps of any PyTorch model, and the attention of a text.
+
+- `maps`: exact attention maps and their statistics.
+- `capture`: how the attention calls of a running model are captured.
+- `recording`: the maps of a model by module path, and their files.
+- `watch`: capture a model while it runs, without changing it.
+- `text`: a text through a model of regard; the only part that loads models.
+- `display`: drawing by `regard.views`; the only file that uses it.
+"""
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads
-from regard.lens.maps.map import AttentionMap, Distance, OutputSample, TopWeights
+from regard.lens.maps.inputs import OutputSample
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.moments import Distance
+from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 from regard.lens.text.explain import explain

@@ -90,7 +90,7 @@ def watch(
     if keep == "summary":
 
         def fold(track: Track, seen: Seen) -> None:
-            summary = AttentionSummary.of(track.map(), cross=track.kind == "cross")
+            summary = AttentionSummary.from_map(track.map(), cross=track.kind == "cross")
             facts: dict[str, Any] = {"mask": seen.mask_in_words, "kernel": seen.kernel, "heads": track.heads}
             recording.add(track.path, summary, shape=track.shape, kind=track.kind, layer=track.layer, **facts)
 

@@ -16,9 +16,10 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import mask_tensors
 from regard.attention.mask import Mask
 from regard.lens.capture.eager_pattern import WrittenOut
-from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.maps.inputs import OutputSample
+from regard.lens.maps.map import AttentionMap
 
-__all__ = ["Changed", "Masked", "Seen", "four_axes", "masked", "of_heads", "rows", "sampled"]
+__all__ = ["Changed", "Masked", "Seen", "four_axes", "masked", "rows", "sampled"]
 
 
 class Spoken(NamedTuple):
@@ -185,54 +186,6 @@ class Seen:
             kernel=self.kernel,
             ensure_unchanged=fresh,
         )
-
-
-class _OfHeads(PositionBias):
-    """A bias by position, of some heads."""
-
-    def __init__(self, bias: PositionBias, index: Tensor) -> None:
-        super().__init__()
-        self.whole, self.index, self.num_heads = bias, index, len(index)
-
-    def forward(self, query: Tensor, key: Tensor) -> Tensor:
-        return self.whole(query, key)[self.index]  # type: ignore[no-any-return]
-
-
-def of_heads(m: AttentionMap, heads: Sequence[int], fresh: Callable[[], None]) -> AttentionMap:
-    """A map of some heads of a map.
-
-    Args:
-        m: the map.
-        heads: which, from 0.
-        fresh: as of `AttentionMap`.
-    """
-    index = torch.tensor(heads, device=m.device)
-    of_keys = index // (m.q.shape[1] // m.k.shape[1])
-    mask, bias, sample = m.mask, m.bias, m.sample
-    if mask is not None and mask.batch_heads(*m.shape[2:])[1] not in (None, 1):
-        mask = masks.allowed(mask.dense(*m.shape[2:])[..., index, :, :])
-    if isinstance(bias, PositionBias):
-        bias = _OfHeads(bias, index)
-    elif bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
-        bias = bias[..., index, :, :]
-    if sample is not None:
-        # What a whole layer came to proves none of its heads alone.
-        factor = None if sample.factor is None else sample.factor[:, index]
-        sample = None if sample.finish is not None else replace(sample, output=sample.output[:, index], factor=factor)
-    return AttentionMap(
-        m.q[:, index],
-        m.k[:, of_keys],
-        None if m.v is None else m.v[:, of_keys],
-        mask,
-        scale=m.scale,
-        bias=bias,
-        softcap=m.softcap,
-        sinks=None if m.sinks is None else m.sinks[index],
-        dropout=m.dropout,
-        sample=sample,
-        kernel=m.kernel,
-        ensure_unchanged=fresh,
-    )
 
 
 def four_axes(t: Tensor) -> Tensor:

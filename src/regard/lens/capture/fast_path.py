@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.attention import mask as masks
 from regard.attention.mask import Mask
 from regard.lens.capture.call import Seen, rows
-from regard.lens.maps.map import OutputSample
+from regard.lens.maps.inputs import OutputSample
 
 __all__ = ["encoder_layer", "multi_head"]
 
@@ -116,7 +116,7 @@ def _seen(x: Tensor, attended: Any, given: dict[str, Any], output: Tensor, heads
         shape,
         kernel,
         mask=_mask(given, lengths, heads, tokens),
-        sample=OutputSample(b, i, _padded(output)[b, i], finish=finish),
+        sample=OutputSample(b, i, _padded(output)[b, i], transform=finish),
         also=tuple(t for t in (x, *given.values()) if isinstance(t, Tensor) and not t.is_nested),
         projected=projected,
         cross=False,

@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
-from regard.lens.capture.call import Changed, Masked, Seen, Spoken, of_heads
-from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.capture.call import Changed, Masked, Seen, Spoken
+from regard.lens.maps.inputs import OutputSample
+from regard.lens.maps.map import AttentionMap
 
 __all__ = ["Track"]
 
@@ -166,7 +167,7 @@ class Track:
         """
         self._check()
         made = self._made(self._check if self.calls[0].projected is None else None)  # projections are no one else's
-        return made if self.heads is None else of_heads(made, self.heads, self._check)
+        return made if self.heads is None else made.select(heads=self.heads)
 
     def _made(self, fresh: Callable[[], None] | None) -> AttentionMap:
         return self.calls[0].map(self.masked, fresh) if len(self.calls) == 1 else self._stitched(fresh)

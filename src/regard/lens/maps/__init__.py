@@ -1,6 +1,21 @@
-"""Questions about an attention map, each answered exactly, in memory that grows with the tokens, not their square.
+"""Exact attention maps, in memory that grows with the tokens, not with their square.
 
-Most are linear in the weights, and so they are attention with other values: the fused kernel answers them (`linear`).
-`received` turns queries and keys around. The others look at every weight once, some rows at a time (`tiles`), and
-so does any question about scores that the fused kernel cannot make: with a soft-cap, or on a GPU.
+Most statistics of a map are linear in its weights. So they are attention with other values, which the fused kernel
+computes (`moments`). Attention received by the keys is computed from the transposed attention (`received`). The other
+statistics need every weight and are computed a few rows at a time (`streaming`), as is everything about scores that
+the fused kernel does not support: with a soft-cap, or on a GPU.
+
+- `inputs`: q, k, v, mask and the other inputs of one attention call; every statistic takes these.
+- `tokens`: the tokens at the queries and keys.
+- `prepared`: the inputs in the dtype to compute in, with the empty rows.
+- `streaming`: scores a few rows at a time; the largest weights, pooled maps.
+- `moments`: entropy, mass on groups of keys, distance.
+- `received`: the attention received by each key.
+- `indexing`: single weights, rows and tiles in float64.
+- `verify`: whether a map is the model's own.
+- `select`: one text of a batch, some heads.
+- `map`: `AttentionMap`, with all of these as methods.
+- `head_types`: previous token, attention sink, induction and others.
+- `summary`: the usual answers, without the map.
+- `rollout`: attention rollout through the layers.
 """

@@ -1,9 +1,9 @@
-"""Attention received by each key: the map turned around.
+"""Attention received by each key, from the transposed attention.
 
-The weights w_ij = exp(s_ij - norm_i) on key j sum to exp(logsumexp_i(s_ij - norm_i)). That is the lse of the attention
-whose queries are the keys and whose keys are the queries, with -norm_i added to the scores of the latter. In it key
-j looks at the queries that may look at j: the mask turned around, and for a causal mask both orders reversed, so
-that it is causal again.
+The weights w_ij = exp(s_ij - d_i) on key j, with the log denominator d_i of row i, sum to exp(logsumexp_i(s_ij - d_i)).
+That is the lse of the attention whose queries are the keys and whose keys are the queries, with -d_i added to the
+scores of query i. In it key j attends to the queries that may attend to j: the mask is transposed, and for a causal
+mask both orders are reversed, so that it is causal again.
 """
 
 from __future__ import annotations
@@ -24,80 +24,88 @@ from regard.attention.mask.documents import Documents
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import choose
-from regard.lens.maps import streaming
 from regard.lens.maps.prepared import PreparedAttention
+from regard.lens.maps.streaming import MAX_LOG, score_chunks
 
 __all__ = ["TransposedMask", "received"]
 
-NOTHING = -1e30
-"""The logarithm of no weight at all, which every sum survives."""
 
-
-def received(prepared: PreparedAttention, norm: Tensor, rows: Tensor | None = None) -> Tensor:
-    """The sum over the queries of the weights on each key, (batch, heads, keys); 0 for a key that nobody looks at.
+def received(prepared: PreparedAttention, log_denominator: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The sum over the queries of the weights on each key, (batch, heads, keys); 0 for a key of no query.
 
     Args:
-        prepared: the map.
-        norm: see `PreparedAttention.norm`.
-        rows: (batch, queries), 0 or more: what the weights of each query count.
+        prepared: the attention.
+        log_denominator: see `PreparedAttention.log_denominator`.
+        rows: (batch, queries), 0 or more: a factor for the weights of each query.
     """
     call = prepared.call
-    logs = None if rows is None else rows.to(norm.dtype).log()[:, None]
+    log_rows = None if rows is None else rows.to(log_denominator.dtype).log()[:, None]
     if not prepared.fused or call.bias is not None:
-        return streaming.received(prepared, norm, logs)
-    term = (-norm if logs is None else logs - norm).clamp(min=NOTHING)
+        return _received_in_chunks(prepared, log_denominator, log_rows)
+    offset = (-log_denominator if log_rows is None else log_rows - log_denominator).clamp(min=-MAX_LOG)
     k = call.k.repeat_interleave(call.q.shape[1] // call.k.shape[1], 1) if call.grouped else call.k
-    masks, open_keys = _apart(call)
-    # Whether the first keys have most lookers: the kernel's flag for causal wants the other order.
+    masks, open_keys = _split_key_masks(call)
+    # Whether the first keys have the most queries: the kernel's causal flag needs the other order.
     flip = any(isinstance(mask, Band) and mask.before is None for mask in masks)
     q = call.q
     if flip:
-        q, k, term = q.flip(-2), k.flip(-2), term.flip(-1)
-    turned = [_turn(mask, call.queries, call.keys, flip=flip) for mask in masks]
-    mask = reduce(and_, turned) if turned else None
-    # Of the output only one thing is wanted: whether anybody looks at a key.
+        q, k, offset = q.flip(-2), k.flip(-2), offset.flip(-1)
+    transposed_masks = [_transpose(mask, call.queries, call.keys, flip=flip) for mask in masks]
+    mask = reduce(and_, transposed_masks) if transposed_masks else None
+    # The output is needed for one fact only: whether any query attends to a key.
     ones = q.new_ones(1, 1, q.shape[-2], q.shape[-1]).expand(*q.shape[:2], -1, -1)
-    around = AttentionCall.from_inputs(k, q, ones, mask, scale=call.scale)
-    choice = choose(around)
+    transposed = AttentionCall.from_inputs(k, q, ones, mask, scale=call.scale)
+    choice = choose(transposed)
     if choice.kernel in ("bands", "packed"):
-        # Windows go faster without a bias: one more feature adds the term.
+        # Windows are faster without a bias: one more feature adds the offset.
         k = torch.cat([k, k.new_ones(1).expand(*k.shape[:-1], 1)], -1)
-        q = torch.cat([q, (term / call.scale)[..., None]], -1)
-        around = replace(around, q=k, k=q)
+        q = torch.cat([q, (offset / call.scale)[..., None]], -1)
+        transposed = replace(transposed, q=k, k=q)
     else:
-        # PyTorch's kernels give an lse whose heads stand side by side; as a bias, that would be copied for every pair.
-        around = replace(around, bias=term.contiguous()[:, :, None])
-        choice = choose(around)
-    output, lse = flash.run(around, choice.schedule)
+        # PyTorch's kernels return an lse with the heads on the last axis in memory. A bias in that order would be
+        # copied for every pair.
+        transposed = replace(transposed, bias=offset.contiguous()[:, :, None])
+        choice = choose(transposed)
+    output, lse = flash.run(transposed, choice.schedule)
     sums = lse.exp().masked_fill_(output[..., 0] < 0.5, 0.0)
     sums = sums.flip(-1) if flip else sums
     return sums if open_keys is None else sums.masked_fill_(~open_keys, 0.0)
 
 
-def _apart(call: AttentionCall) -> tuple[list[Mask], Tensor | None]:
-    """The masks that speak of queries, and the keys that all others leave, (batch, heads, keys).
+def _received_in_chunks(prepared: PreparedAttention, log_denominator: Tensor, log_rows: Tensor | None) -> Tensor:
+    """The same for scores that the fused kernel does not support; `log_rows` is (batch, 1, queries)."""
+    call = prepared.call
+    total = torch.zeros(*call.q.shape[:2], call.keys, 1, dtype=torch.float64, device=call.q.device)
+    subtract = (log_denominator if log_rows is None else log_denominator - log_rows).clamp(max=MAX_LOG)
+    for block, scores in score_chunks(prepared, subtract):
+        block.add_to_keys(total, scores.exp_().sum(-2)[..., None].to(total.dtype))
+    return total[..., 0]
 
-    A key that is blocked for every query is looked at by nobody, which is said when the sums are there.
+
+def _split_key_masks(call: AttentionCall) -> tuple[list[Mask], Tensor | None]:
+    """The masks that depend on the query, and the keys that all other masks allow, (batch, heads, keys).
+
+    A key that is blocked for every query receives nothing; its sum is set to 0 at the end.
     """
-    masks, found = [], None
+    masks, open_keys = [], None
     for mask in conjuncts(call.mask):
-        may = call.allowed(call.tile((0, min(2, call.queries)), (0, call.keys)), mask)
-        if may.shape[-2] == 1:
-            found = may[..., 0, :] if found is None else found & may[..., 0, :]
+        allowed = call.allowed(call.tile((0, min(2, call.queries)), (0, call.keys)), mask)
+        if allowed.shape[-2] == 1:
+            open_keys = allowed[..., 0, :] if open_keys is None else open_keys & allowed[..., 0, :]
         else:
             masks.append(mask)
-    return masks, found
+    return masks, open_keys
 
 
-def _turn(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
-    """Who is looked at by whom; the kinds that kernels know stay such."""
+def _transpose(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
+    """The transposed mask; if a kernel supports the kind of mask, the result is of that kind too."""
     if isinstance(mask, Documents) and mask.keys is not None:
-        turned = mask.keys, mask.ids
-        return Documents(*(ids.flip(-1) for ids in turned)) if flip else Documents(*turned)
+        ids = mask.keys, mask.ids
+        return Documents(*(t.flip(-1) for t in ids)) if flip else Documents(*ids)
     if isinstance(mask, Documents) and queries == keys:
         return Documents(mask.ids.flip(-1)) if flip else mask
     if isinstance(mask, Band):
-        # Query i sees key j where first - before < j - i <= first + after.
+        # Query i may attend to key j where first - before < j - i <= first + after.
         first = mask.query_offset(queries, keys)
         if flip:
             return Band(mask.before, mask.after, queries - keys + first)
@@ -108,7 +116,7 @@ def _turn(mask: Mask, queries: int, keys: int, *, flip: bool) -> Mask:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransposedMask(Mask):
-    """Another mask with queries and keys in each other's place, and both in reverse where asked for."""
+    """Another mask with queries and keys exchanged, and both in reverse order if `flip` is set."""
 
     other: Mask
     flip: bool
@@ -131,8 +139,8 @@ class TransposedMask(Mask):
 
     def bounds(self, grid: TileGrid) -> TileBounds:
         """See `Mask.bounds`."""
-        known = self.other.bounds(_TransposedGrid(grid, self.flip))
-        return TileBounds(known.any_allowed.transpose(-1, -2), known.all_allowed.transpose(-1, -2))
+        bounds = self.other.bounds(_TransposedGrid(grid, self.flip))
+        return TileBounds(bounds.any_allowed.transpose(-1, -2), bounds.all_allowed.transpose(-1, -2))
 
     def validate(self, queries: int, keys: int) -> None:
         """See `Mask.validate`."""
@@ -150,12 +158,12 @@ class TransposedMask(Mask):
         return keys, queries
 
     def __repr__(self) -> str:
-        """See `Mask.batch_size`."""
-        return f"{self.other!r} turned around"
+        """The other mask and the word transposed."""
+        return f"{self.other!r} transposed"
 
 
 class _TransposedGrid(TileGrid):
-    """The tiles of a turned mask's grid as the other mask counts them."""
+    """The grid of a transposed mask in the coordinates of the other mask."""
 
     def __init__(self, grid: TileGrid, flip: bool) -> None:
         super().__init__(grid.keys, grid.queries, grid.tile_columns, grid.tile_rows)

@@ -1,4 +1,4 @@
-"""What is left of a map when its queries and keys are let go: the answers to the usual questions."""
+"""The usual answers of a map, kept without its queries and keys."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.head_types import HeadTypes, detect_heads
-from regard.lens.maps.map import AttentionMap, Distance, Tokens, TopWeights
+from regard.lens.maps.head_types import HEAD_TYPES, HeadTypes, detect_heads
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.moments import Distance
+from regard.lens.maps.streaming import TopWeights
+from regard.lens.maps.tokens import Tokens, check_tokens
 
-__all__ = ["CELLS", "TOP", "AttentionSummary"]
+__all__ = ["SUMMARY_CELLS", "SUMMARY_TOP_K", "AttentionSummary"]
 
-TOP = 8
-"""So many keys of each query are kept."""
+SUMMARY_TOP_K = 8
+"""The number of largest weights of each query that a summary keeps."""
 
-CELLS = 64
-"""The picture of the map that is kept has at most so many rows and columns."""
+SUMMARY_CELLS = 64
+"""The largest number of rows, and of columns, of the pooled map that a summary keeps."""
 
-_NOT_KEPT = ("q", "k", "v", "lse", "mass", "dense", "bias", "scale", "softcap", "sinks", "dropout")
+_ONLY_IN_MAPS = ("q", "k", "v", "lse", "mass", "dense", "bias", "scale", "softcap", "sinks", "dropout", "select")
 
 
 @dataclass(eq=False)
 class AttentionSummary:
     """The answers of an `AttentionMap`, under the same names, without the map.
 
-    Each is what the map said when the summary was made. What was not asked then is refused; `keep="maps"` can answer.
+    The answers are those of the map when the summary was made. Other statistics are refused; `keep="maps"` has them.
     """
 
     shape: torch.Size
@@ -37,45 +40,45 @@ class AttentionSummary:
     mask: str
     """The map's mask, as it prints."""
     kernel: str
-    """What computed the attention."""
+    """The kernel that computed the attention."""
     error: float
-    """What the map's own `AttentionMap.error` was."""
+    """The map's `AttentionMap.error`."""
     verified: bool
     answers: dict[str, Tensor]
-    """Each answer by its question's name."""
-    names: tuple[str, ...]
-    """The kind of each head."""
+    """Each answer by the name of its method."""
+    head_type_names: tuple[str, ...]
+    """The type of each head."""
     tokens: tuple[Tokens, Tokens] | None = None
 
     @classmethod
-    def of(cls, m: AttentionMap, *, cross: bool = False) -> AttentionSummary:
-        """Ask a map everything that is kept: its entropy, received, distance, top 8, a picture, the kinds of its heads.
+    def from_map(cls, m: AttentionMap, *, cross: bool = False) -> AttentionSummary:
+        """Compute entropy, received, distance, top 8, a pooled map and the head types of a map.
 
         Args:
-            m: the map. With tokens, all kinds of heads are told; without, those that need none.
-            cross: whether its keys are another text, for the kinds.
+            m: the map. With tokens, it has scores for all head types; without, for those that need none.
+            cross: whether its keys are another text, for the head types.
         """
         queries, keys = m.shape[2:]
-        far, best, kinds = m.distance(), m.top(min(TOP, keys)), detect_heads(m, cross=cross)
+        distance, top, types = m.distance(), m.top(min(SUMMARY_TOP_K, keys)), detect_heads(m, cross=cross)
         answers = {
             "entropy": m.entropy(),
             "received": m.received(),
-            "distance.mean": far.mean,
-            "distance.spread": far.spread,
-            "top.weights": best.weights,
-            "top.keys": best.keys.to(torch.int32),
-            "pooled": m.pooled(min(CELLS, queries), min(CELLS, keys)),
-            **{f"kinds.{name}": score for name, score in kinds.scores.items() if score is not None},
+            "distance.mean": distance.mean,
+            "distance.spread": distance.spread,
+            "top.weights": top.weights,
+            "top.keys": top.keys.to(torch.int32),
+            "pooled": m.pooled(min(SUMMARY_CELLS, queries), min(SUMMARY_CELLS, keys)),
+            **{f"head_types.{name}": score for name, score in types.scores.items() if score is not None},
         }
         mask = "none" if m.mask is None else repr(m.mask)
-        return cls(m.shape, m.dtype, mask, m.kernel, m.error, m.verified, answers, kinds.names, m.tokens)
+        return cls(m.shape, m.dtype, mask, m.kernel, m.error, m.verified, answers, types.names, m.tokens)
 
     def entropy(self) -> Float[Tensor, "batch heads queries"]:
         """As `AttentionMap.entropy`."""
         return self.answers["entropy"]
 
     def received(self, rows: Tensor | None = None) -> Float[Tensor, "batch heads keys"]:
-        """As `AttentionMap.received`, for rows that count alike.
+        """As `AttentionMap.received`, for equal rows.
 
         Raises:
             ValueError: rows.
@@ -92,70 +95,69 @@ class AttentionSummary:
         """As `AttentionMap.top`, up to 8.
 
         Raises:
-            ValueError: more than were kept.
+            ValueError: k above the number of weights in the summary.
         """
-        kept = self.answers["top.weights"].shape[-1]
-        if not 1 <= k <= kept:
-            self._refuse(f"top({k}), but top({kept})")
+        largest_k = self.answers["top.weights"].shape[-1]
+        if not 1 <= k <= largest_k:
+            self._refuse(f"top({k}), but top({largest_k})")
         return TopWeights(self.answers["top.weights"][..., :k], self.answers["top.keys"][..., :k].long())
 
     def pooled(self, rows: int | None = None, columns: int | None = None) -> Float[Tensor, "batch heads rows columns"]:
-        """As `AttentionMap.pooled`, with the cells that were kept, at most 64 x 64, or larger ones made of those.
+        """As `AttentionMap.pooled`, with the cells of the summary, at most 64 x 64, or larger cells made of them.
 
         Args:
-            rows: how many; by default as many as were kept.
-            columns: likewise.
+            rows: number of rows; all by default.
+            columns: number of columns; all by default.
 
         Raises:
-            ValueError: cells that are not made of those that were kept.
+            ValueError: cells that are not made of those of the summary.
         """
-        kept = self.answers["pooled"]
-        picture = kept.double()
+        pooled = self.answers["pooled"]
+        picture = pooled.double()
         for axis, count in ((2, rows), (3, columns)):
-            cells, size = kept.shape[axis], self.shape[axis]
+            cells, size = pooled.shape[axis], self.shape[axis]
             count = cells if count is None else count
             edges = [n * size // cells for n in range(cells + 1)]
-            wanted = [n * size // count for n in range(count + 1)] if count > 0 else [-1]
-            if count > cells or not set(wanted) <= set(edges):
-                self._refuse(f"pooled({rows}, {columns}), but pooled({kept.shape[2]}, {kept.shape[3]})")
-            heights = torch.tensor(edges, device=kept.device).diff() if axis == 2 else torch.ones(1, device=kept.device)
-            left = (1, 0) if axis == 3 else (0, 0, 1, 0)
-            sums = torch.nn.functional.pad((picture * _along(heights, axis)).cumsum(axis), left)
-            at = torch.tensor([edges.index(edge) for edge in wanted], device=kept.device)
+            new_edges = [n * size // count for n in range(count + 1)] if count > 0 else [-1]
+            if count > cells or not set(new_edges) <= set(edges):
+                self._refuse(f"pooled({rows}, {columns}), but pooled({pooled.shape[2]}, {pooled.shape[3]})")
+            heights = torch.tensor(edges, device=pooled.device).diff() if axis == 2 else torch.ones(1, device=pooled.device)
+            padding = (1, 0) if axis == 3 else (0, 0, 1, 0)
+            sums = torch.nn.functional.pad((picture * _along(heights, axis)).cumsum(axis), padding)
+            at = torch.tensor([edges.index(edge) for edge in new_edges], device=pooled.device)
             picture = sums.index_select(axis, at).diff(dim=axis)
             if axis == 2:
-                picture = picture / _along(torch.tensor(wanted, device=kept.device).diff(), axis)
-        return kept if picture.shape == kept.shape else picture.to(kept.dtype)
+                picture = picture / _along(torch.tensor(new_edges, device=pooled.device).diff(), axis)
+        return pooled if picture.shape == pooled.shape else picture.to(pooled.dtype)
 
     def head_types(self) -> HeadTypes:
         """As `detect_heads`."""
-        every = ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform")
-        return HeadTypes(self.names, {name: self.answers.get(f"kinds.{name}") for name in every})
+        return HeadTypes(self.head_type_names, {name: self.answers.get(f"head_types.{name}") for name in HEAD_TYPES})
 
     @property
     def device(self) -> torch.device:
-        """Where the answers are."""
+        """The device of the answers."""
         return self.answers["entropy"].device
 
     def label(self, queries: Tokens, keys: Tokens | None = None) -> None:
-        """As `AttentionMap.label`. The kinds stay those that were told when the summary was made."""
-        AttentionMap.label(self, queries, keys)  # type: ignore[arg-type]  # it reads the shape and nothing else
+        """As `AttentionMap.label`. The head types stay those from when the summary was made."""
+        self.tokens = check_tokens(self.shape, queries, keys)
 
-    def refusal(self, asked: str) -> str:
-        """Why a question has no answer here."""
-        return f'{asked}: this recording keeps summaries; watch with keep="maps"'
+    def refusal(self, request: str) -> str:
+        """The message that a statistic is not in the summary."""
+        return f'{request}: this recording keeps summaries; watch with keep="maps"'
 
     def __getitem__(self, index: Any) -> NoReturn:
         self._refuse(f"m[{index!r}]")
 
     def __getattr__(self, name: str) -> NoReturn:
-        # What a map has, and copies and pickles ask for nothing of that.
-        if name in _NOT_KEPT:
+        # Only the attributes of a map get this message: copy and pickle test for other ones.
+        if name in _ONLY_IN_MAPS:
             raise AttributeError(self.refusal(name))
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _refuse(self, asked: str) -> NoReturn:
-        raise ValueError(self.refusal(asked))
+    def _refuse(self, request: str) -> NoReturn:
+        raise ValueError(self.refusal(request))
 
     def __repr__(self) -> str:
         batch, heads, queries, keys = self.shape

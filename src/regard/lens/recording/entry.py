@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads
-from regard.lens.maps.map import AttentionMap, Tokens
+from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
+from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
 
-__all__ = ["RecordingEntry", "is_single_text", "lengths"]
+__all__ = ["RecordingEntry"]
 
 
 @dataclass
@@ -19,33 +20,34 @@ class RecordingEntry:
 
     path: str
     source: Callable[[], AttentionMap | AttentionSummary] | AttentionMap | AttentionSummary
+    """The map, or a function that makes it."""
     shape: tuple[int, int, int, int]
     mask: str
     kernel: str
     kind: str
+    """"self", "cross", or "" if it is not known."""
     layer: int | None
     heads: tuple[int, ...] | None
+    """The heads of the model that the map has; None for all."""
     tokens: tuple[Tokens, Tokens | None] | None = None
 
     def map(self) -> AttentionMap | AttentionSummary:
-        """The map, made when somebody asks for it the first time."""
+        """The map, made at the first call."""
         if not isinstance(self.source, AttentionMap | AttentionSummary):
-            made = self.source()
+            m = self.source()
             if self.tokens is not None:
-                made.label(*self.tokens)
-            self.source = made
+                m.label(*self.tokens)
+            self.source = m
         return self.source
 
     def head_types(self) -> HeadTypes:
-        """The kinds of its heads."""
-        made = self.map()
-        return (
-            made.head_types() if isinstance(made, AttentionSummary) else detect_heads(made, cross=self.kind == "cross")
-        )
+        """The types of its heads."""
+        m = self.map()
+        return m.head_types() if isinstance(m, AttentionSummary) else detect_heads(m, cross=self.kind == "cross")
 
     @property
     def stack(self) -> str:
-        """The stack of layers that it belongs to: its path up to the first number, and which forward pass it is of."""
+        """The stack of layers that it belongs to: its path up to the first number, with the mark of a repeated call."""
         path, mark, times = self.path.partition("#")
         parts = path.split(".")
         numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
@@ -57,10 +59,10 @@ class RecordingEntry:
             self.source.label(*tokens)
         self.tokens = tokens
 
-    def tokens_of(
+    def matching_tokens(
         self, queries: Tokens, keys: Tokens | None, *, reads_keys: bool
     ) -> tuple[Tokens, Tokens | None] | None:
-        """Which of two texts are this attention's queries and keys; None where they do not fit."""
+        """Which of two texts are this attention's queries and keys; None if they do not fit."""
         options: list[tuple[Tokens, Tokens | None]] = []
         if self.kind != "cross":
             own = keys if reads_keys and keys is not None else queries
@@ -71,36 +73,28 @@ class RecordingEntry:
         return next((pair for pair in options if self._fit(*pair)), None)
 
     def _fit(self, queries: Tokens, keys: Tokens | None) -> bool:
-        batch, _, rows, columns = self.shape
-        sides = ((queries, rows), (queries if keys is None else keys, columns))
+        batch, _, num_queries, num_keys = self.shape
+        if batch > 1 and is_single_text(queries):
+            return False
         return all(
-            lengths(tokens) == [count] * (1 if is_single_text(tokens) else batch) for tokens, count in sides
-        ) and (batch == 1 or not is_single_text(queries))
+            [len(text) for text in token_lists(tokens)] == [count] * (1 if is_single_text(tokens) else batch)
+            for tokens, count in ((queries, num_queries), (queries if keys is None else keys, num_keys))
+        )
 
     def error_text(self) -> str:
-        """How well the map proves itself, in a few words."""
+        """The error of the map in a few words."""
         try:
-            made = self.map()
-            error = made.error
+            m = self.map()
+            error = m.error
         except RuntimeError:
             return "changed since: cannot be read"
         if math.isnan(error):
             return "unknown, unverified"
-        return f"{error:.1e}" if made.verified else f"{error:.1e} UNVERIFIED"
-
-
-def is_single_text(tokens: Tokens) -> bool:
-    """Whether these are the tokens of one text."""
-    return not tokens or isinstance(tokens[0], str)
-
-
-def lengths(tokens: Tokens) -> list[int]:
-    """How many tokens each text has."""
-    return [len(tokens)] if is_single_text(tokens) else [len(text) for text in tokens]
+        return f"{error:.1e}" if m.verified else f"{error:.1e} UNVERIFIED"
 
 
 def _last(tokens: Tokens, count: int) -> Tokens:
     """The last tokens of each text."""
     if is_single_text(tokens):
         return tokens[max(0, len(tokens) - count) :]
-    return [text[max(0, len(text) - count) :] for text in tokens]  # type: ignore[return-value]
+    return [text[max(0, len(text) - count) :] for text in token_lists(tokens)]

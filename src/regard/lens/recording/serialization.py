@@ -1,7 +1,7 @@
-"""A recording in a file: safetensors, with every fact that is no tensor as JSON in its header.
+"""A recording as a file: safetensors, with everything that is no tensor as JSON in the header.
 
-What several attentions share (the mask of every layer, a bias, keys and values) is stored once, and shared again when
-it is read. Tensors are written as they are, bit for bit, wherever they were; they are read onto the CPU.
+What several attentions share (the mask of every layer, a bias, keys and values) is stored once, and is shared again
+after reading. Tensors are written bit for bit from any device, and read onto the CPU.
 """
 
 from __future__ import annotations
@@ -19,143 +19,134 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.files import atomic_path, ensure_writable, error_reason
-from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.maps.inputs import OutputSample
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.prepared import no_grad_no_autocast
 from regard.lens.maps.summary import AttentionSummary
+from regard.lens.maps.verify import max_error
 from regard.lens.recording.tensors import JsonDict, RecordingReader, RecordingWriter
 
-__all__ = ["damage_as_input_error", "map_from_json", "map_to_json", "read", "write"]
+__all__ = ["damage_as_input_error", "map_from_json", "map_to_json", "read_recording", "write_recording"]
 
 FORMAT = "regard recording"
 VERSION = 1
 
 
 def map_to_json(m: AttentionMap | AttentionSummary, writer: RecordingWriter) -> JsonDict:
-    """A map or a summary as facts, its tensors handed to a writer.
+    """A map or a summary as JSON; the writer collects its tensors.
 
     Raises:
-        InputError: a mask or a bias that is too large to be written out.
+        InputError: a mask or a bias that is too large as a tensor.
         RuntimeError: the map's tensors were changed in place.
     """
     if isinstance(m, AttentionSummary):
         return {
             "summary": {name: writer.tensor(answer) for name, answer in m.answers.items()},
-            **{name: getattr(m, name) for name in _SUMMARY},
+            **{name: getattr(m, name) for name in _SUMMARY_FIELDS},
             "shape": list(m.shape),
             "dtype": str(m.dtype),
         }
-    if m._ensure_unchanged is not None:
-        m._ensure_unchanged()
+    m.ensure_unchanged()
     queries, keys = m.shape[2:]
     tensors = {"q": m.q, "k": m.k, "v": m.v, "sinks": m.sinks, "lse": m.kernel_lse}
     return {
         "map": {name: writer.tensor(t) for name, t in tensors.items()},
-        **{name: getattr(m, name) for name in _MAP},
+        **{name: getattr(m, name) for name in _MAP_FIELDS},
         "mask": writer.mask(m.mask, queries, keys),
         "bias": writer.bias(m.bias, queries, keys, m.device),
-        "sample": None if m.sample is None else _facts_of_sample(m, m.sample, writer),
+        "sample": None if m.sample is None else _sample_to_json(m, m.sample, writer),
     }
 
 
-_SUMMARY = ("mask", "kernel", "error", "verified", "names")
-_MAP = ("scale", "softcap", "dropout", "kernel")
+_SUMMARY_FIELDS = ("mask", "kernel", "error", "verified", "head_type_names")
+_MAP_FIELDS = ("scale", "softcap", "dropout", "kernel")
 
 
-def _facts_of_sample(m: AttentionMap, sample: OutputSample, writer: RecordingWriter) -> JsonDict:
-    facts = {name: writer.tensor(getattr(sample, name)) for name in ("batch", "query", "output", "factor")}
-    if sample.finish is None:
+@no_grad_no_autocast
+def _sample_to_json(m: AttentionMap, sample: OutputSample, writer: RecordingWriter) -> JsonDict:
+    facts = {name: writer.tensor(getattr(sample, name)) for name in ("batch", "query", "output", "dropout_factor")}
+    transform = sample.transform
+    if transform is None:
         return facts
-    # What the rest of a layer does to weights @ v cannot be written down. What it came to for these rows can.
-    finished: list[Tensor] = []
-    finish = sample.finish
+    # The rest of a layer, a function of weights @ v, cannot be written; its result for these rows can.
+    transformed: list[Tensor] = []
 
-    def listen(rows: Tensor) -> Tensor:
-        finished.append(finish(rows))
-        return finished[-1]
+    def record(rows: Tensor) -> Tensor:
+        transformed.append(transform(rows))
+        return transformed[-1]
 
-    _ = _like(m, replace(sample, finish=listen)).error
-    return {**facts, "finished": writer.tensor(finished[-1] if finished else None)}
-
-
-def _like(m: AttentionMap, sample: OutputSample) -> AttentionMap:
-    return AttentionMap(
-        m.q,
-        m.k,
-        m.v,
-        m.mask,
-        **m.score_options,
-        dropout=m.dropout,
-        lse=m.kernel_lse,
-        sample=sample,
-        kernel=m.kernel,
-    )
+    if m.v is not None and len(sample.batch):
+        max_error(m, replace(sample, transform=record), m.v)
+    return {**facts, "transformed": writer.tensor(transformed[-1] if transformed else None)}
 
 
 def map_from_json(facts: JsonDict, reader: RecordingReader) -> AttentionMap | AttentionSummary:
-    """What `map_to_json` made facts of."""
+    """The map or summary that `map_to_json` wrote."""
     if "summary" in facts:
         answers = {name: reader.tensor(answer) for name, answer in facts["summary"].items()}
         dtype = getattr(torch, facts["dtype"].removeprefix("torch."))
-        options = {name: facts[name] for name in _SUMMARY} | {"names": tuple(facts["names"])}
+        options = {name: facts[name] for name in _SUMMARY_FIELDS}
+        options["head_type_names"] = tuple(facts["head_type_names"])
         return AttentionSummary(torch.Size(facts["shape"]), dtype, answers=answers, **options)  # type: ignore[arg-type]
     tensors = {name: reader.tensor(t) for name, t in facts["map"].items()}
     return AttentionMap(
         **tensors,  # type: ignore[arg-type]
-        **{name: facts[name] for name in _MAP},
+        **{name: facts[name] for name in _MAP_FIELDS},
         mask=reader.mask(facts["mask"]),
         bias=reader.bias(facts["bias"]),
-        sample=None if facts["sample"] is None else _sample_of(facts["sample"], reader),
+        sample=None if facts["sample"] is None else _sample_from_json(facts["sample"], reader),
     )
 
 
-def _sample_of(facts: JsonDict, reader: RecordingReader) -> OutputSample:
-    parts = {name: reader.tensor(t) for name, t in facts.items()}
-    finished = parts.pop("finished", None)
-    return OutputSample(**parts, finish=None if finished is None else lambda _: finished)  # type: ignore[arg-type]
+def _sample_from_json(facts: JsonDict, reader: RecordingReader) -> OutputSample:
+    tensors = {name: reader.tensor(t) for name, t in facts.items()}
+    transformed = tensors.pop("transformed", None)
+    return OutputSample(**tensors, transform=None if transformed is None else lambda _: transformed)  # type: ignore[arg-type]
 
 
-def write(path: str | Path, facts: JsonDict, writer: RecordingWriter) -> None:
-    """Write a recording: to a file beside at first, which then takes the place of what was there.
+def write_recording(path: str | Path, header: JsonDict, writer: RecordingWriter) -> None:
+    """Write a recording by an atomic write.
 
     Args:
-        path: where to.
-        facts: what is no tensor, mask or bias.
-        writer: what is.
+        path: the file.
+        header: everything but tensors, masks and biases.
+        writer: the tensors, masks and biases.
 
     Raises:
-        InputError: the path cannot be written. What was there is then as before.
+        InputError: the path cannot be written. A file that was there is unchanged.
     """
     target = ensure_writable(path)
-    header = json.dumps({**facts, "masks": writer.masks, "biases": writer.biases})
+    text = json.dumps({**header, "masks": writer.masks, "biases": writer.biases})
     try:
         with atomic_path(target) as draft:
             draft.touch()
             mode = draft.stat().st_mode  # of any new file; safetensors makes its own readable for the owner only
-            save_file(writer.tensors, draft, {"format": FORMAT, "version": str(VERSION), "recording": header})
+            save_file(writer.tensors, draft, {"format": FORMAT, "version": str(VERSION), "recording": text})
             draft.chmod(mode)
     except (OSError, SafetensorError) as error:
         raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
 
 
-def read(path: str | Path) -> tuple[JsonDict, RecordingReader]:
-    """The facts of a recording that `write` wrote, and what finds its tensors.
+def read_recording(path: str | Path) -> tuple[JsonDict, RecordingReader]:
+    """The header of a file that `write_recording` wrote, and a reader for its tensors, masks and biases.
 
     Raises:
         InputError: the file is missing, truncated, or something else than a recording; a newer regard wrote it.
     """
     try:
         with safe_open(path, "pt") as file:
-            said = file.metadata() or {}
-            if said.get("format") != FORMAT:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
                 raise InputError(
                     f"{path} is a safetensors file, but no recording: load what Recording.save or regard watch --save "
                     "wrote"
                 )
-            if said.get("version") != str(VERSION):
+            if metadata.get("version") != str(VERSION):
                 raise InputError(
-                    f"{path} is a recording of version {said.get('version')}, and this regard reads version {VERSION}: "
+                    f"{path} is a recording of version {metadata.get('version')}, and this regard reads version {VERSION}: "
                     "upgrade regard, or save it again with this one"
                 )
-            # The file is mapped into memory; a copy is safe from whoever writes to it.
+            # The file is mapped into memory; a copy does not change if somebody writes to the file.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise InputError(
@@ -166,16 +157,16 @@ def read(path: str | Path) -> tuple[JsonDict, RecordingReader]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     with damage_as_input_error(path):
-        facts = json.loads(said["recording"])
-        return facts, RecordingReader(tensors, facts["masks"], facts["biases"])
+        header = json.loads(metadata["recording"])
+        return header, RecordingReader(tensors, header["masks"], header["biases"])
 
 
 @contextmanager
 def damage_as_input_error(path: str | Path) -> Iterator[None]:
-    """Whatever does not fit while a recording is put together means that its file was changed.
+    """Report any error while a recording is built from its file as a damaged file.
 
     Raises:
-        InputError: in place of what was raised.
+        InputError: in place of the error.
     """
     try:
         yield

@@ -1,0 +1,51 @@
+"""Drawing of maps and recordings: the only file of the lens that uses `regard.views`, which stands above it.
+
+The views are imported by name, and only when somebody draws, as pandas does with its plotting backends. So importing
+the lens does not import them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.files import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_heads", "plot_map", "render_notebook", "render_page"]
+
+
+def plot_map(m: Any, **options: Any) -> Figure:
+    """See `AttentionMap.plot`."""
+    return import_module("regard.views.figures.maps").plot_map(m, **options)  # type: ignore[no-any-return]
+
+
+def plot_heads(recording: Any, stack: str | None, **options: Any) -> Figure:
+    """See `Recording.plot_heads`."""
+    return import_module("regard.views.figures.maps").plot_heads(recording, stack, **options)  # type: ignore[no-any-return]
+
+
+def render_page(
+    recording: Any, path: str | Path | None, *, image: Any, patches: tuple[int, int] | None, **options: Any
+) -> str:
+    """See `Recording.to_html`."""
+    html = import_module("regard.views.html")
+    if patches is not None and image is None:
+        raise ValueError(f"patches={patches} are those of an image: give image= too")
+    image = None if image is None else html.PageImage.load(image, patches)
+    text: str = html.render_page(recording, image=image, **options)
+    if path is not None:
+        write_text(text, path)
+    return text
+
+
+def render_notebook(recording: Any) -> str | None:
+    """The page in a frame for a notebook; None if there is nothing to show."""
+    html = import_module("regard.views.html")
+    try:
+        return html.notebook_frame(html.render_page(recording))  # type: ignore[no-any-return]
+    except ValueError:
+        return None
