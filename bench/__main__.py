@@ -13,8 +13,8 @@ import torch
 from bench.attention import attending, multihead, packing, predicates, windows
 from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
+from bench.maps import long_maps, statistics
 from bench.page import pages
-from bench.questions import at_length, questions
 from bench.table import PAGE, Row, write
 from bench.timing import medians
 from bench.trained import dates, digits, lm
@@ -37,8 +37,8 @@ SECTIONS = {
     "multihead": [multihead],
     "masks": [windows, packing, predicates],
     "watch": [forward, against_eager],
-    "questions": [questions],
-    "length": [at_length],
+    "maps": [statistics],
+    "long_maps": [long_maps],
     "page": [pages],
     "generation": [greedy, beams, prefill],
     "embed": [embedding],

@@ -1,4 +1,4 @@
-"""An attention map as a promise: parts, proof, names, what it refuses."""
+"""An attention map: its parts, its check against the model, its tokens, what it refuses."""
 
 import math
 
@@ -8,7 +8,8 @@ import torch
 import regard
 from regard import mask
 from regard.lens.maps import indexing
-from regard.lens.maps.map import AttentionMap, OutputSample
+from regard.lens.maps.inputs import OutputSample
+from regard.lens.maps.map import AttentionMap
 
 Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
 WHO = mask.causal() & mask.padding([11, 6])
@@ -44,7 +45,7 @@ def steps(who=WHO, **options):
 @pytest.mark.parametrize("at_once", [indexing.CHUNK_SCORES, 1])
 def test_any_index_answers_as_the_dense_tensor(index, at_once, monkeypatch):
     monkeypatch.setattr(indexing, "CHUNK_SCORES", at_once)
-    monkeypatch.setattr(indexing, "PAIRED", 2 if at_once == 1 else indexing.PAIRED)
+    monkeypatch.setattr(indexing, "CHUNK_ELEMENTS", 2 if at_once == 1 else indexing.CHUNK_ELEMENTS)
     ours, theirs = AttentionMap(Q, K, V, WHO)[index], steps().weights[index]
     assert ours.shape == theirs.shape
     assert ours.dtype == torch.float32
@@ -128,13 +129,21 @@ def test_it_asks_whether_the_tensors_are_what_they_were():
         raise RuntimeError("changed in place")
 
     m = AttentionMap(Q, K, V, WHO, ensure_unchanged=changed)
-    for ask in (m.entropy, m.received, m.distance, m.dense, lambda: m[0], lambda: m.mass([0] * 11), lambda: m.lse):
+    for statistic in (
+        m.entropy,
+        m.received,
+        m.distance,
+        m.dense,
+        lambda: m[0],
+        lambda: m.mass([0] * 11),
+        lambda: m.lse,
+    ):
         with pytest.raises(RuntimeError, match="changed in place"):
-            ask()
+            statistic()
     assert m.shape == (2, 4, 9, 11)
 
 
-# The proof.
+# The check against the model.
 
 
 def sample(output, **options):
@@ -178,7 +187,7 @@ def test_no_proof_is_no_trust():
         assert "unverified" in repr(m)
 
 
-def test_the_proof_counts_dropout_and_what_came_after():
+def test_the_error_includes_dropout_and_a_later_transform():
     kept = (torch.rand(3, 4, 11) < 0.5) * 2.0
     batch, query = torch.tensor([0, 1, 0]), torch.tensor([2, 8, 0])
     dropped = steps().weights[batch, :, query] * kept
@@ -211,15 +220,15 @@ def test_labels():
 
 
 @pytest.mark.parametrize(
-    ("rows", "queries", "keys", "says"),
+    ("rows", "queries", "keys", "message"),
     [
         (1, "abcdefgh", "abcdefghijk", "8 tokens of batch row 0; the map has 9 queries"),
         (1, "abcdefghi", None, "9 tokens of batch row 0; the map has 11 keys"),
         (2, "abcdefghi", "abcdefghijk", "1 lists of tokens; the map has 2 batch rows"),
     ],
 )
-def test_tokens_that_do_not_match_the_length(rows, queries, keys, says):
-    with pytest.raises(ValueError, match=says):
+def test_tokens_that_do_not_match_the_length(rows, queries, keys, message):
+    with pytest.raises(ValueError, match=message):
         AttentionMap(Q[:rows], K[:rows]).label(list(queries), None if keys is None else list(keys))
 
 

@@ -54,7 +54,9 @@ def test_by_layer_the_first_layers_of_all_stacks_come_first(translator):
 
 
 def test_a_path_that_is_not_there_is_refused_with_those_that_are(translator):
-    with pytest.raises(KeyError, match=r"no attention was seen at 'encoder'; there is encoder\.layers\.0\.self_attn, "):
+    with pytest.raises(
+        KeyError, match=r"no attention was recorded at 'encoder'; there is encoder\.layers\.0\.self_att"
+    ):
         _ = translator["encoder"]
     with pytest.raises(KeyError, match="there is nothing: the model was not run while it was watched"):
         _ = Recording()["encoder"]
@@ -94,7 +96,7 @@ def test_the_table_says_it_all(translator):
     assert repr(translator) == "Recording(6 attentions)"
 
 
-def test_the_table_says_what_is_not_to_be_trusted():
+def test_the_table_says_what_is_unverified():
     wrong, unknown = a_map(), a_map(sampled=False)
     wrong.v.add_(1.0)
 
@@ -301,14 +303,14 @@ def test_a_large_map_s_picture_has_the_cells_that_are_made_of_those_kept():
 def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
     summary = AttentionSummary.from_map(a_map(12, 12))
     out = r'this recording keeps summaries; watch with keep="maps"'
-    for ask in (
+    for statistic in (
         lambda: summary[0, 0],
         lambda: summary.top(9),
         lambda: summary.received(torch.ones(1, 12)),
         lambda: recorded([("h.0.attn", summary, "self", 0)]).rollout(0),
     ):
         with pytest.raises(ValueError, match=out):
-            ask()
+            statistic()
     for name in ("q", "mass", "dense", "lse"):
         with pytest.raises(AttributeError, match=f"{name}: {out}"):
             getattr(summary, name)

@@ -233,6 +233,7 @@ def _of_math(written: WrittenOut, shape: tuple[int, ...]) -> Seen:
         of_each = written.softmax != "_safe_softmax" and added.ndim == 3 and len(added) > 1  # (batch * heads, ...)
         added = added.reshape(*lead, *added.shape[-2:]) if of_each else added[(None,) * (4 - added.ndim)]
     sample = sampled(written.output.reshape(*lead, queries, v.shape[-1]), written, keys)
+    factor = sample.dropout_factor
     return Seen(
         q,
         k,
@@ -241,7 +242,7 @@ def _of_math(written: WrittenOut, shape: tuple[int, ...]) -> Seen:
         scale=1.0,
         attn_mask=added,
         # All that dropout leaves is multiplied by 1 / (1 - p).
-        dropout=0.0 if sample.factor is None else round(1 - 1 / max(1.0, float(sample.factor.max())), 6),
+        dropout=0.0 if factor is None else round(1 - 1 / max(1.0, float(factor.max())), 6),
         sample=sample,
     )
 

@@ -244,9 +244,7 @@ class _Rows:
         return self.mean(self.entropy / self.log_num_keys, self.counts)
 
 
-def _repeated_tokens(
-    text: Int[Tensor, " keys"], offset: int
-) -> Iterator[tuple[Int[Tensor, "tokens places"], int]]:
+def _repeated_tokens(text: Int[Tensor, " keys"], offset: int) -> Iterator[tuple[Int[Tensor, "tokens places"], int]]:
     """The places of the tokens that occur more than once, and how many of the last places are rows.
 
     Tokens with equal counts of both are returned together. There are few different counts: n of them need n^2 / 2

@@ -23,7 +23,7 @@ from regard.lens.maps.prepared import PreparedAttention, no_grad_no_autocast, pr
 from regard.lens.maps.received import received
 from regard.lens.maps.select import select
 from regard.lens.maps.streaming import TopWeights
-from regard.lens.maps.tokens import Tokens, check_tokens, text_tokens
+from regard.lens.maps.tokens import Tokens, check_tokens, is_single_text, text_tokens
 from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, lse_matches, max_error
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class AttentionMap(AttentionInputs):
         """
         part = select(self, batch, heads)
         if batch is not None and self.tokens is not None:
-            part.label(*(text_tokens(tokens, batch) for tokens in self.tokens))
+            part.label(*(t if is_single_text(t) else [text_tokens(t, batch)] for t in self.tokens))
         return part
 
     # Statistics.

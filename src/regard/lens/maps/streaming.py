@@ -32,9 +32,7 @@ class TopWeights(NamedTuple):
     """The key of each weight; -1 where there is nothing more to attend to."""
 
 
-def score_chunks(
-    prepared: PreparedAttention, subtract: Tensor | None = None
-) -> Iterator[tuple[ScoreBlock, Tensor]]:
+def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) -> Iterator[tuple[ScoreBlock, Tensor]]:
     """Blocks of a few rows, each with its scores (batch, heads, rows, columns), -inf where blocked.
 
     Every row that is not empty comes once, with every key that it may attend to. The caller may change the scores; the

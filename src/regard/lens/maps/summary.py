@@ -121,7 +121,9 @@ class AttentionSummary:
             new_edges = [n * size // count for n in range(count + 1)] if count > 0 else [-1]
             if count > cells or not set(new_edges) <= set(edges):
                 self._refuse(f"pooled({rows}, {columns}), but pooled({pooled.shape[2]}, {pooled.shape[3]})")
-            heights = torch.tensor(edges, device=pooled.device).diff() if axis == 2 else torch.ones(1, device=pooled.device)
+            heights = (
+                torch.tensor(edges, device=pooled.device).diff() if axis == 2 else torch.ones(1, device=pooled.device)
+            )
             padding = (1, 0) if axis == 3 else (0, 0, 1, 0)
             sums = torch.nn.functional.pad((picture * _along(heights, axis)).cumsum(axis), padding)
             at = torch.tensor([edges.index(edge) for edge in new_edges], device=pooled.device)

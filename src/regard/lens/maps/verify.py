@@ -42,7 +42,9 @@ def max_error(inputs: AttentionInputs, sample: OutputSample, v: Tensor) -> float
     batch, query = (t.to(device) for t in (sample.batch, sample.query))
     ours = torch.zeros(len(batch), heads, v.shape[-1], dtype=torch.float64, device=device)
     empty = torch.zeros(len(batch), dtype=torch.bool, device=device)
-    n, h = (t.flatten() for t in torch.meshgrid(*(torch.arange(s, device=device) for s in ours.shape[:2]), indexing="ij"))
+    n, h = (
+        t.flatten() for t in torch.meshgrid(*(torch.arange(s, device=device) for s in ours.shape[:2]), indexing="ij")
+    )
     order = (batch[n] * heads + h).argsort(stable=True)  # rows with the same keys are adjacent
     for chunk in torch.split(order, exact.chunk_rows):
         row, head = n[chunk], h[chunk]

@@ -130,7 +130,9 @@ class Recording(Maps):
             if entry.kind == name if name in ("self", "cross") else f".{name}." in f".{path}.":
                 part._entries[path] = entry
         if not part:
-            kinds = ", ".join(sorted({entry.kind for entry in self._entries.values()} - {""})) or "no kind that is known"
+            kinds = (
+                ", ".join(sorted({entry.kind for entry in self._entries.values()} - {""})) or "no kind that is known"
+            )
             raise KeyError(
                 f"no attention here is {name!r}; there is {kinds}, and the paths are {', '.join(self._entries)}"
             )

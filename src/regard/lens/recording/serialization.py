@@ -143,8 +143,8 @@ def read_recording(path: str | Path) -> tuple[JsonDict, RecordingReader]:
                 )
             if metadata.get("version") != str(VERSION):
                 raise InputError(
-                    f"{path} is a recording of version {metadata.get('version')}, and this regard reads version {VERSION}: "
-                    "upgrade regard, or save it again with this one"
+                    f"{path} is a recording of version {metadata.get('version')}, and this regard reads version "
+                    f"{VERSION}: upgrade regard, or save it again with this one"
                 )
             # The file is mapped into memory; a copy does not change if somebody writes to the file.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

@@ -229,7 +229,7 @@ def _unpack_bits(packed: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _too_large(what: object, queries: int, keys: int, size: int, others: str) -> str:
     return (
-        f"{what!r} is a function of positions. As a tensor for {queries} queries and {keys} keys it "
-        f"takes {size / 2**20:.0f} MiB, and a recording keeps up to {MAX_DENSE_BYTES // 2**20}: use others ({others}), or "
+        f"{what!r} is a function of positions. As a tensor for {queries} queries and {keys} keys it takes "
+        f"{size / 2**20:.0f} MiB, and a recording keeps up to {MAX_DENSE_BYTES // 2**20}: use others ({others}), or "
         'watch with keep="summary"'
     )

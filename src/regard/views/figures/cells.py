@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.map import AttentionMap, Tokens
+from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
-from regard.lens.recording.entry import is_single_text
+from regard.lens.maps.tokens import text_tokens
 
 __all__ = ["COLOURS", "Cells", "cells_of", "cells_of_all", "check_place", "entropy_of", "texts_of"]
 
@@ -113,7 +113,7 @@ def texts_of(m: AttentionMap | AttentionSummary, batch: int) -> tuple[list[str],
     """The tokens at the queries and at the keys, if the map has them."""
     if m.tokens is None:
         return None
-    queries, keys = (_text(side, batch) for side in m.tokens)
+    queries, keys = (text_tokens(side, batch) for side in m.tokens)
     return queries, keys
 
 
@@ -126,32 +126,14 @@ def _cut(weights: Tensor, queries: int, keys: int) -> Cells:
     return Cells(weights.double().cpu(), _even(queries, rows), _even(keys, columns))
 
 
-def _text(tokens: Tokens, batch: int) -> list[str]:
-    return tokens if is_single_text(tokens) else tokens[batch]  # type: ignore[return-value]
-
-
 def _alone(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, int]:
-    """A map in which this head is, with as few others as can be, and where it stands there.
+    """The map of one head, so that a statistic costs as much as one head; and its batch row and head in that map.
 
-    A question about one head then costs as much as one head. A bias, or a mask that tells heads or texts apart, stays
-    with the whole map.
+    A mask that depends on the head stays with the whole map.
     """
-    texts, heads = (None, None) if m.mask is None else m.mask.batch_heads(*m.shape[2:])
-    if m.bias is not None or heads is not None or (texts is not None and m.shape[0] > 1):
+    if m.mask is not None and m.mask.batch_heads(*m.shape[2:])[1] is not None:
         return m, batch, head
-    _ = m[batch, head, 0]  # which refuses where tensors were changed since
-    own = head * m.k.shape[1] // m.shape[1]
-    return (
-        AttentionMap(
-            m.q[batch : batch + 1, head : head + 1],
-            m.k[batch : batch + 1, own : own + 1],
-            None,
-            m.mask,
-            **{**m.score_options, "sinks": None if m.sinks is None else m.sinks[head : head + 1]},
-        ),
-        0,
-        0,
-    )
+    return m.select(batch, [head]), 0, 0
 
 
 def _joined(kept: Tensor, queries: int, keys: int, rows: int, columns: int) -> Cells:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads, is_delimiter
-from regard.lens.maps.map import AttentionMap, Tokens
-from regard.lens.maps.select import select_batch
-from regard.lens.maps.summary import TOP, AttentionSummary
-from regard.lens.recording.entry import RecordingEntry, is_single_text
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.summary import SUMMARY_TOP_K, AttentionSummary
+from regard.lens.maps.tokens import Tokens, text_tokens
+from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.views.html.map_facts import Answers
 
@@ -94,7 +94,7 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         raise ValueError(f"there is nothing in a map of shape {entry.shape} (batch, heads, queries, keys)")
     made, row = entry.map(), batch
     if isinstance(made, AttentionMap):
-        made, row = select_batch(made, batch), 0
+        made, row = made.select(batch), 0
     kinds = made.head_types() if isinstance(made, AttentionSummary) else detect_heads(made, cross=entry.kind == "cross")
     _, heads, queries, keys = made.shape
     cross = entry.kind == "cross" or queries > keys
@@ -160,9 +160,7 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
 
 
 def _of_text(tokens: Tokens | None, batch: int) -> list[str] | None:
-    if not tokens:
-        return None
-    return tokens if is_single_text(tokens) else tokens[batch]  # type: ignore[return-value]
+    return text_tokens(tokens, batch) if tokens else None
 
 
 def _scores(kinds: HeadTypes, head: int) -> dict[str, float | None]:
@@ -176,7 +174,7 @@ def _scores(kinds: HeadTypes, head: int) -> dict[str, float | None]:
 
 def _pairs(answers: Answers, tokens: Sequence[str], own: int | None) -> list[list[dict[str, Any]]]:
     """The strongest pairs of each head: not the first token, not what ends something, and not a token with itself."""
-    found = answers.top(min(TOP, len(tokens)))
+    found = answers.top(min(SUMMARY_TOP_K, len(tokens)))
     weights, keys = found.weights.cpu(), found.keys.cpu()
     rests = torch.tensor([key == 0 or is_delimiter(token) for key, token in enumerate(tokens)] + [True])
     no = rests[keys]  # a key of -1, where there are no more, is the last

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.lens.maps.map import AttentionMap, TopWeights
-from regard.lens.maps.summary import CELLS, AttentionSummary
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.streaming import TopWeights
+from regard.lens.maps.summary import SUMMARY_CELLS, AttentionSummary
 
 __all__ = ["Answers"]
 
@@ -64,7 +65,7 @@ class Answers:
 
     def picture(self, cells: int) -> Float[Tensor, "heads rows columns"]:
         """The map in at most so many rows and columns; see `AttentionMap.pooled`."""
-        most = min(cells, CELLS) if isinstance(self.made, AttentionSummary) else cells
+        most = min(cells, SUMMARY_CELLS) if isinstance(self.made, AttentionSummary) else cells
         queries, keys = self.made.shape[2:]
         size = min(most, queries), min(most, keys)
         if size not in self._pictures:

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.prepared import no_grad_no_autocast
-from regard.lens.maps.summary import CELLS
+from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import Plan, Wanted, planned
@@ -85,7 +85,7 @@ def render_page(
         elif isinstance(one.made, AttentionMap):
             fineness = finenesses[len(told)] = Fineness(one.made, one.answers.weights)
             fineness.settle(COARSEST)
-        one.answers.picture(CELLS)
+        one.answers.picture(SUMMARY_CELLS)
         one.answers.forget()
         told.append(one)
     if not told:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.lens.maps.summary import CELLS
+from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.views.html.budget import Plan, Wanted
 from regard.views.html.bundle import page
 from regard.views.html.codec import Numbers
@@ -72,7 +72,7 @@ class Draft:
         large = told.facts["queries"] * told.facts["keys"] > WHOLE
         small = small or len(whole) == len(facts["heads"])
         far = told.answers.picture(FAR) if large and whole else None
-        pictures = told.answers.picture(THUMBNAIL if small and not large else CELLS)
+        pictures = told.answers.picture(THUMBNAIL if small and not large else SUMMARY_CELLS)
         for place, head in enumerate(facts["heads"]):
             cells = (pictures if far is None or head["carried"] is None else far)[place]
             head["most"] = max(float(cells.max()), 1e-12)

@@ -1,4 +1,4 @@
-"""Recordings in files: what comes back is what went in, or the file says why not."""
+"""Recordings in files: reading returns what was written, or an error that says why not."""
 
 import json
 import os
@@ -43,9 +43,9 @@ def again(recording, folder):
 
 
 def same(ours, theirs):
-    """Whether two maps answer every question alike, bit for bit."""
+    """Whether every statistic of two maps is equal, bit for bit."""
     assert ours.shape == theirs.shape
-    for ask in (
+    for statistic in (
         lambda m: m.dense(),
         lambda m: m.entropy(),
         lambda m: m.received(),
@@ -57,7 +57,7 @@ def same(ours, theirs):
         lambda m: m.mass([0, *[1] * (m.shape[3] - 1)]),
         lambda m: m.lse,
     ):
-        assert torch.equal(ask(ours), ask(theirs))
+        assert torch.equal(statistic(ours), statistic(theirs))
     assert (ours.error, ours.verified) == (theirs.error, theirs.verified) or ours.error != ours.error
     assert ours.dropout == theirs.dropout
     assert ours.kernel == theirs.kernel
@@ -97,7 +97,7 @@ def test_every_mask_comes_back(case):
     ],
     ids=lambda options: ",".join(options) or "plain",
 )
-def test_every_question_has_the_same_answer(options, tmp_path):
+def test_every_statistic_has_the_same_answer(options, tmp_path):
     recording = recorded(a_map(batch=2, **options), tokens=[list("abcdef"), list("ghabca")])
     back = again(recording, tmp_path)
     same(recording["h.0.attn"], back["h.0.attn"])
@@ -119,22 +119,23 @@ def test_other_dtypes_and_grouped_heads(dtype, tmp_path):
     same(m, back)
 
 
-def test_the_proof_and_the_given_lse_come_back(tmp_path):
+def test_the_sample_and_the_kernel_lse_come_back(tmp_path):
     q, k, v = (torch.randn(2, 4, 7, 8) for _ in range(3))
     at = torch.tensor([0, 1]), torch.tensor([3, 6])
     output = regard.attend(q, k, v)
     lse = (q @ k.transpose(-1, -2) * 8**-0.5).logsumexp(-1)
     matrix = torch.randn(32, 10)
 
-    def finish(rows):
+    def transform(rows):
         return rows.flatten(1).to(matrix.dtype) @ matrix
 
     plain = AttentionMap(q, k, v, lse=lse, sample=OutputSample(*at, output[at[0], :, at[1]]))
     factor = torch.ones(2, 4, 7)
-    dropped = AttentionMap(q, k, v, sample=OutputSample(*at, output[at[0], :, at[1]], factor=factor))
-    finished = AttentionMap(q, k, v, sample=OutputSample(*at, finish(output[at[0], :, at[1]]), finish=finish))
-    bent = AttentionMap(q, k, v, sample=OutputSample(*at, finish(1.01 * output[at[0], :, at[1]]), finish=finish))
-    recording = recorded(plain, dropped, finished, bent)
+    dropped = AttentionMap(q, k, v, sample=OutputSample(*at, output[at[0], :, at[1]], dropout_factor=factor))
+    rows = output[at[0], :, at[1]]
+    transformed = AttentionMap(q, k, v, sample=OutputSample(*at, transform(rows), transform=transform))
+    bent = AttentionMap(q, k, v, sample=OutputSample(*at, transform(1.01 * rows), transform=transform))
+    recording = recorded(plain, dropped, transformed, bent)
     back = again(recording, tmp_path)
     for path, m in recording.items():
         assert m.error == m.error
@@ -186,7 +187,7 @@ def test_what_layers_share_is_stored_once(tmp_path):
         same(recording[name], back[name])
 
 
-def test_a_mask_that_stands_for_all_rows_stays_small(tmp_path):
+def test_a_mask_that_is_the_same_for_all_rows_stays_small(tmp_path):
     wide = torch.rand(1, 1, 1, 512) < 0.5
     m = AttentionMap(*(torch.randn(1, 1, 512, 8) for _ in range(3)), mask.allowed(wide.expand(1, 1, 512, 512)))
     path = tmp_path / "seen.safetensors"
@@ -204,31 +205,29 @@ class Slanted(PositionBias):
         return ((key - query[:, None]) * torch.tensor([0.1, -0.2])[:, None, None]).float()
 
 
-def test_a_bias_of_ones_own_is_written_out(tmp_path):
+def test_a_bias_of_ones_own_is_stored_as_a_tensor(tmp_path):
     m = a_map(bias=Slanted())
     back = again(recorded(m), tmp_path)["h.0.attn"]
     assert isinstance(back.bias, torch.Tensor)
     torch.testing.assert_close(back.dense(), m.dense())
 
 
-def test_what_is_too_large_to_be_written_out_is_refused_by_name(tmp_path):
+def test_a_mask_or_bias_too_large_as_a_tensor_is_refused_by_name(tmp_path):
     q = torch.zeros(1, 1, 1, 8).expand(1, 2, 30_000, 8)
     far = mask.where(lambda i, j: i - j > 5)
     for options, name in (({"mask": mask.causal() & far}, "where"), ({"bias": Slanted()}, "Slanted")):
         recording = recorded(AttentionMap(q, q, **options))
-        with pytest.raises(
-            InputError, match=rf"{name}\(.* is known as a function .*30000 queries and 30000 keys .*MiB"
-        ):
+        with pytest.raises(InputError, match=rf"{name}\(.* is a function .*30000 queries and 30000 keys .*MiB"):
             recording.save(tmp_path / "seen.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_saving_asks_whether_tensors_are_what_they_were(tmp_path):
-    def fresh():
+def test_saving_checks_whether_tensors_were_changed(tmp_path):
+    def changed():
         raise RuntimeError("changed in place")
 
     with pytest.raises(RuntimeError, match="changed in place"):
-        recorded(a_map(ensure_unchanged=fresh)).save(tmp_path / "seen.safetensors")
+        recorded(a_map(ensure_unchanged=changed)).save(tmp_path / "seen.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -241,11 +240,11 @@ def test_summaries_come_back(tmp_path):
     back = again(recording, tmp_path)
     theirs = back["a"]
     assert str(back) == str(recording)
-    assert (theirs.shape, theirs.dtype, theirs.tokens, theirs.names) == (
+    assert (theirs.shape, theirs.dtype, theirs.tokens, theirs.head_type_names) == (
         summary.shape,
         summary.dtype,
         summary.tokens,
-        summary.names,
+        summary.head_type_names,
     )
     assert theirs.answers.keys() == summary.answers.keys()
     for name, answer in summary.answers.items():
@@ -259,7 +258,7 @@ def test_loading_draws_no_random_numbers(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_loaded_tensors_do_not_hang_on_the_file(tmp_path):
+def test_loaded_tensors_do_not_depend_on_the_file(tmp_path):
     m = a_map()
     path = tmp_path / "seen.safetensors"
     recorded(m).save(path)
@@ -326,11 +325,11 @@ def test_a_newer_version_says_so(path):
         lambda facts: facts.pop("masks"),
         lambda facts: facts["masks"][0].update(padding={"tensor": "99"}),
         lambda facts: facts.update(masks=[{"spiral": 3}]),
-        lambda facts: facts["attentions"][0]["made"].update(mask=7),
-        lambda facts: facts["attentions"][0]["made"].pop("scale"),
+        lambda facts: facts["attentions"][0]["data"].update(mask=7),
+        lambda facts: facts["attentions"][0]["data"].pop("scale"),
         lambda facts: facts["attentions"][0].update(tokens=[["a"], ["b"]]),
         lambda facts: facts.update(attentions=3),
-        lambda facts: facts["attentions"][0]["made"]["map"].update(q=None),
+        lambda facts: facts["attentions"][0]["data"]["map"].update(q=None),
     ],
 )
 def test_facts_that_do_not_fit_are_refused(path, edit, as_a_user_runs_it):

@@ -1,4 +1,4 @@
-"""Every question about a map, against the same computed from the dense map in float64."""
+"""Every statistic of a map, against the same computed from the dense map in float64."""
 
 import sys
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ LIMIT = 1e-4
 
 @dataclass
 class Dense:
-    """The questions by their definition, on weights (batch, heads, queries, keys) in float64."""
+    """The statistics by their definition, on weights (batch, heads, queries, keys) in float64."""
 
     w: torch.Tensor
 
@@ -73,7 +73,7 @@ def weights(q, k, who=None, **options):
     return Dense(regard.steps(q.double(), k.double(), k.double(), who, **options).weights)
 
 
-def assert_every_question(m, dense):
+def assert_every_statistic(m, dense):
     """All of them; groups, rows and cells that fit any size."""
     batch, _, queries, keys = m.shape
     assert_close(m.dense(), dense.w, 1e-5)
@@ -116,7 +116,7 @@ def precision(request, monkeypatch):
         monkeypatch.setattr(sys.modules["regard.attention.plan"], "MAX_DENSE_PAIRS", 0)
         monkeypatch.setattr(schedule, "TILE_ROWS", 8)
         monkeypatch.setattr(schedule, "TILE_COLUMNS", 4)
-        monkeypatch.setattr(streaming, "SCORES", 1)
+        monkeypatch.setattr(streaming, "CHUNK_SCORES", 1)
 
 
 SCALES = (None, None, 1.0, 0.2, -0.7, 0.0)
@@ -166,7 +166,7 @@ def test_any_mask_with_any_options(case, group, width, size, sinks, softcap, sca
     for small in (prepared.FLOAT64_MAX_WEIGHTS, 0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", small)
-            assert_every_question(AttentionMap(q, k, None, who, **options), dense)
+            assert_every_statistic(AttentionMap(q, k, None, who, **options), dense)
 
 
 TOKENS = 40
@@ -216,28 +216,28 @@ OPTIONS = {
 def test_every_way_to_the_kernels(name, option, precision):
     q, k = torch.randn(2, 4, TOKENS, 16), torch.randn(2, 2, TOKENS, 16) + 4
     dense = weights(q, k, MASKS[name], **OPTIONS[option])
-    assert_every_question(AttentionMap(q, k, None, MASKS[name], **OPTIONS[option]), dense)
+    assert_every_statistic(AttentionMap(q, k, None, MASKS[name], **OPTIONS[option]), dense)
 
 
 @pytest.mark.parametrize("name", ["full", "causal", "window"])
 @pytest.mark.parametrize("queries", [1, 2, 17])
 def test_fewer_queries_than_keys(name, queries, precision):
     q, k = torch.randn(2, 4, queries, 16), torch.randn(2, 2, TOKENS, 16)
-    assert_every_question(AttentionMap(q, k, None, MASKS[name]), weights(q, k, MASKS[name]))
+    assert_every_statistic(AttentionMap(q, k, None, MASKS[name]), weights(q, k, MASKS[name]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes_are_computed_in_float32_or_wider(dtype, precision):
     q, k = torch.randn(1, 4, TOKENS, 16).to(dtype), torch.randn(1, 2, TOKENS, 16).to(dtype)
     m = AttentionMap(q, k, None, mask.causal())
-    assert_every_question(m, weights(q, k, mask.causal()))
+    assert_every_statistic(m, weights(q, k, mask.causal()))
     assert m.entropy().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
 def test_a_part_that_all_keys_share_costs_no_digits(monkeypatch):
     monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
     q, k = torch.randn(1, 2, 300, 16), torch.randn(1, 2, 300, 16) + 300
-    assert_every_question(AttentionMap(q, k), weights(q, k))
+    assert_every_statistic(AttentionMap(q, k), weights(q, k))
     sinks = torch.full((2,), 300.0)
     m, dense = AttentionMap(q, k, sinks=sinks), weights(q, k, sinks=sinks)
     assert_close(m.entropy(), dense.entropy())
@@ -246,7 +246,7 @@ def test_a_part_that_all_keys_share_costs_no_digits(monkeypatch):
 
 def test_steep_scores(precision):
     q, k = torch.randn(1, 2, 200, 16) * 60, torch.randn(1, 2, 200, 16) * 60
-    assert_every_question(AttentionMap(q, k, None, mask.causal()), weights(q, k, mask.causal()))
+    assert_every_statistic(AttentionMap(q, k, None, mask.causal()), weights(q, k, mask.causal()))
 
 
 @pytest.mark.parametrize("tokens", [300, 5000])
@@ -298,7 +298,7 @@ def test_groups_of_fractions(as_a_user_runs_it):
 
 
 @pytest.mark.parametrize(
-    ("ask", "says"),
+    ("statistic", "message"),
     [
         (lambda m: m.top(0), r"top\(0\)"),
         (lambda m: m.top(6), r"1 to the number of keys, 5"),
@@ -309,20 +309,20 @@ def test_groups_of_fractions(as_a_user_runs_it):
         (lambda m: m.received(torch.full((1, 4), torch.nan)), r"none below 0"),
     ],
 )
-def test_numbers_out_of_range(ask, says, as_a_user_runs_it):
-    with pytest.raises(ValueError, match=says):
-        ask(AttentionMap(torch.randn(1, 1, 4, 8), torch.randn(1, 1, 5, 8)))
+def test_numbers_out_of_range(statistic, message, as_a_user_runs_it):
+    with pytest.raises(ValueError, match=message):
+        statistic(AttentionMap(torch.randn(1, 1, 4, 8), torch.randn(1, 1, 5, 8)))
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("name", ["q", "k"])
-def test_nan_and_infinity_are_refused_by_questions_and_shown_by_rows(name, value):
+def test_nan_and_infinity_are_refused_by_statistics_and_shown_by_rows(name, value):
     tensors = {"q": torch.randn(1, 1, 4, 8), "k": torch.randn(1, 1, 4, 8)}
     tensors[name][0, 0, 1, 2] = value
     m = AttentionMap(**tensors, mask=mask.causal())
-    for question in (m.entropy, m.received, m.distance, lambda: m.top(1), lambda: m.pooled(1, 1), lambda: m.lse):
+    for statistic in (m.entropy, m.received, m.distance, lambda: m.top(1), lambda: m.pooled(1, 1), lambda: m.lse):
         with pytest.raises(ValueError, match=f"{name} holds NaN or infinity"):
-            question()
+            statistic()
     dense = weights(**tensors, who=mask.causal()).w
     assert torch.allclose(m.dense().double(), dense, equal_nan=True)
 
@@ -364,11 +364,12 @@ m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["None", "mask.causal()"])
 @pytest.mark.parametrize(
-    "question", ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"]
+    "statistic",
+    ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"],
 )
-def test_memory_grows_with_the_tokens(question, who):
+def test_memory_grows_with_the_tokens(call, who):
     code = BEFORE.format(heads=2, tokens=16384, mask=who)
-    assert peak_mb(code + question) < 150  # the dense map: 2,048 MiB
+    assert peak_mb(code + call) < 150  # the dense map: 2,048 MiB
 
 
 @pytest.mark.slow
