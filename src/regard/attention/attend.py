@@ -18,7 +18,7 @@ from regard.attention.kernels.schedule import band_limits, conjuncts, full_block
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Band
 from regard.attention.plan import MIN_SCALE, choose, is_full_or_causal
-from regard.attention.steps import define
+from regard.attention.steps import compute_steps
 from regard.attention.validation import validate
 
 __all__ = ["attend"]
@@ -160,8 +160,8 @@ def _computed(call: AttentionCall) -> Tensor:
     if choice.kernel in ("fused", "dense") and call.sinks is None:
         (block,) = choice.schedule(call)
         if call.q.device.type != "cpu":
-            return fused.run_anywhere(call, block)
-        output, lse = fused.run(call, block)
+            return fused.run(call, block)
+        output, lse = fused.run_on_cpu(call, block)
     else:
         output, lse = flash.run(call, choice.schedule)
     if bool(_sound(lse)) or bool((call.q.sum() + call.k.sum()).isfinite()):
@@ -189,7 +189,7 @@ def _traced(call: AttentionCall) -> Tensor:
         within = band_limits(masks, call.queries, call.keys)
         full, causal = is_full_or_causal(within, call.queries, call.keys)
         if plain and (full or (causal and call.scale >= MIN_SCALE)):
-            return fused.run_anywhere(call, full_block(call, causal=not full))
+            return fused.run(call, full_block(call, causal=not full))
         nearest, farthest = within
         if plain and nearest is not None and call.bias is None and not call.dropout:
             somebody_sees = nearest < call.keys and -call.queries < farthest >= nearest
@@ -197,9 +197,9 @@ def _traced(call: AttentionCall) -> Tensor:
                 return band.run(call, within)
     block = full_block(call, mask=call.mask)
     if plain:
-        return fused.run_anywhere(call, block)
+        return fused.run(call, block)
     drop = partial(F.dropout, p=call.dropout) if call.dropout else None
-    return define(
+    return compute_steps(
         call.q,
         call.k,
         call.v,
@@ -208,5 +208,5 @@ def _traced(call: AttentionCall) -> Tensor:
         bias=call.bias_for(block),
         softcap=call.softcap,
         sinks=call.sinks,
-        dropped=drop,
+        dropout=drop,
     ).output

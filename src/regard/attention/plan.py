@@ -14,7 +14,7 @@ from regard._shapes import Float
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
-from regard.attention.kernels.chunked import height_of, parts
+from regard.attention.kernels.chunked import chunk_height, split_stack
 from regard.attention.kernels.schedule import (
     BandLimits,
     Schedule,
@@ -238,7 +238,7 @@ def _pairs(within: BandLimits, queries: int, keys: int) -> int:
 
 def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
     """Bytes that stand in memory while one block is computed."""
-    block = next(parts(call, block)) if kernel == "chunked" else block
+    block = next(split_stack(call, block)) if kernel == "chunked" else block
     size = call.q.element_size()
     batch, heads = call.q.shape[:2] if block.batch is None else (block.num_stacked, call.q.shape[1])
     d_key, d_value = call.q.shape[-1], call.v.shape[-1]
@@ -246,7 +246,7 @@ def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
     if isinstance(block.keys, Tensor) or d_key != d_value:
         copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
     if kernel == "chunked":
-        rows = min(block.rows[1] - block.rows[0], height_of(call, block))
+        rows = min(block.rows[1] - block.rows[0], chunk_height(call, block))
         # Scores, scaled, masked, weights and what the softmax needs on the way.
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
     rows = block.rows[1] - block.rows[0]

@@ -1,8 +1,7 @@
 """The definition of attention, one named step at a time.
 
-This is the oracle of the whole project: short, readable, and in float64 right to the last digits that matter.
-Whatever is fast elsewhere is tested against it. It forms every queries x keys matrix; `regard.attend` gives the
-same output without them.
+Everything faster is tested against this definition in float64. It makes every queries x keys matrix; `regard.attend`
+gives the same output without them.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.validation import resolve_mask, validate
 
-__all__ = ["Steps", "define", "steps"]
+__all__ = ["Steps", "compute_steps", "grouped_matmul", "steps"]
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Every intermediate of one attention, in the order it is computed.
+    """Every intermediate result of one attention, in the order of computation.
 
-    A step that was not asked for (no soft-cap, bias or mask) is the tensor of the step before it.
+    Without a soft-cap, bias or mask, its step is the tensor of the step before it.
     """
 
     scores: Float[Tensor, "*batch_heads queries keys"]
@@ -39,7 +38,7 @@ class Steps:
     masked: Float[Tensor, "*batch_heads queries keys"]
     """biased, with -inf where a query may not attend."""
     weights: Float[Tensor, "*batch_heads queries keys"]
-    """softmax over the keys: each row sums to 1, or to less with sinks, or to 0 where nothing may be attended."""
+    """softmax over the keys: each row sums to 1, or to less with sinks, or to 0 where every key is blocked."""
     output: Float[Tensor, "*batch_heads queries d_value"]
     """weights @ v, head by head."""
 
@@ -70,19 +69,19 @@ def steps(
     softcap: float | int | None = None,
     sinks: Float[Tensor, "..."] | None = None,
 ) -> Steps:
-    """Attention(Q, K, V) = softmax(Q KT / sqrt(d_k)) V, with every step kept.
+    """Attention(Q, K, V) = softmax(Q KT / sqrt(d_k)) V, step by step.
 
     "Attention Is All You Need", section 3.2.1, equation 1. Soft-cap as in Gemma 2 (Gemma Team 2024, section 2);
     sinks as in gpt-oss: one learned score per head that takes part in the softmax and carries no value.
 
-    In float16 the unscaled scores of large q and k can pass its largest number, 65504; use a wider dtype for those.
+    In float16 the unscaled scores of large q and k can exceed its largest number, 65504; use a wider dtype for them.
 
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
-        k: keys ``(..., kv_heads, keys, d_key)``. With fewer key heads than query heads, each serves
-            heads / kv_heads query heads that stand side by side (grouped-query attention).
+        k: keys ``(..., kv_heads, keys, d_key)``. With fewer key heads than query heads, each key head
+            serves heads / kv_heads neighbouring query heads (grouped-query attention).
         v: values ``(..., kv_heads, keys, d_value)``.
-        mask: who may attend, from `regard.mask`; None lets everyone.
+        mask: who may attend, from `regard.mask`; None blocks nothing.
         scale: what the scores are multiplied by; 1 / sqrt(d_key) by default.
         bias: added to the scaled scores; a tensor that broadcasts to ``(..., heads, queries, keys)``, or a function of
             positions such as `regard.positions.ALiBi`.
@@ -100,7 +99,7 @@ def steps(
     if isinstance(bias, PositionBias):
         bias = bias.dense(q.shape[-2], k.shape[-2], device=q.device).to(q.dtype)
         bias = bias if q.ndim > 2 else bias[0]
-    return define(
+    return compute_steps(
         q,
         k,
         v,
@@ -112,56 +111,64 @@ def steps(
     )
 
 
-def define(
+def compute_steps(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    may: Bool[Tensor, "..."] | None,
+    allowed: Bool[Tensor, "..."] | None,
     *,
     scale: float | int,
     bias: Tensor | None = None,
     softcap: float | int | None = None,
     sinks: Tensor | None = None,
-    dropped: Callable[[Tensor], Tensor] | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> Steps:
-    """The definition on tensors that fit one another: `steps` for all rows at once, a kernel for some at a time.
+    """The definition on checked tensors, for `steps` and for the kernel that computes some rows at a time.
 
     Args:
         q: as in `steps`; so are k, v, bias, softcap and sinks.
         k: see `steps`.
         v: see `steps`.
-        may: True = may attend, broadcastable to the scores; None lets everyone.
+        allowed: True = may attend, broadcastable to the scores; None blocks nothing.
         scale: what the scores are multiplied by.
         bias: see `steps`.
         softcap: see `steps`.
         sinks: see `steps`.
-        dropped: what dropout makes of the weights before they meet the values.
+        dropout: applied to the weights before they are multiplied with the values.
     """
-    scores = _by_group(q, k, k.transpose(-2, -1))
+    scores = grouped_matmul(q, k.transpose(-2, -1))
     scaled = scores * scale
     capped = scaled if softcap is None else softcap * torch.tanh(scaled / softcap)
     biased = capped if bias is None else capped + bias
-    masked = biased if may is None else biased.masked_fill(~may, -torch.inf)
+    masked = biased if allowed is None else biased.masked_fill(~allowed, -torch.inf)
     weights = _softmax(masked, sinks)
-    output = _by_group(weights if dropped is None else dropped(weights), k, v)
+    output = grouped_matmul(weights if dropout is None else dropout(weights), v)
     return Steps(scores, scaled, capped, biased, masked, weights, output)
 
 
-def _by_group(left: Tensor, k: Tensor, right: Tensor) -> Tensor:
-    """The product left @ right, where the heads of right may each serve several heads of left that stand side by side.
+def grouped_matmul(left: Tensor, right: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The product left @ right, where each head of right may serve several neighbouring heads of left.
 
-    The rows of those heads are put under one another, so that nothing of right is copied.
+    The rows of these heads are joined, so that nothing of right is copied.
+
+    Args:
+        left: ``(..., heads, rows, width)``; without the axes before rows, one head.
+        right: ``(..., kv_heads, width, columns)``.
+        out: a contiguous tensor of as many numbers as the result, which is written into it.
     """
-    if left.ndim == 2 or left.shape[-3] == k.shape[-3]:
-        return left @ right
-    *batch, heads, rows, width = left.shape
-    together = left.reshape(*batch, k.shape[-3], heads // k.shape[-3] * rows, width) @ right
-    return together.reshape(*batch, heads, rows, right.shape[-1])
+    *batch, rows, width = left.shape
+    joined = left
+    if batch and batch[-1] != right.shape[-3]:
+        joined = left.reshape(*batch[:-1], right.shape[-3], batch[-1] // right.shape[-3] * rows, width)
+    if out is not None:
+        out = out.view(*joined.shape[:-1], right.shape[-1])
+    product = torch.matmul(joined, right, out=out)
+    return product if joined is left else product.reshape(*batch, rows, right.shape[-1])
 
 
 def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
-    # Softmax of a row of -inf is 0/0. Such a row goes through as zeros and comes out as zeros, which also keeps
-    # NaN out of the gradient (pytorch#41508, #103963).
+    # Softmax of a row of -inf is 0/0. Such a row enters as zeros and leaves as zeros, which also keeps NaN out of the
+    # gradient (pytorch#41508, #103963).
     empty = (masked == -torch.inf).all(dim=-1, keepdim=True)
     masked = masked.masked_fill(empty, 0.0)
     if sinks is not None:

@@ -1,6 +1,12 @@
-"""The ways to compute attention fast. `regard.attention.plan` chooses among them.
+"""The kernels of `attend`, among which `regard.attention.plan` chooses.
 
-A *schedule* says which rows are computed against which keys. `flash` and `rows` are the two engines that run one:
-the first on PyTorch's fused kernel, the second by the definition, which honours every option. `fused`, `band` and
-`flex` need no schedule.
+- ``call``: the checked arguments, in the form that every kernel takes
+- ``block``: one block of a schedule, some queries against some keys
+- ``schedule``: the blocks of a call, so that what the mask blocks is not computed
+- ``flash``: runs a schedule on PyTorch's fused CPU kernel, with gradients and sinks
+- ``chunked``: runs a schedule by the definition, some rows at a time, with every option
+- ``grad_accumulator``: the gradient of keys and values, summed over blocks
+- ``fused``: one call of the fused kernel for all pairs
+- ``band``: a window as one call of the fused kernel, for graphs
+- ``flex``: FlexAttention and variable-length attention, for GPUs
 """

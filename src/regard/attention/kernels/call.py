@@ -1,4 +1,4 @@
-"""One attention, in the form that every kernel works on."""
+"""The checked arguments of `attend`, in the form that every kernel takes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["AttentionCall", "ensure_unchanged", "mask_tensors"]
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What `regard.attend` was asked for, checked, every tensor (batch, heads, tokens, width)."""
+    """The arguments of one `regard.attend`, checked; every tensor is (batch, heads, tokens, width)."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     original_qk: tuple[Tensor, Tensor]
-    """q and k with the axes they came with: what masks and biases broadcast against."""
+    """q and k with the caller's own axes, against which masks and biases broadcast."""
     mask: Mask | None
     scale: float | int
     bias: Tensor | PositionBias | None = None
@@ -37,7 +37,7 @@ class AttentionCall:
 
     @classmethod
     def from_inputs(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, **options: Any) -> AttentionCall:
-        """Tensors that fit one another, whatever their batch axes."""
+        """The call of tensors that fit one another, with any number of batch axes."""
         call = cls(_four_axes(q), _four_axes(k), _four_axes(v), (q, k), mask, **options)
         return replace(call, bias=call.broadcast_to_batch(call.bias)) if isinstance(call.bias, Tensor) else call
 
@@ -54,7 +54,7 @@ class AttentionCall:
     @property
     def grouped(self) -> bool:
         """Whether a key head serves several query heads."""
-        # In a graph a comparison of sizes is no bool, and PyTorch's kernels want one.
+        # In a graph, a comparison of sizes is not a bool, but PyTorch's kernels need one.
         if self.q.shape[1] == self.k.shape[1]:  # noqa: SIM103
             return False
         return True
@@ -65,42 +65,47 @@ class AttentionCall:
         return Tile.full(self.queries, self.keys, self.q.device)
 
     def tile(self, rows: tuple[int, int], columns: tuple[int, int]) -> Tile:
-        """Some rows against some columns."""
+        """Some queries and some keys."""
         return Tile(self.queries, self.keys, rows, columns, self.q.device)
 
     def allowed(self, tile: Tile, mask: Mask | None = None) -> Tensor:
-        """The mask, or a part of it, in an area; four axes, each of its own size or 1."""
+        """The mask, or the part of it that is given, in a tile: four axes, each full or of size 1."""
         mask = self.mask if mask is None else mask
         assert mask is not None
         return self.broadcast_to_batch(resolve_mask(mask, *self.original_qk, tile))
 
     def bias_for(self, block: ScoreBlock) -> Tensor | None:
-        """The bias of a block's rows towards its keys; four axes."""
+        """The bias of the rows and keys of a block; four axes."""
         if self.bias is None or isinstance(self.bias, Tensor):
             return None if self.bias is None else block.take_pairs(self.bias)
         blocks = [block]
         if block.num_stacked > 1:
-            # Queries that move as far as keys keep their distances: the first block's bias is that of all.
-            same = self.bias.relative and block.key_stride == block.height
-            blocks = list(islice(block.unstack(), 1 if same else None))
-        parts = [self.bias(*self._positions(each))[None].to(self.q.dtype) for each in blocks]
+            # Where queries and keys move on together their distances stay: one bias serves every block of the stack.
+            one_bias = self.bias.relative and block.key_stride == block.height
+            blocks = list(islice(block.unstack(), 1 if one_bias else None))
+        parts = [self.bias(*self._positions(single))[None].to(self.q.dtype) for single in blocks]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _positions(self, block: ScoreBlock) -> tuple[Tensor, Tensor]:
-        """Where the queries and the keys of a block stand among the keys."""
+        """The positions of the queries and keys of a block, counted from the first key."""
         key = block.keys if isinstance(block.keys, Tensor) else torch.arange(*block.keys, device=self.q.device)
         return torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries, key
 
     def without_tensors(self) -> AttentionCall:
-        """The same for what needs shapes alone, so that the backward pass keeps no q, k and v but those it saves."""
+        """The call without its tensors but with their shapes: the backward pass has saved q, k and v already."""
         q, k = self.original_qk
-        original = _shape_of(q), _shape_of(k)
+        original = _without_data(q), _without_data(k)
         return replace(
-            self, q=_shape_of(self.q), k=_shape_of(self.k), v=_shape_of(self.v), original_qk=original, sinks=None
+            self,
+            q=_without_data(self.q),
+            k=_without_data(self.k),
+            v=_without_data(self.v),
+            original_qk=original,
+            sinks=None,
         )
 
     def version_snapshot(self) -> list[tuple[Tensor, int]]:
-        """The tensors that mask and bias hold, each with how often it was changed in place so far."""
+        """The tensors of the mask and the bias, each with its version: the number of changes in place so far."""
         tensors = list(mask_tensors(self.mask))
         if isinstance(self.bias, Tensor):
             tensors.append(self.bias)
@@ -109,7 +114,7 @@ class AttentionCall:
         return [(t, t._version) for t in tensors if not t.is_inference()]
 
     def broadcast_to_batch(self, t: Tensor) -> Tensor:
-        """A mask or bias with the same four axes as q, broadcast over the batch where it was."""
+        """A mask or bias with four axes; an axis of size 1 stays."""
         lead = self.original_qk[0].shape[:-3]
         t = t[(None,) * (max(len(lead) + 3, 4) - t.ndim)]
         if t.ndim == 4:
@@ -117,22 +122,22 @@ class AttentionCall:
         return t.expand(*lead, *t.shape[-3:]).reshape(lead.numel(), *t.shape[-3:])
 
 
-def ensure_unchanged(held: list[tuple[Tensor, int]]) -> None:
-    """Refuse to go on where a tensor of `AttentionCall.version_snapshot` was changed since.
+def ensure_unchanged(snapshot: list[tuple[Tensor, int]]) -> None:
+    """Refuse tensors that were changed in place after `AttentionCall.version_snapshot`.
 
     Raises:
         RuntimeError: as autograd does for the tensors that it saves.
     """
-    for t, version in held:
+    for t, version in snapshot:
         if t._version != version:
             raise RuntimeError(
-                f"a tensor of shape {tuple(t.shape)} that the mask or the bias holds was changed in place between the "
-                "forward and the backward pass of attend, which needs it again: change a copy"
+                f"a tensor of shape {tuple(t.shape)} of the mask or the bias was changed in place between the forward "
+                "and the backward pass of attend, which needs it again: change a copy"
             )
 
 
 def mask_tensors(mask: Mask | None) -> Iterator[Tensor]:
-    """Every tensor that a mask is made of."""
+    """Every tensor in a mask."""
     for value in vars(mask).values() if mask is not None else ():
         if isinstance(value, Tensor):
             yield value
@@ -140,8 +145,8 @@ def mask_tensors(mask: Mask | None) -> Iterator[Tensor]:
             yield from mask_tensors(value)
 
 
-def _shape_of(t: Tensor) -> Tensor:
-    """A tensor of the same shape, dtype and device that takes no memory."""
+def _without_data(t: Tensor) -> Tensor:
+    """A tensor of the same shape, dtype and device that needs no memory."""
     return torch.empty((), dtype=t.dtype, device=t.device).expand(t.shape)
 
 

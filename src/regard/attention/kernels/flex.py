@@ -20,7 +20,7 @@ __all__ = ["documents", "run"]
 def run(call: AttentionCall) -> Tensor:
     """Any mask, soft-cap and sinks, by `torch.nn.attention.flex_attention`, which skips tiles that are empty.
 
-    Compiled on a GPU. On the CPU it runs as it stands, without gradients: for tests.
+    It is compiled on a GPU. On the CPU it runs uncompiled and without gradients, for tests only.
     """
     from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
 
@@ -28,7 +28,7 @@ def run(call: AttentionCall) -> Tensor:
     if call.mask is not None:
         mask = call.mask
         if len(call.original_qk[0].shape) > 4:
-            mask = Allowed(call.allowed(call.full_tile))  # its batch rows are those of several axes
+            mask = Allowed(call.allowed(call.full_tile))  # several batch axes become one
         batch, heads = mask.batch_heads(call.queries, call.keys)
         block_mask = create_block_mask(
             mask.predicate(call.queries, call.keys, call.q.device),
@@ -37,26 +37,26 @@ def run(call: AttentionCall) -> Tensor:
             call.queries,
             call.keys,
             device=call.q.device,
-            _compile=call.q.is_cuda,  # as it stands it would make the whole square first
+            _compile=call.q.is_cuda,  # without it, a tensor of every pair is made first
         )
     d_value = call.v.shape[-1]
-    # A compiled kernel wants a width of 16 or more.
+    # A compiled kernel needs a width of 16 or more.
     widths = (max(16, -(-t.shape[-1] // 16) * 16) for t in (call.q, call.k, call.v))
     q, k, v = (widen(t, width) for t, width in zip((call.q, call.k, call.v), widths, strict=True))
-    answer = _flex(call.q.is_cuda)(
+    result = _flex(call.q.is_cuda)(
         q,
         k,
         v,
-        score_mod=_capped(call.softcap) if call.softcap is not None else None,
+        score_mod=_soft_cap(call.softcap) if call.softcap is not None else None,
         block_mask=block_mask,
         scale=call.scale,
         enable_gqa=call.grouped,
         return_aux=AuxRequest(lse=True) if call.sinks is not None else None,
     )
     if call.sinks is None:
-        return answer[..., :d_value]  # type: ignore[no-any-return]
-    output, aux = answer
-    share = torch.sigmoid(aux.lse - call.sinks.to(aux.lse.dtype)[:, None])  # what the sink leaves of each row
+        return result[..., :d_value]  # type: ignore[no-any-return]
+    output, aux = result
+    share = torch.sigmoid(aux.lse - call.sinks.to(aux.lse.dtype)[:, None])  # the part of each row that the sink leaves
     return output[..., :d_value] * share[..., None].to(output.dtype)  # type: ignore[no-any-return]
 
 
@@ -65,17 +65,17 @@ def documents(call: AttentionCall) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     batch, heads, tokens, _ = call.q.shape
-    (about,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
-    ids = about.ids.to(call.q.device)
+    (packed,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
+    ids = packed.ids.to(call.q.device)
     ids = ids.expand(batch, tokens) if ids.ndim == 1 else ids.repeat(batch // len(ids), 1)
-    nearest, farthest = band_limits([mask for mask in conjuncts(call.mask) if mask is not about], tokens, tokens)
-    # The batch rows become one row of tokens; a document starts where the id changes, and with every batch row.
+    nearest, farthest = band_limits([mask for mask in conjuncts(call.mask) if mask is not packed], tokens, tokens)
+    # The batch rows become one row of tokens; a document starts where the id changes or a batch row starts.
     starts = torch.ones_like(ids, dtype=torch.bool)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
     ends = torch.full((1,), batch * tokens, device=ids.device)
     bounds = torch.cat([starts.flatten().nonzero()[:, 0], ends]).to(torch.int32)
     longest = int(bounds.diff().max())
-    # It wants one width, a multiple of 8.
+    # It needs one width, a multiple of 8.
     d_value = call.v.shape[-1]
     width = -(-max(call.q.shape[-1], d_value) // 8) * 8
     q, k, v = (widen(t, width).transpose(1, 2).flatten(0, 1) for t in (call.q, call.k, call.v))
@@ -103,8 +103,8 @@ def _flex(compiled: bool) -> Any:
 
 
 @cache
-def _capped(softcap: float | int) -> Any:
-    # One function per soft-cap: a new function at every call would be compiled anew.
+def _soft_cap(softcap: float | int) -> Any:
+    # One function per soft-cap: a new function in every call would be compiled again.
     def capped(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return softcap * torch.tanh(score / softcap)
 

@@ -1,4 +1,4 @@
-"""Everything at once on PyTorch's fused kernel: by its flags, or with a mask or bias as a tensor."""
+"""One call of PyTorch's fused kernel for all pairs: with its flags, or with a mask or bias as a tensor."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import additive, fused_kernel, widen
 
-__all__ = ["run", "run_anywhere"]
+__all__ = ["run", "run_on_cpu"]
 
 
-def run(call: AttentionCall, block: ScoreBlock) -> tuple[Tensor, Tensor]:
-    """The output and the lse of one block that is the whole square, on the CPU."""
-    return fused_kernel(call.q, call.k, call.v, added=additive(call, block), causal=block.causal, scale=call.scale)
+def run_on_cpu(call: AttentionCall, block: ScoreBlock) -> tuple[Tensor, Tensor]:
+    """The output and the lse of one block that holds every pair, on the CPU."""
+    return fused_kernel(call.q, call.k, call.v, bias=additive(call, block), causal=block.causal, scale=call.scale)
 
 
-def run_anywhere(call: AttentionCall, block: ScoreBlock) -> Tensor:
-    """The same through PyTorch's own door, which finds the device's kernel; what a graph can hold."""
-    added = additive(call, block) if call.bias is not None else block.allowed
+def run(call: AttentionCall, block: ScoreBlock) -> Tensor:
+    """The output by PyTorch's public function, which finds the kernel of the device and may be part of a graph."""
+    attn_mask = additive(call, block) if call.bias is not None else block.allowed
     causal = block.causal
-    if causal and added is not None:
-        # The public function takes the flag or a tensor, not both.
-        below = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.q.device).tril()
-        added = added & below if added.dtype == torch.bool else torch.where(below, added, -torch.inf)
+    if causal and attn_mask is not None:
+        # The public function takes the causal flag or a tensor, not both.
+        causal_mask = torch.ones(call.queries, call.keys, dtype=torch.bool, device=call.q.device).tril()
+        if attn_mask.dtype == torch.bool:
+            attn_mask = attn_mask & causal_mask
+        else:
+            attn_mask = torch.where(causal_mask, attn_mask, -torch.inf)
         causal = False
     d_value = call.v.shape[-1]
     width = max(call.q.shape[-1], d_value)
@@ -33,7 +36,7 @@ def run_anywhere(call: AttentionCall, block: ScoreBlock) -> Tensor:
         widen(call.q, width),
         widen(call.k, width),
         widen(call.v, width),
-        attn_mask=added,
+        attn_mask=attn_mask,
         dropout_p=call.dropout,
         is_causal=causal,
         scale=call.scale,

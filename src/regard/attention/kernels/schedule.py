@@ -1,4 +1,4 @@
-"""Schedules: which rows are computed against which keys, so that what the mask blocks is not computed at all."""
+"""Schedules: the blocks of rows and keys to compute, so that what the mask blocks is not computed."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ __all__ = [
 ]
 
 BandLimits = tuple[int | None, int]
-"""(nearest, farthest): query i may attend to keys i + nearest to i + farthest; None: from the first key on."""
+"""(nearest, farthest): query i may attend to keys i + nearest to i + farthest; nearest None: from the first key."""
 
 TILE_ROWS, TILE_COLUMNS = 256, 64
 MAX_STACKED_BLOCKS = 32
-"""So many blocks of a band are computed together, at most."""
+"""The largest number of blocks of a band that are computed together."""
 MAX_PACKED_TOKENS = 8192
-"""So many tokens of short documents are computed together, at most: memory does not grow with how many there are."""
+"""The largest number of tokens of short documents that are computed together: memory does not grow with the batch."""
 MAX_BIAS_PAIRS = 2**18
-"""Where a bias stands beside them, so many pairs of a query and a key."""
+"""The largest number of pairs of short documents that are computed together where there is a bias."""
 EVAL_KEYS = 2048
-"""So many keys of a block are asked for at once, so that what a function computes on the way stays in the caches."""
+"""How many keys of a block a mask is evaluated for at once, so that its intermediate tensors stay in the CPU caches."""
 
 
 Schedule = Callable[[AttentionCall], Iterator[ScoreBlock]]
 
 
 def single_block(call: AttentionCall, *, causal: bool = False, keys: Mask | None = None) -> Iterator[ScoreBlock]:
-    """Everything at once, with the kernel's flag for a causal square and a mask that is the same for every query."""
+    """Every pair in one block, with the kernel's causal flag and a mask that is the same for every query."""
     yield full_block(call, causal=causal, mask=keys)
 
 
 def full_block(call: AttentionCall, *, causal: bool = False, mask: Mask | None = None) -> ScoreBlock:
-    """The one block of everything."""
-    may = None if mask is None else call.allowed(call.full_tile, mask)
-    return ScoreBlock((0, call.queries), (0, call.keys), may, causal)
+    """The block of every pair."""
+    allowed = None if mask is None else call.allowed(call.full_tile, mask)
+    return ScoreBlock((0, call.queries), (0, call.keys), allowed, causal)
 
 
 def conjuncts(mask: Mask | None) -> list[Mask]:
-    """What is joined by ``&``."""
+    """The masks that ``&`` joins."""
     if mask is None:
         return []
     return [*conjuncts(mask.left), *conjuncts(mask.right)] if isinstance(mask, And) else [mask]
 
 
 def band_limits(masks: Sequence[Mask], queries: int, keys: int) -> BandLimits:
-    """The keys that all these windows and causal masks leave to query i, counted from i."""
+    """The keys that query i may attend to under all these windows and causal masks, counted from i."""
     nearest, farthest = None, keys
     for mask in masks:
         assert isinstance(mask, Band)
@@ -77,42 +77,42 @@ def band_limits(masks: Sequence[Mask], queries: int, keys: int) -> BandLimits:
 
 
 def bands(call: AttentionCall) -> Iterator[ScoreBlock]:
-    """A window: each block of rows against the one run of keys that it reaches."""
-    within = band_limits(conjuncts(call.mask), call.queries, call.keys)
-    yield from _band(within, (0, call.queries), (0, call.keys), call)
+    """A window: each block of rows against the neighbouring keys that it may attend to."""
+    limits = band_limits(conjuncts(call.mask), call.queries, call.keys)
+    yield from _band(limits, (0, call.queries), (0, call.keys), call)
 
 
 def _band(
-    within: BandLimits, rows: tuple[int, int], columns: tuple[int, int], call: AttentionCall, batch: int | None = None
+    limits: BandLimits, rows: tuple[int, int], columns: tuple[int, int], call: AttentionCall, batch: int | None = None
 ) -> Iterator[ScoreBlock]:
-    nearest, farthest = within
+    nearest, farthest = limits
     if nearest is None or nearest <= columns[0] - rows[1] + 1:
-        nearest, within = None, (None, farthest)
+        nearest, limits = None, (None, farthest)
         if farthest >= columns[1] - 1 - rows[0]:
             yield ScoreBlock(rows, columns, batch=batch)
             return
         if farthest == columns[0] - rows[0]:
             yield ScoreBlock(rows, columns, causal=True, batch=batch)
             return
-    # High blocks compute more pairs than they need, low ones make small products: a quarter of the window.
+    # High blocks compute more pairs than needed, low blocks make small products: a quarter of the window.
     height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 4))
-    # A stack stands on the batch axis, so each batch row has its own.
-    most = MAX_STACKED_BLOCKS if call.bias is None else 1
-    for each in range(len(call.q)) if batch is None and most > 1 else [batch]:
-        yield from _stacked(within, rows, columns, height, most, call.q.device, each)
+    # The blocks of a stack lie on the batch axis, so each batch row has stacks of its own.
+    max_blocks = MAX_STACKED_BLOCKS if call.bias is None else 1
+    for row in range(len(call.q)) if batch is None and max_blocks > 1 else [batch]:
+        yield from _stacked(limits, rows, columns, height, max_blocks, call.q.device, row)
 
 
 def _stacked(
-    within: BandLimits,
+    limits: BandLimits,
     rows: tuple[int, int],
     columns: tuple[int, int],
     height: int,
-    most: int,
+    max_blocks: int,
     device: torch.device,
     batch: int | None,
 ) -> Iterator[ScoreBlock]:
-    """The blocks of a band, those that are alike together."""
-    nearest, farthest = within
+    """The blocks of a band; neighbours that are equal but for their place become stacks."""
+    nearest, farthest = limits
     last: ScoreBlock | None = None
     for top in range(rows[0], rows[1], height):
         bottom = min(top + height, rows[1])
@@ -121,132 +121,132 @@ def _stacked(
         if left >= right:
             continue
         if last is not None:
-            # Blocks inside the band are alike: their mask is drawn once, and they are computed together.
+            # Blocks inside the band have the same mask: it is made once, and they are computed together.
             shift = last.num_stacked * height
-            alike = (last.rows[0] + shift, last.rows[1] + shift, last.keys[0] + shift, last.keys[1] + shift)
-            if alike == (top, bottom, left, right) and last.num_stacked < most:
+            next_in_stack = (last.rows[0] + shift, last.rows[1] + shift, last.keys[0] + shift, last.keys[1] + shift)
+            if next_in_stack == (top, bottom, left, right) and last.num_stacked < max_blocks:
                 last = replace(last, num_stacked=last.num_stacked + 1)
                 continue
             yield last
-        may = _diagonal(nearest, farthest, bottom - top, left - top, right - top, device)
-        last = ScoreBlock((top, bottom), (left, right), may, batch=batch)
+        allowed = _diagonal_mask(nearest, farthest, bottom - top, left - top, right - top, device)
+        last = ScoreBlock((top, bottom), (left, right), allowed, batch=batch)
     if last is not None:
         yield last
 
 
-def _diagonal(
+def _diagonal_mask(
     nearest: int | None, farthest: int, rows: int, left: int, right: int, device: torch.device
 ) -> Tensor | None:
-    """The mask of a block of rows against keys left to right, counted from its first row; None if it lets everyone."""
+    """The mask of a block for keys left to right, counted from its first row; None if every pair may attend."""
     distance = torch.arange(left, right, device=device) - torch.arange(rows, device=device)[:, None]
-    may = distance <= farthest if nearest is None else (distance <= farthest) & (distance >= nearest)
-    return None if may.all() else may[None, None]
+    allowed = distance <= farthest if nearest is None else (distance <= farthest) & (distance >= nearest)
+    return None if allowed.all() else allowed[None, None]
 
 
 def documents(call: AttentionCall) -> Iterator[ScoreBlock]:
-    """Packed documents: each against itself, within what causal masks and windows beside them leave."""
+    """Packed documents: each against itself, within the causal masks and windows that are joined by ``&``."""
     masks = conjuncts(call.mask)
-    (about,) = (mask for mask in masks if isinstance(mask, Documents))
-    near = [mask for mask in masks if mask is not about]
-    within = band_limits(near, call.queries, call.keys)
-    found = about.runs()
-    # The mask speaks of the last batch axis, whatever axes stand before it.
-    for batch in [None] if about.batch_size is None else range(len(call.q)):
-        runs = found[0 if batch is None else batch % len(found)]
+    (packed,) = (mask for mask in masks if isinstance(mask, Documents))
+    limits = band_limits([mask for mask in masks if mask is not packed], call.queries, call.keys)
+    all_runs = packed.runs()
+    # The mask's batch axis is the last one, whatever axes come before it.
+    for batch in [None] if packed.batch_size is None else range(len(call.q)):
+        runs = all_runs[0 if batch is None else batch % len(all_runs)]
         if runs is None:
-            yield from tiles(call, only=batch)
+            yield from tiles(call, only_batch=batch)
         for run in runs or []:
-            yield from _run(within, run, call, batch)
+            yield from _run_blocks(limits, run, call, batch)
 
 
-def _run(within: BandLimits, run: DocumentRun, call: AttentionCall, batch: int | None) -> Iterator[ScoreBlock]:
-    """The blocks of documents of one length; where one block holds a document, those of many together."""
+def _run_blocks(limits: BandLimits, run: DocumentRun, call: AttentionCall, batch: int | None) -> Iterator[ScoreBlock]:
+    """The blocks of documents of one length; where a document is one block, many documents become a stack."""
     height, width = run.queries[1] - run.queries[0], run.keys[1] - run.keys[0]
-    most = max(1, MAX_PACKED_TOKENS // height)
+    max_blocks = max(1, MAX_PACKED_TOKENS // height)
     if call.bias is not None:
-        most = min(most, max(1, MAX_BIAS_PAIRS // (height * width)))
-    # What a reach leaves is the same in each of them if queries move as far as keys from one to the next.
-    alike = height == width or (within[0] is None and within[1] >= call.keys)
-    stacked = alike and min(most, run.num_documents) > 1
-    # A stack stands on the batch axis, so each batch row has its own.
-    for each in range(len(call.q)) if stacked and batch is None else [batch]:
-        first = list(islice(_band(within, run.queries, run.keys, call, each), 2)) if stacked else []
+        max_blocks = min(max_blocks, max(1, MAX_BIAS_PAIRS // (height * width)))
+    # The limits cut the same pairs from every document if queries and keys move on together from one to the next.
+    same_mask = height == width or (limits[0] is None and limits[1] >= call.keys)
+    stacked = same_mask and min(max_blocks, run.num_documents) > 1
+    # The blocks of a stack lie on the batch axis, so each batch row has stacks of its own.
+    for row in range(len(call.q)) if stacked and batch is None else [batch]:
+        first = list(islice(_band(limits, run.queries, run.keys, call, row), 2)) if stacked else []
         if len(first) == 1 and first[0].rows == run.queries:
-            yield from replace(first[0], num_stacked=run.num_documents, stack_stride=width).split(most)
+            yield from replace(first[0], num_stacked=run.num_documents, stack_stride=width).split(max_blocks)
         else:
             for n in range(run.num_documents):
-                yield from _band(within, _further(run.queries, n * height), _further(run.keys, n * width), call, each)
+                yield from _band(limits, _shifted(run.queries, n * height), _shifted(run.keys, n * width), call, row)
 
 
-def _further(span: tuple[int, int], by: int) -> tuple[int, int]:
+def _shifted(span: tuple[int, int], by: int) -> tuple[int, int]:
     return span[0] + by, span[1] + by
 
 
-def tiles(call: AttentionCall, *, only: int | None = None) -> Iterator[ScoreBlock]:
-    """Any mask: each block of rows against the keys that somebody in it may attend to.
+def tiles(call: AttentionCall, *, only_batch: int | None = None) -> Iterator[ScoreBlock]:
+    """Any mask: each block of rows against the keys that some row of it may attend to.
 
-    The mask is evaluated in the tiles of which its bounds do not say enough. What a batch row is computed against
-    hangs on its own mask alone, so that it has the same bits in any batch.
+    The mask is evaluated in the tiles that its bounds leave open. The blocks of a batch row depend on its own mask
+    only, so that it has the same bits in any batch.
 
     Args:
         call: the attention.
-        only: the one batch row to make blocks for; all of them by default.
+        only_batch: the batch row to make blocks for; all by default.
     """
-    # The bias of every head stands beside a block, so that a block with one is lower.
+    # A bias takes memory for every head of a block, so blocks are lower with one.
     height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
     grid = TileGrid(call.queries, call.keys, height, TILE_COLUMNS)
     bounds = call.mask.bounds(grid) if call.mask is not None else TileBounds.full()
-    across = (len(grid.first_queries), len(grid.first_keys))
-    some, every = (
-        call.broadcast_to_batch(known.expand(*known.shape[:-2], *across)).to(call.q.device)
-        for known in (bounds.any_allowed, bounds.all_allowed)
+    num_tiles = (len(grid.first_queries), len(grid.first_keys))
+    any_allowed, all_allowed = (
+        call.broadcast_to_batch(bound.expand(*bound.shape[:-2], *num_tiles)).to(call.q.device)
+        for bound in (bounds.any_allowed, bounds.all_allowed)
     )
     for row, top in enumerate(range(0, call.queries, height)):
         rows = (top, min(top + height, call.queries))
-        may = _looked_at(call, rows, some[:, :, row], every[:, :, row])
-        for batch in range(len(may)) if only is None else [only]:
-            block = _used(rows, may[batch : batch + 1], batch if len(may) > 1 or only is not None else None)
+        allowed = _evaluated(call, rows, any_allowed[:, :, row], all_allowed[:, :, row])
+        own_blocks = len(allowed) > 1 or only_batch is not None
+        for batch in range(len(allowed)) if only_batch is None else [only_batch]:
+            block = _used_keys(rows, allowed[batch : batch + 1], batch if own_blocks else None)
             if block is not None:
                 yield block
 
 
-def _looked_at(call: AttentionCall, rows: tuple[int, int], some: Tensor, every: Tensor) -> Tensor:
-    """The mask of some rows, evaluated where it is not known; bounds are (batch, heads, tiles)."""
-    may = every.repeat_interleave(TILE_COLUMNS, -1)[..., None, : call.keys]
-    runs = _runs((some & ~every).flatten(0, 1).any(0).tolist(), call.keys)
-    runs = [(at, min(at + EVAL_KEYS, stop)) for start, stop in runs for at in range(start, stop, EVAL_KEYS)]
-    parts = [call.allowed(call.tile(rows, run)) for run in runs]
+def _evaluated(call: AttentionCall, rows: tuple[int, int], any_allowed: Tensor, all_allowed: Tensor) -> Tensor:
+    """The mask of some rows, evaluated where the bounds leave it open; bounds are (batch, heads, tiles)."""
+    allowed = all_allowed.repeat_interleave(TILE_COLUMNS, -1)[..., None, : call.keys]
+    spans = _key_spans((any_allowed & ~all_allowed).flatten(0, 1).any(0).tolist(), call.keys)
+    spans = [(at, min(at + EVAL_KEYS, stop)) for start, stop in spans for at in range(start, stop, EVAL_KEYS)]
+    parts = [call.allowed(call.tile(rows, span)) for span in spans]
     if parts:
-        lead = torch.broadcast_shapes(may.shape[:2], *(part.shape[:2] for part in parts))  # type: ignore[no-untyped-call]
-        may = may.expand(*lead, rows[1] - rows[0], call.keys).clone()
-    for (start, stop), part in zip(runs, parts, strict=True):
-        may[..., start:stop] = part
-    return may
+        lead = torch.broadcast_shapes(allowed.shape[:2], *(part.shape[:2] for part in parts))  # type: ignore[no-untyped-call]
+        allowed = allowed.expand(*lead, rows[1] - rows[0], call.keys).clone()
+    for (start, stop), part in zip(spans, parts, strict=True):
+        allowed[..., start:stop] = part
+    return allowed
 
 
-def _used(rows: tuple[int, int], may: Tensor, batch: int | None) -> ScoreBlock | None:
-    """The block of some rows of one mask, against the keys that are used."""
-    used = may.flatten(0, 2).any(0).nonzero()[:, 0]
+def _used_keys(rows: tuple[int, int], allowed: Tensor, batch: int | None) -> ScoreBlock | None:
+    """The block of some rows against the keys that some row may attend to; None if there are none."""
+    used = allowed.flatten(0, 2).any(0).nonzero()[:, 0]
     if not len(used):
         return None
     first, last = int(used[0]), int(used[-1])
     if 4 * len(used) > 3 * (last - first):
-        # Nearly a run: a view of it is cheaper than a copy of its parts.
+        # With few gaps, a view of all keys between is cheaper than a copy of the used ones.
         keys: tuple[int, int] | Tensor = (first, last + 1)
-        may = may[..., first : last + 1]
+        allowed = allowed[..., first : last + 1]
     else:
-        keys, may = used, may.index_select(-1, used)
-    return ScoreBlock(rows, keys, None if bool(may.all()) else may, batch=batch)
+        keys, allowed = used, allowed.index_select(-1, used)
+    return ScoreBlock(rows, keys, None if bool(allowed.all()) else allowed, batch=batch)
 
 
-def _runs(used: list[bool], columns: int) -> list[tuple[int, int]]:
-    """Tiles that are used, neighbours joined, as (start, stop) columns."""
-    runs: list[tuple[int, int]] = []
-    for n, is_used in enumerate(used):
-        if is_used:
+def _key_spans(is_open: list[bool], columns: int) -> list[tuple[int, int]]:
+    """The (start, stop) columns of the tiles that are open, neighbours joined."""
+    spans: list[tuple[int, int]] = []
+    for n, tile_is_open in enumerate(is_open):
+        if tile_is_open:
             start, stop = n * TILE_COLUMNS, min((n + 1) * TILE_COLUMNS, columns)
-            if runs and runs[-1][1] == start:
-                runs[-1] = (runs[-1][0], stop)
+            if spans and spans[-1][1] == start:
+                spans[-1] = (spans[-1][0], stop)
             else:
-                runs.append((start, stop))
-    return runs
+                spans.append((start, stop))
+    return spans

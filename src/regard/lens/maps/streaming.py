@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.attention.kernels.block import ScoreBlock
+from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 
 __all__ = ["MAX_LOG", "TopWeights", "pooled", "score_chunks", "top"]
@@ -43,13 +44,11 @@ def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) ->
         subtract: (batch, heads, queries), finite: a number to subtract from all scores of a row.
     """
     call = prepared.call
-    heads, width = call.q.shape[1], call.q.shape[3]
+    heads = call.q.shape[1]
     q, k = call.q * call.scale, call.k
     if subtract is not None and call.softcap is None:
         # One more feature subtracts the number in the product itself.
         q, k = torch.cat([q, -subtract[..., None]], -1), torch.cat([k, k.new_ones(1).expand(*k.shape[:-1], 1)], -1)
-        width += 1
-    kv_heads, group = k.shape[1], heads // k.shape[1]
     buffer = call.q.new_empty(0)
     for block, diagonal in _row_chunks(prepared):
         rows, columns = block.rows[1] - block.rows[0], block.columns
@@ -57,10 +56,8 @@ def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) ->
         count = len(chunk_q) * heads * rows * columns
         if buffer.numel() < count:
             buffer = call.q.new_empty(count)
-        scores = buffer[:count].view(len(chunk_q), kv_heads, group * rows, columns)
-        chunk_q = chunk_q.reshape(len(chunk_q), kv_heads, group * rows, width)
-        torch.matmul(chunk_q, block.take_keys(k).transpose(-1, -2), out=scores)
-        scores = apply_softcap_(scores.view(len(chunk_q), heads, rows, columns), call.softcap)
+        scores = grouped_matmul(chunk_q, block.take_keys(k).transpose(-1, -2), out=buffer[:count])
+        scores = apply_softcap_(scores, call.softcap)
         if subtract is not None and call.softcap is not None:
             scores.sub_(block.take_queries(subtract)[..., None])
         bias = call.bias_for(block)
