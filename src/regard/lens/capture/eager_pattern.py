@@ -1,4 +1,4 @@
-"""A softmax between two products: attention that is written out, by PyTorch itself or by the model's own code."""
+"""Eager attention: a softmax between two matrix products, by PyTorch itself or by the model's own code."""
 
 from __future__ import annotations
 
@@ -8,109 +8,104 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["PRODUCTS", "Chain", "WrittenOut"]
+__all__ = ["MATMUL_OPS", "EagerAttention", "EagerPattern"]
 
-PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
-SUMS = {"add", "add_", "__add__"}
-SOFTMAXES = {"softmax", "_softmax", "_safe_softmax", "exp", "exp_"}
-DROPOUTS = {"mul", "dropout", "native_dropout"}
-NEW = {"empty_like", "zeros_like", "ones_like", "rand_like"}
-"""Whose output has nothing of its input but the shape."""
+MATMUL_OPS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
+ADD_OPS = {"add", "add_", "__add__"}
+SOFTMAX_OPS = {"softmax", "_softmax", "_safe_softmax", "exp", "exp_"}
+DROPOUT_OPS = {"mul", "dropout", "native_dropout"}
+FACTORY_OPS = {"empty_like", "zeros_like", "ones_like", "rand_like"}
+"""Operations whose output depends on the shape of the input only."""
 
 
 @dataclass
-class WrittenOut:
-    """The tensors of such an attention."""
+class EagerAttention:
+    """The tensors of one eager attention."""
 
-    left: Tensor
-    """What the scores are a product of: queries, (..., queries, width)."""
-    right: Tensor
-    """Keys, turned: (..., width, keys)."""
-    added: Tensor | None = None
-    """What was added to the product before the softmax."""
-    softened: Tensor | None = None
-    """What came out of the softmax."""
-    used: Tensor | None = None
-    """What the values were multiplied by, where dropout made that something else."""
-    softmax: str = ""
-    """Its name."""
+    q: Tensor
+    """The left factor of the scores, (..., queries, width); scaled already."""
+    k_transposed: Tensor
+    """The right factor, (..., width, keys)."""
+    bias: Tensor | None = None
+    """What was added to the scores before the softmax."""
+    weights: Tensor | None = None
+    """The output of the softmax."""
+    dropped_weights: Tensor | None = None
+    """The left factor of the output, where dropout changed the weights."""
+    softmax_op: str = ""
     v: Tensor | None = None
     output: Tensor | None = None
 
 
-class Chain:
-    """Follows one product through what happens to it, operation by operation, until it is multiplied again.
+class EagerPattern:
+    """Follows the result of one matrix product from operation to operation until it is multiplied again.
 
-    What is followed is held weakly; the tensors of a `WrittenOut` live until the next product.
+    The followed tensors are held by weak references; those of an `EagerAttention` live until the next product.
     """
 
     def __init__(self) -> None:
-        self.found: WrittenOut | None = None
+        self.candidate: EagerAttention | None = None
         self.followed: list[weakref.ref[Tensor]] = []
-        self.dropped = False
+        self.has_dropout = False
 
-    def step(self, name: str, args: Any, output: Any) -> WrittenOut | None:
-        """Tell of one operation; gives the attention that it completes.
+    def observe(self, name: str, args: Any, output: Any) -> EagerAttention | None:
+        """Follow one operation; returns the attention that it completes, if any.
 
         Args:
-            name: of the operation, without its overload.
-            args: what it was called with, in order.
-            output: what came out.
+            name: the operation's name without its overload.
+            args: its positional arguments.
+            output: its output.
         """
-        if name in PRODUCTS:
-            return self._product(name, args, output)
-        found = self.found
-        if found is None or not isinstance(output, Tensor) or name in NEW:
+        if name in MATMUL_OPS:
+            return self._observe_product(name, args, output)
+        candidate = self.candidate
+        if candidate is None or not isinstance(output, Tensor) or name in FACTORY_OPS:
             return None
-        tensors = _tensors(args)
-        source = next((t for t in tensors if self._follows(t)), None)
-        if source is None or not (output.numel() == source.numel() or _is_beside(output, source)):
+        tensors = _tensors_in(args)
+        source = next((t for t in tensors if self._is_followed(t)), None)
+        if source is None or not (output.numel() == source.numel() or _has_same_rows(output, source)):
             return None
-        other = next((t for t in tensors if not self._follows(t)), None)
-        if name in SOFTMAXES:
-            found.softmax, found.softened = name, output.detach()
+        other = next((t for t in tensors if not self._is_followed(t)), None)
+        if name in SOFTMAX_OPS:
+            candidate.softmax_op, candidate.weights = name, output.detach()
             self.followed = []
-        elif not found.softmax and name in SUMS and other is not None:
-            found.added = other.detach()
-        elif found.softmax and name in DROPOUTS:
-            self.dropped = True
+        elif not candidate.softmax_op and name in ADD_OPS and other is not None:
+            candidate.bias = other.detach()
+        elif candidate.softmax_op and name in DROPOUT_OPS:
+            self.has_dropout = True
         self.followed.append(weakref.ref(output))
         return None
 
-    def _product(self, name: str, args: Any, output: Any) -> WrittenOut | None:
-        tensors = _tensors(args)
-        added = tensors.pop(0).detach() if name == "baddbmm" and tensors else None
+    def _observe_product(self, name: str, args: Any, output: Any) -> EagerAttention | None:
+        tensors = _tensors_in(args)
+        bias = tensors.pop(0).detach() if name == "baddbmm" and tensors else None
         if len(tensors) != 2 or not isinstance(output, Tensor):
             return None
         left, right = tensors
-        found, weights = self.found, next((t for t in tensors if self._follows(t)), None)
-        dropped = self.dropped
-        self.forget()
-        if found is not None and found.softmax and weights is not None:
-            found.v = (right if weights is left else left).detach()
-            found.output = output.detach()
-            found.used = weights.detach() if dropped else None
-            return found
-        # A weight of the model is no key: that product is a projection.
+        candidate, weights = self.candidate, next((t for t in tensors if self._is_followed(t)), None)
+        has_dropout = self.has_dropout
+        self.candidate, self.followed, self.has_dropout = None, [], False
+        if candidate is not None and candidate.softmax_op and weights is not None:
+            candidate.v = (right if weights is left else left).detach()
+            candidate.output = output.detach()
+            candidate.dropped_weights = weights.detach() if has_dropout else None
+            return candidate
+        # A product with a parameter is a projection, not a score.
         if not any(isinstance(t, nn.Parameter) for t in (left, right)) and output.ndim >= 2:
-            self.found = WrittenOut(left.detach(), right.detach(), added)
+            self.candidate = EagerAttention(left.detach(), right.detach(), bias)
             self.followed = [weakref.ref(output)]
         return None
 
-    def _follows(self, t: Tensor) -> bool:
+    def _is_followed(self, t: Tensor) -> bool:
         return any(ref() is t for ref in self.followed)
 
-    def forget(self) -> None:
-        """Follow nothing."""
-        self.found, self.followed, self.dropped = None, [], False
+
+def _tensors_in(args: Any) -> list[Tensor]:
+    """The tensors among the arguments and in lists among them."""
+    flat = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    return [item for item in flat if isinstance(item, Tensor)]
 
 
-def _tensors(args: Any) -> list[Tensor]:
-    """The tensors among arguments, and in lists among them."""
-    every = [a for given in args for a in (given if isinstance(given, (list, tuple)) else [given])]
-    return [a for a in every if isinstance(a, Tensor)]
-
-
-def _is_beside(output: Tensor, source: Tensor) -> bool:
-    """Whether it is the same rows with columns more or less, as where a sink is joined to the scores."""
+def _has_same_rows(output: Tensor, source: Tensor) -> bool:
+    """Whether only the number of columns differs, as after the concatenation of scores and a sink."""
     return output.ndim > 1 and output.shape[:-1] == source.shape[:-1] and output.shape[-1] > 1

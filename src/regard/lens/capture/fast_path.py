@@ -1,12 +1,13 @@
-"""PyTorch's fused layers: ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` on their inference fast path.
+"""PyTorch's fused layers: the inference fast paths of ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer``.
 
-The kernel takes the layer's input and weights and gives the layer's output; queries, keys and values never come out of
-it. They are computed again when somebody asks, and the map is proved by what the layer came to: the rest of the layer
-is computed for a few rows.
+Their kernels take the layer's input and weights and return the layer's output. Queries, keys and values are inside, so
+they are computed again when a map is read. The layer's output verifies the map: the rest of the layer is computed for
+some rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,108 +18,115 @@ from torch import Tensor
 
 from regard.attention import mask as masks
 from regard.attention.mask import Mask
-from regard.lens.capture.call import Seen, rows
+from regard.lens.capture.call import NUM_SAMPLED_ROWS, CapturedCall, sample_rows
 from regard.lens.maps.inputs import OutputSample
 
-__all__ = ["encoder_layer", "multi_head"]
+__all__ = ["encoder_layer_call", "multi_head_call"]
 
-KEYS, PAIRS_AND_KEYS = 1, 2
-"""What a mask_type says: a mask of keys, or of keys and pairs in one; otherwise of pairs."""
+KEY_PADDING_MASK_TYPE = 1
+"""The kernels' ``mask_type`` of a mask of keys; in other types the mask has queries as well."""
 
 
-def multi_head(given: dict[str, Any], output: Tensor) -> Seen:
-    """``nn.MultiheadAttention`` of a sequence over itself.
+def multi_head_call(args: dict[str, Any], output: Tensor) -> CapturedCall:
+    """``nn.MultiheadAttention`` as self-attention.
 
     Args:
-        given: arguments of ``aten._native_multi_head_attention`` by name.
+        args: arguments of ``aten._native_multi_head_attention`` by name.
         output: (batch, tokens, embed_dim).
     """
-    x = given["query"]
-    weight, bias = given["proj_weight"], given["proj_bias"]
-    return _seen(
+    x = args["query"]
+    weight, bias = args["proj_weight"], args["proj_bias"]
+    return _fused_call(
         x,
-        x,
-        given,
+        lambda: _padded(x),
+        args,
         output,
-        given["num_head"],
+        args["num_head"],
         "native multi-head attention",
         lambda heads, _: F.linear(heads, weight, bias),
     )
 
 
-def encoder_layer(given: dict[str, Any], output: Tensor) -> Seen:
+def encoder_layer_call(args: dict[str, Any], output: Tensor) -> CapturedCall:
     """``nn.TransformerEncoderLayer``.
 
     Args:
-        given: arguments of ``aten._transformer_encoder_layer_fwd`` by name.
+        args: arguments of ``aten._transformer_encoder_layer_fwd`` by name.
         output: (batch, tokens, embed_dim).
     """
-    x = given["src"]
+    x = args["src"]
     norms = [
-        partial(F.layer_norm, normalized_shape=(x.size(-1),), weight=weight, bias=bias, eps=given["eps"])
+        partial(F.layer_norm, normalized_shape=(x.size(-1),), weight=weight, bias=bias, eps=args["eps"])
         for weight, bias in (
-            (given["norm_weight_1"], given["norm_bias_1"]),
-            (given["norm_weight_2"], given["norm_bias_2"]),
+            (args["norm_weight_1"], args["norm_bias_1"]),
+            (args["norm_weight_2"], args["norm_bias_2"]),
         )
     ]
-    first = given["norm_first"]
+    norm_first = args["norm_first"]
 
-    def rest(heads: Tensor, x: Tensor) -> Tensor:
-        x = x + F.linear(heads, given["proj_weight"], given["proj_bias"])
-        x = x if first else norms[0](x)
-        inner = F.linear(norms[1](x) if first else x, given["ffn_weight_1"], given["ffn_bias_1"])
-        inner = F.gelu(inner) if given["use_gelu"] else F.relu(inner)
-        x = x + F.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
-        return x if first else norms[1](x)
+    def finish_layer(heads: Tensor, x: Tensor) -> Tensor:
+        x = x + F.linear(heads, args["proj_weight"], args["proj_bias"])
+        x = x if norm_first else norms[0](x)
+        inner = F.linear(norms[1](x) if norm_first else x, args["ffn_weight_1"], args["ffn_bias_1"])
+        inner = F.gelu(inner) if args["use_gelu"] else F.relu(inner)
+        x = x + F.linear(inner, args["ffn_weight_2"], args["ffn_bias_2"])
+        return x if norm_first else norms[1](x)
 
-    def attended() -> Tensor:
-        return norms[0](_padded(x)) if first else _padded(x)
+    def attention_input() -> Tensor:
+        return norms[0](_padded(x)) if norm_first else _padded(x)
 
-    seen = _seen(x, attended, given, output, given["num_heads"], "native encoder layer", rest)
-    return replace(seen, within="self_attn")
+    call = _fused_call(x, attention_input, args, output, args["num_heads"], "native encoder layer", finish_layer)
+    return replace(call, submodule="self_attn")
 
 
-def _seen(x: Tensor, attended: Any, given: dict[str, Any], output: Tensor, heads: int, kernel: str, rest: Any) -> Seen:
-    """What such a kernel did.
+def _fused_call(
+    x: Tensor,
+    attention_input: Callable[[], Tensor],
+    args: dict[str, Any],
+    output: Tensor,
+    heads: int,
+    kernel: str,
+    finish_layer: Callable[[Tensor, Tensor], Tensor],
+) -> CapturedCall:
+    """The call of a fused kernel.
 
     Args:
         x: the layer's input.
-        attended: what is projected: x, or a function that makes it.
-        given: the kernel's arguments.
-        output: what the layer came to.
-        heads: how many.
-        kernel: its name.
-        rest: what the layer does with the heads' joined output of some rows and with their input.
+        attention_input: computes the input of the projections.
+        args: the kernel's arguments.
+        output: the layer's output.
+        heads: the number of heads.
+        kernel: the kernel's name.
+        finish_layer: computes the layer's output for some rows, from the heads' outputs side by side and the input.
     """
     lengths = [len(row) for row in x.unbind()] if x.is_nested else None
     batch, tokens, width = (len(lengths), max(lengths), x.size(-1)) if lengths else x.shape
-    size = width // heads
-    weight, bias = given["qkv_weight"], given["qkv_bias"]
+    d_head = width // heads
+    weight, bias = args["qkv_weight"], args["qkv_bias"]
 
-    def projected() -> tuple[Tensor, Tensor, Tensor]:
+    def project() -> tuple[Tensor, Tensor, Tensor]:
         with torch.no_grad():
-            source = attended() if callable(attended) else _padded(attended)
-            packed = F.linear(source, weight, bias).view(batch, tokens, 3, heads, size)
-            q, k, v = packed.permute(2, 0, 3, 1, 4).unbind(0)
+            qkv = F.linear(attention_input(), weight, bias).view(batch, tokens, 3, heads, d_head)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         return q, k, v
 
-    b, i = rows(batch, tokens, x.device) if lengths is None else _last(lengths, x.device)
-    kept = _padded(x)[b, i]
+    b, i = sample_rows(batch, tokens, x.device) if lengths is None else _last_rows(lengths, x.device)
+    sampled_input = _padded(x)[b, i]
 
     def finish(heads_output: Tensor) -> Tensor:
         with torch.no_grad():
-            return rest(heads_output.to(kept.dtype).flatten(1), kept)  # type: ignore[no-any-return]
+            return finish_layer(heads_output.to(sampled_input.dtype).flatten(1), sampled_input)
 
-    shape = torch.empty((), dtype=x.dtype, device=x.device).expand(batch, heads, tokens, size)
-    return Seen(
-        shape,
-        shape,
-        shape,
+    shape_only = torch.empty((), dtype=x.dtype, device=x.device).expand(batch, heads, tokens, d_head)
+    return CapturedCall(
+        shape_only,
+        shape_only,
+        shape_only,
         kernel,
-        mask=_mask(given, lengths, heads, tokens),
+        mask=_mask(args, lengths, heads, tokens),
         sample=OutputSample(b, i, _padded(output)[b, i], transform=finish),
-        also=tuple(t for t in (x, *given.values()) if isinstance(t, Tensor) and not t.is_nested),
-        projected=projected,
+        dependencies=tuple(t for t in (x, *args.values()) if isinstance(t, Tensor) and not t.is_nested),
+        project=project,
         cross=False,
     )
 
@@ -128,22 +136,22 @@ def _padded(x: Tensor) -> Tensor:
     return x.to_padded_tensor(0.0) if x.is_nested else x
 
 
-def _last(lengths: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+def _last_rows(lengths: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """The last token of some texts."""
-    few = range(min(len(lengths), 8))
-    return torch.tensor([*few], device=device), torch.tensor([lengths[n] - 1 for n in few], device=device)
+    texts = range(min(len(lengths), NUM_SAMPLED_ROWS))
+    return torch.tensor([*texts], device=device), torch.tensor([lengths[n] - 1 for n in texts], device=device)
 
 
-def _mask(given: dict[str, Any], lengths: list[int] | None, heads: int, tokens: int) -> Mask | None:
-    """Where it is not zero nobody may attend, whatever the number: so does the kernel read its mask."""
-    mask = masks.padding(lengths) if lengths is not None else None
-    t = given.get("mask")
+def _mask(args: dict[str, Any], lengths: list[int] | None, heads: int, tokens: int) -> Mask | None:
+    """The mask as these kernels read it: any number other than 0 blocks."""
+    padding = masks.padding(lengths) if lengths is not None else None
+    t = args.get("mask")
     if t is None:
-        return mask
+        return padding
     blocked = t.detach().to(torch.bool)
-    if given.get("mask_type") == KEYS:
+    if args.get("mask_type") == KEY_PADDING_MASK_TYPE:
         blocked = blocked[:, None, None]
     elif blocked.ndim == 3:  # (batch * heads, ...)
         blocked = blocked.view(-1, heads, *blocked.shape[-2:])
-    spoken = masks.blocked(blocked.expand(*blocked.shape[:-2], tokens, tokens))
-    return spoken if mask is None else mask & spoken
+    mask = masks.blocked(blocked.expand(*blocked.shape[:-2], tokens, tokens))
+    return mask if padding is None else padding & mask

@@ -1,4 +1,4 @@
-"""The eye above: what a model's Python code calls, with the caller's own arguments."""
+"""Capture of a model's Python calls, with the caller's own arguments."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.hooks import hook_state
-from regard.lens.capture.dispatch_mode import Inside, KernelEye, of_sdpa
-from regard.lens.capture.eager_pattern import PRODUCTS, Chain
-from regard.lens.capture.recorder import Report, backward
+from regard.lens.capture.dispatch_mode import DispatchModeCapture, SDPAInternals, sdpa_call
+from regard.lens.capture.eager_pattern import MATMUL_OPS, EagerPattern
+from regard.lens.capture.recorder import CallRecorder, in_backward
 
-__all__ = ["FunctionEye"]
+__all__ = ["FunctionModeCapture"]
 
 SDPA = torch._C._nn.scaled_dot_product_attention
-FLEX = flex_attention.__file__
-ASKED = "dim"
-"""What FlexAttention asks of its tensors before it starts."""
-LOOKED_AT = {SDPA.__name__, F.multi_head_attention_forward.__name__, ASKED, *PRODUCTS}
-MANY = 2**24
-"""From so many weights on, the lse is worth taking from the kernel; below, it is computed again in no time."""
-NEAR = 12
-"""So many frames away its file is looked for."""
+FLEX_FILE = flex_attention.__file__
+FLEX_FIRST_CALL = "dim"
+"""The first function of its tensors that FlexAttention calls."""
+OBSERVED_NAMES = {SDPA.__name__, F.multi_head_attention_forward.__name__, FLEX_FIRST_CALL, *MATMUL_OPS}
+MIN_WEIGHTS_FOR_LSE = 2**24
+"""From this number of weights on, the log-sum-exp is taken from the kernel; for fewer it is fast to compute again."""
+MAX_FRAMES = 12
+"""The most frames between FlexAttention and the function that it calls."""
 
 
 def _by_name(
@@ -45,60 +45,59 @@ def _by_name(
     return {**locals()}
 
 
-def _needs_a_look(query: Tensor, key: Tensor, dropout_p: float, **_: Any) -> bool:
-    """Whether what the call does inside matters: an lse that took long, or dropout."""
-    return dropout_p > 0 or query.shape[:-1].numel() * key.shape[-2] >= MANY
+def _needs_internals(query: Tensor, key: Tensor, dropout_p: float, **_: Any) -> bool:
+    """Whether to look inside the call: for dropout, or for a log-sum-exp that is slow to compute again."""
+    return dropout_p > 0 or query.shape[:-1].numel() * key.shape[-2] >= MIN_WEIGHTS_FOR_LSE
 
 
 def _called_from(file: str) -> bool:
-    """Whether a function of a file called what the eye sees, itself or by a few steps."""
+    """Whether a function of a file made the call, directly or within a few frames."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(NEAR):
+    for _ in range(MAX_FRAMES):
         if frame is None or frame.f_code.co_filename == file:
             break
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename == file
 
 
-class FunctionEye(TorchFunctionMode):
-    """Sees calls of ``F.scaled_dot_product_attention``, and attention that is written out.
+class FunctionModeCapture(TorchFunctionMode):
+    """Captures ``F.scaled_dot_product_attention``, and detects eager attention.
 
     Args:
-        report: who is told.
-        stack: closes what is opened on the way.
+        recorder: receives the calls.
+        stack: closes the dispatch mode that FlexAttention needs.
     """
 
-    def __init__(self, report: Report, stack: ExitStack) -> None:
+    def __init__(self, recorder: CallRecorder, stack: ExitStack) -> None:
         super().__init__()
-        self.report, self.stack = report, stack
-        self.chain = Chain()
-        self.flex: KernelEye | None = None
+        self.recorder, self.stack = recorder, stack
+        self.pattern = EagerPattern()
+        self.flex: DispatchModeCapture | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchFunctionMode`."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name not in LOOKED_AT and self.chain.found is None:
+        if name not in OBSERVED_NAMES and self.pattern.candidate is None:
             return func(*args, **kwargs)
-        if (
-            torch.compiler.is_compiling() or hook_state.in_attend
-        ):  # the first is for Dynamo, which traces this very code
+        # While Dynamo compiles, it traces this method.
+        if torch.compiler.is_compiling() or hook_state.in_attend:
             return func(*args, **kwargs)
         if func is SDPA:
-            given = _by_name(*args, **kwargs)
-            inside = Inside()
-            with inside if _needs_a_look(**given) else nullcontext():
+            named = _by_name(*args, **kwargs)
+            internals = SDPAInternals()
+            with internals if _needs_internals(**named) else nullcontext():
                 output = func(*args, **kwargs)
-            self.report.saw(lambda: of_sdpa(given, output, inside), sys._getframe(1))
+            self.recorder.record(lambda: sdpa_call(named, output, internals), sys._getframe(1))
             return output
         if func is F.multi_head_attention_forward:
-            # It asks for this eye first, and inside it this eye is closed.
-            with KernelEye(self.report):
+            # A function mode is off inside the function that it handles, so a dispatch mode takes over.
+            with DispatchModeCapture(self.recorder):
                 return func(*args, **kwargs)
-        if name == ASKED and self.flex is None and _called_from(FLEX):
-            # FlexAttention shows itself by what it asks its tensors; its kernel shows to the other eye only.
-            self.flex = self.stack.enter_context(KernelEye(self.report, only_flex=True))
+        if name == FLEX_FIRST_CALL and self.flex is None and _called_from(FLEX_FILE):
+            # Only a dispatch mode sees the kernel of FlexAttention.
+            self.flex = self.stack.enter_context(DispatchModeCapture(self.recorder, only_flex=True))
         output = func(*args, **kwargs)
-        if self.chain.step(name, args, output) is not None and not backward():
-            self.report.by_hand(sys._getframe(1))
+        if self.pattern.observe(name, args, output) is not None and not in_backward():
+            self.recorder.record_unsupported(sys._getframe(1))
         return output

@@ -1,4 +1,4 @@
-"""What the eyes report to: which module of the model it was, and what is kept of it."""
+"""The recorder of captured calls: it finds the module of each call, and joins calls that belong together."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.hooks import disable_hooks
-from regard.lens.capture.call import Masked, Seen, Spoken, masked
-from regard.lens.capture.sequence import Track
+from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, parse_attn_mask
+from regard.lens.capture.sequence import CallSequence
 
-__all__ = ["Report", "backward"]
+__all__ = ["CallRecorder", "in_backward"]
 
-CROSS = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
-"""How models call an attention whose keys come from another sequence."""
+CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
+"""What models call a cross-attention."""
 
 
-def _kv_heads(module: nn.Module) -> int | None:
-    """How many heads of keys a module of transformers has."""
+def _num_kv_heads(module: nn.Module) -> int | None:
+    """The number of key heads of a module of transformers."""
     return getattr(getattr(module, "config", None), "num_key_value_heads", None)
 
 
-def backward() -> bool:
-    """Whether this is a backward pass: what a checkpoint computes again there was seen before."""
+def in_backward() -> bool:
+    """Whether this is a backward pass, in which activation checkpointing repeats calls that are recorded already."""
     return torch._C._current_graph_task_id() != -1
 
 
-class _Masks:
-    """What an ``attn_mask`` says; one that every layer was given is taken apart once."""
+class _MaskParserCache:
+    """A `MaskParser` that reads a mask once if several layers got it."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], tuple[Tensor, Spoken]] = {}
+        self.parsed: dict[tuple[object, ...], tuple[Tensor, MaskAndBias]] = {}
 
-    def __call__(self, t: Tensor, queries: int, keys: int) -> Spoken:
+    def __call__(self, t: Tensor, queries: int, keys: int) -> MaskAndBias:
         version = 0 if t.is_inference() else t._version
         key = (t.data_ptr(), t.shape, t.stride(), t.dtype, version, queries, keys)
-        if key not in self.known:
-            self.known[key] = t, masked(t, queries, keys)
-        return self.known[key][1]
+        if key not in self.parsed:
+            self.parsed[key] = t, parse_attn_mask(t, queries, keys)
+        return self.parsed[key][1]
 
 
-class Report:
-    """Sorts what is seen by module.
+class CallRecorder:
+    """Sorts captured calls by module.
 
     Args:
-        modules: the model's, each with its path. What another model computes inside one of them counts as its own;
-            other models are not reported.
-        layers: running numbers of attentions to keep, among those of their kind; None for all.
-        heads: which heads to keep; None for all.
-        fold: what to do with a call at once, instead of keeping it.
+        modules: the modules of the model, each with its path. A call of another model inside one of them belongs to
+            that module; other calls of other models are not recorded.
+        layers: the layers to record, numbered among the attentions of one kind; None for all.
+        heads: the heads to record; None for all.
+        on_call: handles each call at once; then no call is kept.
     """
 
     def __init__(
@@ -59,116 +59,116 @@ class Report:
         modules: Sequence[tuple[str, nn.Module]],
         layers: Sequence[int] | None,
         heads: Sequence[int] | None,
-        fold: Callable[[Track, Seen], None] | None,
+        on_call: Callable[[CallSequence, CapturedCall], None] | None,
     ) -> None:
         self.modules = {id(module): (path, module) for path, module in modules}
-        self.layers, self.heads, self.fold = layers, heads, fold
-        self.found: dict[str, tuple[str, int]] = {}
-        """The kind and the layer of each path that was seen."""
-        self.tracks: list[Track] = []
-        """What is kept, in the order in which it began."""
-        self.last: dict[str, Track] = {}
-        """The last of them at each path."""
+        self.layers, self.heads, self.on_call = layers, heads, on_call
+        self.kinds_and_layers: dict[str, tuple[str, int]] = {}
+        """The kind and the layer of each path that had a call."""
+        self.sequences: list[CallSequence] = []
+        """In the order of their first calls."""
+        self.latest: dict[str, CallSequence] = {}
+        """The latest sequence of each path."""
         self.names: set[str] = set()
         self.notes: dict[str, None] = {}
-        self.most_heads = 0
-        # Answers are made at once from a mask, and nothing of its size is to stay.
-        self.masks: Masked = _Masks() if fold is None else masked
+        self.max_heads = 0
+        # With `on_call` nothing of a mask's size may be kept.
+        self.parse: MaskParser = _MaskParserCache() if on_call is None else parse_attn_mask
 
-    def saw(self, make: Callable[[], Seen], frame: FrameType) -> None:
-        """One attention was computed. Nothing that goes wrong here stops the model.
+    def record(self, make_call: Callable[[], CapturedCall], frame: FrameType) -> None:
+        """Record one attention. An error here becomes a note and does not stop the model.
 
         Args:
-            make: makes the record of it, if it counts.
-            frame: whose code called it.
+            make_call: makes the call, if it belongs to the model.
+            frame: the frame of the code that called it.
         """
-        found = self._where(frame)
-        if found is None or backward():
+        owner = self._owner(frame)
+        if owner is None or in_backward():
             return
-        path, module = found
+        path, module = owner
         try:
             with torch.no_grad(), disable_hooks():
-                seen = make()
-                inside = ".".join(name for name in (path, seen.within) if name)
-                self._keep(inside, module.get_submodule(seen.within), seen)
+                call = make_call()
+                inner = ".".join(name for name in (path, call.submodule) if name)
+                self._add(inner, module.get_submodule(call.submodule), call)
         except Exception as error:
-            self.note(f"{path or 'the model itself'}: an attention was seen and not kept: {error}")
+            self.add_note(f"{path or 'the model itself'}: an attention was not recorded: {error}")
 
-    def by_hand(self, frame: FrameType) -> None:
-        """The model computed attention with operations of its own."""
-        found = self._where(frame)
-        if found is not None and not backward():
-            path, module = found
-            self.note(
-                f"{path or 'the model itself'} ({type(module).__name__}) computes attention by hand, a softmax between "
-                "two products: there is no call to be seen. Let it call regard.attend or "
+    def record_unsupported(self, frame: FrameType) -> None:
+        """Note that the model computed eager attention, which cannot be recorded."""
+        owner = self._owner(frame)
+        if owner is not None and not in_backward():
+            path, module = owner
+            self.add_note(
+                f"{path or 'the model itself'} ({type(module).__name__}) computes attention by hand (eager attention, "
+                "a softmax between two matrix products), so there is no call to record. Let it call regard.attend or "
                 "torch.nn.functional.scaled_dot_product_attention; a model of transformers does with "
                 'attn_implementation="sdpa"'
             )
 
-    def note(self, text: str) -> None:
-        """Say something once."""
+    def add_note(self, text: str) -> None:
+        """Add a note about the model, once."""
         self.notes.setdefault(text)
 
-    def _keep(self, path: str, module: nn.Module, seen: Seen) -> None:
-        if torch._C._functorch.is_functorch_wrapped_tensor(seen.q):
+    def _add(self, path: str, module: nn.Module, call: CapturedCall) -> None:
+        if torch._C._functorch.is_functorch_wrapped_tensor(call.q):
             raise NotImplementedError("its tensors are those of vmap or of another transform of torch.func")
-        groups = getattr(module, "num_key_value_groups", 1)
-        if groups > 1 and seen.q.shape[2] == groups and seen.q.shape[1] == seen.k.shape[1] == _kv_heads(module):
-            # One token, whose heads with keys in common stand on the axis of queries: so transformers does it.
-            seen = seen.unfolded()
-        if path not in self.found:
-            self.found[path] = self._kind(path, module, seen), self._number(path, module)
-        kind, number = self.found[path]
-        self.most_heads = max(self.most_heads, seen.shape[1])
-        if self.layers is not None and number not in self.layers:
+        group = getattr(module, "num_key_value_groups", 1)
+        if group > 1 and call.q.shape[2] == group and call.q.shape[1] == call.k.shape[1] == _num_kv_heads(module):
+            # For one token, transformers puts the heads of a group on the axis of queries.
+            call = call.unfold_heads()
+        if path not in self.kinds_and_layers:
+            self.kinds_and_layers[path] = _kind(path, module, call), self._layer_number(path, module)
+        kind, layer = self.kinds_and_layers[path]
+        self.max_heads = max(self.max_heads, call.shape[1])
+        if self.layers is not None and layer not in self.layers:
             return
-        if self.heads is not None and min(self.heads) >= seen.shape[1]:
-            raise ValueError(f"it has {seen.shape[1]} heads, none of heads={list(self.heads)}")
-        last = self.last.get(path)
-        if last is not None and last.goes_on(seen):
+        if self.heads is not None and min(self.heads) >= call.shape[1]:
+            raise ValueError(f"it has {call.shape[1]} heads, none of heads={list(self.heads)}")
+        latest = self.latest.get(path)
+        if latest is not None and latest.extend(call):
             return
-        name, again = path, 0
+        name, count = path, 0
         while name in self.names:
-            again += 1
-            name = f"{path}#{again}"
+            count += 1
+            name = f"{path}#{count}"
         self.names.add(name)
-        track = Track(name, kind, number, seen, self.masks, self.heads)
-        if self.fold is not None:
-            self.fold(track, seen)
+        sequence = CallSequence(name, kind, layer, call, self.parse, self.heads)
+        if self.on_call is not None:
+            self.on_call(sequence, call)
         else:
-            self.last[path] = track
-            self.tracks.append(track)
+            self.latest[path] = sequence
+            self.sequences.append(sequence)
 
-    def _number(self, path: str, module: nn.Module) -> int:
-        """Which layer it is: its place among modules of its type whose paths differ in numbers only."""
+    def _layer_number(self, path: str, module: nn.Module) -> int:
+        """The module's index among the modules of its type whose paths differ from its own in numbers only."""
         pattern = re.sub(r"\d+", "#", path)
         alike = [p for p, m in self.modules.values() if type(m) is type(module) and re.sub(r"\d+", "#", p) == pattern]
         return alike.index(path) if path in alike else 0
 
-    @staticmethod
-    def _kind(path: str, module: nn.Module, seen: Seen) -> str:
-        said = getattr(module, "is_cross_attention", None)
-        if isinstance(said, bool):
-            return "cross" if said else "self"
-        if seen.cross is not None:
-            return "cross" if seen.cross else "self"
-        queries, keys = seen.shape[2:]
-        # Fewer queries than keys, or a mask, may come from a cache.
-        other = queries > keys or (
-            1 < queries < keys and not seen.causal and seen.attn_mask is None and seen.mask is None
-        )
-        return "cross" if CROSS.search(path) or (other and "self" not in path.lower()) else "self"
-
-    def _where(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
+    def _owner(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
         """The innermost module of the model that is running: a function's first argument, or its ``module``."""
         while frame is not None:
             code = frame.f_code
             names = (*code.co_varnames[: min(1, code.co_argcount)], "module")
             variables = frame.f_locals
             for name in names:
-                found = self.modules.get(id(variables.get(name)))
-                if found is not None:
-                    return found
+                owner = self.modules.get(id(variables.get(name)))
+                if owner is not None:
+                    return owner
             frame = frame.f_back
         return None
+
+
+def _kind(path: str, module: nn.Module, call: CapturedCall) -> str:
+    """Whether an attention is "self" or "cross"."""
+    declared = getattr(module, "is_cross_attention", None)
+    if isinstance(declared, bool):
+        return "cross" if declared else "self"
+    if call.cross is not None:
+        return "cross" if call.cross else "self"
+    queries, keys = call.shape[2:]
+    # Fewer queries than keys, or a mask, may come from a cache.
+    other_sequence = queries > keys or (1 < queries < keys and not call.is_causal and not call.has_mask)
+    by_shape = other_sequence and "self" not in path.lower()
+    return "cross" if CROSS_ATTENTION_PATH.search(path) or by_shape else "self"

@@ -1,4 +1,4 @@
-"""The calls of one attention module: one forward pass, or all steps of a generation stitched together."""
+"""The calls of one attention module as one map: a forward pass, or all steps of a generation with a cache."""
 
 from __future__ import annotations
 
@@ -11,141 +11,151 @@ from torch.nn.functional import pad
 
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
-from regard.lens.capture.call import Changed, Masked, Seen, Spoken
+from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, VersionGuard
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
 
-__all__ = ["Track"]
+__all__ = ["CallSequence"]
 
 
-class Track:
-    """One forward pass of a module, with what later calls add to it.
+class CallSequence:
+    """A call of a module, and the later calls that continue it.
 
-    A call goes on where the last one ended if its keys say so; see `goes_on`.
+    A call continues the sequence if its keys begin with the keys of the calls before; see `extend`.
 
     Args:
-        path: name in the recording.
+        path: the path in the recording.
         kind: "self" or "cross".
-        layer: running number among those of its kind.
-        seen: the first call.
-        masked: takes an ``attn_mask`` apart.
-        heads: which heads are asked for; None for all.
+        layer: the layer's number among the attentions of its kind.
+        call: the first call.
+        parse: reads an ``attn_mask``.
+        heads: the heads to show; None for all.
     """
 
     def __init__(
-        self, path: str, kind: str, layer: int, seen: Seen, masked: Masked, heads: Sequence[int] | None = None
+        self,
+        path: str,
+        kind: str,
+        layer: int,
+        call: CapturedCall,
+        parse: MaskParser,
+        heads: Sequence[int] | None = None,
     ) -> None:
-        self.path, self.kind, self.layer, self.masked = path, kind, layer, masked
-        self.heads = None if heads is None else [head for head in heads if head < seen.shape[1]]
-        self.calls = [seen]
-        self.firsts = [0]
-        """The number of the first key of each call, among all keys."""
-        self.keys = [(seen.k, seen.v)]
-        """All keys and values, in pieces."""
-        self.total = seen.shape[3]
-        self.last = seen.k
+        self.path, self.kind, self.layer, self.parse = path, kind, layer, parse
+        self.heads = None if heads is None else [head for head in heads if head < call.shape[1]]
+        self.calls = [call]
+        self.first_keys = [0]
+        """For each call the index of its first key among all keys."""
+        self.key_value_parts = [(call.k, call.v)]
+        """All keys and values, in parts."""
+        self.num_keys = call.shape[3]
+        self.last_keys = call.k
         """The keys of the last call."""
-        self.fixed = False
-        """Whether several calls read one tensor, in which keys may be written again."""
-        self.sums = _sums(seen.k) if _has_room(seen) else None
-        self.fresh = Changed(*seen.tensors())
+        self.shares_buffer = False
+        """Whether several calls read one tensor of keys, which may be written again."""
+        self.checksums = _checksums(call.k) if _may_grow_in_place(call) else None
+        self.ensure_versions = VersionGuard(*call.tensors())
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(batch, heads, queries, keys)."""
         batch, heads = self.calls[0].shape[:2]
-        return batch, heads if self.heads is None else len(self.heads), self.filled, self.total
+        return batch, heads if self.heads is None else len(self.heads), self.num_queries, self.num_keys
 
     @property
-    def filled(self) -> int:
-        """How many queries there were."""
+    def num_queries(self) -> int:
+        """The number of queries of all calls."""
         return sum(call.shape[2] for call in self.calls)
 
     @property
-    def mask(self) -> str:
-        """The mask in a word, for which nothing is computed."""
+    def mask_label(self) -> str:
+        """The mask in words; nothing is computed for it."""
         if len(self.calls) > 1 and self._is_causal():
             return "causal()"
-        said = list(dict.fromkeys(call.mask_in_words for call in self.calls))
-        return said[0] if len(said) == 1 else "of each step"
+        labels = list(dict.fromkeys(call.mask_label for call in self.calls))
+        return labels[0] if len(labels) == 1 else "of each step"
 
-    def goes_on(self, seen: Seen) -> bool:
-        """Take a call if it goes on from the last one: if its keys are the former keys, to the last number."""
+    def extend(self, call: CapturedCall) -> bool:
+        """Append a call if its keys begin with the former keys, number for number; returns whether they do."""
         first = self.calls[0]
-        if first.projected is not None or seen.projected is not None or seen.q.shape[:2] != first.q.shape[:2]:
+        if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
             return False
-        if self.last.shape[1] % seen.k.shape[1] or seen.k.shape[0] != first.k.shape[0]:
+        if self.last_keys.shape[1] % call.k.shape[1] or call.k.shape[0] != first.k.shape[0]:
             return False
-        # What was repeated for each of its heads in the prompt may no longer be.
-        before = self.last[:, :: self.last.shape[1] // seen.k.shape[1]]
-        if self._written_in_place(seen) or self._static(seen, before):
-            self.fixed, self.total, self.keys = True, seen.shape[3], [(seen.k, seen.v)]
-            self._take(seen, 0)
+        # Keys that were repeated for each head of a group in the prompt may come once per group now.
+        former = self.last_keys[:, :: self.last_keys.shape[1] // call.k.shape[1]]
+        if self._is_same_buffer(call) or self._is_copied_static_cache(call, former):
+            self.shares_buffer, self.num_keys, self.key_value_parts = True, call.shape[3], [(call.k, call.v)]
+            self._append(call, 0)
             return True
-        queries, keys = seen.shape[2:]
-        if self.fixed or self.kind == "cross" or not (self._grown(seen, before) or self._slid(seen, before)):
+        queries, keys = call.shape[2:]
+        if self.shares_buffer or self.kind == "cross":
             return False
-        self.total += queries
-        if keys == self.total:
-            self.keys = [(seen.k, seen.v)]
+        if not (self._is_growing_cache(call, former) or self._is_sliding_window(call, former)):
+            return False
+        self.num_keys += queries
+        if keys == self.num_keys:
+            self.key_value_parts = [(call.k, call.v)]
         else:
-            step = self.keys[0][0].shape[1] // seen.k.shape[1]
-            self.keys = [(k[:, ::step], v[:, ::step]) for k, v in self.keys]
-            self.keys.append((seen.k[:, :, -queries:].clone(), seen.v[:, :, -queries:].clone()))
-        self._take(seen, self.total - keys)
+            step = self.key_value_parts[0][0].shape[1] // call.k.shape[1]
+            self.key_value_parts = [(k[:, ::step], v[:, ::step]) for k, v in self.key_value_parts]
+            self.key_value_parts.append((call.k[:, :, -queries:].clone(), call.v[:, :, -queries:].clone()))
+        self._append(call, self.num_keys - keys)
         return True
 
-    def _grown(self, seen: Seen, before: Tensor) -> bool:
-        """A cache that is joined anew for each call: all former keys, and those of the new queries."""
-        known = before.shape[2]
-        return known == self.total == seen.shape[3] - seen.shape[2] and torch.equal(seen.k[:, :, :known], before)
+    def _is_growing_cache(self, call: CapturedCall, former: Tensor) -> bool:
+        """A cache that is concatenated for each call: all former keys, then those of the new queries."""
+        count = former.shape[2]
+        return count == self.num_keys == call.shape[3] - call.shape[2] and torch.equal(call.k[:, :, :count], former)
 
-    def _slid(self, seen: Seen, before: Tensor) -> bool:
-        """A window: the last of the former keys, and those of the new queries."""
-        old = seen.shape[3] - seen.shape[2]
-        return 0 < old <= before.shape[2] and torch.equal(seen.k[:, :, :old], before[:, :, before.shape[2] - old :])
+    def _is_sliding_window(self, call: CapturedCall, former: Tensor) -> bool:
+        """A window: the last of the former keys, then those of the new queries."""
+        count = call.shape[3] - call.shape[2]
+        return 0 < count <= former.shape[2] and torch.equal(
+            call.k[:, :, :count], former[:, :, former.shape[2] - count :]
+        )
 
-    def _static(self, seen: Seen, before: Tensor) -> bool:
-        """A cache of full length that is copied for each call: the mask says what is written."""
-        filled, (queries, keys) = self.filled, seen.shape[2:]
-        if self.kind == "cross" or len(self.keys) > 1 or keys != self.total or filled + queries > keys:
+    def _is_copied_static_cache(self, call: CapturedCall, former: Tensor) -> bool:
+        """A cache of full length that is copied for each call: the mask tells which keys are written."""
+        filled, (queries, keys) = self.num_queries, call.shape[2:]
+        if self.kind == "cross" or len(self.key_value_parts) > 1 or keys != self.num_keys or filled + queries > keys:
             return False
-        return seen.is_masked and torch.equal(seen.k[:, :, :filled], before[:, :, :filled])
+        return call.has_mask and torch.equal(call.k[:, :, :filled], former[:, :, :filled])
 
-    def _written_in_place(self, seen: Seen) -> bool:
-        """The memory of the last call, with more keys in it; or the keys of a source, as they were."""
-        k, before = seen.k, self.last
-        here, there = ((t.data_ptr(), t.stride(), t.shape[:2]) for t in (k, before))
-        if len(self.keys) > 1 or here != there or before.shape[2] > k.shape[2]:
+    def _is_same_buffer(self, call: CapturedCall) -> bool:
+        """The memory of the last call's keys, with more keys in it; or the same keys of a source."""
+        k, former = call.k, self.last_keys
+        place, former_place = ((t.data_ptr(), t.stride(), t.shape[:2]) for t in (k, former))
+        if len(self.key_value_parts) > 1 or place != former_place or former.shape[2] > k.shape[2]:
             return False
-        filled = self.filled
-        now = filled + seen.shape[2]
-        if self.kind == "self" and now != k.shape[2] and (now > k.shape[2] or not seen.is_masked):
+        filled = self.num_queries
+        now = filled + call.shape[2]
+        if self.kind == "self" and now != k.shape[2] and (now > k.shape[2] or not call.has_mask):
             return False
-        known = before.shape[2] if self.kind == "cross" else filled
-        return self.sums is None or torch.equal(_sums(k[:, :, :known]), self.sums[:, :known])
+        count = former.shape[2] if self.kind == "cross" else filled
+        return self.checksums is None or torch.equal(_checksums(k[:, :, :count]), self.checksums[:, :count])
 
-    def _take(self, seen: Seen, first: int) -> None:
-        """Its keys are held by the track: each call has those of all before it."""
+    def _append(self, call: CapturedCall, first_key: int) -> None:
+        """Append a call without its keys, which `key_value_parts` holds for all calls."""
         if len(self.calls) == 1:
             self.calls[0] = _without_keys(self.calls[0])
-        self.calls.append(_without_keys(seen))
-        self.firsts.append(first)
-        # A window may be a ring that is written again.
-        self.last = seen.k if seen.shape[3] == self.total else seen.k.clone()
-        self.sums = _sums(seen.k) if self.fixed else None
-        self.fresh = Changed(*self.held())
+        self.calls.append(_without_keys(call))
+        self.first_keys.append(first_key)
+        # The buffer of a window may be written again.
+        self.last_keys = call.k if call.shape[3] == self.num_keys else call.k.clone()
+        self.checksums = _checksums(call.k) if self.shares_buffer else None
+        self.ensure_versions = VersionGuard(*self.tensors())
 
-    def held(self) -> Iterator[Tensor]:
+    def tensors(self) -> Iterator[Tensor]:
         """Every tensor that the map is computed from."""
-        for pair in self.keys:
+        for pair in self.key_value_parts:
             yield from pair
         for call in self.calls:
             yield from call.tensors()
 
-    def swap(self, copies: dict[int, Tensor]) -> None:
-        """Hold copies in place of some tensors, which are named by their id."""
-        self.keys = [(copies.get(id(k), k), copies.get(id(v), v)) for k, v in self.keys]
+    def replace_tensors(self, copies: dict[int, Tensor]) -> None:
+        """Use copies instead of some tensors, which are given by their id."""
+        self.key_value_parts = [(copies.get(id(k), k), copies.get(id(v), v)) for k, v in self.key_value_parts]
         self.calls = [
             replace(
                 call,
@@ -157,55 +167,59 @@ class Track:
             )
             for call in self.calls
         ]
-        self.fresh = Changed(*self.held())
+        self.ensure_versions = VersionGuard(*self.tensors())
 
     def map(self) -> AttentionMap:
-        """All of it as one map.
+        """All calls as one map.
 
         Raises:
-            RuntimeError: a tensor that it is computed from was changed since.
+            RuntimeError: a tensor that it is computed from was changed in place.
         """
-        self._check()
-        made = self._made(self._check if self.calls[0].projected is None else None)  # projections are no one else's
-        return made if self.heads is None else made.select(heads=self.heads)
+        self.ensure_unchanged()
+        # Projections belong to this map only, so nobody changes them.
+        m = self._make_map(self.ensure_unchanged if self.calls[0].project is None else None)
+        return m if self.heads is None else m.select(heads=self.heads)
 
-    def _made(self, fresh: Callable[[], None] | None) -> AttentionMap:
-        return self.calls[0].map(self.masked, fresh) if len(self.calls) == 1 else self._stitched(fresh)
-
-    def _check(self) -> None:
-        """Refuse to go on if anything was changed since.
+    def ensure_unchanged(self) -> None:
+        """Raise if a tensor was changed in place.
 
         Raises:
             RuntimeError: it was.
         """
-        self.fresh()
-        if len(self.calls) == 1 and not any(t.is_inference() for t in self.held()):
+        self.ensure_versions()
+        if len(self.calls) == 1 and not any(t.is_inference() for t in self.tensors()):
             return
-        # Tensors of inference mode count no changes, and caches are there to be changed: does the map still give what
-        # the model computed?
-        made = self._made(None)
-        if made.sample is not None and not made.verified:
+        # Tensors of inference mode have no version, and caches are meant to be changed. So the map itself is checked.
+        m = self._make_map(None)
+        if m.sample is not None and not m.verified:
             raise RuntimeError(
-                f"{self.path}: this map does not give what the model computed (error {made.error:.2g}). What it is "
-                "computed from was changed in place since: a ring or a static cache, the reordering of a beam search. "
+                f"{self.path}: this map does not give what the model computed (error {m.error:.2g}). A tensor that it "
+                "is computed from was changed in place: a ring or a static cache, the reordering of a beam search. "
                 'Watch with keep="summary", or give the model a growing cache'
             )
 
-    def _stitched(self, fresh: Callable[[], None] | None) -> AttentionMap:
+    def _make_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
+        if len(self.calls) == 1:
+            return self.calls[0].map(self.parse, ensure_unchanged)
+        return self._merged_map(ensure_unchanged)
+
+    def _merged_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
         first = self.calls[0]
         queries, keys = self.shape[2:]
-        k, v = (torch.cat(pieces, 2) if len(pieces) > 1 else pieces[0] for pieces in zip(*self.keys, strict=True))
+        k, v = (
+            torch.cat(parts, 2) if len(parts) > 1 else parts[0] for parts in zip(*self.key_value_parts, strict=True)
+        )
         q = torch.cat([call.q for call in self.calls], 2)
-        mask, bias, even = self._spoken(queries, keys)
-        if self.fixed and self.kind == "self" and mask is not None and mask != masks.causal():
-            # A static cache is as long as it may become; what nobody may attend to yet is no key.
-            may = mask.dense(queries, keys)
-            used = int(may.flatten(0, -2).any(0).nonzero().max()) + 1
-            mask, k, v = masks.allowed(may[..., :used]), k[:, :, :used], v[:, :, :used]
+        mask, bias, uniform_rows = self._merged_mask(queries, keys)
+        if self.shares_buffer and self.kind == "self" and mask is not None and mask != masks.causal():
+            # The buffer of a static cache has its full length: keys that no query may attend to are not written yet.
+            allowed = mask.dense(queries, keys)
+            used = int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1
+            mask, k, v = masks.allowed(allowed[..., :used]), k[:, :, :used], v[:, :, :used]
             bias = bias[..., :used] if isinstance(bias, Tensor) else bias
         lse = [call.lse for call in self.calls]
         return AttentionMap(
-            q if even is None else q.masked_fill(even, 0),
+            q if uniform_rows is None else q.masked_fill(uniform_rows, 0),
             k,
             v,
             mask,
@@ -214,52 +228,55 @@ class Track:
             softcap=first.softcap,
             sinks=first.sinks,
             lse=torch.cat([t for t in lse if t is not None], 2)
-            if even is None and all(t is not None for t in lse)
+            if uniform_rows is None and all(t is not None for t in lse)
             else None,
-            sample=self._sample(),
+            sample=self._merged_sample(),
             kernel=first.kernel,
-            ensure_unchanged=fresh,
+            ensure_unchanged=ensure_unchanged,
         )
 
-    def _spoken(self, queries: int, keys: int) -> Spoken:
-        """What the calls' masks and biases say together."""
+    def _merged_mask(self, queries: int, keys: int) -> MaskAndBias:
+        """The masks and biases of all calls."""
         if self._is_causal() and not any(isinstance(call.bias, Tensor) for call in self.calls):
-            bias = self.calls[0].bias
-            return Spoken(masks.causal(), bias if isinstance(bias, PositionBias) else None)
-        allowed, biases, even = [], [], []
-        biased = any(isinstance(call.bias, Tensor) or call.has_numbers for call in self.calls)
-        for call, at in zip(self.calls, self.firsts, strict=True):
-            said = call.spoken(self.masked)
-            height, width = call.shape[2:]
-            beside = (at, keys - at - width)
-            may = torch.ones(height, width, dtype=torch.bool) if said.mask is None else said.mask.dense(height, width)
-            allowed.append(pad(may, beside))
-            if biased:
-                added = said.bias if isinstance(said.bias, Tensor) else call.q.new_zeros(())
-                biases.append(pad(added.expand(*added.shape[:-2], height, width), beside))
-            even.append(torch.zeros(height, 1, dtype=torch.bool) if said.even is None else said.even)
-        may, alike, bias = _below(allowed), _below(even), self.calls[0].bias
-        if biased:
-            added = _below(biases)
+            position_bias = self.calls[0].bias
+            return MaskAndBias(masks.causal(), position_bias if isinstance(position_bias, PositionBias) else None)
+        allowed_parts, bias_parts, uniform_parts = [], [], []
+        has_bias = any(isinstance(call.bias, Tensor) or call.has_float_mask for call in self.calls)
+        for call, first_key in zip(self.calls, self.first_keys, strict=True):
+            parsed = call.mask_and_bias(self.parse)
+            rows, columns = call.shape[2:]
+            padding = (first_key, keys - first_key - columns)
+            dense = (
+                torch.ones(rows, columns, dtype=torch.bool) if parsed.mask is None else parsed.mask.dense(rows, columns)
+            )
+            allowed_parts.append(pad(dense, padding))
+            if has_bias:
+                added = parsed.bias if isinstance(parsed.bias, Tensor) else call.q.new_zeros(())
+                bias_parts.append(pad(added.expand(*added.shape[:-2], rows, columns), padding))
+            uniform = parsed.uniform_rows
+            uniform_parts.append(torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform)
+        allowed, uniform_rows, bias = _concat_rows(allowed_parts), _concat_rows(uniform_parts), self.calls[0].bias
+        if has_bias:
+            added = _concat_rows(bias_parts)
             bias = added if bool(added.any()) else None
-        mask = None if bool(may.all()) else masks.allowed(may)
-        return Spoken(mask, bias, alike if bool(alike.any()) else None)
+        mask = None if bool(allowed.all()) else masks.allowed(allowed)
+        return MaskAndBias(mask, bias, uniform_rows if bool(uniform_rows.any()) else None)
 
     def _is_causal(self) -> bool:
-        """Whether the queries of every call see all keys up to their own."""
+        """Whether the queries of every call attend to all keys up to their own."""
         filled = 0
-        for call, first in zip(self.calls, self.firsts, strict=True):
+        for call, first_key in zip(self.calls, self.first_keys, strict=True):
             queries, keys = call.shape[2:]
             filled += queries
-            if self.kind == "cross" or first or keys != filled or call.attn_mask is not None:
+            if self.kind == "cross" or first_key or keys != filled or call.attn_mask is not None:
                 return False
-            one = queries == 1 and call.mask is None and not call.causal
-            square = call.causal and queries == keys and call.mask is None
-            if not (one or square or call.mask == masks.causal()):
+            single = queries == 1 and call.mask is None and not call.is_causal
+            prompt = call.is_causal and queries == keys and call.mask is None
+            if not (single or prompt or call.mask == masks.causal()):
                 return False
         return True
 
-    def _sample(self) -> OutputSample | None:
+    def _merged_sample(self) -> OutputSample | None:
         parts, row = [], 0
         for call in self.calls:
             if call.sample is not None:
@@ -271,25 +288,25 @@ class Track:
         return OutputSample(batch, query, output)
 
 
-def _below(parts: list[Tensor]) -> Tensor:
-    """(batch, heads, queries, keys) below one another; batch and heads may be 1 or absent in some."""
+def _concat_rows(parts: list[Tensor]) -> Tensor:
+    """(batch, heads, queries, keys) of several calls, joined along the queries; batch and heads broadcast."""
     parts = [part[(None,) * (4 - part.ndim)] for part in parts]
     batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
     return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], 2)
 
 
-def _sums(k: Tensor) -> Tensor:
-    """A number for each key, by which a change of it is noticed; (batch, keys)."""
+def _checksums(k: Tensor) -> Tensor:
+    """(batch, keys): one number per key, which shows whether the key was changed."""
     return k.sum((1, 3))
 
 
-def _has_room(seen: Seen) -> bool:
-    """Whether keys may come to stand behind these, in the same memory."""
-    k = seen.k
-    return seen.projected is None and (seen.shape[2] < k.shape[2] or k.stride(1) > k.shape[2] * k.stride(2))
+def _may_grow_in_place(call: CapturedCall) -> bool:
+    """Whether the memory behind these keys may receive more keys."""
+    k = call.k
+    return call.project is None and (call.shape[2] < k.shape[2] or k.stride(1) > k.shape[2] * k.stride(2))
 
 
-def _without_keys(seen: Seen) -> Seen:
-    """The same, its keys and values of their shapes only."""
-    k, v = (torch.empty((), dtype=t.dtype, device=t.device).expand(t.shape) for t in (seen.k, seen.v))
-    return replace(seen, k=k, v=v)
+def _without_keys(call: CapturedCall) -> CapturedCall:
+    """The call with the shapes of its keys and values only."""
+    k, v = (torch.empty((), dtype=t.dtype, device=t.device).expand(t.shape) for t in (call.k, call.v))
+    return replace(call, k=k, v=v)
