@@ -1,7 +1,16 @@
-"""Texts of any number to vectors in a file."""
+"""Embedding jobs: a file of any number of texts to a file of vectors.
 
-from regard.embedding.job import Done, Job
-from regard.embedding.readers import Texts
+Files, each standing on those above it:
+
+- `readers`: the texts of a file, one at a time.
+- `shard`: the share of the texts that one of several processes embeds.
+- `writers`: Parquet, NumPy and safetensors files of vectors.
+- `resume`: finished parts in a folder next to the output, so that a stopped job continues.
+- `job`: reads the texts, embeds them part by part, and joins the parts.
+"""
+
+from regard.embedding.job import EmbeddingJob, JobResult
+from regard.embedding.readers import TextSource
 from regard.embedding.shard import Shard
 
-__all__ = ["Done", "Job", "Shard", "Texts"]
+__all__ = ["EmbeddingJob", "JobResult", "Shard", "TextSource"]

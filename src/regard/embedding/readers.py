@@ -1,35 +1,45 @@
-"""The texts of a file, one at a time."""
+"""`TextSource`: the texts of a file or of standard input, one at a time."""
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from regard.errors import InputError, needed, quoted
+from regard.errors import InputError, quoted
+from regard.files import error_reason
+from regard.tables import (
+    MissingColumn,
+    open_parquet,
+    read_csv,
+    read_jsonl,
+    read_lines,
+    read_parquet,
+    read_tsv,
+    strip_end,
+)
 
-__all__ = ["SUFFIXES", "Texts"]
+__all__ = ["TextSource"]
 
-SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
-BLOCK = 2**20
+TABLES = {".jsonl": read_jsonl, ".csv": read_csv, ".tsv": read_tsv, ".parquet": read_parquet}
+SUFFIXES = (".txt", *TABLES)
+BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of a file, read one at a time; nothing is left out, so that the n-th text is the n-th line or row.
+class TextSource:
+    """The texts of a file, read one at a time; none is skipped, so that the n-th text is the n-th line or row.
 
     Args:
         path: ``.txt`` with a text on each line, ``.jsonl`` with an object on each line, ``.csv`` or ``.tsv`` with a
             header, ``.parquet``; ``-`` is standard input, a text on each line.
-        column: where the text stands, in a file that has columns; ``text`` by default.
+        column: of the texts, in a file that has columns; ``text`` by default.
 
     Raises:
-        InputError: another kind of file; a column of a file without columns.
+        InputError: another file type; a column for a file without columns.
     """
 
     path: str
@@ -38,49 +48,44 @@ class Texts:
     def __post_init__(self) -> None:
         if self.path != "-" and self.suffix not in SUFFIXES:
             raise InputError(f"{self.path}: texts are read from {', '.join(SUFFIXES)}, or from - for standard input")
-        if self.column is not None and self._has_lines:
+        if self.column is not None and self._is_plain_text:
             raise InputError(f"--column {self.column}: {self.name} has a text on each line, and no columns")
 
     @property
     def suffix(self) -> str:
-        """Of the file's name, which says how it is read."""
+        """The suffix of the file's name, which decides how the file is read."""
         return Path(self.path).suffix.lower()
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """The name in messages."""
         return "standard input" if self.path == "-" else self.path
 
     @property
-    def _has_lines(self) -> bool:
+    def _is_plain_text(self) -> bool:
         return self.path == "-" or self.suffix == ".txt"
 
-    @property
-    def _wanted(self) -> str:
-        return "text" if self.column is None else self.column
-
-    def where(self, place: int) -> str:
-        """How to find a text in the file.
-
-        Args:
-            place: which text it is, from 0.
-        """
-        return f"{self.name}, {'line' if self._has_lines or self.suffix == '.jsonl' else 'row'} {place + 1}"
+    def location(self, index: int) -> str:
+        """The line or row of a text, such as ``reviews.txt, line 7`` for the text with index 6."""
+        return f"{self.name}, {'line' if self._is_plain_text or self.suffix == '.jsonl' else 'row'} {index + 1}"
 
     def __iter__(self) -> Iterator[str]:
         """Every text.
 
         Raises:
-            InputError: the file cannot be read, or something in it is no text; the message says in which line or row.
+            InputError: the file cannot be read, or has something that is no text; the message names the line or row.
         """
-        read = {".jsonl": self._objects, ".csv": self._rows, ".tsv": self._rows, ".parquet": self._table}
         try:
-            yield from read.get(self.suffix, self._lines)() if self.path != "-" else self._lines()
+            with nullcontext(sys.stdin.buffer) if self.path == "-" else open(self.path, "rb") as stream:
+                if self._is_plain_text:
+                    yield from (strip_end(line) for line, _ in read_lines(stream, self.name))
+                else:
+                    yield from self._read_column(stream)
         except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from error
+            raise InputError(f"{self.name} cannot be read: {error_reason(error)}") from error
 
     def count(self) -> int:
-        """How many texts there are, without looking into them where that can be told.
+        """The number of texts, without parsing them where possible.
 
         Raises:
             InputError: as when they are read; standard input, which can be read only once.
@@ -89,97 +94,27 @@ class Texts:
             raise InputError("standard input can be read only once, and by one process: shards need a file")
         try:
             if self.suffix == ".parquet":
-                return int(self._open_table().metadata.num_rows)
-            if self._has_lines or self.suffix == ".jsonl":
+                return int(open_parquet(self.path, self.name).metadata.num_rows)
+            if self._is_plain_text or self.suffix == ".jsonl":
                 with open(self.path, "rb") as stream:
                     return _count_lines(stream)
         except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from error
+            raise InputError(f"{self.name} cannot be read: {error_reason(error)}") from error
         return sum(1 for _ in self)
 
-    def _lines(self) -> Iterator[str]:
-        with nullcontext(sys.stdin.buffer) if self.path == "-" else open(self.path, "rb") as stream:
-            for number, line in enumerate(stream):
-                try:
-                    text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"{self.where(number)}: byte 0x{line[error.start]:02x} is not UTF-8. Save the file as UTF-8, "
-                        "for example with: iconv -f latin1 -t utf-8"
-                    ) from error
-                yield text.removeprefix("\ufeff") if number == 0 else text
-
-    def _objects(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines()):
-            where = self.where(number)
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{where} is not JSON: {error}") from error
-            if not isinstance(found, dict):
-                raise InputError(f"{where} is not a JSON object: {quoted(line)}")
-            self._need(list(found), where)
-            yield self._text(found[self._wanted], where)
-
-    def _rows(self) -> Iterator[str]:
-        place, width, number = 0, None, -1
-        for number, cells in enumerate(self._cells()):
-            if width is None:
-                self._need(cells, self.name)
-                place, width = cells.index(self._wanted), len(cells)
-                continue
-            if len(cells) != width:
-                raise InputError(f"{self.where(number - 1)} has {len(cells)} columns, the header {width}")
-            yield cells[place]
-        if number < 0:
-            raise InputError(f"{self.name} is empty; a {self.suffix} file begins with a header")
-
-    def _cells(self) -> Iterator[list[str]]:
-        if self.suffix == ".tsv":
-            yield from (line.split("\t") for line in self._lines())
-            return
-        with open(self.path, encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                yield from reader
-            except UnicodeDecodeError as error:
-                raise InputError(f"{self.name}, after line {reader.line_num}, is not UTF-8: {error.reason}") from error
-            except csv.Error as error:
-                raise InputError(f"{self.name}, line {reader.line_num}: {error}") from error
-
-    def _open_table(self) -> Any:
-        parquet, pyarrow = needed("pyarrow.parquet", "train"), needed("pyarrow", "train")
+    def _read_column(self, stream: BinaryIO) -> Iterator[str]:
+        column = "text" if self.column is None else self.column
         try:
-            return parquet.ParquetFile(self.path)
-        except pyarrow.ArrowException as error:
-            raise InputError(f"{self.name} is not a Parquet file: {error}") from error
-
-    def _table(self) -> Iterator[str]:
-        table = self._open_table()
-        self._need(table.schema_arrow.names, self.name)
-        pyarrow = needed("pyarrow", "train")
-        number = 0
-        try:
-            for batch in table.iter_batches(batch_size=1024, columns=[self._wanted]):
-                for value in batch.column(0).to_pylist():
-                    yield self._text(value, self.where(number))
-                    number += 1
-        except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{self.name} is damaged: {error}") from error
-
-    def _need(self, columns: list[str], where: str) -> None:
-        if self._wanted not in columns:
-            there = ", ".join(map(repr, columns)) or "nothing"
-            raise InputError(f"{where} has no {self._wanted!r}, it has {there}: name the texts' column with --column")
-
-    def _text(self, value: object, where: str) -> str:
-        if not isinstance(value, str):
-            raise InputError(f"{where}: {self._wanted!r} is {quoted(repr(value))}, which is not a text")
-        return value
+            for row, location in TABLES[self.suffix](stream, self.name, [column]):
+                if not isinstance(row[column], str):
+                    raise InputError(f"{location}: {column!r} is {quoted(repr(row[column]))}, which is not a text")
+                yield row[column]
+        except MissingColumn as error:
+            raise InputError(f"{error}. Name the texts' column with --column") from error
 
 
 def _count_lines(stream: BinaryIO) -> int:
     count, last = 0, b"\n"
-    while block := stream.read(BLOCK):
+    while block := stream.read(BLOCK_BYTES):
         count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")

@@ -1,4 +1,4 @@
-"""A share of the texts, for one of several processes."""
+"""`Shard`: the share of the texts that one of several processes embeds."""
 
 from __future__ import annotations
 
@@ -14,48 +14,44 @@ __all__ = ["Shard"]
 
 @dataclass(frozen=True)
 class Shard:
-    """Share number ``index`` of ``count``, counted from 0: a run of the texts, as long as the others."""
+    """Share ``index`` of ``count``, counted from 0: consecutive texts, as many as in each other share."""
 
     index: int
     count: int
 
     @classmethod
-    def of(cls, text: str) -> Shard:
-        """Read ``2/8``.
+    def parse(cls, text: str) -> Shard:
+        """Parse ``2/8``.
 
         Raises:
-            InputError: something else, or a number outside.
+            InputError: another format, or a number out of range.
         """
-        found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text, re.ASCII)
-        if found is None or not int(found[1]) < int(found[2]):
+        match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text, re.ASCII)
+        if match is None or not int(match[1]) < int(match[2]):
             raise InputError(f"--shard {text}: it is I/N, share I of N, and I is 0 to N - 1")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @classmethod
-    def of_this_process(cls, said: str | None) -> Shard | None:
-        """The share that was asked for, or under torchrun that of this process; None for all texts.
+    def from_environment(cls, option: str | None) -> Shard | None:
+        """The share of the option ``--shard``, or under torchrun that of this process; None for all texts.
 
         Raises:
-            InputError: both, or a share that is none.
+            InputError: both, or no valid share.
         """
-        processes = os.environ.get("WORLD_SIZE", "1")
-        if not processes.isdecimal() or int(processes) < 2:
-            return None if said is None else cls.of(said)
-        if said is not None:
-            raise InputError(f"--shard {said}: under torchrun each of the {processes} processes has its share already")
+        world_size = os.environ.get("WORLD_SIZE", "1")
+        if not world_size.isdecimal() or int(world_size) < 2:
+            return None if option is None else cls.parse(option)
+        if option is not None:
+            raise InputError(f"--shard {option}: under torchrun each of the {world_size} processes has its share already")
         rank = os.environ.get("RANK", "")
-        if not rank.isdecimal() or int(rank) >= int(processes):
-            raise InputError(f"RANK={rank!r} in the environment is no number below WORLD_SIZE={processes}")
-        return cls(int(rank), int(processes))
+        if not rank.isdecimal() or int(rank) >= int(world_size):
+            raise InputError(f"RANK={rank!r} in the environment is no number below WORLD_SIZE={world_size}")
+        return cls(int(rank), int(world_size))
 
-    def span(self, texts: int) -> tuple[int, int]:
-        """The first of its texts, and the first that is no longer one.
-
-        Args:
-            texts: how many there are in all.
-        """
-        return texts * self.index // self.count, texts * (self.index + 1) // self.count
+    def span(self, num_texts: int) -> tuple[int, int]:
+        """The indices of the first text of the share and of the first text after it."""
+        return num_texts * self.index // self.count, num_texts * (self.index + 1) // self.count
 
     def path(self, out: Path) -> Path:
-        """Its own file, such as ``vectors-00002-of-00008.npy``; in the order of these names shards are in order."""
+        """The share's own file, such as ``vectors-00002-of-00008.npy``; sorted by name, the files are in order."""
         return out.with_name(f"{out.stem}-{self.index:05}-of-{self.count:05}{out.suffix}")

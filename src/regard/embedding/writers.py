@@ -1,42 +1,44 @@
-"""The files that vectors are written to: one for each part of a job, then one of all parts."""
+"""Files of vectors: Parquet, NumPy and safetensors; one file for each part of a job, then one file of all parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 
-from regard.embedding import safetensors_stream
 from regard.errors import InputError, needed
 
-__all__ = ["FORMATS", "Format", "Npy", "Parquet", "Part", "Safetensors", "format_of"]
+__all__ = ["FORMATS", "NpyFormat", "OutputFormat", "ParquetFormat", "SafetensorsFormat", "VectorPart", "output_format"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some texts that follow one another, and their vectors."""
+class VectorPart:
+    """Consecutive texts and their vectors."""
 
     first: int
-    """Which text of the input the first one is."""
+    """The index of the first text in the input."""
     texts: Sequence[str]
     vectors: NDArray[np.float32]
     """One for each text, or for each token, one text after the other."""
     ids: Sequence[Sequence[int]] | None = None
-    """The tokens of each text, where each has a vector."""
+    """The token ids of each text, where each token has a vector."""
     tokens: Sequence[Sequence[str]] | None = None
-    """The same as the tokenizer spells them."""
+    """The same tokens as strings."""
 
     @property
     def index(self) -> NDArray[np.int64]:
-        """Which text of the input each one is."""
+        """The index of each text in the input."""
         return np.arange(self.first, self.first + len(self.texts), dtype=np.int64)
 
 
-class Safetensors:
+class SafetensorsFormat:
     """``index`` and ``vectors``; with one vector for each token also ``offsets`` and ``ids``.
 
     The vectors of text n are then ``vectors[offsets[n]:offsets[n + 1]]``.
@@ -44,72 +46,64 @@ class Safetensors:
 
     suffix = ".safetensors"
 
-    def write(self, part: Part, path: Path) -> None:
-        """Write a part; here ``lengths`` stand for offsets."""
-        columns: dict[str, NDArray[Any]] = {"index": part.index, "vectors": part.vectors}
+    def write(self, part: VectorPart, path: Path) -> None:
+        """Write a part; it has ``lengths`` instead of ``offsets``."""
+        arrays: dict[str, NDArray[Any]] = {"index": part.index, "vectors": part.vectors}
         if part.ids is not None:
-            columns["lengths"] = np.array([len(ids) for ids in part.ids], dtype=np.int64)
-            columns["ids"] = np.array([i for ids in part.ids for i in ids], dtype=np.int64)
-        safetensors_stream.write(
-            path, {name: safetensors_stream.Column.of(values) for name, values in columns.items()}, {"format": "pt"}
-        )
+            arrays["lengths"] = np.array([len(ids) for ids in part.ids], dtype=np.int64)
+            arrays["ids"] = np.array([i for ids in part.ids for i in ids], dtype=np.int64)
+        _write_safetensors(path, {name: (array.shape, [array]) for name, array in arrays.items()}, {})
 
     def join(self, parts: Sequence[Path], path: Path, metadata: Mapping[str, str]) -> None:
         """Write all parts as one file."""
-        told = [safetensors_stream.header(part)[0] for part in parts]
-        columns = {}
-        for name in told[0]:
-            if name == "__metadata__":
-                continue
-            rows = sum(each[name]["shape"][0] for each in told)
-            dtype, shape = told[0][name]["dtype"], told[0][name]["shape"]
+        with safe_open(parts[0], "numpy") as first:
+            names = list(first.keys())
+        columns: dict[str, tuple[tuple[int, ...], Iterable[NDArray[Any]]]] = {}
+        for name in names:
+            rows, *shape = _joined_shape(parts, name)
             if name == "lengths":
-                columns["offsets"] = safetensors_stream.Column(dtype, (rows + 1,), _offsets(parts))
+                columns["offsets"] = (rows + 1,), _offsets(parts)
             else:
-                columns[name] = safetensors_stream.Column(
-                    dtype, (rows, *shape[1:]), safetensors_stream.copied(parts, name)
-                )
-        safetensors_stream.write(path, columns, {"format": "pt", **metadata})
+                columns[name] = (rows, *shape), _arrays(parts, name)
+        _write_safetensors(path, columns, metadata)
 
 
-class Npy(Safetensors):
-    """One array (texts, d_model), for `numpy.load`, which can map it into memory; its parts are safetensors."""
+class NpyFormat(SafetensorsFormat):
+    """One array (texts, d_model) for `numpy.load`, which can map it into memory; its parts are safetensors."""
 
     suffix = ".npy"
 
     def join(self, parts: Sequence[Path], path: Path, metadata: Mapping[str, str]) -> None:
-        """Write all parts as one file; an array has no place for metadata."""
-        shapes = [safetensors_stream.header(part)[0]["vectors"]["shape"] for part in parts]
-        shape = (sum(rows for rows, _ in shapes), shapes[0][1])
+        """Write all parts as one file; an array has no metadata."""
+        header = {"descr": "<f4", "fortran_order": False, "shape": _joined_shape(parts, "vectors")}
         with open(path, "wb") as stream:
-            np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for piece in safetensors_stream.copied(parts, "vectors"):
-                stream.write(piece)
+            np.lib.format.write_array_header_1_0(stream, header)
+            for array in _arrays(parts, "vectors"):
+                stream.write(array)
 
 
-class Parquet:
+class ParquetFormat:
     """Columns ``index``, ``text`` and ``vector``; with one vector for each token ``tokens`` and ``vectors``."""
 
     suffix = ".parquet"
 
-    def write(self, part: Part, path: Path) -> None:
-        """Write a part, as one group of rows."""
+    def write(self, part: VectorPart, path: Path) -> None:
+        """Write a part as one row group."""
         pa, parquet = needed("pyarrow", "train"), needed("pyarrow.parquet", "train")
-        width = part.vectors.shape[1]
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(part.vectors.reshape(-1)), width)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.vectors.reshape(-1)), part.vectors.shape[1])
         columns = {"index": pa.array(part.index), "text": pa.array(part.texts, pa.string())}
         if part.tokens is None:
-            columns["vector"] = flat
+            columns["vector"] = vectors
         else:
-            ends = np.cumsum([0, *map(len, part.tokens)], dtype=np.int32)
+            offsets = np.cumsum([0, *map(len, part.tokens)], dtype=np.int32)
             columns["tokens"] = pa.array([list(tokens) for tokens in part.tokens], pa.list_(pa.string()))
-            columns["vectors"] = pa.ListArray.from_arrays(pa.array(ends), flat)
+            columns["vectors"] = pa.ListArray.from_arrays(pa.array(offsets), vectors)
         table = pa.table(columns)
         with self._writer(parquet, path, table.schema) as writer:
             writer.write_table(table)
 
     def join(self, parts: Sequence[Path], path: Path, metadata: Mapping[str, str]) -> None:
-        """Write all parts as one file, each a group of rows."""
+        """Write all parts as one file, each as one row group."""
         parquet = needed("pyarrow.parquet", "train")
         schema = parquet.read_schema(parts[0]).with_metadata({f"regard.{key}": text for key, text in metadata.items()})
         with self._writer(parquet, path, schema) as writer:
@@ -118,42 +112,86 @@ class Parquet:
 
     @staticmethod
     def _writer(parquet: Any, path: Path, schema: Any) -> Any:
-        # Of numbers that never come twice a dictionary only takes time.
+        # A dictionary of vectors takes time and saves nothing: no number occurs twice.
         return parquet.ParquetWriter(path, schema, use_dictionary=["tokens.list.element"], compression="snappy")
 
 
-Format = Parquet | Safetensors
-FORMATS: dict[str, Format] = {".parquet": Parquet(), ".npy": Npy(), ".safetensors": Safetensors()}
+OutputFormat = ParquetFormat | SafetensorsFormat
+FORMATS: dict[str, OutputFormat] = {
+    ".parquet": ParquetFormat(),
+    ".npy": NpyFormat(),
+    ".safetensors": SafetensorsFormat(),
+}
 
 
-def format_of(out: Path, *, each_token: bool) -> Format:
-    """The format that a file's name asks for.
+def output_format(path: Path, *, per_token: bool) -> OutputFormat:
+    """The format of a file, by its name.
 
     Args:
-        out: the file.
-        each_token: whether there is a vector for each token.
+        path: the file.
+        per_token: whether each token has a vector.
 
     Raises:
-        InputError: another name; a format that cannot hold texts of several lengths; pyarrow is not installed.
+        InputError: another name; a format that cannot store texts of several lengths; pyarrow is not installed.
     """
-    found = FORMATS.get(out.suffix.lower())
-    if found is None:
-        raise InputError(f"{out}: vectors are written to {', '.join(FORMATS)}")
-    if each_token and isinstance(found, Npy):
+    file_format = FORMATS.get(path.suffix.lower())
+    if file_format is None:
+        raise InputError(f"{path}: vectors are written to {', '.join(FORMATS)}")
+    if per_token and isinstance(file_format, NpyFormat):
         raise InputError(
-            f"{out}: with --pool none each text has as many vectors as tokens, and the rows of a NumPy array are of "
+            f"{path}: with --pooling none each text has as many vectors as tokens, and the rows of a NumPy array have "
             "one length. Write to .parquet or .safetensors"
         )
-    if isinstance(found, Parquet):
+    if isinstance(file_format, ParquetFormat):
         needed("pyarrow.parquet", "train")
-    return found
+    return file_format
 
 
-def _offsets(parts: Sequence[Path]) -> Iterator[bytes]:
-    """Where each text begins, and where the last one ends."""
-    yield np.zeros(1, dtype=np.int64).tobytes()
-    last = 0
+def _arrays(parts: Sequence[Path], name: str) -> Iterator[NDArray[Any]]:
+    """An array of each part, one part at a time."""
     for part in parts:
-        ends = np.frombuffer(b"".join(safetensors_stream.copied([part], "lengths")), dtype="<i8").cumsum() + last
-        yield ends.tobytes()
-        last = int(ends[-1]) if len(ends) else last
+        with safe_open(part, "numpy") as file:
+            yield file.get_tensor(name)
+
+
+def _joined_shape(parts: Sequence[Path], name: str) -> tuple[int, ...]:
+    shapes = []
+    for part in parts:
+        with safe_open(part, "numpy") as file:
+            shapes.append(file.get_slice(name).get_shape())
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+
+def _offsets(parts: Sequence[Path]) -> Iterator[NDArray[np.int64]]:
+    """The first row of each text, and the number of rows."""
+    end = np.zeros(1, dtype=np.int64)
+    yield end
+    for lengths in _arrays(parts, "lengths"):
+        ends = lengths.cumsum() + end
+        yield ends
+        end = ends[-1:] if len(ends) else end
+
+
+def _write_safetensors(
+    path: Path, columns: Mapping[str, tuple[tuple[int, ...], Iterable[NDArray[Any]]]], metadata: Mapping[str, str]
+) -> None:
+    """Write tensors of any size, each from its shape and from arrays that follow one another.
+
+    The library `safetensors` has no function that writes a file in pieces. The format is the length of the header, the
+    header as JSON, and the numbers: float32 for ``vectors``, int64 for every other name.
+    """
+    dtypes = {name: ("F32", 4) if name == "vectors" else ("I64", 8) for name in columns}
+    ordered = sorted(columns, key=lambda name: (-dtypes[name][1], name))  # aligned to 8 bytes, as the library does
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
+    end = 0
+    for name in ordered:
+        (dtype, itemsize), shape = dtypes[name], columns[name][0]
+        start, end = end, end + prod(shape) * itemsize
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    with open(path, "wb") as stream:
+        stream.write(len(encoded).to_bytes(8, "little") + encoded)
+        for name in ordered:
+            for array in columns[name][1]:
+                stream.write(np.ascontiguousarray(array))

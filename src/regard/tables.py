@@ -1,0 +1,176 @@
+"""Rows of text files, one at a time: lines, JSONL, CSV, TSV and Parquet. Every error names the file and the line or row.
+
+Each reader yields rows together with their location, such as ``corpus.jsonl, line 7``. The readers are regard's own and
+not those of `datasets`, whose errors do not name the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, BinaryIO
+
+from regard.errors import InputError, needed, quoted
+
+__all__ = [
+    "LocatedRow",
+    "MissingColumn",
+    "Row",
+    "decode_utf8",
+    "open_parquet",
+    "read_csv",
+    "read_jsonl",
+    "read_lines",
+    "read_parquet",
+    "read_tsv",
+]
+
+Row = dict[str, Any]
+LocatedRow = tuple[Row, str]
+
+
+class MissingColumn(InputError):
+    """A file, or a line of it, has not the columns that are needed."""
+
+
+def read_lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
+    """The lines of a file, each with its end, and their locations.
+
+    Raises:
+        InputError: a line is not UTF-8.
+    """
+    offset = 0
+    for number, line in enumerate(stream, 1):
+        location = f"{name}, line {number}"
+        text = decode_utf8(line, location, offset)
+        offset += len(line)
+        yield text.removeprefix("\ufeff") if number == 1 else text, location
+
+
+def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+    """The objects of a file with one JSON object on each line.
+
+    Raises:
+        InputError: a line is not UTF-8, is not an object, or lacks one of the columns.
+    """
+    for line, location in read_lines(stream, name):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            hint = f"Each line is one object with {_quoted(columns)}"
+            raise InputError(f"{location} is not JSON: {error}. {hint}") from error
+        except RecursionError as error:
+            raise InputError(f"{location} is nested too deeply") from error
+        if not isinstance(row, dict):
+            raise InputError(f"{location} is not a JSON object: {quoted(line.strip())}. Each line is one object, {{...}}")
+        _require_columns(columns, list(row), location)
+        yield row, location
+
+
+def read_tsv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+    """The rows of a TSV file with a header; tabs and line breaks cannot be quoted.
+
+    Raises:
+        InputError: a line is not UTF-8 or has another number of values than the header; the header lacks a column.
+    """
+    lines = (strip_end(line).split("\t") for line, _ in read_lines(stream, name))
+    yield from _with_header(lines, name, columns)
+
+
+def read_csv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+    """The rows of a CSV file with a header.
+
+    Raises:
+        InputError: a line is not UTF-8 or not CSV, or has another number of values than the header; the header lacks a
+            column.
+    """
+    lines = chain.from_iterable(io.StringIO(line, newline="") for line, _ in read_lines(stream, name))
+    reader = csv.reader(lines, strict=True)
+    try:
+        yield from _with_header(reader, name, columns)
+    except csv.Error as error:
+        raise InputError(f"{name}, line {reader.line_num}: {error}") from error
+
+
+def _with_header(lines: Iterable[list[str]], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+    header: list[str] | None = None
+    for number, values in enumerate(lines):
+        location = f"{name}, row {number}"
+        if header is None:
+            header = values
+            _require_columns(columns, header, name)
+        elif len(values) != len(header):
+            raise InputError(f"{location} has {len(values)} columns, the header {len(header)}")
+        else:
+            yield dict(zip(header, values, strict=True)), location
+    if header is None:
+        raise InputError(f"{name} is empty; it should begin with a header")
+
+
+def open_parquet(source: str | BinaryIO, name: str) -> Any:
+    """A Parquet file.
+
+    Raises:
+        InputError: it is none; pyarrow is not installed.
+    """
+    parquet, pyarrow = needed("pyarrow.parquet", "train"), needed("pyarrow", "train")
+    try:
+        return parquet.ParquetFile(source)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"{name} cannot be read as Parquet: {error}") from error
+
+
+def read_parquet(stream: BinaryIO, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+    """The rows of a Parquet file, without its other columns.
+
+    Raises:
+        InputError: the file is not Parquet, is damaged, or lacks one of the columns; pyarrow is not installed.
+    """
+    table = open_parquet(stream, name)
+    _require_columns(columns, table.schema_arrow.names, name)
+    number = 0
+    try:
+        for batch in table.iter_batches(batch_size=1024, columns=list(columns)):
+            for row in batch.to_pylist():
+                number += 1
+                yield row, f"{name}, row {number}"
+    except (needed("pyarrow", "train").ArrowException, UnicodeDecodeError) as error:
+        raise InputError(f"{name} cannot be read as Parquet: {error}") from error
+
+
+def decode_utf8(data: bytes, location: str, offset: int = 0) -> str:
+    """Bytes as text.
+
+    Args:
+        data: of a file.
+        location: of the data, for the error.
+        offset: of the data in the file.
+
+    Raises:
+        InputError: the bytes are not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{location}: byte 0x{data[error.start]:02x} at position {offset + error.start} of the file is not UTF-8. "
+            "Save it as UTF-8, for example with: iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def strip_end(line: str) -> str:
+    """A line without its line break."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _require_columns(columns: Sequence[str], found: Sequence[str], location: str) -> None:
+    missing = [name for name in columns if name not in found]
+    if missing:
+        raise MissingColumn(f"{location} lacks {_quoted(missing)}; found: {_quoted(found) if found else 'nothing'}")
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns))
