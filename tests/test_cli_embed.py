@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from embedding.given import texts, vectors_of, write_lines
+from embedding.text_files import texts, vectors_of, write_lines
 from weights import minilm, random_bert
 
 
@@ -38,15 +38,15 @@ def test_what_was_cut_is_said(tmp_path, command, folder):
     code, out, err = command(*words)
     assert (code, out) == (2, "")
     assert "t.txt, line 1: the text has 52 tokens" in err
-    code, out, _ = command(*words, "--cut")
+    code, out, _ = command(*words, "--truncate")
     assert code == 0
-    assert out.endswith(f"vectors of 3 texts, 24 numbers each; 2 texts were cut to what {folder} reads\n")
+    assert out.endswith(f"vectors of 3 texts, 24 numbers each; 2 texts were truncated to what {folder} reads\n")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pool", "max"], "regard: --pool max: it is mean, cls or none"),
+        (["--pooling", "max"], "regard: --pooling max: it is mean, cls or none"),
         (["--shard", "2/2"], "regard: --shard 2/2: it is I/N, share I of N, and I is 0 to N - 1"),
         (["--column", "x"], "--column x:"),
         (["--out", "v.pt"], "regard: v.pt: vectors are written to .parquet, .npy, .safetensors"),
@@ -95,8 +95,8 @@ def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
         out = tmp_path / f"{count}.safetensors"
         code = (
             "import sys; from regard.cli.app import _run; "
-            f"sys.argv = ['regard', 'embed', {str(source)!r}, '--model', {str(tmp_path / 'wide')!r}, '--pool', 'none', "
-            f"'--out', {str(out)!r}]; assert _run()[0] == 0; "
+            f"sys.argv = ['regard', 'embed', {str(source)!r}, '--model', {str(tmp_path / 'wide')!r}, "
+            f"'--pooling', 'none', '--out', {str(out)!r}]; assert _run()[0] == 0; "
             "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
         )
         code = "import regard.cli; " + code

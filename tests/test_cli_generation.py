@@ -57,9 +57,9 @@ def test_a_prompt_comes_from_standard_input_and_control_characters_stay_harmless
     )
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=5)
     assert (ended.returncode, ended.stdout.decode()) == (0, f"{expected}\n")
-    from regard.cli.generate import _shown
+    from regard.cli.generate import _escape
 
-    assert _shown("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
+    assert _escape("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
 
 
 def test_translate_writes_a_line_for_each_text_in_order(models):
@@ -89,10 +89,10 @@ def test_translate_writes_a_line_for_each_text_in_order(models):
         (
             "gpt2",
             ["generate", "x", "--num-beams", 2, "--seed", 1],
-            "--num-beams searches and --seed draws: give one of them",
+            "--num-beams searches and --seed samples: give one of them",
         ),
         ("gpt2", ["generate", "x", "--top-k", 0], "top_k=0 must be at least 1"),
-        ("gpt2", ["generate", "x", "--force-word", "a"], "--force-word needs a search: give --num-beams N too"),
+        ("gpt2", ["generate", "x", "--force-word", "a"], "--force-word needs a beam search: give --num-beams N too"),
         ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", "a", "--bad-word", "a"], "contradict each other"),
         (
             "gpt2",

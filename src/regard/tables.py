@@ -1,4 +1,4 @@
-"""Rows of text files, one at a time: lines, JSONL, CSV, TSV and Parquet. Every error names the file and the line or row.
+"""Rows of text files, one at a time: lines, JSONL, CSV, TSV and Parquet. Every error names the file and the line.
 
 Each reader yields rows together with their location, such as ``corpus.jsonl, line 7``. The readers are regard's own and
 not those of `datasets`, whose errors do not name the line.
@@ -65,7 +65,9 @@ def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> It
         except RecursionError as error:
             raise InputError(f"{location} is nested too deeply") from error
         if not isinstance(row, dict):
-            raise InputError(f"{location} is not a JSON object: {quoted(line.strip())}. Each line is one object, {{...}}")
+            raise InputError(
+                f"{location} is not a JSON object: {quoted(line.strip())}. Each line is one object, {{...}}"
+            )
         _require_columns(columns, list(row), location)
         yield row, location
 

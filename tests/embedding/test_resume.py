@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import regard
-from embedding.given import texts, vectors_of, write_lines
+from embedding.text_files import texts, vectors_of, write_lines
 from regard import InputError
-from regard.embedding import Job, Shard, Texts
+from regard.embedding import EmbeddingJob, Shard, TextSource
 from regard.embedding import job as jobs
 from weights import random_bert
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def short_parts(monkeypatch):
-    monkeypatch.setattr(jobs, "TEXTS", 100)
+    monkeypatch.setattr(jobs, "MAX_PART_TEXTS", 100)
 
 
 class Stopped(Exception):
@@ -49,16 +49,16 @@ def stop_after(count):
 @pytest.mark.parametrize("after", [0, 99, 100, 150, 699])
 def test_a_job_that_was_stopped_ends_with_the_same_bytes(tmp_path, folder, short_parts, kind, after):
     small = regard.load(folder)
-    source = Texts(str(write_lines(tmp_path / "t.txt", texts(700))))
-    Job(source, tmp_path / f"whole.{kind}").run(small)
+    source = TextSource(str(write_lines(tmp_path / "t.txt", texts(700))))
+    EmbeddingJob(source, tmp_path / f"whole.{kind}").run(small)
     out = tmp_path / f"v.{kind}"
     with pytest.raises(Stopped):
-        Job(source, out).run(small, stop_after(after))
+        EmbeddingJob(source, out).run(small, stop_after(after))
     parts = tmp_path / f"{out.name}.parts"
     assert not out.exists()
     kept = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
     told = []
-    Job(source, out).run(small, lambda *facts: told.append(facts))
+    EmbeddingJob(source, out).run(small, lambda *facts: told.append(facts))
     assert sum(earlier for _, _, earlier in told) == len(kept) == after // 100
     assert out.read_bytes() == (tmp_path / f"whole.{kind}").read_bytes()
     assert not parts.exists()
@@ -88,32 +88,32 @@ def test_kill_9_and_the_same_command_again(tmp_path, folder, command):
 def test_what_is_not_the_same_job_is_refused(tmp_path, folder, short_parts):
     small = regard.load(folder)
     lines = texts(700)
-    source, out = Texts(str(write_lines(tmp_path / "t.txt", lines))), tmp_path / "v.npy"
+    source, out = TextSource(str(write_lines(tmp_path / "t.txt", lines))), tmp_path / "v.npy"
     with pytest.raises(Stopped):
-        Job(source, out).run(small, stop_after(350))
+        EmbeddingJob(source, out).run(small, stop_after(350))
     before = sorted((tmp_path / "v.npy.parts").iterdir())
 
-    with pytest.raises(InputError, match=r"v.npy.parts holds parts of another job: pool mean \(now cls\)"):
-        Job(source, out, pool="cls").run(small)
+    with pytest.raises(InputError, match=r"v.npy.parts holds parts of another job: pooling mean \(now cls\)"):
+        EmbeddingJob(source, out, pooling="cls").run(small)
     other = regard.load(folder)
     with torch.no_grad():
         other.model.blocks[0].feed_forward.up.weight[0, 0] += 1
     with pytest.raises(InputError, match=r"holds parts of another job: weights .* \(now .*\)\. Finish it by its own"):
-        Job(source, out).run(other)
+        EmbeddingJob(source, out).run(other)
     write_lines(tmp_path / "t.txt", [*lines[:150], "another", *lines[151:]])
     with pytest.raises(InputError, match=r"the input is not the one of which .* texts from number 101 on are others"):
-        Job(source, out).run(small)
+        EmbeddingJob(source, out).run(small)
     assert sorted((tmp_path / "v.npy.parts").iterdir()) == before
 
     write_lines(tmp_path / "t.txt", [*lines[:650], "another", *lines[651:]])  # where nothing was done yet
-    Job(source, out).run(small)
+    EmbeddingJob(source, out).run(small)
     np.testing.assert_allclose(vectors_of(out)[650], small.embed("another")[0].numpy(), atol=1e-6)
 
 
 def test_a_share_of_a_file_that_has_grown_is_refused(tmp_path, folder, short_parts):
     small = regard.load(folder)
-    source = Texts(str(write_lines(tmp_path / "t.txt", texts(700))))
-    job = Job(source, tmp_path / "v.npy", shard=Shard(1, 2))
+    source = TextSource(str(write_lines(tmp_path / "t.txt", texts(700))))
+    job = EmbeddingJob(source, tmp_path / "v.npy", shard=Shard(1, 2))
     with pytest.raises(Stopped):
         job.run(small, stop_after(120))
     write_lines(tmp_path / "t.txt", texts(800))
@@ -126,27 +126,29 @@ def test_parts_without_their_facts_are_refused(tmp_path, folder):
     (tmp_path / "v.npy.parts" / "000000000000-0123456789abcdef-0.part").touch()
     (tmp_path / "v.npy.parts" / "job.json").write_text("{")
     with pytest.raises(InputError, match="holds parts of another job"):
-        Job(Texts(str(write_lines(tmp_path / "t.txt", ["a"]))), tmp_path / "v.npy").run(regard.load(folder))
+        EmbeddingJob(TextSource(str(write_lines(tmp_path / "t.txt", ["a"]))), tmp_path / "v.npy").run(
+            regard.load(folder)
+        )
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_that_cannot_be_written_leaves_what_is_finished(tmp_path, folder, short_parts, kind):
     """Files of this process may not grow beyond what a part needs: the joined file cannot be written."""
     small = regard.load(folder)
-    source, out = Texts(str(write_lines(tmp_path / "t.txt", texts(700)))), tmp_path / f"v.{kind}"
+    source, out = TextSource(str(write_lines(tmp_path / "t.txt", texts(700)))), tmp_path / f"v.{kind}"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, before[1]))
     try:
         with pytest.raises(InputError, match=r"cannot write .*[Ff]ile too large.* What is finished stays in .*parts"):
-            Job(source, out).run(small)
+            EmbeddingJob(source, out).run(small)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     parts = sorted(path.name for path in (tmp_path / f"v.{kind}.parts").iterdir())
     assert len(parts) == 8
     assert parts[-1] == "job.json"
-    assert json.loads((tmp_path / f"v.{kind}.parts" / "job.json").read_text())["pool"] == "mean"
+    assert json.loads((tmp_path / f"v.{kind}.parts" / "job.json").read_text())["pooling"] == "mean"
     told = []
-    Job(source, out).run(small, lambda *facts: told.append(facts))
+    EmbeddingJob(source, out).run(small, lambda *facts: told.append(facts))
     assert all(earlier for _, _, earlier in told)
     assert len(vectors_of(out)) == 700
 
@@ -154,13 +156,13 @@ def test_a_file_that_cannot_be_written_leaves_what_is_finished(tmp_path, folder,
 def test_a_text_that_stopped_a_job_can_be_cut_when_it_goes_on(tmp_path, folder, short_parts):
     small = regard.load(folder)
     lines = [*texts(350), "man " * 50, *texts(40)]
-    source, out = Texts(str(write_lines(tmp_path / "t.txt", lines))), tmp_path / "v.npy"
-    with pytest.raises(InputError, match=r"t.txt, line 351: .*, or give --cut"):
-        Job(source, out).run(small)
+    source, out = TextSource(str(write_lines(tmp_path / "t.txt", lines))), tmp_path / "v.npy"
+    with pytest.raises(InputError, match=r"t.txt, line 351: .*, or give --truncate"):
+        EmbeddingJob(source, out).run(small)
     assert len(list((tmp_path / "v.npy.parts").glob("*.part"))) == 3
     with pytest.raises(Stopped):
-        Job(source, out, cut=True).run(small, stop_after(390))
-    with pytest.raises(InputError, match=r"t.txt, line 351: .*, or give --cut"):  # not even where it was cut before
-        Job(source, out).run(small)
-    assert Job(source, out, cut=True).run(small).cut == 1
+        EmbeddingJob(source, out, truncate=True).run(small, stop_after(390))
+    with pytest.raises(InputError, match=r"t.txt, line 351: .*, or give --truncate"):  # also where truncation finished
+        EmbeddingJob(source, out).run(small)
+    assert EmbeddingJob(source, out, truncate=True).run(small).num_truncated == 1
     np.testing.assert_allclose(vectors_of(out)[350], small.embed("man " * 38)[0].numpy(), atol=1e-6)

@@ -1,4 +1,4 @@
-"""The decoding options that `regard generate` and `regard translate` share."""
+"""The decoding options of `regard generate` and `regard translate`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ import regard
 from regard.cli.options import option
 from regard.errors import InputError
 
-__all__ = ["BadWord", "ForceWord", "LengthPenalty", "decoding_strategy", "max_new_tokens_option"]
+__all__ = ["BadWords", "ForceWords", "LengthPenalty", "decoding_strategy", "max_new_tokens_option"]
 
 LengthPenalty = Annotated[
     float,
     typer.Option(
-        metavar="P", help="With a beam: scores are divided by length ** P; above 0 favours long texts, below 0 short."
+        metavar="P",
+        help="Beam search: divide scores by length ** P; above 0 favours long texts, below 0 short ones.",
     ),
 ]
-ForceWord = Annotated[
+ForceWords = Annotated[
     list[str] | None,
-    option(
-        "WORD",
-        "With beam search: a word that the text must contain. May be given several times.",
-        "--force-word",
-    ),
+    option("WORD", "Beam search: the text must contain this word. May be given several times.", "--force-word"),
 ]
-BadWord = Annotated[
+BadWords = Annotated[
     list[str] | None,
-    option(
-        "WORD", "With beam search: a word that the text must not contain. May be given several times.", "--bad-word"
-    ),
+    option("WORD", "Beam search: the text must not contain this word. May be given several times.", "--bad-word"),
 ]
 
 
@@ -40,19 +35,31 @@ def max_new_tokens_option(help_: str) -> Any:
 
 
 def decoding_strategy(
-    draws: dict[str, Any],
+    sampling: dict[str, Any],
     num_beams: int | None,
     length_penalty: float,
     num_return_sequences: int,
     force_words: list[str] | None,
     bad_words: list[str] | None,
 ) -> Any:
-    """The strategy that the options ask for."""
+    """The strategy of the decoding options.
+
+    Args:
+        sampling: the sampling options that were given, by the names of `regard.Sample`.
+        num_beams: None without beam search.
+        length_penalty: see `regard.Beam`, as for the rest.
+        num_return_sequences: 1 by default.
+        force_words: None by default.
+        bad_words: None by default.
+
+    Raises:
+        InputError: options that contradict each other, or a number out of range.
+    """
     try:
         if num_beams is not None:
-            if draws:
-                first = next(iter(draws)).replace("_", "-")
-                raise InputError(f"--num-beams searches and --{first} draws: give one of them")
+            if sampling:
+                first = next(iter(sampling)).replace("_", "-")
+                raise InputError(f"--num-beams searches and --{first} samples: give one of them")
             return regard.Beam(
                 num_beams=num_beams,
                 length_penalty=length_penalty,
@@ -62,7 +69,7 @@ def decoding_strategy(
             )
         if force_words or bad_words or num_return_sequences != 1:
             name = "force-word" if force_words else "bad-word" if bad_words else "num-return-sequences"
-            raise InputError(f"--{name} needs a search: give --num-beams N too")
-        return regard.Sample(**draws) if draws else regard.Greedy()
+            raise InputError(f"--{name} needs a beam search: give --num-beams N too")
+        return regard.Sample(**sampling) if sampling else regard.Greedy()
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -9,7 +9,7 @@ import typer
 
 import regard
 from regard.cli.app import app
-from regard.cli.decoding import BadWord, ForceWord, LengthPenalty, decoding_strategy, max_new_tokens_option
+from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
 from regard.cli.options import MODEL_HELP, import_torch, loaded, on_stderr
 from regard.escape import visible
 
@@ -17,7 +17,7 @@ __all__ = ["translate"]
 
 
 @app.command(
-    help="Translate texts, or whatever else an encoder-decoder was trained to make of them: one line for each.",
+    help="Translate texts, or generate whatever else an encoder-decoder was trained for: one line for each text.",
     epilog='Example: regard translate --model Helsinki-NLP/opus-mt-en-de "The house is old." "It rains."\n\n'
     "A file, line by line: regard translate --model NAME - < in.txt > out.txt",
 )
@@ -26,12 +26,10 @@ def translate(
         list[str], typer.Argument(metavar="TEXT...", help="Texts, each in quotes; - reads lines from standard input.")
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + "Marian, BART, T5.")],
-    num_beams: Annotated[
-        int, typer.Option("--num-beams", metavar="N", min=1, help="Follow so many texts at once and keep the best.")
-    ] = 4,
+    num_beams: Annotated[int, typer.Option(metavar="N", min=1, help="Beam search with N texts at once.")] = 4,
     length_penalty: LengthPenalty = 1.0,
-    force_words: ForceWord = None,
-    bad_words: BadWord = None,
+    force_words: ForceWords = None,
+    bad_words: BadWords = None,
     max_new_tokens: Annotated[
         int | None,
         max_new_tokens_option("The most tokens of one text; by default 512, or as many as the model has positions."),
@@ -43,12 +41,11 @@ def translate(
 
     import_torch()
     strategy = decoding_strategy({}, num_beams, length_penalty, 1, force_words, bad_words)
-    lines = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
-    translated = regard.translate(
-        loaded(model), lines, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
+    sources = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
+    targets = regard.translate(
+        loaded(model), sources, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
     )
-    # Where lines appear one after the other on a terminal, they are progress enough.
-    hidden = sys.stdout.isatty() or not sys.stderr.isatty() or len(lines) <= batch_size
-    bar = track(translated, "translating", len(lines), console=on_stderr(), transient=True, disable=hidden)
-    for written in bar:
-        print(visible(written), flush=True)
+    # Lines that appear on a terminal show the progress themselves.
+    disable = sys.stdout.isatty() or not sys.stderr.isatty() or len(sources) <= batch_size
+    for target in track(targets, "translating", len(sources), console=on_stderr(), transient=True, disable=disable):
+        print(visible(target), flush=True)

@@ -1,187 +1,184 @@
-"""A file of texts to a file of vectors: part by part, so that memory is bounded and what is done stays done."""
+"""`EmbeddingJob`: a file of texts to a file of vectors, in parts, so that memory is bounded and a stop loses little."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
-from regard.embedding.readers import Texts
-from regard.embedding.resume import Folder, fingerprint
+from regard.embedding.readers import TextSource
+from regard.embedding.resume import PartsFolder, fingerprint
 from regard.embedding.shard import Shard
-from regard.embedding.writers import Part, format_of
+from regard.embedding.writers import VectorPart, output_format
 from regard.errors import InputError
+from regard.pretrained import Pretrained
+from regard.pretrained.embedder import Embedder, TextError
+from regard.pretrained.pooling import Pooling
 
-if TYPE_CHECKING:
-    from regard.pretrained import Pretrained
-    from regard.pretrained.embedder import Embedder
-    from regard.pretrained.pooling import Pooling
+__all__ = ["EmbeddingJob", "JobResult", "OnProgress", "PoolingMode", "split_into_parts"]
 
-__all__ = ["Done", "Job", "Pool", "windows"]
+PoolingMode = Literal["mean", "cls", "none"]
+OnProgress = Callable[[int, int | None, bool], None]
+"""Called with the number of finished texts, the number of all texts (None if unknown), and whether an earlier run
+embedded the latest ones."""
 
-Pool = Literal["mean", "cls", "none"]
-Tell = Callable[[int, int | None, bool], None]
-"""Told how many texts are done, of how many (None: nobody knows), and whether they were done by an earlier run."""
-
-TEXTS = 4096
-"""So many texts are sorted by length together, and are a part."""
-CHARACTERS, EACH_TOKEN = 2**20, 2**18
-"""A part ends before, where its texts have so many characters; fewer where each token's vector is kept."""
+MAX_PART_TEXTS = 4096
+"""The texts of a part are sorted by length together."""
+MAX_PART_CHARACTERS, MAX_TOKEN_PART_CHARACTERS = 2**20, 2**18
+"""The most characters of a part with several texts; fewer where each token has a vector."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What came of a job."""
+class JobResult:
+    """What a job wrote."""
 
     path: Path
-    """The file."""
-    texts: int
-    """How many there were."""
-    width: int
-    """Numbers of a vector."""
-    cut: int
-    """Texts that were cut."""
+    num_texts: int
+    dim: int
+    """The numbers of one vector."""
+    num_truncated: int
+    """The number of texts that were truncated."""
 
 
 @dataclass(frozen=True)
-class Job:
+class EmbeddingJob:
     """Vectors of the texts of a file, written to another file.
 
     Args:
-        texts: where from.
-        out: where to; a `shard` goes to a file of its own, named after this one.
-        pool: how the vectors of a text's tokens become one, or ``none`` for one of each; as the model says by default.
-        cut: whether texts that are too long are cut, rather than refused.
-        shard: which share of the texts; all by default.
+        source: the texts.
+        out: the file to write; a `shard` writes a file of its own, named after this one.
+        pooling: how the vectors of a text's tokens become one vector, or ``none`` for a vector of each token; by
+            default as the model was trained.
+        truncate: whether texts that are too long are truncated; by default they are refused.
+        shard: which share of the texts; by default all.
 
     Raises:
-        InputError: a format that cannot be written; a file that is there already; a folder that is not.
+        InputError: a format that cannot be written; an output that exists; a folder that does not.
     """
 
-    texts: Texts
+    source: TextSource
     out: Path
-    pool: Pool | None = None
-    cut: bool = False
+    pooling: PoolingMode | None = None
+    truncate: bool = False
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        format_of(self.out, each_token=self.pool == "none")
+        output_format(self.out, per_token=self.pooling == "none")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is no folder: make it, or name another place")
         if self.path.exists():
-            raise InputError(f"{self.path} is there already: remove it, or name another file")
+            raise InputError(f"{self.path} exists already: remove it, or name another file")
 
     @property
     def path(self) -> Path:
         """The file that is written."""
         return self.out if self.shard is None else self.shard.path(self.out)
 
-    def run(self, pretrained: Pretrained, tell: Tell = lambda *_: None) -> Done:
-        """Embed what an earlier run of the same job has not, and join the parts.
+    def run(self, pretrained: Pretrained, on_progress: OnProgress = lambda *_: None) -> JobResult:
+        """Embed the texts that no earlier run of the same job has embedded, and join the parts.
 
         Args:
             pretrained: an encoder.
-            tell: is told how far it is.
+            on_progress: see `OnProgress`.
 
         Raises:
-            InputError: a text that cannot be read or is too long, an input without texts, a disk that is full; parts of
-                another job. Parts that are finished stay.
+            InputError: a text that cannot be read or is too long, an input without texts, a full disk; parts of
+                another job. Finished parts stay.
         """
         embedder = pretrained.embedder()
         pooling = self._pooling(embedder)
-        total = None if self.texts.path == "-" and self.shard is None else self.texts.count()
+        total = None if self.source.path == "-" and self.shard is None else self.source.count()
         first, stop = (0, total) if self.shard is None or total is None else self.shard.span(total)
-        facts = {
+        settings = {
             "weights": fingerprint(pretrained),
-            "pool": "none" if pooling is None else f"{pooling.mode}{', length 1' if pooling.normalize else ''}",
+            "pooling": "none" if pooling is None else f"{pooling.mode}{', length 1' if pooling.normalize else ''}",
             "format": self.out.suffix.lower(),
             "texts": "all" if self.shard is None else f"{first} to {stop}",
         }
-        folder = Folder(self.path, format_of(self.out, each_token=pooling is None), pretrained.name, facts)
-        done = first
+        file_format = output_format(self.out, per_token=pooling is None)
+        folder = PartsFolder(self.path, file_format, pretrained.name, settings)
+        index = first
 
-        def told(now: int, *, earlier: bool = False) -> None:
-            tell(now - first, None if stop is None else stop - first, earlier)
+        def report(current: int, *, resumed: bool = False) -> None:
+            on_progress(current - first, None if stop is None else stop - first, resumed)
 
         with folder.writing():
-            for window in windows(islice(self.texts, first, stop), EACH_TOKEN if pooling is None else CHARACTERS):
-                kept = folder.has(done, window, cut=self.cut)
-                if not kept:
-                    folder.add(*self._part(embedder, pooling, done, window, told))
-                done += len(window)
-                told(done, earlier=kept)
-            if done == first and not total:
-                raise InputError(f"{self.texts.name} holds no texts")
-            if stop is not None and done != stop:
-                raise InputError(f"{self.texts.name} has changed while it was read: begin again")
-            if done == first:  # a share of fewer texts than there are processes
-                folder.add(*self._part(embedder, pooling, done, [], told))
-            cut = folder.join()
-        return Done(self.path, done - first, pretrained.config.d_model, cut)
+            max_characters = MAX_TOKEN_PART_CHARACTERS if pooling is None else MAX_PART_CHARACTERS
+            for texts in split_into_parts(islice(self.source, first, stop), max_characters):
+                resumed = folder.has(index, texts, truncate=self.truncate)
+                if not resumed:
+                    folder.add(*self._embed(embedder, pooling, index, texts, report))
+                index += len(texts)
+                report(index, resumed=resumed)
+            if index == first and not total:
+                raise InputError(f"{self.source.name} holds no texts")
+            if stop is not None and index != stop:
+                raise InputError(f"{self.source.name} has changed while it was read: begin again")
+            if index == first:  # the share of one of more processes than texts
+                folder.add(*self._embed(embedder, pooling, index, [], report))
+            num_truncated = folder.join()
+        return JobResult(self.path, index - first, pretrained.config.d_model, num_truncated)
 
     def _pooling(self, embedder: Embedder) -> Pooling | None:
-        if self.pool == "none":
+        if self.pooling == "none":
             return None
         own = embedder.pooling()
-        return own if self.pool is None else replace(own, mode=self.pool)
+        return own if self.pooling is None else replace(own, mode=self.pooling)
 
-    def _part(
+    def _embed(
         self,
         embedder: Embedder,
         pooling: Pooling | None,
         first: int,
         texts: Sequence[str],
-        told: Callable[[int], None],
-    ) -> tuple[Part, int]:
-        """The vectors of some texts, and how many of these were cut. Equal texts are embedded once."""
-        from regard.pretrained.embedder import TextError
-
-        each = {text: n for n, text in enumerate(dict.fromkeys(texts))}
-        chosen = [each[text] for text in texts]
+        report: Callable[[int], None],
+    ) -> tuple[VectorPart, int]:
+        """The vectors of some texts, and the number of truncated ones. Equal texts are embedded once."""
+        unique = {text: n for n, text in enumerate(dict.fromkeys(texts))}
+        order = [unique[text] for text in texts]
         try:
-            encodings, shortened = embedder.tokenize(list(each), truncate=self.cut)
+            encodings, truncated = embedder.tokenize(list(unique), truncate=self.truncate)
         except TextError as error:
-            way_out = "" if self.cut else ", or give --cut"
-            raise InputError(
-                f"{self.texts.where(first + chosen.index(error.index))}: {error}{way_out if error.too_long else ''}"
-            ) from error
-        cut = sum(map(chosen.count, shortened))
-        vectors = torch.empty(len(each), embedder.model.config.d_model)
-        of_tokens: list[torch.Tensor] = [vectors] * len(each)
-        seen = 0
-        for places, states, lengths in embedder.hidden_states(encodings):
+            hint = ", or give --truncate" if error.too_long and not self.truncate else ""
+            raise InputError(f"{self.source.location(first + order.index(error.index))}: {error}{hint}") from error
+        num_truncated = sum(map(order.count, truncated))
+        vectors = torch.empty(len(unique), embedder.model.config.d_model)
+        token_vectors: list[torch.Tensor] = [vectors] * len(unique)
+        num_done = 0
+        for indices, hidden_states, lengths in embedder.hidden_states(encodings):
             if pooling is None:
-                for place, found in zip(places, torch.split(states.float().cpu(), lengths.tolist()), strict=True):
-                    of_tokens[place] = found
+                split = torch.split(hidden_states.float().cpu(), lengths.tolist())
+                for index, states in zip(indices, split, strict=True):
+                    token_vectors[index] = states
             else:
-                vectors[places] = pooling(states, lengths).float().cpu()
-            seen += len(places)
-            told(first + seen)
+                vectors[indices] = pooling(hidden_states, lengths).float().cpu()
+            num_done += len(indices)
+            report(first + num_done)
         if pooling is not None:
-            return Part(first, texts, vectors[chosen].numpy()), cut
-        joined = torch.cat([of_tokens[n] for n in chosen]) if chosen else vectors
-        ids, tokens = [encodings[n].ids for n in chosen], [encodings[n].tokens for n in chosen]
-        return Part(first, texts, joined.numpy(), ids, tokens), cut
+            return VectorPart(first, texts, vectors[order].numpy()), num_truncated
+        joined = torch.cat([token_vectors[n] for n in order]) if order else vectors
+        ids, tokens = [encodings[n].ids for n in order], [encodings[n].tokens for n in order]
+        return VectorPart(first, texts, joined.numpy(), ids, tokens), num_truncated
 
 
-def windows(texts: Iterator[str], characters: int) -> Iterator[list[str]]:
-    """Texts that are a part together; where one begins and ends depends on the texts alone.
+def split_into_parts(texts: Iterable[str], max_characters: int) -> Iterator[list[str]]:
+    """The texts of each part; the borders depend on the texts alone.
 
     Args:
         texts: of the whole job.
-        characters: the most of a part that has more than one text.
+        max_characters: the most of a part that has several texts.
     """
-    window: list[str] = []
-    held = 0
+    part: list[str] = []
+    num_characters = 0
     for text in texts:
-        if window and (len(window) == TEXTS or held + len(text) > characters):
-            yield window
-            window, held = [], 0
-        window.append(text)
-        held += len(text)
-    if window:
-        yield window
+        if part and (len(part) == MAX_PART_TEXTS or num_characters + len(text) > max_characters):
+            yield part
+            part, num_characters = [], 0
+        part.append(text)
+        num_characters += len(text)
+    if part:
+        yield part

@@ -42,7 +42,7 @@ class Shard:
         if not world_size.isdecimal() or int(world_size) < 2:
             return None if option is None else cls.parse(option)
         if option is not None:
-            raise InputError(f"--shard {option}: under torchrun each of the {world_size} processes has its share already")
+            raise InputError(f"--shard {option}: under torchrun each of the {world_size} processes has its own share")
         rank = os.environ.get("RANK", "")
         if not rank.isdecimal() or int(rank) >= int(world_size):
             raise InputError(f"RANK={rank!r} in the environment is no number below WORLD_SIZE={world_size}")

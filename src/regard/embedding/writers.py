@@ -79,7 +79,7 @@ class NpyFormat(SafetensorsFormat):
         with open(path, "wb") as stream:
             np.lib.format.write_array_header_1_0(stream, header)
             for array in _arrays(parts, "vectors"):
-                stream.write(array)
+                stream.write(array.data)
 
 
 class ParquetFormat:
@@ -194,4 +194,4 @@ def _write_safetensors(
         stream.write(len(encoded).to_bytes(8, "little") + encoded)
         for name in ordered:
             for array in columns[name][1]:
-                stream.write(np.ascontiguousarray(array))
+                stream.write(np.ascontiguousarray(array).data)
