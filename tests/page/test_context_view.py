@@ -31,7 +31,7 @@ def page_of(*texts):
         model.model(torch.tensor([encoding.ids]))
     seen.label(encoding.tokens)
     path = Path(mkdtemp()) / "page.html"
-    seen.to_html(path, model=model.name, context=facts(*texts) if len(texts) > 1 else None)
+    seen.to_html(path, model=model.name, context=facts(*texts).to_dict() if len(texts) > 1 else None)
     return path
 
 

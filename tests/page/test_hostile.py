@@ -79,7 +79,8 @@ def page_of(kind):
     path = Path(mkdtemp()) / "page.html"
     if kind == "page":
         picture = Image.new("RGB", (12, 12), "teal")
-        recording().to_html(path, title=TITLE, model=TITLE, image=picture, patches=(4, 4), context=hostile_context())
+        context = hostile_context().to_dict()
+        recording().to_html(path, title=TITLE, model=TITLE, image=picture, patches=(4, 4), context=context)
     else:
         path.write_text(
             f"<!doctype html><meta charset=utf-8><title>notebook</title>{recording()._repr_html_()}", "utf-8"
