@@ -364,7 +364,7 @@ m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["None", "mask.causal()"])
 @pytest.mark.parametrize(
-    "statistic",
+    "call",
     ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"],
 )
 def test_memory_grows_with_the_tokens(call, who):

@@ -16,6 +16,7 @@ from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.mask import allowed
 from regard.attention.plan import MIN_SCALE, choose
+from regard.attention.steps import grouped_matmul
 from regard.lens.maps.inputs import AttentionInputs
 
 __all__ = [
@@ -157,7 +158,7 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
     shift = None
     if mean is not None:
         mean = mean.to(call.k.dtype)
-        shift = _grouped_product(call.q, mean)[..., 0] * call.scale
+        shift = grouped_matmul(call.q, mean.transpose(-1, -2))[..., 0] * call.scale
         k = call.k - mean
         call = replace(call, k=k, v=k)
     bias_dominates = False
@@ -184,13 +185,6 @@ def apply_softcap_(scores: Tensor, softcap: float | int | None) -> Tensor:
 
 def _mean_key(k: Tensor) -> Tensor:
     return k.mean(-2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
-
-
-def _grouped_product(q: Tensor, k: Tensor) -> Tensor:
-    """Q kT, (batch, heads, queries, keys), where each head of k serves several adjacent heads of q."""
-    batch, heads, queries, width = q.shape
-    scores = q.reshape(batch, k.shape[1], -1, width) @ k.transpose(-1, -2)
-    return scores.reshape(batch, heads, queries, k.shape[2])
 
 
 def _empty_rows(call: AttentionCall, schedule: Schedule) -> Tensor | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Bool, Float
+from regard.attention.steps import grouped_matmul
 from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import LARGEST, planes, shorts
 
@@ -116,9 +117,9 @@ class Fineness:
             heads = some.repeat_interleave(self.group)
             q, k, weights, steps = q[heads], k[some], weights[heads], steps[some]
         q_kept, k_kept = (_kept(t, step) for t, step in ((q, steps.repeat_interleave(self.group)), (k, steps)))
-        change = (_scores(q_kept - q, k_kept) + _scores(q, k_kept - k)).mul_(m.scale)
+        change = (grouped_matmul(q_kept - q, k_kept.mT) + grouped_matmul(q, (k_kept - k).mT)).mul_(m.scale)
         if m.softcap is not None:
-            scaled = _scores(q, k).mul_(m.scale)
+            scaled = grouped_matmul(q, k.mT).mul_(m.scale)
             capped = torch.tanh(scaled / m.softcap)
             change = torch.tanh((scaled + change) / m.softcap).sub_(capped).mul_(m.softcap)
         growth = change.clamp_(max=LARGEST_CHANGE).expm1_()
@@ -169,12 +170,6 @@ def _kept(t: Tensor, steps: Tensor) -> Tensor:
     """What a page holds of (heads, tokens, width)."""
     steps = steps[:, None, None]
     return (t / steps).round_().mul_(steps)
-
-
-def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Q . k, (heads, rows, keys), where each head of k serves several of q that stand side by side."""
-    heads, rows, width = q.shape
-    return (q.reshape(len(k), -1, width) @ k.transpose(-1, -2)).reshape(heads, rows, k.shape[1])
 
 
 def _bits(t: Tensor, step: float) -> float:
