@@ -256,7 +256,7 @@ def test_what_could_steer_the_terminal_is_made_visible(command, tmp_path):
 
 
 def test_a_fault_of_ours_is_not_said_to_be_the_users(command, tmp_path, monkeypatch, kept):
-    monkeypatch.setattr("regard.views.html.quantization.VALUES", {})
+    monkeypatch.setattr("regard.views.html.quantization.VALUE_STEPS", {})
     with pytest.raises(KeyError):
         command("see", "--recording", kept, "--out", tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []

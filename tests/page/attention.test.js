@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { allowed, entropy, place, products, softmax, steps, tile } from "../../src/regard/views/html/static/core/attention.js";
+import { isAllowed, entropy, rowIndex, products, softmax, steps, tile } from "../../src/regard/views/html/static/core/attention.js";
 import { close, small } from "./small.js";
 
 const { log } = Math;
@@ -44,7 +44,7 @@ describe("the steps of a row", () => {
 
   test("hold the soft-cap, the bias and the mask, in this order", () => {
     const bias = (/** @type {number} */ query, /** @type {number} */ key) => 10 * query + key;
-    const { scaled, capped, biased, masked, weights } = steps(small({ softcap: 2, bias, may: (_, key) => key < 2 }), 1);
+    const { scaled, capped, biased, masked, weights } = steps(small({ softcap: 2, bias, allowed: (_, key) => key < 2 }), 1);
     close(scaled, [2, -0.5, 1.5]);
     const [first = 0, second = 0, third = 0] = [2, -0.5, 1.5].map((score) => 2 * Math.tanh(score / 2));
     close(capped, [first, second, third]);
@@ -54,7 +54,7 @@ describe("the steps of a row", () => {
   });
 
   test("give zero weights and a zero output where nothing may be attended", () => {
-    const { masked, weights, output } = steps(small({ may: () => false }), 0);
+    const { masked, weights, output } = steps(small({ allowed: () => false }), 0);
     close(masked, [-Infinity, -Infinity, -Infinity]);
     close(weights, [0, 0, 0]);
     close(output, [0, 0, 0, 0]);
@@ -66,7 +66,7 @@ describe("the steps of a row", () => {
 
   test("take values that are not numbers into account only where they have weight", () => {
     const v = Float32Array.of(1, NaN, 3);
-    close(steps(small({ v, valueWidth: 1, may: (_, key) => key !== 1 }), 0).output, [(1 + 3 * Math.E) / (1 + Math.E)]);
+    close(steps(small({ v, dValue: 1, allowed: (_, key) => key !== 1 }), 0).output, [(1 + 3 * Math.E) / (1 + Math.E)]);
   });
 });
 
@@ -97,7 +97,7 @@ describe("what if", () => {
   });
 
   test("the mask is another, both ways", () => {
-    const causal = small({ may: (query, key) => key <= query });
+    const causal = small({ allowed: (query, key) => key <= query });
     close(steps(causal, 0).weights, [1, 0, 0]);
     close(steps(causal, 0, { mask: { 2: true } }).masked, [0.5, -Infinity, 1.5]);
     close(steps(small(), 0, { mask: { 0: false } }).masked, [-Infinity, 1, 1.5]);
@@ -105,7 +105,7 @@ describe("what if", () => {
 
   test("a token is left out, whatever the mask says of it", () => {
     close(steps(small(), 0, { without: [1, 2] }).weights, [1, 0, 0]);
-    assert.equal(allowed(small(), 0, 1, { without: [1], mask: { 1: true } }), false);
+    assert.equal(isAllowed(small(), 0, 1, { without: [1], mask: { 1: true } }), false);
   });
 
   test("the head is as it was afterwards", () => {
@@ -119,9 +119,9 @@ describe("some rows of many", () => {
   const carried = small({ q: Float32Array.of(1, 2, 4, -1), rows: Float32Array.of(3, 700), queries: 1000 });
 
   test("are found", () => {
-    assert.deepEqual([0, 3, 4, 700, 999].map((query) => place(carried, query)), [-1, 0, -1, 1, -1]);
-    assert.equal(place(small(), 1), 1);
-    assert.equal(place({ ...carried, rows: new Float32Array(0) }, 0), -1);
+    assert.deepEqual([0, 3, 4, 700, 999].map((query) => rowIndex(carried, query)), [-1, 0, -1, 1, -1]);
+    assert.equal(rowIndex(small(), 1), 1);
+    assert.equal(rowIndex({ ...carried, rows: new Float32Array(0) }, 0), -1);
   });
 
   test("are computed, and the others are refused by name", () => {
@@ -130,24 +130,24 @@ describe("some rows of many", () => {
   });
 
   test("know their own number in masks and biases", () => {
-    const head = { ...carried, bias: (/** @type {number} */ query) => query, may: (/** @type {number} */ query) => query === 700 };
+    const head = { ...carried, bias: (/** @type {number} */ query) => query, allowed: (/** @type {number} */ query) => query === 700 };
     close(steps(head, 700).biased, [702, 699.5, 701.5]);
     close(steps(head, 3).weights, [0, 0, 0]);
   });
 });
 
 describe("a part of the map", () => {
-  const may = (/** @type {number} */ query, /** @type {number} */ key) => key <= query + 1;
+  const allowed = (/** @type {number} */ query, /** @type {number} */ key) => key <= query + 1;
 
   test("has the weights of its rows", () => {
-    const rows = [0, 1].map((query) => steps(small({ may }), query).weights);
-    close(tile(small({ may }), 0, 2, 0, 3), rows.flatMap((row) => [...row]), 1e-7);
-    close(tile(small({ may }), 1, 2, 1, 3), [...(rows[1]?.subarray(1) ?? [])], 1e-7);
+    const rows = [0, 1].map((query) => steps(small({ allowed }), query).weights);
+    close(tile(small({ allowed }), 0, 2, 0, 3), rows.flatMap((row) => [...row]), 1e-7);
+    close(tile(small({ allowed }), 1, 2, 1, 3), [...(rows[1]?.subarray(1) ?? [])], 1e-7);
     assert.equal(tile(small(), 1, 1, 0, 3).length, 0);
   });
 
   test("has the same weights by the rows' sums", () => {
-    const changes = { may, softcap: 2, sink: 0.5, bias: (/** @type {number} */ query, /** @type {number} */ key) => query - key };
+    const changes = { allowed, softcap: 2, sink: 0.5, bias: (/** @type {number} */ query, /** @type {number} */ key) => query - key };
     const sums = [0, 1].map((query) => {
       const { masked } = steps(small(changes), query);
       return Math.log(masked.reduce((sum, score) => sum + Math.exp(score), Math.exp(0.5)));
@@ -157,7 +157,7 @@ describe("a part of the map", () => {
 
   test("is zero where a row attends to nothing, and NaN where a row is not carried", () => {
     const empty = Float32Array.of(-Infinity, -Infinity);
-    close(tile(small({ may: () => false, lse: empty }), 0, 2, 0, 3), [0, 0, 0, 0, 0, 0]);
+    close(tile(small({ allowed: () => false, lse: empty }), 0, 2, 0, 3), [0, 0, 0, 0, 0, 0]);
     close(tile(small({ bias: () => -Infinity, lse: empty }), 0, 2, 0, 3), [0, 0, 0, 0, 0, 0]);
     const [known, ...unknown] = tile(small({ rows: Float32Array.of(0, 2), queries: 3 }), 0, 2, 2, 3);
     close([Number(known)], [Number(steps(small(), 0).weights[2])], 1e-7);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byChange, cosineScale, firstSentence, fittedPoints, labelText, labelWidth, placedLabels, spreadLabels, stateName, wordChange } from "../../src/regard/views/html/static/context/contextfacts.js";
+import { wordsByChange, cosineScale, firstSentence, fitPoints, labelText, labelWidth, placeLabels, spreadLabels, stateName, wordChange } from "../../src/regard/views/html/static/context/plotting.js";
 
 /**
  * A word in sentences 0 and behind, by its cosines after the last layer.
@@ -12,7 +12,7 @@ function word(...last) {
   return { word: "w", cosines: last.map((cosine, i) => ({ sentence: i + 1, cosine: [1, cosine] })), points: [track, ...last.map(() => track)] };
 }
 
-/** @typedef {[number, number]} Spot */
+/** @typedef {[number, number]} Point */
 
 test("states count layers from 0", () => {
   assert.deepEqual([0, 1, 6].map(stateName), ["at the input", "after layer 0", "after layer 5"]);
@@ -21,7 +21,7 @@ test("states count layers from 0", () => {
 test("a word's change is that of the sentence which changes it most, and orders the list", () => {
   assert.equal(wordChange(word(0.9, 0.25, 0.5)), 0.75);
   assert.equal(wordChange(word(1.0000001)), 0);
-  assert.deepEqual(byChange([word(0.9), word(0.25), word(0.5, 0.1), word(0.9)]), [2, 1, 0, 3]);
+  assert.deepEqual(wordsByChange([word(0.9), word(0.25), word(0.5, 0.1), word(0.9)]), [2, 1, 0, 3]);
 });
 
 test("the sentence that others are compared with is the first that the word stands in", () => {
@@ -50,24 +50,24 @@ test("labels keep their order and their distance, above the bottom, and stay whe
 });
 
 test("a plane is drawn whole, in one scale, with up above", () => {
-  /** @type {Spot[]} */
+  /** @type {Point[]} */
   const points = [[0, 0], [4, 0], [4, 1], [-2, 3]];
-  const spots = fittedPoints(points, { width: 300, height: 200, margin: 20 });
+  const spots = fitPoints(points, { width: 300, height: 200, margin: 20 });
   for (const [x, y] of spots) assert.ok(x >= 20 - 1e-9 && x <= 280 + 1e-9 && y >= 20 - 1e-9 && y <= 180 + 1e-9);
-  const far = (/** @type {Spot[]} */ all, /** @type {number} */ i, /** @type {number} */ j) =>
+  const far = (/** @type {Point[]} */ all, /** @type {number} */ i, /** @type {number} */ j) =>
     Math.hypot(Number(all[i]?.[0]) - Number(all[j]?.[0]), Number(all[i]?.[1]) - Number(all[j]?.[1]));
   const scale = far(spots, 0, 1) / 4;
   for (const [i, j] of [[0, 2], [1, 3], [2, 3]]) assert.ok(Math.abs(far(spots, Number(i), Number(j)) - scale * far(points, Number(i), Number(j))) < 1e-6);
   assert.ok(Number(spots[3]?.[1]) < Number(spots[0]?.[1]));
-  assert.deepEqual(fittedPoints([[5, 5], [5, 5]], { width: 300, height: 200, margin: 20 }), [[150, 100], [150, 100]]);
+  assert.deepEqual(fitPoints([[5, 5], [5, 5]], { width: 300, height: 200, margin: 20 }), [[150, 100], [150, 100]]);
 });
 
 test("labels of dots touch neither one another nor a dot nor the edge; the first ones have the choice", () => {
   const size = { width: 320, height: 240 };
-  /** @type {Spot[]} */
+  /** @type {Point[]} */
   const dots = Array.from({ length: 90 }, (_, i) => [8 + ((i * 73) % 304), 8 + ((i * 131) % 224)]);
   const texts = dots.map((_, i) => `word ${i}`);
-  const placed = placedLabels(dots, texts, size, 3);
+  const placed = placeLabels(dots, texts, size, 3);
   assert.ok(placed.slice(0, 3).every(Boolean), "the chosen word's labels are there");
   const boxes = placed.flatMap((at, i) => {
     if (!at) return [];

@@ -2,46 +2,46 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { areaAround, areaWith, axisTicks, coversArea, pannedArea, zoomedArea } from "../../src/regard/views/html/static/map/area.js";
+import { expandViewport, panTo, axisTicks, containsViewport, panViewport, zoomViewport } from "../../src/regard/views/html/static/map/viewport.js";
 import { tile } from "../../src/regard/views/html/static/core/attention.js";
-import { boxOf, laidOut, pointIn } from "../../src/regard/views/html/static/map/layout.js";
-import { binMeans, cellEdge, cellOf, sumsOf } from "../../src/regard/views/html/static/map/margins.js";
-import { contrast, roundShare } from "../../src/regard/views/html/static/map/raster.js";
-import { affordable, Nearby, rowsCarried } from "../../src/regard/views/html/static/map/weights.js";
+import { cellsRect, mapLayout, tokenAt } from "../../src/regard/views/html/static/map/layout.js";
+import { binMeans, cellEdge, cellOf, sumCells } from "../../src/regard/views/html/static/map/margins.js";
+import { colourShare, roundUp } from "../../src/regard/views/html/static/map/raster.js";
+import { isAffordable, LazyWeights, countRows } from "../../src/regard/views/html/static/map/lazyweights.js";
 import { close, small } from "./small.js";
 
 const MAP = { queries: 100, keys: 200 };
 
 test("zooming keeps the point where it is and stays in the map", () => {
-  assert.deepEqual(zoomedArea([0, 100, 0, 200], 0.5, { query: 50, key: 100 }, MAP), [25, 75, 50, 150]);
-  assert.deepEqual(zoomedArea([0, 100, 0, 200], 0.5, { query: 0, key: 200 }, MAP), [0, 50, 100, 200]);
-  assert.deepEqual(zoomedArea([10, 60, 0, 100], 2, { query: 60, key: 0 }, MAP), [0, 100, 0, 200]);
+  assert.deepEqual(zoomViewport([0, 100, 0, 200], 0.5, { query: 50, key: 100 }, MAP), [25, 75, 50, 150]);
+  assert.deepEqual(zoomViewport([0, 100, 0, 200], 0.5, { query: 0, key: 200 }, MAP), [0, 50, 100, 200]);
+  assert.deepEqual(zoomViewport([10, 60, 0, 100], 2, { query: 60, key: 0 }, MAP), [0, 100, 0, 200]);
 });
 
 test("zooming in ends at four tokens, or at all there are, and every step before changes something", () => {
-  let area = zoomedArea([0, 100, 0, 200], 0.9, { query: 1, key: 199 }, MAP);
+  let area = zoomViewport([0, 100, 0, 200], 0.9, { query: 1, key: 199 }, MAP);
   for (let i = 0; i < 200; i++) {
-    const next = zoomedArea(area, 0.999, { query: 1, key: 199 }, MAP);
+    const next = zoomViewport(area, 0.999, { query: 1, key: 199 }, MAP);
     assert.ok(area[3] - area[2] === 4 || next[3] - next[2] < area[3] - area[2]);
     area = next;
   }
   assert.deepEqual(area, [0, 4, 196, 200]);
-  assert.deepEqual(zoomedArea([0, 2, 0, 9], 0.01, { query: 1, key: 1 }, { queries: 2, keys: 9 }), [0, 2, 1, 5]);
+  assert.deepEqual(zoomViewport([0, 2, 0, 9], 0.01, { query: 1, key: 1 }, { queries: 2, keys: 9 }), [0, 2, 1, 5]);
 });
 
 test("panning ends at the edges", () => {
-  assert.deepEqual(pannedArea([10, 20, 10, 20], -50, 500, MAP), [0, 10, 190, 200]);
+  assert.deepEqual(panViewport([10, 20, 10, 20], -50, 500, MAP), [0, 10, 190, 200]);
 });
 
 test("an area moves no farther than it must to show a cell", () => {
-  assert.deepEqual(areaWith([10, 20, 10, 20], { query: 9, key: 20 }, MAP), [9, 19, 11, 21]);
-  assert.deepEqual(areaWith([10, 20, 10, 20], { query: 15, key: 15 }, MAP), [10, 20, 10, 20]);
+  assert.deepEqual(panTo([10, 20, 10, 20], { query: 9, key: 20 }, MAP), [9, 19, 11, 21]);
+  assert.deepEqual(panTo([10, 20, 10, 20], { query: 15, key: 15 }, MAP), [10, 20, 10, 20]);
 });
 
 test("what lies around an area ends with the map", () => {
-  assert.deepEqual(areaAround([0, 20, 180, 200], MAP), [0, 30, 170, 200]);
-  assert.ok(coversArea([0, 30, 170, 200], [0, 20, 180, 200]));
-  assert.ok(!coversArea([0, 30, 170, 200], [0, 31, 180, 200]));
+  assert.deepEqual(expandViewport([0, 20, 180, 200], MAP), [0, 30, 170, 200]);
+  assert.ok(containsViewport([0, 30, 170, 200], [0, 20, 180, 200]));
+  assert.ok(!containsViewport([0, 30, 170, 200], [0, 31, 180, 200]));
 });
 
 test("ticks are round, and not too many", () => {
@@ -51,17 +51,17 @@ test("ticks are round, and not too many", () => {
 });
 
 test("a point of the drawing is a query and a key, and its box is there again", () => {
-  const layout = laidOut(800, 600, [10, 20, 40, 60], MAP, { queries: 50, keys: 40 });
-  const box = boxOf(layout, [13, 14, 44, 45], 0);
-  const found = pointIn(layout, box.x + box.w / 2, box.y + box.h / 2);
+  const layout = mapLayout(800, 600, [10, 20, 40, 60], MAP, { queries: 50, keys: 40 });
+  const box = cellsRect(layout, [13, 14, 44, 45], 0);
+  const found = tokenAt(layout, box.x + box.w / 2, box.y + box.h / 2);
   assert.deepEqual([Math.floor(Number(found?.query)), Math.floor(Number(found?.key))], [13, 44]);
-  assert.equal(pointIn(layout, layout.x - 1, layout.y + 5), null);
+  assert.equal(tokenAt(layout, layout.x - 1, layout.y + 5), null);
   assert.ok(layout.x + layout.wide + layout.side <= 800);
 });
 
 test("the drawing has the same place for its cells however near one is", () => {
   const places = [[0, 100, 0, 200], [10, 14, 10, 14]].map((area) => {
-    const { x, y, wide, tall } = laidOut(340, 600, /** @type {[number, number, number, number]} */ (area), MAP, { queries: 500, keys: 40 });
+    const { x, y, wide, tall } = mapLayout(340, 600, /** @type {[number, number, number, number]} */ (area), MAP, { queries: 500, keys: 40 });
     return [x, y, wide, tall];
   });
   assert.deepEqual(places[0], places[1]);
@@ -77,13 +77,13 @@ test("cells of a picture are those of regard's pooled maps", () => {
 });
 
 test("sums of a map: entropy in nats, and received in fair shares", () => {
-  const { entropy, received } = sumsOf(Float32Array.of(0.5, 0.5, 0, 1), 2, 2, 2, 2);
+  const { entropy, received } = sumCells(Float32Array.of(0.5, 0.5, 0, 1), 2, 2, 2, 2);
   close(entropy, [Math.log(2), 0], 1e-6);
   close(received, [0.5, 1.5], 1e-6);
 });
 
 test("sums of a picture of several tokens a cell have a mean of 1, too", () => {
-  const { received } = sumsOf(Float32Array.of(0.25, 0.75, 1, 0), 2, 2, 5, 7);
+  const { received } = sumCells(Float32Array.of(0.25, 0.75, 1, 0), 2, 2, 5, 7);
   assert.equal(received.length, 7);
   close([received.reduce((a, b) => a + b, 0) / 7], [1], 1e-6);
 });
@@ -93,52 +93,52 @@ test("bars are means, and of nothing known nothing", () => {
 });
 
 test("colours rise with the square root, up to a round share", () => {
-  assert.equal(contrast(0.25, 1), 0.5);
-  assert.equal(contrast(2, 1), 1);
-  assert.equal(contrast(1, 0), 0);
-  assert.deepEqual([0.34, 0.2, 0.011, 1, 0].map(roundShare), [0.5, 0.2, 0.02, 1, 1]);
+  assert.equal(colourShare(0.25, 1), 0.5);
+  assert.equal(colourShare(2, 1), 1);
+  assert.equal(colourShare(1, 0), 0);
+  assert.deepEqual([0.34, 0.2, 0.011, 1, 0].map(roundUp), [0.5, 0.2, 0.02, 1, 1]);
 });
 
 test("exact weights are those of a tile, and a cell of several sums keys and averages queries", () => {
   const head = small();
-  const nearby = new Nearby(head);
-  nearby.want([0, 1, 0, 2]);
-  assert.ok(nearby.work(1000));
+  const lazyWeights = new LazyWeights(head);
+  lazyWeights.want([0, 1, 0, 2]);
+  assert.ok(lazyWeights.work(1000));
   const weights = tile(head, 0, 2, 0, 3);
-  close(nearby.whole, Array.from(weights), 1e-7);
-  assert.equal(nearby.at(1, 2), weights[5]);
-  const pooled = nearby.pooled([0, 2, 0, 3], 2, 2);
+  close(lazyWeights.whole, Array.from(weights), 1e-7);
+  assert.equal(lazyWeights.at(1, 2), weights[5]);
+  const pooled = lazyWeights.pooled([0, 2, 0, 3], 2, 2);
   assert.deepEqual([pooled.rows, pooled.columns], [1, 2]);
   const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0] = weights;
   close(pooled.cells, [(a + b + d + e) / 2, (c + f) / 2], 1e-6);
 });
 
 test("pooled cells stay where they are when the area moves", () => {
-  const nearby = new Nearby(small());
-  nearby.want([0, 2, 0, 3]);
-  nearby.work(1000);
-  const { left, columns, cells } = nearby.pooled([0, 2, 1, 3], 1, 2);
+  const lazyWeights = new LazyWeights(small());
+  lazyWeights.want([0, 2, 0, 3]);
+  lazyWeights.work(1000);
+  const { left, columns, cells } = lazyWeights.pooled([0, 2, 1, 3], 1, 2);
   assert.deepEqual([left, columns], [0, 2]);
-  close(cells, Array.from(nearby.pooled([0, 2, 0, 3], 1, 2).cells), 1e-7);
+  close(cells, Array.from(lazyWeights.pooled([0, 2, 0, 3], 1, 2).cells), 1e-7);
 });
 
 test("rows that are not carried are not known, and count for nothing", () => {
   const head = small({ q: Float32Array.of(4, -1), rows: Float32Array.of(1), lse: Float32Array.of(Math.log(Math.exp(2) + Math.exp(-0.5) + Math.exp(1.5))) });
-  assert.equal(rowsCarried(head, [0, 2, 0, 3]), 1);
-  assert.equal(rowsCarried(head, [0, 1, 0, 3]), 0);
-  const nearby = new Nearby(head);
-  nearby.want([0, 2, 0, 3]);
-  nearby.work(1000);
-  assert.ok(Number.isNaN(nearby.at(0, 1)));
+  assert.equal(countRows(head, [0, 2, 0, 3]), 1);
+  assert.equal(countRows(head, [0, 1, 0, 3]), 0);
+  const lazyWeights = new LazyWeights(head);
+  lazyWeights.want([0, 2, 0, 3]);
+  lazyWeights.work(1000);
+  assert.ok(Number.isNaN(lazyWeights.at(0, 1)));
   const alone = Array.from(tile(small(), 1, 2, 0, 3));
-  close(nearby.pooled([0, 2, 0, 3], 2, 1).cells, alone, 1e-6);
-  assert.equal(nearby.whole, null);
+  close(lazyWeights.pooled([0, 2, 0, 3], 2, 1).cells, alone, 1e-6);
+  assert.equal(lazyWeights.whole, null);
 });
 
 test("an area that is too large is not begun with", () => {
   const keys = 32768;
   const head = small({ queries: keys, keys, lse: new Float32Array(keys) });
-  assert.ok(affordable(head, [0, 2048, 0, 2048]));
-  assert.ok(!affordable(head, [0, 2049, 0, 2048]));
-  assert.ok(!affordable({ ...head, lse: null }, [0, 2048, 0, 2048]));
+  assert.ok(isAffordable(head, [0, 2048, 0, 2048]));
+  assert.ok(!isAffordable(head, [0, 2049, 0, 2048]));
+  assert.ok(!isAffordable({ ...head, lse: null }, [0, 2048, 0, 2048]));
 });

@@ -2,15 +2,15 @@
 
 import { readFileSync } from "node:fs";
 
-import { arrayOf, bytesOf, unpacked } from "../../src/regard/views/html/static/core/codec.js";
+import { decodeArray, decodeSevenBits, gunzip } from "../../src/regard/views/html/static/core/codec.js";
 
 /** @typedef {import("../../src/regard/views/html/static/core/codec.js").Ref} Ref */
 
-/** @type {{text: string, length: number, shorts: number, refs: Ref[]}[]} */
+/** @type {{text: string, length: number, numInt16: number, refs: Ref[]}[]} */
 const said = JSON.parse(readFileSync(0, "utf-8"));
 
-const read = said.map(async ({ text, length, shorts, refs }) => {
-  const numbers = await unpacked(bytesOf(text), length);
-  return { bytes: Buffer.from(numbers).toString("hex"), arrays: refs.map((ref) => [...arrayOf(numbers, shorts, ref)]) };
+const read = said.map(async ({ text, length, numInt16, refs }) => {
+  const numbers = await gunzip(decodeSevenBits(text), length);
+  return { bytes: Buffer.from(numbers).toString("hex"), arrays: refs.map((ref) => [...decodeArray(numbers, numInt16, ref)]) };
 });
 console.log(JSON.stringify(await Promise.all(read)));

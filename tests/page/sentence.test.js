@@ -3,38 +3,38 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { nearestPart, strongestLines, strongestOf } from "../../src/regard/views/html/static/sentence/picked.js";
-import { normOfRow } from "../../src/regard/views/html/static/sentence/rownorms.js";
-import { headDash, quotedToken } from "../../src/regard/views/html/static/sentence/scene.js";
-import { thresholdStep } from "../../src/regard/views/html/static/sentence/sentencetools.js";
-import { besideFocus } from "../../src/regard/views/html/static/sentence/stages.js";
-import { remainingWords } from "../../src/regard/views/html/static/sentence/strongest.js";
+import { nearestRange, topLines, topWeights } from "../../src/regard/views/html/static/sentence/topk.js";
+import { computeLse } from "../../src/regard/views/html/static/sentence/lse.js";
+import { headDash, quotedToken } from "../../src/regard/views/html/static/sentence/model.js";
+import { thresholdStep } from "../../src/regard/views/html/static/sentence/toolbar.js";
+import { roleBesideFocus } from "../../src/regard/views/html/static/sentence/layouts.js";
+import { remainderText } from "../../src/regard/views/html/static/sentence/toplist.js";
 import { tile } from "../../src/regard/views/html/static/core/attention.js";
 import { headColour } from "../../src/regard/views/html/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
   assert.deepEqual(
-    strongestOf([0.1, 0.4, 0, 0.1, NaN, 0.3], 3).map(({ index }) => index),
+    topWeights([0.1, 0.4, 0, 0.1, NaN, 0.3], 3).map(({ index }) => index),
     [1, 5, 0],
   );
-  assert.deepEqual(strongestOf([0.1, 0.4, 0, 0.1, NaN, 0.3], 9).map(({ index }) => index), [1, 5, 0, 3]);
-  assert.deepEqual(strongestOf([0, 0], 3), []);
+  assert.deepEqual(topWeights([0.1, 0.4, 0, 0.1, NaN, 0.3], 9).map(({ index }) => index), [1, 5, 0, 3]);
+  assert.deepEqual(topWeights([0, 0], 3), []);
 });
 
 test("the weakest lines are left out and counted, the strongest are drawn last", () => {
   const found = [0.2, 0.9, 0.1, 0.5].map((weight, query) => ({ head: 0, query, key: 0, weight }));
-  const { lines, left } = strongestLines(found, 3);
+  const { lines, left } = topLines(found, 3);
   assert.deepEqual(lines.map(({ weight }) => weight), [0.2, 0.5, 0.9]);
   assert.equal(left, 1);
-  assert.equal(strongestLines(found, 4).left, 0);
+  assert.equal(topLines(found, 4).left, 0);
 });
 
 test("the nearest rows lie around one, within the range", () => {
-  assert.deepEqual(nearestPart([10, 20], 15, 100), [10, 20]);
-  assert.deepEqual(nearestPart([10, 20], 15, 4), [13, 17]);
-  assert.deepEqual(nearestPart([10, 20], 3, 4), [10, 14]);
-  assert.deepEqual(nearestPart([10, 20], 99, 4), [16, 20]);
-  assert.deepEqual(nearestPart([10, 20], 15, 0), [15, 15]);
+  assert.deepEqual(nearestRange([10, 20], 15, 100), [10, 20]);
+  assert.deepEqual(nearestRange([10, 20], 15, 4), [13, 17]);
+  assert.deepEqual(nearestRange([10, 20], 3, 4), [10, 14]);
+  assert.deepEqual(nearestRange([10, 20], 99, 4), [16, 20]);
+  assert.deepEqual(nearestRange([10, 20], 15, 0), [15, 15]);
 });
 
 test("the slider stands at the step nearest to any threshold", () => {
@@ -51,12 +51,12 @@ test("forty heads differ in colour or pattern", () => {
 
 test("in one line the others are what a query looks at, or what looks at a key", () => {
   const query = { side: /** @type {const} */ ("query"), index: 1 };
-  assert.deepEqual(besideFocus(query, 4, 3), query);
-  assert.deepEqual(besideFocus(query, 1, 3), { side: "key", index: 1 });
+  assert.deepEqual(roleBesideFocus(query, 4, 3), query);
+  assert.deepEqual(roleBesideFocus(query, 1, 3), { side: "key", index: 1 });
   const key = { side: /** @type {const} */ ("key"), index: 2 };
-  assert.deepEqual(besideFocus(key, 2, 3), key);
-  assert.deepEqual(besideFocus(key, 5, 3), { side: "query", index: 2 });
-  assert.deepEqual(besideFocus(key, 1, 3), { side: "key", index: 1 }, "before the first query there are keys only");
+  assert.deepEqual(roleBesideFocus(key, 2, 3), key);
+  assert.deepEqual(roleBesideFocus(key, 5, 3), { side: "query", index: 2 });
+  assert.deepEqual(roleBesideFocus(key, 1, 3), { side: "key", index: 1 }, "before the first query there are keys only");
 });
 
 test("long tokens are cut by letters, not within one", () => {
@@ -68,10 +68,10 @@ test("long tokens are cut by letters, not within one", () => {
 test("what a list leaves out is said with the sink, and with the queries that are not carried", () => {
   const row = { side: /** @type {const} */ ("query"), index: 0 };
   const column = { side: /** @type {const} */ ("key"), index: 0 };
-  assert.equal(remainingWords([0.5, 0.3, 0.2], [{ weight: 0.5 }], row, null), "All other 2 keys together: 50.0 %.");
-  assert.equal(remainingWords([0.5, 0.3], [{ weight: 0.5 }, { weight: 0.3 }], row, 1), "These are all keys. The head's own sink takes 20.0 %.");
-  assert.equal(remainingWords([0, 0], [], row, null), "This query may attend to nothing: its weights are 0.");
-  assert.equal(remainingWords([0.4, NaN, 0.2], [], column, null), "It gets 30.0 % of a query's attention on average. Of 3 queries, 2 are in this page.");
+  assert.equal(remainderText([0.5, 0.3, 0.2], [{ weight: 0.5 }], row, null), "All other 2 keys together: 50.0 %.");
+  assert.equal(remainderText([0.5, 0.3], [{ weight: 0.5 }, { weight: 0.3 }], row, 1), "These are all keys. The head's own sink takes 20.0 %.");
+  assert.equal(remainderText([0, 0], [], row, null), "This query may attend to nothing: its weights are 0.");
+  assert.equal(remainderText([0.4, NaN, 0.2], [], column, null), "It gets 30.0 % of a query's attention on average. Of 3 queries, 2 are in this page.");
 });
 
 test("a row's norm makes single weights those of the whole row; a sink counts, a row without keys is 0", () => {
@@ -79,8 +79,8 @@ test("a row's norm makes single weights those of the whole row; a sink counts, a
     q: Float32Array.of(1, 2, -1, 0.5, 3, 1),
     k: Float32Array.of(0.5, 1, 2, -1, 1, 1),
     v: null,
-    width: 2,
-    valueWidth: 0,
+    dKey: 2,
+    dValue: 0,
     queries: 3,
     keys: 3,
     rows: null,
@@ -89,9 +89,9 @@ test("a row's norm makes single weights those of the whole row; a sink counts, a
     softcap: null,
     sink: 0.4,
     bias: null,
-    may: (/** @type {number} */ query, /** @type {number} */ key) => query !== 0 && key <= query,
+    allowed: (/** @type {number} */ query, /** @type {number} */ key) => query !== 0 && key <= query,
   };
-  const lse = Float32Array.from([0, 1, 2], (query) => normOfRow(head, query));
+  const lse = Float32Array.from([0, 1, 2], (query) => computeLse(head, query));
   const scores = [0, 1, 2].map((key) => 0.7 * (3 * Number(head.k[2 * key]) + Number(head.k[2 * key + 1])));
   const sum = scores.reduce((total, score) => total + Math.exp(score), Math.exp(0.4));
   assert.ok(Math.abs(Number(lse[2]) - Math.log(sum)) < 1e-6);

@@ -14,8 +14,8 @@ export function small(changes = {}) {
     q: Float32Array.of(1, 2, 4, -1),
     k: Float32Array.of(1, 0, 0, 1, 1, 1),
     v: Float32Array.of(1, 10, 100, 1000, 0, -1, -2, -3, 0.5, 0, 0, 4),
-    width: 2,
-    valueWidth: 4,
+    dKey: 2,
+    dValue: 4,
     queries: 2,
     keys: 3,
     rows: null,
@@ -24,7 +24,7 @@ export function small(changes = {}) {
     softcap: null,
     sink: null,
     bias: null,
-    may: null,
+    allowed: null,
     ...changes,
   };
 }

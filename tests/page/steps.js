@@ -15,7 +15,7 @@ const head = {
   rows: null,
   lse: null,
   bias: said.bias && ((query, key) => said.bias[query * said.keys + key]),
-  may: said.may && ((query, key) => said.may[query * said.keys + key]),
+  allowed: said.allowed && ((query, key) => said.allowed[query * said.keys + key]),
 };
 
 const rows = Array.from({ length: head.queries }, (_, query) =>

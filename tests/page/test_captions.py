@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 import torch
-from carried import opened
+from decoded import opened
 
 import regard
 from captioners import image, random_captioner
@@ -70,7 +70,7 @@ def test_the_image_is_what_cross_attention_and_the_encoder_look_at(seen, node):
     (page,) = opened(node, recording.to_html(image=image()))
     facts = page.facts["image"]
     paths = [page.facts["attentions"][number]["path"] for number in facts["attentions"]]
-    assert (facts["rows"], facts["columns"], facts["first"]) == (4, 4, 1)
+    assert (facts["rows"], facts["columns"], facts["first_patch"]) == (4, 4, 1)
     assert sorted(paths) == sorted(path for path in recording if "encoder" in path or "cross" in path)
     # Said by hand, a text of as many tokens as patches does not take the image's place either.
     (again,) = opened(node, recording.to_html(image=image(), patches=(4, 4)))

@@ -1,18 +1,23 @@
-"""Numbers on their way into a page and out of it: written by Python, read by the page's own module."""
+"""BinaryPack on their way into a page and out of it: written by Python, read by the page's own module."""
 
 import json
 import random
 
 import torch
 
-from regard.views.html.codec import LARGEST, Numbers, packed, seven_bits
+from regard.views.html.codec import MAX_INT16, BinaryPack, encode_seven_bits, gzip_bytes
 
 
 def read(node, *pages):
-    """What the page's module reads of (data, shorts, refs)."""
+    """What the page's module reads of (data, num_int16, refs)."""
     said = [
-        {"text": seven_bits(zipped := packed(data)), "length": len(zipped), "shorts": shorts, "refs": refs}
-        for data, shorts, refs in pages
+        {
+            "text": encode_seven_bits(zipped := gzip_bytes(data)),
+            "length": len(zipped),
+            "numInt16": num_int16,
+            "refs": refs,
+        }
+        for data, num_int16, refs in pages
     ]
     return [
         (bytes.fromhex(page["bytes"]), page["arrays"]) for page in json.loads(node("read.js", said=json.dumps(said)))
@@ -23,26 +28,26 @@ def test_every_kind_of_number_comes_back(node):
     made = {
         "short": torch.randn(5, 3),
         "flat": torch.linspace(-2, 2, 9),
-        "extreme": torch.tensor([[-1.0, 1.0], [0.0, 1.0]]) * LARGEST * 0.01,
+        "extreme": torch.tensor([[-1.0, 1.0], [0.0, 1.0]]) * MAX_INT16 * 0.01,
         "far": torch.tensor([1e9, -1e9]),
         "fine": torch.randn(4, 4),
         "whole": torch.tensor([-70000, 0, 2**20]),
         "shares": torch.rand(7),
         "bits": torch.rand(3, 5) < 0.5,
     }
-    numbers = Numbers()
+    numbers = BinaryPack()
     # Added in turns, so that no array stands where it would stand alone.
     refs = {
         "bits": numbers.bits(made["bits"]),
-        "short": numbers.short(made["short"], 0.001),
-        "fine": numbers.fine(made["fine"]),
-        "flat": numbers.short(made["flat"], 0.01),
-        "shares": numbers.shares(made["shares"]),
-        "extreme": numbers.short(made["extreme"], 0.01),
-        "whole": numbers.whole(made["whole"]),
-        "far": numbers.short(made["far"], 0.01),
+        "short": numbers.int16(made["short"], 0.001),
+        "fine": numbers.int32_scaled(made["fine"]),
+        "flat": numbers.int16(made["flat"], 0.01),
+        "shares": numbers.uint8(made["shares"]),
+        "extreme": numbers.int16(made["extreme"], 0.01),
+        "whole": numbers.int32(made["whole"]),
+        "far": numbers.int16(made["far"], 0.01),
     }
-    ((data, arrays),) = read(node, (numbers.bytes(), numbers.shorts, list(refs.values())))
+    ((data, arrays),) = read(node, (numbers.bytes(), numbers.num_int16, list(refs.values())))
     assert data == numbers.bytes()
     found = dict(zip(refs, map(torch.tensor, arrays), strict=True))
     within = {"short": 0.000501, "flat": 0.00501, "extreme": 1e-4, "fine": 1e-6, "shares": 0.5001 / 255}
@@ -51,13 +56,17 @@ def test_every_kind_of_number_comes_back(node):
     assert found["whole"].tolist() == made["whole"].tolist()
     assert found["bits"].view(3, 5).tolist() == made["bits"].tolist()
     # What no short can say is the nearest that it can.
-    torch.testing.assert_close(found["far"], torch.tensor([LARGEST, -LARGEST]) * 0.01)
+    torch.testing.assert_close(found["far"], torch.tensor([MAX_INT16, -MAX_INT16]) * 0.01)
 
 
 def test_no_numbers_come_back(node):
-    numbers = Numbers()
-    refs = [numbers.short(torch.zeros(0, 4), 1.0), numbers.fine(torch.zeros(0)), numbers.bits(torch.zeros(0).bool())]
-    assert read(node, (numbers.bytes(), numbers.shorts, refs)) == [(b"", [[], [], []])]
+    numbers = BinaryPack()
+    refs = [
+        numbers.int16(torch.zeros(0, 4), 1.0),
+        numbers.int32_scaled(torch.zeros(0)),
+        numbers.bits(torch.zeros(0).bool()),
+    ]
+    assert read(node, (numbers.bytes(), numbers.num_int16, refs)) == [(b"", [[], [], []])]
 
 
 def test_any_bytes_come_back(node):
@@ -74,7 +83,7 @@ def test_seven_bits_are_text_that_a_script_element_may_hold():
         hard += [seven_times(seven, count) for count in range(1, 18)]
     hard += [draw.randbytes(length) for length in range(300)]
     for data in hard:
-        text = seven_bits(data)
+        text = encode_seven_bits(data)
         assert not set(text) & set("\0\n\r<")
         assert all(ord(letter) < 0x80 or 0x100 <= ord(letter) < 0x300 for letter in text)
         assert len(text.encode()) <= len(data) * 8 / 7 + 2

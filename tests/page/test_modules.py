@@ -53,15 +53,15 @@ def test_steps_and_maps_are_the_definitions(node, options):
         "q": q.flatten().tolist(),
         "k": k.flatten().tolist(),
         "v": v.flatten().tolist(),
-        "width": 4,
-        "valueWidth": 4,
+        "dKey": 4,
+        "dValue": 4,
         "queries": 5,
         "keys": 7,
         "scale": options.get("scale", 0.5),
         "softcap": options.get("softcap"),
         "sink": options["sinks"].item() if "sinks" in options else None,
         "bias": options["bias"].flatten().tolist() if "bias" in options else None,
-        "may": (~torch.isneginf(expected.masked)).flatten().tolist() if "mask" in options else None,
+        "allowed": (~torch.isneginf(expected.masked)).flatten().tolist() if "mask" in options else None,
     }
     found = json.loads(node("steps.js", said=json.dumps(head)))
     for name in ("scores", "scaled", "capped", "biased", "masked", "weights", "output"):

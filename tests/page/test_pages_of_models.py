@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 import torch
 import transformers
-from carried import Page, holds, opened
+from decoded import Page, holds, opened
 from PIL import Image
 
 import regard
@@ -143,7 +143,7 @@ def shown(node):
 def test_every_row_is_the_models(shown, name):
     one = shown[name]
     assert list(one.page.attentions) == list(one.recording)
-    assert one.page.facts["left"] == []
+    assert one.page.facts["omitted"] == []
     rows = sum(m.shape[1] * m.shape[2] for m in one.recording.values())
     assert holds(one.page, one.recording, OPTIONS.get(name, {}).get("batch", 0)) == rows
     assert all(about["verified"] for about in one.page.facts["attentions"])
@@ -175,10 +175,10 @@ def test_cross_attention_has_two_texts(shown):
 
 def test_a_generation_is_stitched_and_a_cache_has_fewer_queries_than_keys(shown):
     for name in ("gpt2 writes", "llama writes"):
-        sizes = [(each["queries"], each["keys"], each["first"]) for each in shown[name].page.facts["attentions"]]
+        sizes = [(each["queries"], each["keys"], each["query_offset"]) for each in shown[name].page.facts["attentions"]]
         assert sizes == [(8, 8, 0)] * 2
     (about, _), page = shown["a cache"].page.facts["attentions"], shown["a cache"].page
-    assert (about["queries"], about["keys"], about["first"]) == (3, 8, 5)
+    assert (about["queries"], about["keys"], about["query_offset"]) == (3, 8, 5)
     texts = [page.facts["texts"][about[side]]["tokens"] for side in ("queryText", "keyText")]
     assert texts == [[f"word{i}" for i in range(5, 8)], [f"word{i}" for i in range(8)]]
 
@@ -189,12 +189,12 @@ def test_summaries_are_pictures_and_say_how_to_get_more(shown, name):
     assert page.whole == []
     assert list(page.attentions) == list(recording)
     why = 'pictures only: this recording keeps summaries; watch with keep="maps".'
-    assert page.facts["left"] == [f"{path}: {why}" for path in recording]
+    assert page.facts["omitted"] == [f"{path}: {why}" for path in recording]
     for path, heads in page.attentions.items():
         m = recording[path]
         pooled = m.pooled(*m.shape[2:])[0]
         for head, facts in enumerate(heads):
-            assert facts.facts["kind"] == recording.entry(path).head_types().names[head]
+            assert facts.facts["head_type"] == recording.entry(path).head_types().names[head]
             assert facts.facts["entropy"] == pytest.approx(float(m.entropy()[0, head].mean()), abs=1e-5)
             torch.testing.assert_close(facts.picture.float(), pooled[head], atol=0.01, rtol=0.02)
 
@@ -231,7 +231,11 @@ def test_nothing_that_can_be_shown_says_why():
 def test_an_image_goes_to_the_tower_that_sees(shown):
     for name in ("clip", "vit"):
         image = shown[name].page.facts["image"]
-        assert {name: image[name] for name in ("rows", "columns", "first")} == {"rows": 4, "columns": 4, "first": 1}
+        assert {name: image[name] for name in ("rows", "columns", "first_patch")} == {
+            "rows": 4,
+            "columns": 4,
+            "first_patch": 1,
+        }
         assert Image.open(io.BytesIO(b64decode(image["source"].partition(",")[2]))).tobytes() == PICTURE.tobytes()
 
 

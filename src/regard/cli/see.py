@@ -122,7 +122,9 @@ def see(
             max_size=int(max_size * 1e6),
             heads=wanted,
             context=context,
-            each=lambda paths: track(paths, "asking each layer", console=on_stderr(), transient=True, disable=hidden),
+            progress=lambda paths: track(
+                paths, "asking each layer", console=on_stderr(), transient=True, disable=hidden
+            ),
         )
     except ValueError as error:  # nothing to show; a size that is too small
         raise InputError(str(error)) from error

@@ -1,128 +1,184 @@
-"""How much of a recording a page has room for: which heads it carries whole, and how finely."""
+"""The size budget of a page: the heads whose payload fits, the error bound they get, and notes on what is omitted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from regard.lens.maps.map import AttentionMap
-from regard.views.html.payload import WHOLE, beside
-from regard.views.html.quantization import BOUNDS, COARSEST, Fineness
+from regard.views.html.facts import AttentionFacts
+from regard.views.html.payload import MAX_EXACT_WEIGHTS, mask_and_bias_size
+from regard.views.html.quantization import ERROR_BOUNDS, MAX_WEIGHT_ERROR, MapQuantization
 
-__all__ = ["Plan", "Wanted", "planned"]
+__all__ = ["HeadRef", "PagePlan", "omission_notes", "plan_page"]
 
-TEXT = 8 / 7 * 1.055
-"""So many bytes of a page hold a byte of what it carries (`codec.seven_bits`); gzip is a little worse than entropy."""
+ENCODED_BYTES = 8 / 7 * 1.055
+"""The bytes of a page for each byte of payload (`codec.encode_seven_bits`); gzip is a little worse than entropy."""
 
-MARGINS = 5
-"""Bytes for each query and for each key of a large map: its norm and its entropy; what it received."""
+MARGIN_BYTES = 5
+"""Bytes for each query and for each key of a large map: log-sum-exp and entropy; received attention."""
 
-ROW = 8
-"""Bytes for each query where some are carried: its number and its norm."""
+ROW_BYTES = 8
+"""Bytes for each query where the page has some rows only: its number and its log-sum-exp."""
 
-FEWEST = 16
-"""With fewer rows than that a head is not carried."""
+MIN_ROWS = 16
+"""A head of which fewer rows fit gets no payload."""
 
-Wanted = tuple[int, int]
-"""An attention and a head, by their places."""
+HeadRef = tuple[int, int]
+"""The index of an attention, and of a head in it."""
 
 
 @dataclass
-class Plan:
-    """What a page carries whole."""
+class PagePlan:
+    """The payload of a page."""
 
-    bound: float = COARSEST
-    """How far its weights may be from the exact ones."""
-    heads: list[Wanted] = field(default_factory=list)
-    """In the order in which they are wanted."""
+    bound: float = MAX_WEIGHT_ERROR
+    """The bound on the error of its weights."""
+    heads: list[HeadRef] = field(default_factory=list)
+    """The heads with a payload, in the order of preference."""
     values: bool = True
-    """Whether their values are carried too."""
+    """Whether the payload has the values."""
     rows: Tensor | None = None
-    """Which queries of the one head are carried, where there is no room for all."""
+    """The queries of the one head in the payload, where not all fit."""
     size: float = 0.0
-    """About how many bytes of a page all that takes."""
+    """The estimated bytes of a page for this payload."""
 
 
-def planned(finenesses: dict[int, Fineness], order: Sequence[Wanted], room: float) -> Plan:
-    """The finest that has room: every head, or as many as fit; else one without its values, or some rows of it.
+def plan_page(quantizations: dict[int, MapQuantization], order: Sequence[HeadRef], room: float) -> PagePlan:
+    """The best plan that fits: every head, as many as fit, one without its values, or some rows of one.
 
     Args:
-        finenesses: of each attention that can be carried.
-        order: the heads that are wanted, the first first.
-        room: how many bytes of the page are left.
+        quantizations: of each attention that can have a payload.
+        order: the heads by preference.
+        room: the bytes of the page that are free.
     """
-    order = [wanted for wanted in order if wanted[0] in finenesses]
+    order = [ref for ref in order if ref[0] in quantizations]
     if not order:
-        return Plan()
-    for bound in BOUNDS:
-        heads, size = _Sizes(finenesses, bound).fitting(order, room)
+        return PagePlan()
+    for bound in ERROR_BOUNDS:
+        heads, size = _Sizes(quantizations, bound).fitting(order, room)
         if len(heads) == len(order):
-            return Plan(bound, heads, size=size)
+            return PagePlan(bound, heads, size=size)
     if heads:
-        return Plan(COARSEST, heads, size=size)
+        return PagePlan(MAX_WEIGHT_ERROR, heads, size=size)
     first = order[0]
-    bare = _Sizes(finenesses, COARSEST, values=False)
-    heads, size = bare.fitting([first], room)
+    sizes = _Sizes(quantizations, MAX_WEIGHT_ERROR, values=False)
+    heads, size = sizes.fitting([first], room)
     if heads:
-        return Plan(COARSEST, heads, values=False, size=size)
-    m = finenesses[first[0]].m
-    margins = TEXT * MARGINS * sum(m.shape[2:])
-    each = bare.row(first)
-    rows = int((room - bare.shared(first) - margins) / each)
-    if rows < FEWEST:
-        return Plan()
-    kept = _rows_that_matter(m, first[1], rows)
-    return Plan(COARSEST, [first], values=False, rows=kept, size=bare.shared(first) + margins + len(kept) * each)
+        return PagePlan(MAX_WEIGHT_ERROR, heads, values=False, size=size)
+    m = quantizations[first[0]].m
+    base = sizes.keys_and_values(first) + ENCODED_BYTES * MARGIN_BYTES * sum(m.shape[2:])
+    row = sizes.row(first)
+    count = int((room - base) / row)
+    if count < MIN_ROWS:
+        return PagePlan()
+    rows = _informative_rows(m, first[1], count)
+    return PagePlan(MAX_WEIGHT_ERROR, [first], values=False, rows=rows, size=base + len(rows) * row)
 
 
 class _Sizes:
-    """What heads cost, in bytes of a page."""
+    """The size of the payload of heads, in bytes of a page."""
 
-    def __init__(self, finenesses: dict[int, Fineness], bound: float, *, values: bool = True) -> None:
+    def __init__(self, quantizations: dict[int, MapQuantization], bound: float, *, values: bool = True) -> None:
         self.values = values
-        self.of = {place: (fineness, *fineness.sizes(bound)) for place, fineness in finenesses.items()}
-        self.beside = {place: beside(fineness.m) for place, fineness in finenesses.items()}
+        self.packed = {index: (each, *each.packed_sizes(bound)) for index, each in quantizations.items()}
+        self.mask_and_bias = {index: mask_and_bias_size(each.m) for index, each in quantizations.items()}
 
-    def own(self, wanted: Wanted) -> float:
-        """The queries of a head, its mask and its bias, and what is told of each row and key of a large map."""
-        fineness, queries, _, _ = self.of[wanted[0]]
-        _, _, rows, keys = fineness.m.shape
-        margins = MARGINS * (rows + keys) if rows * keys > WHOLE else 0
-        return TEXT * (queries[wanted[1]] + self.beside[wanted[0]] + margins)
+    def head(self, ref: HeadRef) -> float:
+        """The queries of a head, its mask and its bias, and the margins of a large map."""
+        quantization, queries, _, _ = self.packed[ref[0]]
+        _, _, rows, keys = quantization.m.shape
+        margins = MARGIN_BYTES * (rows + keys) if rows * keys > MAX_EXACT_WEIGHTS else 0
+        return ENCODED_BYTES * (queries[ref[1]] + self.mask_and_bias[ref[0]] + margins)
 
-    def row(self, wanted: Wanted) -> float:
-        """One query of a head, its number and its norm."""
-        fineness, queries, _, _ = self.of[wanted[0]]
-        return TEXT * (queries[wanted[1]] / fineness.m.shape[2] + ROW)
+    def row(self, ref: HeadRef) -> float:
+        """One query of a head, its number and its log-sum-exp."""
+        quantization, queries, _, _ = self.packed[ref[0]]
+        return ENCODED_BYTES * (queries[ref[1]] / quantization.m.shape[2] + ROW_BYTES)
 
-    def shared(self, wanted: Wanted) -> float:
-        """The keys and values that a head looks at, maybe with others."""
-        fineness, _, keys, values = self.of[wanted[0]]
-        kv = wanted[1] // fineness.group
-        return TEXT * (keys[kv] + (values[kv] if self.values else 0))
+    def keys_and_values(self, ref: HeadRef) -> float:
+        """The keys and values of a head, which other heads may share."""
+        quantization, _, keys, values = self.packed[ref[0]]
+        kv = ref[1] // quantization.group
+        return ENCODED_BYTES * (keys[kv] + (values[kv] if self.values else 0))
 
-    def fitting(self, order: Sequence[Wanted], room: float) -> tuple[list[Wanted], float]:
-        """The heads, from the first on, for which there is room; and how much they take."""
-        fits: list[Wanted] = []
-        there: set[Wanted] = set()
-        taken = 0.0
-        for wanted in order:
-            kv = (wanted[0], wanted[1] // self.of[wanted[0]][0].group)
-            more = self.own(wanted) + (0 if kv in there else self.shared(wanted))
-            if taken + more > room:
+    def fitting(self, order: Sequence[HeadRef], room: float) -> tuple[list[HeadRef], float]:
+        """The heads, from the first on, that fit into the room; and their size."""
+        heads: list[HeadRef] = []
+        kv_heads: set[HeadRef] = set()
+        size = 0.0
+        for ref in order:
+            kv = (ref[0], ref[1] // self.packed[ref[0]][0].group)
+            more = self.head(ref) + (0 if kv in kv_heads else self.keys_and_values(ref))
+            if size + more > room:
                 break
-            taken += more
-            there.add(kv)
-            fits.append(wanted)
-        return fits, taken
+            size += more
+            kv_heads.add(kv)
+            heads.append(ref)
+        return heads, size
 
 
-def _rows_that_matter(m: AttentionMap, head: int, count: int) -> Tensor:
-    """The rows that look at the fewest keys, and the last, which has read everything; not those that look at none."""
+def _informative_rows(m: AttentionMap, head: int, count: int) -> Tensor:
+    """The rows of the lowest entropy, and the last row, which sees the whole text; no rows without any weight."""
     entropy = m.entropy()[0, head]
     entropy = entropy.masked_fill(m.lse[0, head] == -torch.inf, torch.inf)
     entropy[-1] = -1
     return entropy.topk(min(count, len(entropy)), largest=False).indices.sort().values.cpu()
+
+
+def omission_notes(
+    attentions: Sequence[AttentionFacts],
+    plan: PagePlan,
+    quantizations: Mapping[int, MapQuantization],
+    unsupported: Mapping[str, str],
+    *,
+    heads_given: bool,
+    max_size: float | int,
+) -> list[str]:
+    """What the page omits and how to get it, for its footer.
+
+    Args:
+        attentions: every attention of the page.
+        plan: the payload.
+        quantizations: of the attentions that can have a payload, by index.
+        unsupported: for the paths of the others, the reason.
+        heads_given: whether the caller chose the heads of the payload.
+        max_size: of the page, in bytes.
+    """
+    notes = [f"{path}: pictures only: {reason}." for path, reason in unsupported.items()]
+    notes += [
+        f"{attentions[index].path}: its values hold NaN or infinity, so weights @ v is not in this page."
+        for index, quantization in quantizations.items()
+        if quantization.v is None and quantization.m.v is not None
+    ]
+    total = sum(len(attentions[index].facts["heads"]) for index in quantizations)
+    missing = total - len(plan.heads)
+    larger = 4 * max_size
+    options = ""
+    if larger < math.inf:
+        options = f"to_html(max_size={math.ceil(larger):_}) or regard see --max-size {larger / 1e6:g}"
+    if missing and heads_given:
+        notes.append(
+            f"{missing} of {total} heads are in this page as pictures only: other heads were requested. to_html() "
+            "without heads=, or regard see without --heads, includes all heads that fit. For a larger page: "
+            f"{options}."
+        )
+    elif missing:
+        notes.append(
+            f"{missing} of {total} heads are in this page as pictures only: they did not fit into {max_size / 1e6:g} "
+            f"MB. For a larger page: {options}. To choose the heads: to_html(heads=[(layer, head)]) or regard see "
+            "--heads LAYER.HEAD."
+        )
+    if plan.heads and not plan.values:
+        notes.append(f"The values of the head, and so weights @ v, are not in this page. For a larger page: {options}.")
+    if plan.rows is not None:
+        queries = attentions[plan.heads[0][0]].facts["queries"]
+        notes.append(
+            f"{len(plan.rows):,} of {queries:,} rows of the head are in this page: those of the lowest entropy and the "
+            f"last. For a larger page: {options}."
+        )
+    return notes

@@ -1,13 +1,14 @@
-"""One file of many: modules, styles and what the page carries, joined so that it needs nothing else.
+"""The file of a page: the ES modules of static/ in one script, the styles, and the encoded facts and numbers.
 
-The modules in static/ are plain ES modules. In a page they stand in one script, in the order in which they need each
-other, without their import lines; so their names must differ.
+In the script each module is a function with a scope of its own, after the modules that it imports. It returns its
+exports; an import takes names from what that function returned.
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
+import posixpath
 import re
 from base64 import b64encode
 from collections.abc import Iterator
@@ -17,84 +18,103 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from string import Template
 
-from regard.views.html.codec import packed, seven_bits
+from regard.views.html.codec import encode_seven_bits, gzip_bytes
 
-__all__ = ["linked", "page"]
+__all__ = ["assemble", "bundle_modules"]
 
 STATIC = files("regard.views.html") / "static"
-IMPORT = re.compile(r'^import \{\s*\w+(?:,\s*\w+)*,?\s*\} from "\.\.?/(?:\w+/)?(\w+)\.js";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
-STRAY = re.compile(r"^(?:import|export)\b.*|\bimport\s*[(.]", re.MULTILINE)
-END = re.compile(r"</script|<!--", re.IGNORECASE)
-BLOCK = re.compile(r"/\*.*?\*/", re.DOTALL)
-"""A comment, in which types may be imported as they like."""
+IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.\.?/(?:\w+/)?\w+)\.js";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:(?:async )?function\*?|const|class) (\w+))", re.MULTILINE)
+UNSUPPORTED = re.compile(r"^(?:import|export)\b.*|\bimport\s*[(.]", re.MULTILINE)
+END_OF_SCRIPT = re.compile(r"</script|<!--", re.IGNORECASE)
+BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+"""A comment; it may import types in any form."""
 
-COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
-"""A comment with lines of its own: static/ is where to read the code, and a page has to be small."""
+COMMENT_LINES = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)?\n", re.MULTILINE | re.DOTALL)
+"""An empty line, or a comment on lines of its own. The page omits them to be small: the code is read in static/."""
 
-NAMED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
+TYPE_COMMENT = re.compile(r"/\*\* @(?:type|param) (?:(?!\*/).)*\*/ ?")
+"""The type of an expression, within a line of code."""
+
+STYLE_SPACE = re.compile(r"/\*.*?\*/|\s*(?=[{};])|(?<=[{};:,])\s+", re.DOTALL)
+"""What a style sheet does not need: comments, line ends, and spaces beside punctuation."""
 
 
-def page(title: str, facts: bytes, numbers: bytes) -> str:
-    """A page that shows some facts and numbers, as one file.
+def assemble(title: str, facts: bytes, numbers: bytes) -> str:
+    """A page as one file.
 
     Args:
-        title: for the window.
-        facts: JSON, what `static/core/data.js` calls Facts.
-        numbers: what the facts point into.
+        title: of the window.
+        facts: JSON, `Facts` in static/core/data.js.
+        numbers: the arrays that the facts refer to.
     """
-    script, style = linked("main"), styles()
+    script, style = bundle_modules("main"), styles()
     policy = (
         f"default-src 'none'; script-src '{_sha(script)}'; style-src '{_sha(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    carried = {"facts": packed(facts), "numbers": packed(numbers)}
-    sizes = {f"{name}_bytes": len(data) for name, data in carried.items()}
-    texts = {name: seven_bits(data) for name, data in carried.items()}
-    frame = Template((STATIC / "page.html").read_text(encoding="utf-8"))
-    return frame.substitute(policy=policy, title=html.escape(title), style=style, script=script, **sizes, **texts)
+    data = {"facts": gzip_bytes(facts), "numbers": gzip_bytes(numbers)}
+    sizes = {f"{name}_bytes": len(packed) for name, packed in data.items()}
+    texts = {name: encode_seven_bits(packed) for name, packed in data.items()}
+    template = Template((STATIC / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(policy=policy, title=html.escape(title), style=style, script=script, **sizes, **texts)
 
 
 @cache
-def linked(main: str) -> str:
-    """A module and all that it needs, as one.
+def bundle_modules(main: str) -> str:
+    """A module and all modules that it needs, as one script.
 
     Raises:
-        ValueError: two modules use a name, or need each other; an import of another form than
-            ``import { a } from "./b.js";``, an export that is no declaration, or what would end the script.
+        ValueError: two modules import each other; an import of another form than ``import { a } from "./b.js";``; an
+            export that is no declaration of a function, a constant or a class; code that would end the script element.
     """
-    modules = {file.name.removesuffix(".js"): file for file in _files(".js")}
     sources: dict[str, str] = {}
-    needs: dict[str, list[str]] = {}
-    waiting = [main]
-    while waiting:
-        name = waiting.pop()
-        if name in sources:
-            continue
-        sources[name] = modules[name].read_text(encoding="utf-8")
-        needs[name] = IMPORT.findall(sources[name])
-        waiting += needs[name]
-    owner: dict[str, str] = {}
-    parts = []
-    for name in TopologicalSorter(needs).static_order():
-        source = sources[name]
-        for used in NAMED.findall(source):
-            if owner.setdefault(used, name) != name:
-                raise ValueError(f"{used} stands in {owner[used]}.js and in {name}.js: one script has room for one")
-        text = EXPORT.sub("", IMPORT.sub("", source))
-        bare = re.sub(r"^ +", "", COMMENT.sub("", text), flags=re.MULTILINE)
-        # A page's script ends at the first end tag, in a comment too.
-        if stray := STRAY.search(BLOCK.sub("", text)) or END.search(bare):
-            raise ValueError(f"{name}.js: {stray.group()!r} cannot be linked")
-        parts.append(f"// {name}.js\n{bare.strip()}\n")
-    return "\n" + "\n".join(parts)
+    needed: dict[str, list[str]] = {}
+    queue = [main]
+    while queue:
+        name = queue.pop()
+        if name not in sources:
+            sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+            needed[name] = [_resolve(name, path) for _, path in IMPORT.findall(sources[name])]
+            queue += needed[name]
+    order = list(TopologicalSorter(needed).static_order())
+    variables = {name: f"m{number}" for number, name in enumerate(order)}
+    return "\n" + "\n".join(_scoped(name, sources[name], variables) for name in order)
+
+
+def _scoped(name: str, source: str, variables: dict[str, str]) -> str:
+    """A module as a function that returns its exports.
+
+    Args:
+        name: of the module.
+        source: its text.
+        variables: for each module the variable that holds its exports.
+    """
+    exports = EXPORT.findall(source)
+    text = EXPORT.sub("", IMPORT.sub("", source))
+    code = re.sub(r"^ +", "", TYPE_COMMENT.sub("", COMMENT_LINES.sub("", text)), flags=re.MULTILINE).strip()
+    # A script element ends at the first end tag, even inside a comment.
+    if found := UNSUPPORTED.search(BLOCK_COMMENT.sub("", text)) or END_OF_SCRIPT.search(code):
+        raise ValueError(f"{name}.js: {found.group()!r} cannot be linked")
+    imports = [
+        f"{{{''.join(names.split())}}}={variables[_resolve(name, path)]}" for names, path in IMPORT.findall(source)
+    ]
+    lines = [f"const {variables[name]} = (() => {{", code, f"return {{{','.join(exports)}}};", "})();"]
+    if imports:
+        lines.insert(1, f"const {','.join(imports)};")
+    return f"// {name}.js\n" + "\n".join(lines) + "\n"
+
+
+def _resolve(name: str, path: str) -> str:
+    """The module that another imports by a relative path."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
 
 
 @cache
 def styles() -> str:
-    """The styles of all views, those that they share first."""
+    """The styles of all views, after the shared style.css."""
     sheets = sorted(_files(".css"), key=lambda file: (file.name != "style.css", file.name))
-    return "\n" + "\n".join(file.read_text(encoding="utf-8").strip() for file in sheets) + "\n"
+    return "\n" + "\n".join(STYLE_SPACE.sub("", file.read_text(encoding="utf-8")).strip() for file in sheets) + "\n"
 
 
 def _files(ending: str) -> Iterator[Traversable]:

@@ -1,4 +1,4 @@
-"""What a page says of a recording: the texts, and every attention and head of it, as static/core/data.js reads them."""
+"""The facts of a page apart from its payload: texts, attentions and heads, as static/core/data.js reads them."""
 
 from __future__ import annotations
 
@@ -8,107 +8,199 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from regard._shapes import Float
 from regard.lens.maps.head_types import HeadTypes, detect_heads, is_delimiter
 from regard.lens.maps.map import AttentionMap
-from regard.lens.maps.summary import SUMMARY_TOP_K, AttentionSummary
+from regard.lens.maps.streaming import TopWeights
+from regard.lens.maps.summary import SUMMARY_CELLS, SUMMARY_TOP_K, AttentionSummary
 from regard.lens.maps.tokens import Tokens, text_tokens
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
-from regard.views.html.map_facts import Answers
 
-__all__ = ["THUMBNAIL", "Texts", "Told", "groups_of", "read"]
+__all__ = ["THUMBNAIL_CELLS", "AttentionFacts", "MapStatistics", "PageTexts", "attention_facts", "group_names"]
 
-THUMBNAIL = 32
-"""The picture of a head that is carried whole has at most so many rows and columns."""
+THUMBNAIL_CELLS = 32
+"""The most rows and columns of the pooled map of a head whose payload is in the page."""
 
-PAIRS = 12
-"""So many of a head's strongest pairs of tokens are told."""
+MAX_PAIRS = 12
+"""The most pairs of tokens that are listed for a head, the strongest first."""
+
+MAX_DENSE_WEIGHTS = 2**22
+"""The weights of a map with at most this many are all computed, once."""
 
 
 @dataclass
-class Told:
-    """One attention, and what is told of it whatever else is carried."""
+class AttentionFacts:
+    """One attention and its facts."""
 
     path: str
     entry: RecordingEntry
-    made: AttentionMap | AttentionSummary
-    """A map is of one text."""
-    answers: Answers
+    source: AttentionMap | AttentionSummary
+    """A map has one batch row."""
+    statistics: MapStatistics
     facts: dict[str, Any]
-    """What static/core/data.js calls Attention, without what is carried."""
+    """`Attention` in static/core/data.js, without payload and pooled maps."""
 
 
-class Texts:
-    """The texts of a page, each once."""
+class PageTexts:
+    """The texts of a page, each stored once."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def number(self, tokens: Sequence[str] | None, count: int) -> int:
-        """Which text this is; positions, where nobody said what stands there."""
-        known = tuple(str(place) for place in range(count)) if tokens is None else tuple(tokens)
-        return self._numbers.setdefault(known, len(self._numbers))
+        """The number of a text; without tokens, the positions are its tokens."""
+        text = tuple(str(position) for position in range(count)) if tokens is None else tuple(tokens)
+        return self._numbers.setdefault(text, len(self._numbers))
 
     def tokens(self, number: int) -> tuple[str, ...]:
         """The tokens of a text."""
         return list(self._numbers)[number]
 
     def facts(self) -> list[dict[str, Any]]:
-        """As static/core/data.js reads them."""
+        """`Facts.texts` in static/core/data.js."""
         return [{"tokens": tokens} for tokens in self._numbers]
 
 
-def groups_of(recording: Recording) -> dict[str, str]:
-    """The name of the group of attentions that each path belongs to: encoder, decoder, cross; one layer of it each."""
+class MapStatistics:
+    """The statistics of a map or a summary that a page needs.
+
+    All weights of a small map are computed once, since every statistic of a map reads all of its queries and keys anew.
+
+    Args:
+        source: a map has one batch row.
+        batch: the batch row of a summary; 0 for a map.
+    """
+
+    def __init__(self, source: AttentionMap | AttentionSummary, batch: int) -> None:
+        self.source, self.batch = source, batch
+        self.weights: Float[Tensor, "heads queries keys"] | None = None
+        """All weights of a small map, until `release_weights`."""
+        if isinstance(source, AttentionMap) and source.shape.numel() <= MAX_DENSE_WEIGHTS:
+            self.weights = source[0].float()
+        self._pooled: dict[tuple[int, int], Tensor] = {}
+
+    def release_weights(self) -> None:
+        """Free the memory of the weights."""
+        self.weights = None
+
+    def entropy(self) -> Float[Tensor, "heads queries"]:
+        """The entropy of each row, in nats."""
+        w = self.weights
+        return self.source.entropy()[self.batch] if w is None else torch.special.entr(w).sum(-1)
+
+    def distance(self, query_offset: int) -> Float[Tensor, "heads queries"]:
+        """The mean distance from each query back to its keys; 0 where there is nothing to attend to.
+
+        Args:
+            query_offset: position of query 0 among the keys.
+        """
+        w = self.weights
+        if w is None:
+            return self.source.distance().mean[self.batch]
+        query, key = (torch.arange(size, device=w.device, dtype=w.dtype) for size in w.shape[1:])
+        total = w.sum(-1)
+        return (query_offset + query - (w @ key) / total).where(total > 0, 0.0)
+
+    def top(self, k: int) -> TopWeights:
+        """The largest weights of each row and their keys, (heads, queries, k)."""
+        if self.weights is None:
+            top = self.source.top(k)
+            return TopWeights(top.weights[self.batch], top.keys[self.batch])
+        return TopWeights(*self.weights.topk(k))
+
+    def pooled(self, cells: int) -> Float[Tensor, "heads rows columns"]:
+        """The map in at most ``cells`` rows and columns; see `AttentionMap.pooled`."""
+        largest = min(cells, SUMMARY_CELLS) if isinstance(self.source, AttentionSummary) else cells
+        queries, keys = self.source.shape[2:]
+        size = min(largest, queries), min(largest, keys)
+        if size not in self._pooled:
+            self._pooled[size] = self._pool(*size)
+        return self._pooled[size]
+
+    def _pool(self, rows: int, columns: int) -> Tensor:
+        """From a finer pooled map whose cells these cells contain; else from the weights; else from the map."""
+        queries, keys = self.source.shape[2:]
+        for (fine_rows, fine_columns), fine in self._pooled.items():
+            if fine_rows % rows == 0 and fine_columns % columns == 0:
+                sums = fine * _cell_sizes(queries, fine_rows, fine)[:, None]
+                sums = sums.reshape(-1, rows, fine_rows // rows, columns, fine_columns // columns)
+                coarse: Tensor = sums.sum((2, 4)) / _cell_sizes(queries, rows, fine)[:, None]
+                return coarse
+        if self.weights is None:
+            return self.source.pooled(rows, columns)[self.batch]
+        w = self.weights
+        query_cells, key_cells = _cell_matrix(queries, rows, w), _cell_matrix(keys, columns, w)
+        return (query_cells / query_cells.sum(1, keepdim=True)) @ w @ key_cells.T
+
+
+def _cell_sizes(size: int, cells: int, like: Tensor) -> Tensor:
+    """The number of positions in each cell."""
+    return torch.tensor([n * size // cells for n in range(cells + 1)], device=like.device).diff().to(like.dtype)
+
+
+def _cell_matrix(size: int, cells: int, like: Tensor) -> Tensor:
+    """(cells, size): 1 where a position is in a cell, else 0."""
+    cell = torch.arange(cells, device=like.device).repeat_interleave(_cell_sizes(size, cells, like).long())
+    return torch.nn.functional.one_hot(cell, cells).T.to(like.dtype)
+
+
+def group_names(recording: Recording) -> dict[str, str]:
+    """For each path the group of its attention: "encoder", "decoder", "cross" or "self"; a group has one per layer."""
     stacks: dict[tuple[str, str], list[str]] = {}
     for path in recording:
         entry = recording.entry(path)
         stacks.setdefault((entry.stack, entry.kind), []).append(path)
-    said = {(stack, kind): _plainly(stack, kind) for stack, kind in stacks}
-    names = list(said.values())
-    return {
-        path: said[key] if names.count(said[key]) == 1 else f"{key[1] or 'attention'} of {key[0] or 'the model'}"
-        for key, paths in stacks.items()
-        for path in paths
-    }
+    by_stack = {(stack, kind): _short_group_name(stack, kind) for stack, kind in stacks}
+    names = list(by_stack.values())
+    for (stack, kind), name in by_stack.items():
+        if names.count(name) > 1:
+            by_stack[stack, kind] = f"{kind or 'attention'} of {stack or 'the model'}"
+    return {path: by_stack[key] for key, paths in stacks.items() for path in paths}
 
 
-def _plainly(stack: str, kind: str) -> str:
+def _short_group_name(stack: str, kind: str) -> str:
     if kind == "cross":
         return "cross"
     parts = stack.partition("#")[0].split(".")
     return next((part for part in reversed(parts) if part in ("encoder", "decoder")), "self")
 
 
-def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) -> Told:
-    """Ask one attention what is told of it.
+def attention_facts(recording: Recording, path: str, group: str, batch: int, texts: PageTexts) -> AttentionFacts:
+    """Compute the facts of one attention.
 
     Raises:
         RuntimeError: its tensors were changed since the model ran.
-        ValueError: it has no queries or no keys; NaN or infinity in it.
-        IndexError: no such batch row.
+        ValueError: it has no queries or no keys; its weights are NaN or infinite.
+        IndexError: there is no such batch row.
     """
     entry = recording.entry(path)
     if 0 in entry.shape:
         raise ValueError(f"there is nothing in a map of shape {entry.shape} (batch, heads, queries, keys)")
-    made, row = entry.map(), batch
-    if isinstance(made, AttentionMap):
-        made, row = made.select(batch), 0
-    kinds = made.head_types() if isinstance(made, AttentionSummary) else detect_heads(made, cross=entry.kind == "cross")
-    _, heads, queries, keys = made.shape
+    source, row = entry.map(), batch
+    if isinstance(source, AttentionMap):
+        source, row = source.select(batch), 0
+    types = (
+        source.head_types()
+        if isinstance(source, AttentionSummary)
+        else detect_heads(source, cross=entry.kind == "cross")
+    )
+    _, heads, queries, keys = source.shape
     cross = entry.kind == "cross" or queries > keys
-    first = 0 if cross else keys - queries
-    tokens = made.tokens
-    seen = texts.number(_of_text(tokens and tokens[1], row), keys)
-    # Without tokens, queries are the last positions, and are called what these are called as keys.
-    looks = texts.number(_of_text(tokens and tokens[0], row), queries) if tokens or cross else seen
-    answers = Answers(made, row)
-    entropy, far = answers.entropy().mean(-1), answers.distance(first).mean(-1)
-    if not bool((entropy.isfinite() & far.isfinite()).all()):
+    query_offset = 0 if cross else keys - queries
+    tokens = source.tokens
+    key_text = texts.number(_tokens_of_row(tokens and tokens[1], row), keys)
+    # Without tokens, the queries are the last positions and share the keys' text.
+    has_query_text = tokens or cross
+    query_text = texts.number(_tokens_of_row(tokens and tokens[0], row), queries) if has_query_text else key_text
+    statistics = MapStatistics(source, row)
+    entropy, distance = statistics.entropy().mean(-1), statistics.distance(query_offset).mean(-1)
+    if not bool((entropy.isfinite() & distance.isfinite()).all()):
         raise ValueError("its weights are not finite")
     numbers = range(heads) if entry.heads is None else entry.heads
-    pairs = _pairs(answers, texts.tokens(seen), own=None if cross else first)
+    pairs = _strongest_pairs(statistics, texts.tokens(key_text), None if cross else query_offset)
     facts = {
         "path": path,
         "group": group,
@@ -116,74 +208,72 @@ def read(recording: Recording, path: str, group: str, batch: int, texts: Texts) 
         "layer": entry.layer or 0,
         "queries": queries,
         "keys": keys,
-        "first": first,
-        "queryText": looks,
-        "keyText": seen,
+        "query_offset": query_offset,
+        "query_text": query_text,
+        "key_text": key_text,
         "mask": entry.mask,
         "kernel": entry.kernel,
-        "error": made.error if math.isfinite(made.error) else None,
-        "verified": made.verified,
-        "within": 0.0,
+        "max_error": source.error if math.isfinite(source.error) else None,
+        "verified": source.verified,
+        "max_weight_error": 0.0,
         "scale": 1.0,
         "softcap": None,
         "dropout": 0.0,
-        "width": 0,
-        "valueWidth": 0,
-        "low": None,
-        "high": None,
-        "kv": [],
+        "d_key": 0,
+        "d_value": 0,
+        "first_key": None,
+        "end_key": None,
+        "kv_heads": [],
         "heads": [
             {
                 "number": numbers[head],
-                "kind": kinds.names[head],
-                "scores": _scores(kinds, head),
+                "head_type": types.names[head],
+                "head_type_scores": _head_type_scores(types, head),
                 "entropy": float(entropy[head]),
-                "distance": None if cross else float(far[head]),
-                "sink": _scores(kinds, head)["attention sink"],
+                "distance": None if cross else float(distance[head]),
+                "first_token_share": _head_type_scores(types, head)["attention sink"],
                 "pairs": pairs[head],
-                "picture": None,
-                "most": 0.0,
-                "carried": None,
+                "pooled": None,
+                "max_pooled": 0.0,
+                "payload": None,
             }
             for head in range(heads)
         ],
     }
-    if isinstance(made, AttentionMap):
+    if isinstance(source, AttentionMap):
         facts |= {
-            "scale": float(made.scale),
-            "softcap": None if made.softcap is None else float(made.softcap),
-            "dropout": float(made.dropout),
-            "width": made.q.shape[-1],
-            "valueWidth": 0 if made.v is None else made.v.shape[-1],
+            "scale": float(source.scale),
+            "softcap": None if source.softcap is None else float(source.softcap),
+            "dropout": float(source.dropout),
+            "d_key": source.q.shape[-1],
+            "d_value": 0 if source.v is None else source.v.shape[-1],
         }
-    return Told(path, entry, made, answers, facts)
+    return AttentionFacts(path, entry, source, statistics, facts)
 
 
-def _of_text(tokens: Tokens | None, batch: int) -> list[str] | None:
+def _tokens_of_row(tokens: Tokens | None, batch: int) -> list[str] | None:
     return text_tokens(tokens, batch) if tokens else None
 
 
-def _scores(kinds: HeadTypes, head: int) -> dict[str, float | None]:
-    """How much of each kind a head has; None where no row could show it."""
-    scores = {}
-    for name, score in kinds.scores.items():
-        own = math.nan if score is None else float(score[head])
-        scores[name] = None if math.isnan(own) else own
-    return scores
+def _head_type_scores(types: HeadTypes, head: int) -> dict[str, float | None]:
+    """The score of a head for each type; None where no row could show it."""
+    scores = {name: math.nan if score is None else float(score[head]) for name, score in types.scores.items()}
+    return {name: None if math.isnan(score) else score for name, score in scores.items()}
 
 
-def _pairs(answers: Answers, tokens: Sequence[str], own: int | None) -> list[list[dict[str, Any]]]:
-    """The strongest pairs of each head: not the first token, not what ends something, and not a token with itself."""
-    found = answers.top(min(SUMMARY_TOP_K, len(tokens)))
-    weights, keys = found.weights.cpu(), found.keys.cpu()
-    rests = torch.tensor([key == 0 or is_delimiter(token) for key, token in enumerate(tokens)] + [True])
-    no = rests[keys]  # a key of -1, where there are no more, is the last
-    if own is not None:
-        no |= keys == torch.arange(keys.shape[1])[:, None] + own
-    best = weights.masked_fill(no, -1.0).flatten(1).topk(min(PAIRS, weights[0].numel()))
-    places = best.indices
-    each = (best.values, places // keys.shape[2], keys.flatten(1).gather(1, places))
+def _strongest_pairs(
+    statistics: MapStatistics, tokens: Sequence[str], query_offset: int | None
+) -> list[list[dict[str, Any]]]:
+    """The strongest pairs of each head, without the first key, delimiters, and pairs of a token with itself."""
+    top = statistics.top(min(SUMMARY_TOP_K, len(tokens)))
+    weights, keys = top.weights.cpu(), top.keys.cpu()
+    uninformative = torch.tensor([key == 0 or is_delimiter(token) for key, token in enumerate(tokens)] + [True])
+    excluded = uninformative[keys]  # key -1 stands for no key, and selects the last
+    if query_offset is not None:
+        excluded |= keys == torch.arange(keys.shape[1])[:, None] + query_offset
+    best = weights.masked_fill(excluded, -1.0).flatten(1).topk(min(MAX_PAIRS, weights[0].numel()))
+    columns = (best.values, best.indices // keys.shape[2], keys.flatten(1).gather(1, best.indices))
     return [
         [{"query": query, "key": key, "weight": weight} for weight, query, key in zip(*head, strict=True) if weight > 0]
-        for head in zip(*(t.tolist() for t in each), strict=True)
+        for head in zip(*(t.tolist() for t in columns), strict=True)
     ]

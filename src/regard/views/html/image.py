@@ -14,20 +14,20 @@ from regard.errors import InputError
 
 __all__ = ["PageImage"]
 
-TYPES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
-"""How files of images begin."""
+SIGNATURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
+"""The first bytes of image files, and their formats."""
 
-OTHERS = 8
-"""A model has at most so many tokens that are no patch: of the class, or to rest on."""
+MAX_EXTRA_TOKENS = 8
+"""The most tokens that are no patch: class and register tokens."""
 
 
 @dataclass(frozen=True)
 class PageImage:
-    """An image, and how it is cut.
+    """An image file and its patches.
 
     Args:
         data: a PNG, JPEG, GIF or WebP file.
-        patches: rows and columns of patches; by default as many as make a square.
+        patches: rows and columns of patches; by default the number of patches is a square.
     """
 
     data: bytes
@@ -35,11 +35,11 @@ class PageImage:
 
     @classmethod
     def load(cls, image: Any, patches: tuple[int, int] | None = None) -> PageImage:
-        """An image of a path, of the bytes of a file, or a ``PIL.Image``.
+        """Read an image from a path, the bytes of a file, or a ``PIL.Image``.
 
         Raises:
-            InputError: the file cannot be read, or is no image that browsers show.
-            TypeError: something else.
+            InputError: the file cannot be read, or is not an image that browsers show.
+            TypeError: an argument of another type.
             ValueError: patches below 1.
         """
         if patches is not None:
@@ -57,55 +57,55 @@ class PageImage:
             data = image
         elif hasattr(image, "save") and hasattr(image, "mode"):
             file = io.BytesIO()
-            shown = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else image.convert("RGB")
-            shown.save(file, "PNG")
+            supported = image if image.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else image.convert("RGB")
+            supported.save(file, "PNG")
             data = file.getvalue()
         else:
             raise TypeError(
                 f"image={type(image).__name__}: a path, the bytes of a file, or a PIL.Image (PIL.Image.fromarray makes "
                 "one of numbers)"
             )
-        if _kind(data) is None:
-            named = repr(str(image)) if isinstance(image, str | Path) else "these bytes"
-            raise InputError(f"{named}: no PNG, JPEG, GIF or WebP image")
+        if _format(data) is None:
+            name = repr(str(image)) if isinstance(image, str | Path) else "these bytes"
+            raise InputError(f"{name}: no PNG, JPEG, GIF or WebP image")
         return cls(data, patches)
 
     def facts(self, keys: Mapping[int, int]) -> dict[str, Any]:
         """What static/core/data.js calls Image.
 
         Args:
-            keys: how many keys each attention has that may look at the image, by its number on the page; of several
-                towers, the one that fits best is the image's.
+            keys: the number of keys of each attention that may see the image, by its index in the page; of several
+                stacks, the image belongs to the one that fits best.
 
         Raises:
-            ValueError: there are fewer tokens than patches, or patches that make no square and were not said.
+            ValueError: there are fewer tokens than patches; patches were not given and make no square.
         """
-        tokens = list(keys.values())
+        counts = list(keys.values())
         if self.patches is not None:
             rows, columns = self.patches
-            most = max(tokens)
-            if rows * columns > most:
-                raise ValueError(f"patches=({rows}, {columns}): the model has {most} tokens")
-            count = min(each for each in tokens if each >= rows * columns)
+            largest = max(counts)
+            if rows * columns > largest:
+                raise ValueError(f"patches=({rows}, {columns}): the model has {largest} tokens")
+            count = min(each for each in counts if each >= rows * columns)
         else:
-            count = min(tokens, key=lambda each: each - math.isqrt(each) ** 2)
+            count = min(counts, key=lambda each: each - math.isqrt(each) ** 2)
             rows = columns = math.isqrt(count)
-            if count - rows**2 > OTHERS:
+            if count - rows**2 > MAX_EXTRA_TOKENS:
                 raise ValueError(
                     f"the model has {count} tokens, which are no square of patches and a few more: say "
                     "patches=(rows, columns)"
                 )
-        # Tokens that are no patch, of the class or to rest on, stand before the patches.
+        # Class and register tokens come before the patches.
         return {
-            "source": f"data:image/{_kind(self.data)};base64,{b64encode(self.data).decode()}",
+            "source": f"data:image/{_format(self.data)};base64,{b64encode(self.data).decode()}",
             "rows": rows,
             "columns": columns,
-            "first": count - rows * columns,
-            "attentions": [attention for attention, each in keys.items() if each >= count],
+            "first_patch": count - rows * columns,
+            "attentions": [index for index, each in keys.items() if each >= count],
         }
 
 
-def _kind(data: bytes) -> str | None:
-    """What kind of image a file is; None for no image that browsers show."""
-    found = next((kind for mark, kind in TYPES.items() if data.startswith(mark)), None)
-    return None if found == "webp" and data[8:12] != b"WEBP" else found  # sound begins with RIFF, too
+def _format(data: bytes) -> str | None:
+    """The format of an image file; None if browsers do not show it."""
+    format_ = next((name for signature, name in SIGNATURES.items() if data.startswith(signature)), None)
+    return None if format_ == "webp" and data[8:12] != b"WEBP" else format_  # audio files begin with RIFF, too

@@ -1,4 +1,4 @@
-"""A page before it is known how much of it is carried whole: written out for any plan, to see how large it becomes."""
+"""A page before its payload is decided: `PageDraft.render` writes it with any payload, to see its size."""
 
 from __future__ import annotations
 
@@ -8,78 +8,94 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.lens.maps.summary import SUMMARY_CELLS
-from regard.views.html.budget import Plan, Wanted
-from regard.views.html.bundle import page
-from regard.views.html.codec import Numbers
-from regard.views.html.facts import THUMBNAIL, Told
-from regard.views.html.omitted import left_out
-from regard.views.html.payload import WHOLE, Carrier
-from regard.views.html.quantization import Fineness
+from regard.views.html.budget import HeadRef, PagePlan, omission_notes
+from regard.views.html.bundle import assemble
+from regard.views.html.codec import BinaryPack
+from regard.views.html.facts import THUMBNAIL_CELLS, AttentionFacts
+from regard.views.html.payload import MAX_EXACT_WEIGHTS, PayloadWriter
+from regard.views.html.quantization import MapQuantization
 
-__all__ = ["Draft"]
+__all__ = ["PageDraft"]
 
-FAR = 512
-"""The picture of a large map that is carried whole has so many rows and columns, to begin with."""
+LARGE_MAP_CELLS = 512
+"""The most rows and columns of the pooled map of a large head with a payload, which the page shows first."""
 
 
 @dataclass
-class Draft:
-    """What a page is made of, however much of it is carried whole."""
+class PageDraft:
+    """Everything that a page is made of, except the decision on its payload."""
 
-    told: Sequence[Told]
-    finenesses: dict[int, Fineness]
-    """Of the attentions that can be carried, by their places."""
-    refused: Mapping[str, str]
-    """Why the others cannot."""
-    asked: bool
-    """Whether somebody said which heads."""
+    attentions: Sequence[AttentionFacts]
+    quantizations: dict[int, MapQuantization]
+    """Of the attentions that can have a payload, by index."""
+    unsupported: Mapping[str, str]
+    """For the paths of the others, the reason."""
+    heads_given: bool
+    """Whether the caller chose the heads of the payload."""
     max_size: float | int
     facts: Mapping[str, Any]
-    """What static/core/data.js calls Facts, as far as it does not depend on what is carried."""
+    """`Facts` in static/core/data.js, without the part that depends on the payload."""
 
-    def page(self, plan: Plan, first: Wanted, *, small: bool = False) -> str:
-        """The page that carries what is planned, and shows a head first; with small pictures, even if that is all."""
-        numbers = Numbers()
-        attentions = [self._attention(place, plan, numbers, small=small) for place in range(len(self.told))]
-        attention, head = first
+    def render(self, plan: PagePlan, initial: HeadRef, *, thumbnails: bool = False) -> str:
+        """The page with the payload of a plan.
+
+        Args:
+            plan: the payload.
+            initial: the head that the page shows first.
+            thumbnails: whether heads without a payload get small pooled maps, too.
+        """
+        pack = BinaryPack()
+        attentions = [
+            self._attention(index, plan, pack, thumbnails=thumbnails) for index in range(len(self.attentions))
+        ]
+        attention, head = initial
         pairs = attentions[attention]["heads"][head]["pairs"]
         query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
         if plan.rows is not None and query not in plan.rows:
             query = int(plan.rows[-1])
+        omitted = omission_notes(
+            self.attentions,
+            plan,
+            self.quantizations,
+            self.unsupported,
+            heads_given=self.heads_given,
+            max_size=self.max_size,
+        )
         facts = {
             **self.facts,
             "attentions": attentions,
-            "left": left_out(self.told, plan, self.finenesses, self.refused, asked=self.asked, max_size=self.max_size),
-            "shorts": numbers.shorts,
-            "open": {"attention": attention, "head": head, "query": query},
+            "omitted": omitted,
+            "num_int16": pack.num_int16,
+            "initial": {"attention": attention, "head": head, "query": query},
         }
-        said = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return page(_sound(facts["title"]), _sound(said).encode(), numbers.bytes())
+        text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), pack.bytes())
 
-    def _attention(self, place: int, plan: Plan, numbers: Numbers, *, small: bool) -> dict[str, Any]:
-        """What static/core/data.js calls Attention."""
-        told = self.told[place]
-        facts = {**told.facts, "heads": [dict(head) for head in told.facts["heads"]]}
-        whole = [head for at, head in plan.heads if at == place]
-        if whole:
-            fineness = self.finenesses[place]
-            facts["within"] = fineness.settle(plan.bound)
-            carrier = Carrier(fineness, numbers, plan.bound, plan.rows, values=plan.values)
-            for head in whole:
-                facts["heads"][head]["carried"] = carrier.head(head)
-            facts["kv"] = carrier.kv
-            facts["low"], facts["high"] = carrier.ranges()
-        large = told.facts["queries"] * told.facts["keys"] > WHOLE
-        small = small or len(whole) == len(facts["heads"])
-        far = told.answers.picture(FAR) if large and whole else None
-        pictures = told.answers.picture(THUMBNAIL if small and not large else SUMMARY_CELLS)
-        for place, head in enumerate(facts["heads"]):
-            cells = (pictures if far is None or head["carried"] is None else far)[place]
-            head["most"] = max(float(cells.max()), 1e-12)
-            head["picture"] = numbers.shares((cells / head["most"]).clamp(0, 1).sqrt())
+    def _attention(self, index: int, plan: PagePlan, pack: BinaryPack, *, thumbnails: bool) -> dict[str, Any]:
+        """`Attention` in static/core/data.js."""
+        attention = self.attentions[index]
+        facts = {**attention.facts, "heads": [dict(head) for head in attention.facts["heads"]]}
+        heads = [head for at, head in plan.heads if at == index]
+        if heads:
+            quantization = self.quantizations[index]
+            facts["max_weight_error"] = quantization.fit(plan.bound)
+            writer = PayloadWriter(quantization, pack, plan.bound, plan.rows, values=plan.values)
+            for head in heads:
+                facts["heads"][head]["payload"] = writer.head(head)
+            facts["kv_heads"] = writer.kv_heads
+            facts["first_key"], facts["end_key"] = writer.key_ranges()
+        statistics = attention.statistics
+        large = facts["queries"] * facts["keys"] > MAX_EXACT_WEIGHTS
+        thumbnails = thumbnails or len(heads) == len(facts["heads"])
+        detailed = statistics.pooled(LARGE_MAP_CELLS) if large and heads else None
+        pooled = statistics.pooled(THUMBNAIL_CELLS if thumbnails and not large else SUMMARY_CELLS)
+        for i, head in enumerate(facts["heads"]):
+            cells = (pooled if detailed is None or head["payload"] is None else detailed)[i]
+            head["max_pooled"] = max(float(cells.max()), 1e-12)
+            head["pooled"] = pack.uint8((cells / head["max_pooled"]).clamp(0, 1).sqrt())
         return facts
 
 
-def _sound(text: str) -> str:
-    """A text without halves of characters, which no file can hold."""
+def _valid_unicode(text: str) -> str:
+    """A text without lone surrogates, which no file can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -4,12 +4,12 @@ import { arithmetic } from "./arithmetic/arithmetic.js";
 import { context } from "./context/context.js";
 import { controls } from "./core/controls.js";
 import { Data } from "./core/data.js";
-import { make, visible } from "./core/dom.js";
+import { element, visible } from "./core/dom.js";
 import { heads } from "./heads/heads.js";
 import { map } from "./map/map.js";
 import { patches } from "./patches/patches.js";
 import { sentence } from "./sentence/sentence.js";
-import { fitted, opening } from "./core/start.js";
+import { validState, initialState } from "./core/state.js";
 import { Store } from "./core/store.js";
 import { whatif } from "./whatif/whatif.js";
 
@@ -35,7 +35,7 @@ const VIEWS = [sentence, heads, map, arithmetic, whatif, context, patches];
 /** @param {HTMLElement} body */
 async function openPage(body) {
   const data = await Data.read(document);
-  const store = new Store(opening(data));
+  const store = new Store(initialState(data));
   /** @type {Page} */
   const page = { data, store };
   const views = VIEWS.filter((view) => view.fits(data));
@@ -44,16 +44,16 @@ async function openPage(body) {
   const mounted = new Map();
 
   const tabs = views.map((view) =>
-    make("button", { role: "tab", id: `tab-${view.name}`, "aria-controls": `view-${view.name}`, onclick: () => store.set({ view: view.name }) }, view.title),
+    element("button", { role: "tab", id: `tab-${view.name}`, "aria-controls": `view-${view.name}`, onclick: () => store.set({ view: view.name }) }, view.title),
   );
   const panels = views.map((view) =>
-    make(
+    element(
       "section",
       { role: "tabpanel", id: `view-${view.name}`, class: `view ${view.name}`, "aria-labelledby": `tab-${view.name}`, tabindex: -1, hidden: true },
-      make("p", { class: "help" }, view.help),
+      element("p", { class: "help" }, view.help),
     ),
   );
-  const list = make("div", { role: "tablist", class: "tabs", "aria-label": "Views" }, ...tabs);
+  const list = element("div", { role: "tablist", class: "tabs", "aria-label": "Views" }, ...tabs);
   list.addEventListener("keydown", (event) => {
     const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
     const step = steps[/** @type {keyof typeof steps} */ (event.key)];
@@ -84,14 +84,14 @@ async function openPage(body) {
     });
   };
 
-  const fit = (/** @type {import("./core/store.js").State} */ state) => fitted(state, data, names);
+  const fit = (/** @type {import("./core/store.js").State} */ state) => validState(state, data, names);
   body.replaceChildren(...heading(data), controls(page), list, ...panels, footing(data));
-  store.follow(location.hash, fit);
-  store.listen((state, before) => {
+  store.applyLink(location.hash, fit);
+  store.subscribe((state, before) => {
     show(state, before);
     addressed(store.link);
   });
-  addEventListener("hashchange", () => store.follow(location.hash, fit));
+  addEventListener("hashchange", () => store.applyLink(location.hash, fit));
   // Colours that are painted and not styled are painted anew.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(store.state, null));
   show(store.state, null);
@@ -102,20 +102,20 @@ async function openPage(body) {
 function heading(data) {
   const { title, model, notes } = data.facts;
   return [
-    make("header", {}, make("h1", {}, make("bdi", {}, visible(title))), make("p", {}, "Attention of ", make("bdi", { class: "model" }, visible(model)))),
-    notes.length > 0 && make("ul", { class: "notes" }, ...notes.map((note) => make("li", {}, visible(note)))),
+    element("header", {}, element("h1", {}, element("bdi", {}, visible(title))), element("p", {}, "Attention of ", element("bdi", { class: "model" }, visible(model)))),
+    notes.length > 0 && element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, visible(note)))),
   ].filter((part) => part instanceof Node);
 }
 
 /** @param {Data} data */
 function footing(data) {
-  const { left, made } = data.facts;
-  return make(
+  const { omitted, generator } = data.facts;
+  return element(
     "footer",
     {},
-    left.length > 0 && make("h2", {}, "What this page does not carry"),
-    left.length > 0 && make("ul", {}, ...left.map((line) => make("li", {}, visible(line)))),
-    make("p", {}, `Made by ${made}. Layers, heads and positions count from 0. This page asks nothing of any network.`),
+    omitted.length > 0 && element("h2", {}, "What this page omits"),
+    omitted.length > 0 && element("ul", {}, ...omitted.map((line) => element("li", {}, visible(line)))),
+    element("p", {}, `Made by ${generator}. Layers, heads and positions count from 0. This page asks nothing of any network.`),
   );
 }
 
@@ -133,6 +133,6 @@ function addressed(link) {
 
 const body = /** @type {HTMLElement} */ (document.getElementById("page"));
 openPage(body).catch((error) => {
-  body.replaceChildren(make("p", { class: "broken", role: "alert" }, `This page cannot be shown: ${error instanceof Error ? error.message : error}. It needs a browser of 2023 or later, and the whole file.`));
+  body.replaceChildren(element("p", { class: "broken", role: "alert" }, `This page cannot be shown: ${error instanceof Error ? error.message : error}. It needs a browser of 2023 or later, and the whole file.`));
   throw error;
 });

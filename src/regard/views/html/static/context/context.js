@@ -1,12 +1,12 @@
 /** What context does to a word: its vector in several sentences, after each layer. */
 
-import { cosineChart } from "./contextchart.js";
-import { firstSentence, stateName } from "./contextfacts.js";
-import { contextPlane } from "./contextplane.js";
-import { cosineTable } from "./contexttable.js";
-import { contextSentences, contextWords } from "./contextwords.js";
+import { cosineChart } from "./chart.js";
+import { firstSentence, stateName } from "./plotting.js";
+import { wordPlane } from "./plane.js";
+import { cosineTable } from "./table.js";
+import { sentenceList, wordList } from "./words.js";
 import { field } from "../core/controls.js";
-import { make, token } from "../core/dom.js";
+import { element, token } from "../core/dom.js";
 
 /** @typedef {import("../core/data.js").Context} Context */
 
@@ -21,28 +21,28 @@ export const context = {
   mount: (root, { data, store }) => {
     const facts = /** @type {Context} */ (data.facts.context);
     const pick = (/** @type {number} */ word) => store.set({ word });
-    const sentences = contextSentences(facts, pick);
-    const words = contextWords(facts, pick);
+    const sentences = sentenceList(facts, pick);
+    const words = wordList(facts, pick);
     const chart = cosineChart(choose);
-    const plane = contextPlane(facts, pick);
+    const plane = wordPlane(facts, pick);
     const table = cosineTable(choose);
-    const title = make("h2", { class: "chosen", "aria-live": "polite" });
-    const slider = make("input", { type: "range", min: 0, max: facts.num_layers, step: 1, oninput: () => choose(Number(slider.value)) });
-    const where = make("output", { class: "where" });
+    const title = element("h2", { class: "chosen", "aria-live": "polite" });
+    const slider = element("input", { type: "range", min: 0, max: facts.num_layers, step: 1, oninput: () => choose(Number(slider.value)) });
+    const where = element("output", { class: "where" });
     let layer = facts.num_layers;
 
     root.append(
       sentences.root,
-      make(
+      element(
         "div",
         { class: "parts" },
         words.root,
-        make(
+        element(
           "div",
           { class: "drawn" },
           title,
-          make("div", { class: "states" }, field("Look at its vectors", slider), where),
-          make("div", { class: "drawings" }, make("div", {}, chart.root, table.root), plane.root),
+          element("div", { class: "states" }, field("Look at its vectors", slider), where),
+          element("div", { class: "drawings" }, element("div", {}, chart.root, table.root), plane.root),
         ),
       ),
     );

@@ -9,8 +9,8 @@
  * @property {Float32Array} q (rows, width), of the queries that are carried
  * @property {Float32Array} k (keys, width)
  * @property {Float32Array | null} v (keys, valueWidth)
- * @property {number} width of a query and a key
- * @property {number} valueWidth
+ * @property {number} dKey of a query and a key
+ * @property {number} dValue
  * @property {number} queries how many the model had
  * @property {number} keys
  * @property {Float32Array | null} rows which queries are carried, in order; null where all are
@@ -19,7 +19,7 @@
  * @property {number | null} softcap
  * @property {number | null} sink a score of the head itself, which takes part in the softmax and carries no value
  * @property {((query: number, key: number) => number) | null} bias
- * @property {((query: number, key: number) => boolean) | null} may whether a query may attend to a key; null: it may
+ * @property {((query: number, key: number) => boolean) | null} allowed whether a query may attend to a key; null: it may
  */
 
 /**
@@ -33,7 +33,7 @@
  */
 
 /** Edits are numbers up to this size, and a temperature is at least one by it: larger ones overflow, and say nothing. */
-export const LARGEST_EDIT = 1e6;
+export const MAX_EDIT = 1e6;
 
 /**
  * Every step of a row; steps that this head does not have repeat the one before.
@@ -52,13 +52,13 @@ export const LARGEST_EDIT = 1e6;
  * @param {Head} head
  * @param {number} query
  */
-export function place(head, query) {
+export function rowIndex(head, query) {
   if (!head.rows) return query;
   let low = 0;
   let high = head.rows.length - 1;
   while (low <= high) {
     const middle = (low + high) >> 1;
-    const found = at(head.rows, middle);
+    const found = item(head.rows, middle);
     if (found === query) return middle;
     if (found < query) low = middle + 1;
     else high = middle - 1;
@@ -76,7 +76,7 @@ export function place(head, query) {
 export function steps(head, query, edits = {}) {
   const n = head.keys;
   const scores = new Float64Array(n);
-  const row = place(head, query);
+  const row = rowIndex(head, query);
   if (row < 0) throw new RangeError(`the row of query ${query} is not in this page`);
   for (let key = 0; key < n; key++) scores[key] = dot(head, row, key);
   for (const [key, score] of Object.entries(edits.scores ?? {})) scores[Number(key)] = score;
@@ -87,9 +87,9 @@ export function steps(head, query, edits = {}) {
   const { softcap, bias } = head;
   const capped = softcap === null ? scaled : scaled.map((score) => softcap * Math.tanh(score / softcap));
   const biased = bias === null ? capped : capped.map((score, key) => score + bias(query, key));
-  const masked = biased.map((score, key) => (allowed(head, query, key, edits) ? score / temperature : -Infinity));
+  const masked = biased.map((score, key) => (isAllowed(head, query, key, edits) ? score / temperature : -Infinity));
   const weights = softmax(masked, head.sink === null ? null : head.sink / temperature);
-  return { scores, scaled, capped, biased, masked, weights, output: head.v ? mix(head, weights) : null };
+  return { scores, scaled, capped, biased, masked, weights, output: head.v ? weightedSum(head, weights) : null };
 }
 
 /**
@@ -106,13 +106,13 @@ export function tile(head, top, bottom, left, right) {
   const out = new Float32Array((bottom - top) * columns);
   for (let query = top; query < bottom; query++) {
     const start = (query - top) * columns;
-    const row = place(head, query);
+    const row = rowIndex(head, query);
     if (row < 0) out.fill(NaN, start, start + columns);
     else if (head.lse) {
-      const lse = at(head.lse, row);
+      const lse = item(head.lse, row);
       for (let key = left; key < right; key++) {
-        const free = Number.isFinite(lse) && (head.may === null || head.may(query, key));
-        out[start + key - left] = free ? Math.exp(final(head, query, row, key) - lse) : 0;
+        const free = Number.isFinite(lse) && (head.allowed === null || head.allowed(query, key));
+        out[start + key - left] = free ? Math.exp(softmaxScore(head, query, row, key) - lse) : 0;
       }
     } else out.set(steps(head, query).weights.subarray(left, right), start);
   }
@@ -127,10 +127,10 @@ export function tile(head, top, bottom, left, right) {
  * @returns {{q: number, k: number, product: number}[]}
  */
 export function products(head, query, key) {
-  const row = place(head, query);
-  return Array.from({ length: head.width }, (_, i) => {
-    const q = at(head.q, row * head.width + i);
-    const k = at(head.k, key * head.width + i);
+  const row = rowIndex(head, query);
+  return Array.from({ length: head.dKey }, (_, i) => {
+    const q = item(head.q, row * head.dKey + i);
+    const k = item(head.k, key * head.dKey + i);
     return { q, k, product: q * k };
   });
 }
@@ -169,9 +169,9 @@ export function entropy(weights) {
  * @param {number} key
  * @param {Edits} edits
  */
-export function allowed(head, query, key, edits = {}) {
+export function isAllowed(head, query, key, edits = {}) {
   if (edits.without?.includes(key)) return false;
-  return edits.mask?.[key] ?? (head.may === null || head.may(query, key));
+  return edits.mask?.[key] ?? (head.allowed === null || head.allowed(query, key));
 }
 
 /**
@@ -181,7 +181,7 @@ export function allowed(head, query, key, edits = {}) {
  * @param {number} row
  * @param {number} key
  */
-function final(head, query, row, key) {
+function softmaxScore(head, query, row, key) {
   let score = dot(head, row, key) * head.scale;
   if (head.softcap !== null) score = head.softcap * Math.tanh(score / head.softcap);
   return head.bias === null ? score : score + head.bias(query, key);
@@ -192,9 +192,9 @@ function final(head, query, row, key) {
  * @param {number} row
  * @param {number} key
  */
-function dot({ q, k, width }, row, key) {
+function dot({ q, k, dKey }, row, key) {
   let sum = 0;
-  for (let i = 0, a = row * width, b = key * width; i < width; i++, a++, b++) sum += at(q, a) * at(k, b);
+  for (let i = 0, a = row * dKey, b = key * dKey; i < dKey; i++, a++, b++) sum += item(q, a) * item(k, b);
   return sum;
 }
 
@@ -203,10 +203,10 @@ function dot({ q, k, width }, row, key) {
  * @param {Head} head
  * @param {Float64Array} weights
  */
-function mix({ v, valueWidth }, weights) {
-  const output = new Float64Array(valueWidth);
+function weightedSum({ v, dValue }, weights) {
+  const output = new Float64Array(dValue);
   weights.forEach((weight, key) => {
-    if (weight > 0 && v) for (let i = 0; i < valueWidth; i++) output[i] = at(output, i) + weight * at(v, key * valueWidth + i);
+    if (weight > 0 && v) for (let i = 0; i < dValue; i++) output[i] = item(output, i) + weight * item(v, key * dValue + i);
   });
   return output;
 }
@@ -215,6 +215,6 @@ function mix({ v, valueWidth }, weights) {
  * @param {ArrayLike<number>} array
  * @param {number} i
  */
-function at(array, i) {
+function item(array, i) {
   return /** @type {number} */ (array[i]);
 }

@@ -14,7 +14,7 @@ const PAIR = 0x100;
  * @param {string} text
  * @returns {Uint8Array<ArrayBuffer>}
  */
-export function bytesOf(text) {
+export function decodeSevenBits(text) {
   const bytes = new Uint8Array(Math.floor((text.length * 14) / 8) + 1);
   let at = 0;
   let held = 0;
@@ -45,7 +45,7 @@ export function bytesOf(text) {
  * @param {number} length of what gzip wrote
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-export async function unpacked(packed, length) {
+export async function gunzip(packed, length) {
   const stream = new Blob([packed.subarray(0, length)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -65,14 +65,14 @@ export async function unpacked(packed, length) {
  * A page begins with the low bytes of all numbers of 16 bits, then come their high bytes, both with a sign, and then
  * everything else. Arrays of such numbers stand column by column. So they pack best.
  * @param {Uint8Array} numbers of the page
- * @param {number} shorts how many numbers of 16 bits it has
+ * @param {number} numInt16 how many numbers of 16 bits it has
  * @param {Ref} ref
  * @returns {Float32Array}
  */
-export function arrayOf(numbers, shorts, { at, shape, step, type }) {
+export function decodeArray(numbers, numInt16, { at, shape, step, type }) {
   const count = shape.reduce((product, size) => product * size, 1);
   const out = new Float32Array(count);
-  const from = 2 * shorts + at;
+  const from = 2 * numInt16 + at;
   if (type === "u8") for (let i = 0; i < count; i++) out[i] = byteAt(numbers, from + i) * step;
   else if (type === "bit") for (let i = 0; i < count; i++) out[i] = (byteAt(numbers, from + (i >> 3)) >> (7 - (i & 7))) & 1;
   else if (type === "i32") {
@@ -83,7 +83,7 @@ export function arrayOf(numbers, shorts, { at, shape, step, type }) {
     for (let column = 0, i = at; column < columns; column++) {
       for (let to = column; to < count; to += columns, i++) {
         const low = (byteAt(numbers, i) << 24) >> 24;
-        const high = (byteAt(numbers, shorts + i) << 24) >> 24;
+        const high = (byteAt(numbers, numInt16 + i) << 24) >> 24;
         out[to] = (high * 256 + low) * step;
       }
     }

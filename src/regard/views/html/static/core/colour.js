@@ -4,10 +4,10 @@
  * Colours for several heads, after Okabe and Ito's palette for all kinds of colour vision.
  * @see https://jfly.uni-koeln.de/color/
  */
-export const HEADS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7700", "#777777"];
+export const HEAD_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7700", "#777777"];
 
 /** From nothing to all: luminance falls evenly, so that it reads in grey too. Dark pages read it the other way round. */
-const RAMP = [
+const LIGHT_RAMP = [
   [255, 255, 255],
   [205, 224, 241],
   [137, 183, 220],
@@ -16,7 +16,7 @@ const RAMP = [
   [8, 29, 74],
 ];
 
-const NIGHT = [
+const DARK_RAMP = [
   [22, 25, 32],
   [25, 50, 92],
   [29, 92, 150],
@@ -36,9 +36,9 @@ export function isDark() {
  * @param {boolean} dark
  * @returns {[number, number, number]}
  */
-export function shade(share, dark) {
+export function rampColour(share, dark) {
   if (Number.isNaN(share)) return dark ? [70, 60, 60] : [226, 220, 214];
-  const ramp = dark ? NIGHT : RAMP;
+  const ramp = dark ? DARK_RAMP : LIGHT_RAMP;
   const at = Math.min(1, Math.max(0, share)) * (ramp.length - 1);
   const index = Math.min(ramp.length - 2, Math.floor(at));
   const [low, high] = [ramp[index], ramp[index + 1]];
@@ -51,5 +51,5 @@ export function shade(share, dark) {
  * @param {number} index
  */
 export function headColour(index) {
-  return /** @type {string} */ (HEADS[index % HEADS.length]);
+  return /** @type {string} */ (HEAD_COLOURS[index % HEAD_COLOURS.length]);
 }

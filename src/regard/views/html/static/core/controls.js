@@ -1,6 +1,6 @@
 /** Which attention, layer and head is shown: the same for all views. */
 
-import { make, percent } from "./dom.js";
+import { element, percentText } from "./dom.js";
 
 /**
  * @param {import("../main.js").Page} page
@@ -9,11 +9,11 @@ import { make, percent } from "./dom.js";
 export function controls({ data, store }) {
   const { attentions } = data.facts;
   const groups = [...new Set(attentions.map((attention) => attention.group))];
-  const group = make("select", { id: "group", onchange: () => choose(group.value, null, store.state.head) }, ...groups.map((name) => option(name, name)));
-  const layer = make("select", { id: "layer", onchange: () => store.set(within(Number(layer.value), store.state.head)) });
-  const head = make("select", { id: "head", onchange: () => store.set({ head: Number(head.value), more: [] }) });
-  const says = make("p", { class: "says", "aria-live": "polite" });
-  const proof = make("p", { class: "proof" });
+  const group = element("select", { id: "group", onchange: () => choose(group.value, null, store.state.head) }, ...groups.map((name) => option(name, name)));
+  const layer = element("select", { id: "layer", onchange: () => store.set(selectionIn(Number(layer.value), store.state.head)) });
+  const head = element("select", { id: "head", onchange: () => store.set({ head: Number(head.value), more: [] }) });
+  const summary = element("p", { class: "says", "aria-live": "polite" });
+  const verification = element("p", { class: "proof" });
 
   /**
    * The attention with this layer's number in a group, or the group's first.
@@ -23,7 +23,7 @@ export function controls({ data, store }) {
    */
   function choose(name, number, wanted) {
     const found = attentions.findIndex((each) => each.group === name && (number === null || each.layer === number));
-    store.set(within(Math.max(found, 0), wanted));
+    store.set(selectionIn(Math.max(found, 0), wanted));
   }
 
   /**
@@ -31,7 +31,7 @@ export function controls({ data, store }) {
    * @param {number} attention
    * @param {number} wanted head
    */
-  function within(attention, wanted) {
+  function selectionIn(attention, wanted) {
     const { heads, queries } = data.attention(attention);
     return {
       attention,
@@ -47,47 +47,47 @@ export function controls({ data, store }) {
   function show() {
     const { attention: index, head: place } = store.state;
     const attention = data.attention(index);
-    const facts = data.about(index, place);
+    const facts = data.headFacts(index, place);
     if (listed !== index) {
       listed = index;
       const same = attentions.map((each, i) => ({ each, i })).filter(({ each }) => each.group === attention.group);
       layer.replaceChildren(...same.map(({ each, i }) => option(String(i), String(each.layer), each.path)));
-      head.replaceChildren(...attention.heads.map((each, i) => option(String(i), each.carried ? `${each.number}` : `${each.number} (picture)`)));
+      head.replaceChildren(...attention.heads.map((each, i) => option(String(i), each.payload ? `${each.number}` : `${each.number} (picture)`)));
     }
     group.value = attention.group;
     layer.value = String(index);
     head.value = String(place);
-    says.textContent = [
-      `${facts.kind} head`,
+    summary.textContent = [
+      `${facts.head_type} head`,
       `entropy ${facts.entropy.toFixed(2)} nats`,
-      facts.sink === null ? "" : `${percent(facts.sink)} on the first token`,
+      facts.first_token_share === null ? "" : `${percentText(facts.first_token_share)} on the first token`,
       attention.mask === "none" ? "every query sees every key" : `mask: ${attention.mask}`,
     ]
       .filter(Boolean)
       .join(" · ");
-    proof.textContent = proven(attention);
-    proof.classList.toggle("doubt", !attention.verified);
+    verification.textContent = verificationText(attention);
+    verification.classList.toggle("doubt", !attention.verified);
   }
 
-  store.listen(show);
+  store.subscribe(show);
   show();
-  return make(
+  return element(
     "nav",
     { class: "controls", "aria-label": "Which head" },
     groups.length > 1 && field("Attention", group),
     field("Layer", layer),
     field("Head", head),
-    says,
-    proof,
+    summary,
+    verification,
   );
 }
 
 /** @param {import("./data.js").Attention} attention */
-function proven({ error, verified, within }) {
-  if (error === null) return "Not proved: there is no output of the model's own to compare with, or no query that may look at anything.";
-  const held = `weights @ v differs from the model's own output by ${error.toExponential(1)} of its largest value`;
-  const kept = within > 0 ? `; weights computed in this page are within ${percent(within, within < 0.0001 ? 4 : 2)} of the exact ones` : "";
-  return `${verified ? "Proved" : "Do not trust this one"}: ${held}${kept}.`;
+function verificationText({ max_error: maxError, verified, max_weight_error: weightError }) {
+  if (maxError === null) return "Not verified: the model's own output is unknown, or no query may attend to any key.";
+  const difference = `weights @ v differs from the model's own output by ${maxError.toExponential(1)} of its largest value`;
+  const rounding = weightError > 0 ? `; max weight error in this page: ${percentText(weightError, weightError < 0.0001 ? 4 : 2)}` : "";
+  return `${verified ? "Verified" : "Not verified, do not trust this map"}: ${difference}${rounding}.`;
 }
 
 /**
@@ -95,7 +95,7 @@ function proven({ error, verified, within }) {
  * @param {HTMLElement} control
  */
 export function field(label, control) {
-  return make("label", { class: "field" }, make("span", {}, label), control);
+  return element("label", { class: "field" }, element("span", {}, label), control);
 }
 
 /**
@@ -104,5 +104,5 @@ export function field(label, control) {
  * @param {string} [title]
  */
 function option(value, text, title) {
-  return make("option", { value, title }, text);
+  return element("option", { value, title }, text);
 }

@@ -1,7 +1,7 @@
 /** What a page carries: the facts of every attention, and the numbers that its rows are computed from. */
 
 import { steps, tile } from "./attention.js";
-import { arrayOf, bytesOf, unpacked } from "./codec.js";
+import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
 
 /** @typedef {import("./codec.js").Ref} Ref */
 /** @typedef {import("./attention.js").Head} Head */
@@ -11,28 +11,28 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * One head, as it is listed.
  * @typedef {object} HeadFacts
  * @property {number} number in the model
- * @property {string} kind "previous token", ..., "mixed"
- * @property {Record<string, number | null>} scores how much of each kind it has, 0 to 1
+ * @property {string} head_type "previous token", ..., "mixed"
+ * @property {Record<string, number | null>} head_type_scores the score for each type, 0 to 1
  * @property {number} entropy in nats, on average over the queries
- * @property {number | null} distance how far back it looks, on average; null between two texts
- * @property {number | null} sink its share on the first token
+ * @property {number | null} distance from a query back to its keys, on average; null between two texts
+ * @property {number | null} first_token_share the attention that the first token receives, on average
  * @property {{query: number, key: number, weight: number}[]} pairs the largest weights between two tokens of the text
- * @property {Ref} picture the map in cells, each relative to `most`, and as a square root
- * @property {number} most the largest cell
- * @property {Carried | null} carried what its rows are computed from; null where the picture is all there is
+ * @property {Ref} pooled the pooled map: the square root of each cell relative to `max_pooled`
+ * @property {number} max_pooled the largest cell of the pooled map
+ * @property {Payload | null} payload what its rows are computed from; null where the page has the pooled map only
  */
 
 /**
- * @typedef {object} Carried
+ * @typedef {object} Payload
  * @property {Ref} q
- * @property {number} kv which of the attention's keys and values are the head's
- * @property {Ref | null} rows
- * @property {Ref | null} lse
+ * @property {number} kv_head the index of its keys and values in `kv_heads`
+ * @property {Ref | null} rows the queries that have a row; null: all
+ * @property {Ref | null} lse of each row: the log-sum-exp of its scores
  * @property {Ref | null} entropy of each query
  * @property {Ref | null} received by each key
- * @property {number | null} sink
+ * @property {number | null} sink the score of the head's own sink
  * @property {Ref | null} bias by key number - query number, from -(queries - 1) on; or of each pair
- * @property {Ref | null} bits whether a query may attend to a key, of each pair
+ * @property {Ref | null} allowed whether a query may attend to a key, of each pair
  */
 
 /**
@@ -43,22 +43,22 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @property {number} layer
  * @property {number} queries
  * @property {number} keys
- * @property {number} first position of query 0 among the keys
- * @property {number} queryText number of the text whose tokens are the queries
- * @property {number} keyText
+ * @property {number} query_offset position of query 0 among the keys
+ * @property {number} query_text index of the text whose tokens are the queries
+ * @property {number} key_text
  * @property {string} mask in words
  * @property {string} kernel
- * @property {number | null} error largest difference of weights @ v from the model's own output, relative
+ * @property {number | null} max_error the largest difference of weights @ v from the model's own output, relative
  * @property {boolean} verified
- * @property {number} within how far the weights that the page computes are from the exact ones, at most
+ * @property {number} max_weight_error the largest difference between the weights that the page computes and the exact ones
  * @property {number} scale
  * @property {number | null} softcap
  * @property {number} dropout
- * @property {number} width
- * @property {number} valueWidth
- * @property {Ref | null} low of each query: the first key that it may attend to
- * @property {Ref | null} high the key behind the last
- * @property {{k: Ref, v: Ref | null}[]} kv the keys and values that heads share or have
+ * @property {number} d_key
+ * @property {number} d_value
+ * @property {Ref | null} first_key of each query: the first key that it may attend to
+ * @property {Ref | null} end_key the key after the last
+ * @property {{k: Ref, v: Ref | null}[]} kv_heads keys and values; several heads may share them
  * @property {HeadFacts[]} heads
  */
 
@@ -66,13 +66,13 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @typedef {object} Facts
  * @property {string} title
  * @property {string} model
- * @property {string} made by which regard
+ * @property {string} generator the version of regard
  * @property {{tokens: string[]}[]} texts
  * @property {Attention[]} attentions
  * @property {string[]} notes
- * @property {string[]} left what was left out, and how to get it
- * @property {{attention: number, head: number, query: number}} open what is shown first
- * @property {number} shorts how many numbers of 16 bits the page begins with
+ * @property {string[]} omitted what the page omits, and how to get it
+ * @property {{attention: number, head: number, query: number}} initial what the page shows first
+ * @property {number} num_int16 the number of 16-bit integers, with which the numbers begin
  * @property {Image | null} image
  * @property {Context | null} context
  */
@@ -83,7 +83,7 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  * @property {string} source a data: address
  * @property {number} rows of patches
  * @property {number} columns
- * @property {number} first the token that is the first patch
+ * @property {number} first_patch the token that is the first patch
  * @property {number[]} attentions those whose keys are the patches
  */
 
@@ -113,10 +113,10 @@ import { arrayOf, bytesOf, unpacked } from "./codec.js";
  */
 
 /** Rows are remembered of so many keys together. */
-const REMEMBERED = 2 ** 18;
+const CACHED_KEYS = 2 ** 18;
 
 /** A whole map has at most so many weights. */
-export const WHOLE = 2 ** 22;
+export const MAX_EXACT_WEIGHTS = 2 ** 22;
 
 export class Data {
   /** @type {Map<string, Head | null>} */
@@ -140,13 +140,13 @@ export class Data {
    * @param {Document} page
    */
   static async read(page) {
-    const [facts, numbers] = await Promise.all(["facts", "numbers"].map((id) => carriedBy(page, id)));
+    const [facts, numbers] = await Promise.all(["facts", "numbers"].map((id) => readEncoded(page, id)));
     return new Data(JSON.parse(new TextDecoder().decode(facts)), /** @type {Uint8Array} */ (numbers));
   }
 
   /** @param {number} index */
   attention(index) {
-    return known(this.facts.attentions[index], `attention ${index}`);
+    return required(this.facts.attentions[index], `attention ${index}`);
   }
 
   /**
@@ -154,8 +154,8 @@ export class Data {
    * @param {number} index of the attention
    * @param {number} head its place among the attention's
    */
-  about(index, head) {
-    return known(this.attention(index).heads[head], `head ${head}`);
+  headFacts(index, head) {
+    return required(this.attention(index).heads[head], `head ${head}`);
   }
 
   /**
@@ -163,15 +163,14 @@ export class Data {
    * @param {number} index
    */
   tokens(index) {
-    const { queryText, keyText, queries } = this.attention(index);
-    const keys = this.shown(keyText);
-    const read = this.shown(queryText);
-    return { queries: read.slice(read.length - queries), keys };
+    const { query_text: queryText, key_text: keyText, queries } = this.attention(index);
+    const tokens = this.textTokens(queryText);
+    return { queries: tokens.slice(tokens.length - queries), keys: this.textTokens(keyText) };
   }
 
   /** @param {number} text */
-  shown(text) {
-    return known(this.facts.texts[text], `text ${text}`).tokens;
+  textTokens(text) {
+    return required(this.facts.texts[text], `text ${text}`).tokens;
   }
 
   /**
@@ -181,22 +180,22 @@ export class Data {
    * @returns {Head | null}
    */
   head(index, head) {
-    return remember(this.#heads, `${index}.${head}`, 64, () => {
-      const { carried } = this.about(index, head);
-      return carried && this.#read(this.attention(index), carried);
+    return cached(this.#heads, `${index}.${head}`, 64, () => {
+      const { payload } = this.headFacts(index, head);
+      return payload && this.#decode(this.attention(index), payload);
     });
   }
 
   /**
-   * Every step of a row as the model computed it; null where it is not carried.
+   * Every step of a row as the model computed it; null where it is not in the page.
    * @param {number} index
    * @param {number} head
    * @param {number} query
    */
   row(index, head, query) {
-    const read = this.head(index, head);
-    if (!read || !this.carries(index, head, query)) return null;
-    return remember(this.#rows, `${index}.${head}.${query}`, Math.max(4, REMEMBERED / read.keys), () => steps(read, query));
+    const decoded = this.head(index, head);
+    if (!decoded || !this.hasRow(index, head, query)) return null;
+    return cached(this.#rows, `${index}.${head}.${query}`, Math.max(4, CACHED_KEYS / decoded.keys), () => steps(decoded, query));
   }
 
   /**
@@ -205,21 +204,21 @@ export class Data {
    * @param {number} head
    * @param {number} query
    */
-  carries(index, head, query) {
-    const read = this.head(index, head);
-    return read !== null && (read.rows === null || read.rows.includes(query));
+  hasRow(index, head, query) {
+    const decoded = this.head(index, head);
+    return decoded !== null && (decoded.rows === null || decoded.rows.includes(query));
   }
 
   /**
-   * Every weight of a head; null where they are too many or not carried.
+   * Every weight of a head; null where they are too many or not in the page.
    * @param {number} index
    * @param {number} head
    */
   map(index, head) {
     const { queries, keys } = this.attention(index);
-    const read = this.head(index, head);
-    if (!read || read.rows || queries * keys > WHOLE) return null;
-    return remember(this.#maps, `${index}.${head}`, 16, () => tile(read, 0, queries, 0, keys));
+    const decoded = this.head(index, head);
+    if (!decoded || decoded.rows || queries * keys > MAX_EXACT_WEIGHTS) return null;
+    return cached(this.#maps, `${index}.${head}`, 16, () => tile(decoded, 0, queries, 0, keys));
   }
 
   /**
@@ -227,47 +226,47 @@ export class Data {
    * @param {number} index
    * @param {number} head
    */
-  picture(index, head) {
-    const { picture, most } = this.about(index, head);
-    const [rows = 0, columns = 0] = picture.shape;
-    return { rows, columns, cells: this.array(picture).map((root) => root * root * most) };
+  pooledMap(index, head) {
+    const { pooled, max_pooled: largest } = this.headFacts(index, head);
+    const [rows = 0, columns = 0] = pooled.shape;
+    return { rows, columns, cells: this.array(pooled).map((root) => root * root * largest) };
   }
 
   /** @param {Ref} ref */
   array(ref) {
-    return arrayOf(this.numbers, this.facts.shorts, ref);
+    return decodeArray(this.numbers, this.facts.num_int16, ref);
   }
 
   /**
    * @param {Attention} attention
-   * @param {Carried} carried
+   * @param {Payload} payload
    * @returns {Head}
    */
-  #read(attention, carried) {
-    const { queries, keys, width, valueWidth, scale, softcap } = attention;
-    const { k, v } = known(attention.kv[carried.kv], "keys and values");
-    const low = attention.low && this.array(attention.low);
-    const high = attention.high && this.array(attention.high);
-    const bits = carried.bits && this.array(carried.bits);
-    const bias = carried.bias && this.array(carried.bias);
-    const square = carried.bias?.shape.length === 2;
+  #decode(attention, payload) {
+    const { queries, keys, d_key: dKey, d_value: dValue, scale, softcap } = attention;
+    const { k, v } = required(attention.kv_heads[payload.kv_head], "keys and values");
+    const firstKey = attention.first_key && this.array(attention.first_key);
+    const endKey = attention.end_key && this.array(attention.end_key);
+    const allowed = payload.allowed && this.array(payload.allowed);
+    const bias = payload.bias && this.array(payload.bias);
+    const byPair = payload.bias?.shape.length === 2;
     return {
-      q: this.array(carried.q),
+      q: this.array(payload.q),
       k: this.array(k),
       v: v && this.array(v),
-      width,
-      valueWidth,
+      dKey,
+      dValue,
       queries,
       keys,
-      rows: carried.rows && this.array(carried.rows),
-      lse: carried.lse && this.array(carried.lse),
+      rows: payload.rows && this.array(payload.rows),
+      lse: payload.lse && this.array(payload.lse),
       scale,
       softcap,
-      sink: carried.sink,
-      bias: bias && ((query, key) => Number(bias[square ? query * keys + key : key - query + queries - 1])),
-      may: bits
-        ? (query, key) => bits[query * keys + key] === 1
-        : low && high && ((query, key) => key >= Number(low[query]) && key < Number(high[query])),
+      sink: payload.sink,
+      bias: bias && ((query, key) => Number(bias[byPair ? query * keys + key : key - query + queries - 1])),
+      allowed: allowed
+        ? (query, key) => allowed[query * keys + key] === 1
+        : firstKey && endKey && ((query, key) => key >= Number(firstKey[query]) && key < Number(endKey[query])),
     };
   }
 }
@@ -276,10 +275,10 @@ export class Data {
  * @param {Document} page
  * @param {string} id
  */
-async function carriedBy(page, id) {
+async function readEncoded(page, id) {
   const found = page.getElementById(id);
   if (!found) throw new Error(`this page has lost its ${id}: write it anew`);
-  return unpacked(bytesOf(found.textContent ?? ""), Number(found.dataset.bytes));
+  return gunzip(decodeSevenBits(found.textContent ?? ""), Number(found.dataset.bytes));
 }
 
 /**
@@ -287,13 +286,13 @@ async function carriedBy(page, id) {
  * @param {Map<string, Value>} memory
  * @param {string} key
  * @param {number} most
- * @param {() => Value} make
+ * @param {() => Value} element
  * @returns {Value}
  */
-function remember(memory, key, most, make) {
+function cached(memory, key, most, element) {
   const old = memory.get(key);
   if (old !== undefined) return old;
-  const made = make();
+  const made = element();
   const [oldest] = memory.keys();
   if (memory.size >= most && oldest !== undefined) memory.delete(oldest);
   memory.set(key, made);
@@ -306,7 +305,7 @@ function remember(memory, key, most, make) {
  * @param {string} name
  * @returns {Value}
  */
-function known(value, name) {
+function required(value, name) {
   if (value === undefined) throw new RangeError(`there is no ${name} in this page`);
   return value;
 }

@@ -3,7 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {Node | string | null | undefined | false} Child */
-/** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Properties */
+/** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Props */
 
 /**
  * An element, such as make("button", { class: "plain", onclick: ... }, "Undo").
@@ -11,33 +11,33 @@ const SVG = "http://www.w3.org/2000/svg";
  * Names that begin with "on" listen; true is an attribute without a value, and false, null and undefined are none.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Properties} [properties]
+ * @param {Props} [properties]
  * @param {...Child} children
  * @returns {HTMLElementTagNameMap[Tag]}
  */
-export function make(tag, properties = {}, ...children) {
-  return dressed(document.createElement(tag), properties, children);
+export function element(tag, properties = {}, ...children) {
+  return applyProps(document.createElement(tag), properties, children);
 }
 
 /**
  * An element of a drawing.
  * @template {keyof SVGElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Properties} [properties]
+ * @param {Props} [properties]
  * @param {...Child} children
  * @returns {SVGElementTagNameMap[Tag]}
  */
-export function draw(tag, properties = {}, ...children) {
-  return dressed(/** @type {SVGElementTagNameMap[Tag]} */ (document.createElementNS(SVG, tag)), properties, children);
+export function svgElement(tag, properties = {}, ...children) {
+  return applyProps(/** @type {SVGElementTagNameMap[Tag]} */ (document.createElementNS(SVG, tag)), properties, children);
 }
 
 /**
  * A token, whatever its script: it may neither turn the direction of its neighbours nor run into them.
  * @param {string} text
- * @param {Properties} [properties]
+ * @param {Props} [properties]
  */
 export function token(text, properties = {}) {
-  return make("bdi", { ...properties, class: `token ${properties.class ?? ""}`.trim() }, visible(text));
+  return element("bdi", { ...properties, class: `token ${properties.class ?? ""}`.trim() }, visible(text));
 }
 
 /** What has no shape of its own, or turns the direction of what follows; joiners where they join nothing. */
@@ -59,7 +59,7 @@ export function visible(text) {
  * @param {number} share
  * @param {number} [digits]
  */
-export function percent(share, digits = 1) {
+export function percentText(share, digits = 1) {
   return `${(share * 100).toFixed(digits)} %`;
 }
 
@@ -67,7 +67,7 @@ export function percent(share, digits = 1) {
  * A number in a table: four digits behind the point, and in powers of ten where those would say nothing.
  * @param {number} value
  */
-export function number(value) {
+export function numberText(value) {
   if (value === -Infinity) return "−∞";
   const small = value !== 0 && Math.abs(value) < 0.0005;
   const text = small || Math.abs(value) >= 1e6 ? value.toExponential(2) : value.toFixed(4);
@@ -76,17 +76,17 @@ export function number(value) {
 
 /**
  * @template {Element} Made
- * @param {Made} element
- * @param {Properties} properties
+ * @param {Made} node
+ * @param {Props} properties
  * @param {Child[]} children
  * @returns {Made}
  */
-function dressed(element, properties, children) {
+function applyProps(node, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
-    if (typeof value === "function") element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+    if (typeof value === "function") node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, String(value));
   }
-  element.append(...children.filter((child) => typeof child === "string" || child instanceof Node));
-  return element;
+  node.append(...children.filter((child) => typeof child === "string" || child instanceof Node));
+  return node;
 }

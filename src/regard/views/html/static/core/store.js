@@ -19,7 +19,7 @@
 /** @typedef {(state: State, before: State) => void} Listener */
 
 /** So many changes can be undone. */
-const UNDONE = 200;
+const MAX_UNDO = 200;
 
 export class Store {
   /** @type {Set<Listener>} */
@@ -43,8 +43,8 @@ export class Store {
     const moved = ["attention", "head", "query"].some((name) => next[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
     if (moved && !change.edits) next.edits = {};
     if (next.attention !== before.attention && !change.more) next.more = [];
-    if (same(next, before)) return;
-    if (!same(next.edits, before.edits)) this.#past = [...this.#past, before].slice(-UNDONE);
+    if (isEqual(next, before)) return;
+    if (!isEqual(next.edits, before.edits)) this.#past = [...this.#past, before].slice(-MAX_UNDO);
     this.#go(next);
   }
 
@@ -66,13 +66,13 @@ export class Store {
    * Calls a listener after each change.
    * @param {Listener} listener
    */
-  listen(listener) {
+  subscribe(listener) {
     this.#listeners.add(listener);
   }
 
   /** The link's last part, which holds what differs from the beginning. */
   get link() {
-    const differing = Object.entries(this.state).filter(([name, value]) => !same(value, this.first[/** @type {keyof State} */ (name)]));
+    const differing = Object.entries(this.state).filter(([name, value]) => !isEqual(value, this.first[/** @type {keyof State} */ (name)]));
     return differing.length ? `#${encodeURIComponent(JSON.stringify(Object.fromEntries(differing)))}` : "#";
   }
 
@@ -81,7 +81,7 @@ export class Store {
    * @param {string} link
    * @param {(state: State) => State} fit makes a state one that this page can show
    */
-  follow(link, fit) {
+  applyLink(link, fit) {
     /** @type {Partial<State>} */
     let said = {};
     try {
@@ -90,7 +90,7 @@ export class Store {
       // a link of somebody else's
     }
     const next = fit({ ...this.first, ...(said && typeof said === "object" ? said : {}) });
-    if (!same(next, this.state)) this.#go(next);
+    if (!isEqual(next, this.state)) this.#go(next);
   }
 
   /** @param {State} next */
@@ -105,6 +105,6 @@ export class Store {
  * @param {unknown} a
  * @param {unknown} b
  */
-export function same(a, b) {
+export function isEqual(a, b) {
   return JSON.stringify(a) === JSON.stringify(b);
 }

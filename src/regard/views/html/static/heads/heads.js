@@ -1,18 +1,18 @@
 /** All heads at once: a small picture of each. */
 
 import { isDark } from "../core/colour.js";
-import { make } from "../core/dom.js";
+import { element } from "../core/dom.js";
 import { field } from "../core/controls.js";
-import { headCard } from "./headcard.js";
-import { gridStep, HEAD_KINDS, HEAD_ORDERS, headSentence, headsOf, orderText, sortedHeads } from "./headorder.js";
-import { paintHead, pictureShape, whenNear } from "./headpicture.js";
+import { headCard } from "./card.js";
+import { gridStep, HEAD_TYPES, HEAD_ORDERS, headDescription, groupHeads, orderValue, sortHeads } from "./order.js";
+import { paintThumbnail, aspectRatio, paintWhenVisible } from "./thumbnail.js";
 
-/** @typedef {import("./headorder.js").Place} Place */
-/** @typedef {import("./headorder.js").Order} Order */
+/** @typedef {import("./order.js").HeadPlace} HeadPlace */
+/** @typedef {import("./order.js").Order} Order */
 /** @typedef {import("../core/store.js").State} State */
 
 /** On paper so many heads stand side by side. */
-const PRINTED = 16;
+const PRINT_COLUMNS = 16;
 
 /** @type {import("../main.js").View} */
 export const heads = {
@@ -33,26 +33,26 @@ function mountHeads(root, page) {
   /** @type {Order} */
   let order = "layer";
   let wanted = "";
-  /** @type {Place[]} */
+  /** @type {HeadPlace[]} */
   let shown = [];
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let columns = 1;
   let printing = false;
-  /** @type {Map<HTMLImageElement, Place>} */
+  /** @type {Map<HTMLImageElement, HeadPlace>} */
   const places = new Map();
-  const watchOver = whenNear((image) => paintOne(image));
+  const watchOver = paintWhenVisible((image) => paintOne(image));
 
-  const sorts = make("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (sorts.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => make("option", { value }, text)));
-  const kinds = make("select", { class: "kinds", onchange: () => arrange({ wanted: kinds.value }) });
-  const count = make("output", { class: "count" });
-  const grid = make("div", { class: "grid", role: "group", "aria-label": "Heads" });
-  const legend = make("dl", { class: "legend" });
+  const sorts = element("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (sorts.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => element("option", { value }, text)));
+  const kinds = element("select", { class: "kinds", onchange: () => arrange({ wanted: kinds.value }) });
+  const count = element("output", { class: "count" });
+  const grid = element("div", { class: "grid", role: "group", "aria-label": "Heads" });
+  const legend = element("dl", { class: "legend" });
   root.append(
-    make("div", { class: "tools" }, field("Sort by", sorts), field("Show", kinds), count),
-    make("div", { class: "wide" }, grid),
-    make("h2", {}, "The kinds"),
-    make("p", { class: "quiet" }, "A head is of a kind when at least half of its attention goes where the kind says. Entropy, in nats: 0 looks at one token; the more, the more evenly it looks at many."),
+    element("div", { class: "tools" }, field("Sort by", sorts), field("Show", kinds), count),
+    element("div", { class: "wide" }, grid),
+    element("h2", {}, "The kinds"),
+    element("p", { class: "quiet" }, "A head is of a kind when at least half of its attention goes where the kind says. Entropy, in nats: 0 looks at one token; the more, the more evenly it looks at many."),
     legend,
     card.dialog,
   );
@@ -61,14 +61,14 @@ function mountHeads(root, page) {
   function arrange(change = {}) {
     order = change.order ?? order;
     wanted = change.wanted ?? wanted;
-    const all = headsOf(data, store.state.attention);
-    const of = (/** @type {string} */ kind) => all.filter(({ facts }) => facts.kind === kind).length;
-    const present = Object.keys(HEAD_KINDS).filter((kind) => of(kind) > 0);
+    const all = groupHeads(data, store.state.attention);
+    const of = (/** @type {string} */ kind) => all.filter(({ facts }) => facts.head_type === kind).length;
+    const present = Object.keys(HEAD_TYPES).filter((kind) => of(kind) > 0);
     if (!present.includes(wanted)) wanted = "";
-    kinds.replaceChildren(make("option", { value: "" }, `all ${all.length} heads`), ...present.map((kind) => make("option", { value: kind }, `${kind} (${of(kind)})`)));
+    kinds.replaceChildren(element("option", { value: "" }, `all ${all.length} heads`), ...present.map((kind) => element("option", { value: kind }, `${kind} (${of(kind)})`)));
     kinds.value = wanted;
-    legend.replaceChildren(...Object.entries(HEAD_KINDS).flatMap(([kind, says]) => [make("dt", {}, kind), make("dd", {}, `${says}; ${of(kind) || "no"} ${of(kind) === 1 ? "head" : "heads"} here`)]));
-    shown = sortedHeads(wanted ? all.filter(({ facts }) => facts.kind === wanted) : all, order);
+    legend.replaceChildren(...Object.entries(HEAD_TYPES).flatMap(([kind, says]) => [element("dt", {}, kind), element("dd", {}, `${says}; ${of(kind) || "no"} ${of(kind) === 1 ? "head" : "heads"} here`)]));
+    shown = sortHeads(wanted ? all.filter(({ facts }) => facts.head_type === wanted) : all, order);
     count.textContent = wanted ? `${shown.length} of ${all.length} heads` : "";
     fill();
   }
@@ -80,12 +80,12 @@ function mountHeads(root, page) {
     grid.classList.toggle("flat", !byLayer);
     columns = byLayer ? Math.max(...data.facts.attentions.map(({ heads: all }, i) => (shown.some((place) => place.attention === i) ? all.length : 1))) : 0;
     grid.style.setProperty("--columns", String(columns));
-    grid.classList.toggle("broad", columns > PRINTED);
+    grid.classList.toggle("broad", columns > PRINT_COLUMNS);
     /** @type {HTMLElement[]} */
     const parts = [];
     shown.forEach((place, i) => {
       const first = byLayer && shown[i - 1]?.attention !== place.attention;
-      if (first) parts.push(make("div", { class: "layer" }, make("span", {}, "layer "), String(place.layer)));
+      if (first) parts.push(element("div", { class: "layer" }, element("span", {}, "layer "), String(place.layer)));
       parts.push(/** @type {HTMLElement} */ (buttons[i]));
     });
     grid.replaceChildren(...parts);
@@ -93,20 +93,20 @@ function mountHeads(root, page) {
     choose();
   }
 
-  /** @param {Place} place */
+  /** @param {HeadPlace} place */
   function pictured(place) {
     const { attention, head, layer, facts } = place;
-    const image = make("img", { class: "picture", alt: "" });
-    image.style.aspectRatio = String(pictureShape(data.attention(attention)));
+    const image = element("img", { class: "picture", alt: "" });
+    image.style.aspectRatio = String(aspectRatio(data.attention(attention)));
     places.set(image, place);
-    const short = facts.kind.replace(/ token$/, "");
+    const short = facts.head_type.replace(/ token$/, "");
     const byLayer = order === "layer" && wanted === "";
     const caption = byLayer
-      ? [make("span", {}, `head ${facts.number}`), make("span", { class: "kind" }, short)]
-      : [make("span", {}, `layer ${layer} head ${facts.number}`), make("span", { class: "kind" }, facts.kind), make("span", { class: "value" }, orderText(facts, order))];
-    return make(
+      ? [element("span", {}, `head ${facts.number}`), element("span", { class: "kind" }, short)]
+      : [element("span", {}, `layer ${layer} head ${facts.number}`), element("span", { class: "kind" }, facts.head_type), element("span", { class: "value" }, orderValue(facts, order))];
+    return element(
       "button",
-      { type: "button", class: "head", tabindex: -1, "aria-label": headSentence(place), "aria-haspopup": "dialog", "data-attention": attention, "data-head": head, onclick: () => card.open(place), onfocus: (/** @type {FocusEvent} */ event) => rove(/** @type {HTMLButtonElement} */ (event.currentTarget)) },
+      { type: "button", class: "head", tabindex: -1, "aria-label": headDescription(place), "aria-haspopup": "dialog", "data-attention": attention, "data-head": head, onclick: () => card.open(place), onfocus: (/** @type {FocusEvent} */ event) => rove(/** @type {HTMLButtonElement} */ (event.currentTarget)) },
       image,
       ...caption,
     );
@@ -115,7 +115,7 @@ function mountHeads(root, page) {
   /** @param {HTMLImageElement} image */
   function paintOne(image) {
     const place = places.get(image);
-    if (place) paintHead(image, data, place.attention, place.head, isDark() && !printing);
+    if (place) paintThumbnail(image, data, place.attention, place.head, isDark() && !printing);
   }
 
   /** Marks the head that the other views show. */

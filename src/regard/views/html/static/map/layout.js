@@ -1,14 +1,14 @@
 /** Where the parts of the drawing of a map stand. */
 
-/** @typedef {import("./area.js").Area} Area */
+/** @typedef {import("./viewport.js").Viewport} Viewport */
 
 /** A token can be read from so many pixels on. */
-export const LEGIBLE = 11;
+export const MIN_TOKEN_SIZE = 11;
 
 /**
  * In CSS pixels.
  * @typedef {object} Layout
- * @property {Area} area
+ * @property {Viewport} area
  * @property {number} width of everything
  * @property {number} height
  * @property {number} x where the cells begin
@@ -28,12 +28,12 @@ export const BAR_GAP = 6;
  * The cells keep their place and size however near one comes: only their number changes.
  * @param {number} width there is
  * @param {number} most height of the cells
- * @param {Area} area
+ * @param {Viewport} area
  * @param {{queries: number, keys: number}} map
  * @param {{queries: number, keys: number}} longest width of the longest token on each side
  * @returns {Layout}
  */
-export function laidOut(width, most, area, { queries, keys }, longest) {
+export function mapLayout(width, most, area, { queries, keys }, longest) {
   const small = width < 560;
   const [side, foot, room, least] = small ? [34, 34, 62, 150] : [64, 56, 116, 220];
   const numbers = 14 + 7 * String(Math.max(queries, keys)).length;
@@ -43,8 +43,8 @@ export function laidOut(width, most, area, { queries, keys }, longest) {
   const tall = Math.min(most, Math.max(least, (across * queries) / keys));
   const wide = Math.min(across, Math.max(least, (tall * keys) / queries));
   const [top, bottom, left, right] = area;
-  const named = tall / (bottom - top) >= LEGIBLE;
-  const titled = wide / (right - left) >= LEGIBLE;
+  const named = tall / (bottom - top) >= MIN_TOKEN_SIZE;
+  const titled = wide / (right - left) >= MIN_TOKEN_SIZE;
   return { area, x, y, wide, tall, side, foot, named, titled, width, height: y + tall + BAR_GAP + foot };
 }
 
@@ -54,7 +54,7 @@ export function laidOut(width, most, area, { queries, keys }, longest) {
  * @param {number} px
  * @param {number} py
  */
-export function pointIn({ area, x, y, wide, tall }, px, py) {
+export function tokenAt({ area, x, y, wide, tall }, px, py) {
   if (px < x || py < y || px >= x + wide || py >= y + tall) return null;
   const [top, bottom, left, right] = area;
   return { query: top + ((py - y) / tall) * (bottom - top), key: left + ((px - x) / wide) * (right - left) };
@@ -63,10 +63,10 @@ export function pointIn({ area, x, y, wide, tall }, px, py) {
 /**
  * The rectangle of some cells, no smaller than `least` pixels.
  * @param {Layout} layout
- * @param {Area} cells
+ * @param {Viewport} cells
  * @param {number} least
  */
-export function boxOf({ area, x, y, wide, tall }, [from, to, start, end], least) {
+export function cellsRect({ area, x, y, wide, tall }, [from, to, start, end], least) {
   const [top, bottom, left, right] = area;
   const [sx, sy] = [wide / (right - left), tall / (bottom - top)];
   const [w, h] = [Math.max(least, (end - start) * sx), Math.max(least, (to - from) * sy)];

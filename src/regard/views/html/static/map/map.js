@@ -1,14 +1,14 @@
 /** The whole matrix of one head, from all of its tokens down to single cells. */
 
-import { areaWith, pannedArea, zoomedArea } from "./area.js";
-import { make } from "../core/dom.js";
-import { movable } from "./mapmoves.js";
-import { MapScreen } from "./mapscreen.js";
-import { mapSays } from "./mapsays.js";
-import { mapTable } from "./maptable.js";
-import { same } from "../core/store.js";
+import { panTo, panViewport, zoomViewport } from "./viewport.js";
+import { element } from "../core/dom.js";
+import { attachGestures } from "./gestures.js";
+import { MapCanvas } from "./canvas.js";
+import { mapCaption } from "./caption.js";
+import { mapTable } from "./table.js";
+import { isEqual } from "../core/store.js";
 
-/** @typedef {import("./area.js").Area} Area */
+/** @typedef {import("./viewport.js").Viewport} Viewport */
 /** @typedef {import("../core/store.js").State} State */
 /** @typedef {{query: number, key: number}} Pair */
 
@@ -35,12 +35,12 @@ export const map = {
  */
 function mountMap(root, page) {
   const { data, store } = page;
-  const screen = new MapScreen(data);
-  const says = mapSays(page, screen);
+  const screen = new MapCanvas(data);
+  const says = mapCaption(page, screen);
   const list = mapTable(page);
-  /** @type {Area} */
+  /** @type {Viewport} */
   let area = [0, 0, 0, 0];
-  /** @type {Area} */
+  /** @type {Viewport} */
   let held = area;
   /** @type {Pair | null} */
   let cursor = null;
@@ -50,20 +50,20 @@ function mountMap(root, page) {
   let painted = 0;
 
   const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ onclick) =>
-    make("button", { type: "button", "aria-label": label, title: label, onclick }, text);
+    element("button", { type: "button", "aria-label": label, title: label, onclick }, text);
   const nearer = button("+", "Zoom in", () => zoom(null, 1 / 1.5));
   const farther = button("−", "Zoom out", () => zoom(null, 1.5));
   const all = button("All", "Show the whole map", () => show(whole()));
-  const stage = make("div", { class: "stage" }, screen.canvas, screen.marks);
+  const stage = element("div", { class: "stage" }, screen.canvas, screen.marks);
   const { marks } = screen;
   const attributes = { tabindex: "0", role: "application", "aria-roledescription": "attention map", "aria-describedby": "map-keys" };
   for (const [name, value] of Object.entries(attributes)) marks.setAttribute(name, value);
-  const keys = make("p", { class: "keys", id: "map-keys" }, "Keys on the map: arrows move the cursor, with shift the map; + and − zoom, 0 shows all, Enter chooses.");
-  root.append(make("div", { class: "tools" }, make("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, nearer, farther, all), says.line), make("div", { class: "body" }, stage, make("div", {}, says.legend, keys, list.root)));
+  const keys = element("p", { class: "keys", id: "map-keys" }, "Keys on the map: arrows move the cursor, with shift the map; + and − zoom, 0 shows all, Enter chooses.");
+  root.append(element("div", { class: "tools" }, element("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, nearer, farther, all), says.line), element("div", { class: "body" }, stage, element("div", {}, says.legend, keys, list.root)));
 
   const whole = () => {
     const { queries, keys: count } = data.attention(store.state.attention);
-    return /** @type {Area} */ ([0, queries, 0, count]);
+    return /** @type {Viewport} */ ([0, queries, 0, count]);
   };
 
   const chosen = () => {
@@ -77,7 +77,7 @@ function mountMap(root, page) {
     if (width === 0) return;
     painted = width;
     screen.paint(area, width, Math.max(240, Math.min(0.78 * window.innerHeight, 900)), paper);
-    const entire = same(area, whole());
+    const entire = isEqual(area, whole());
     marks.style.touchAction = entire ? "pan-y" : "none"; // one finger scrolls the page until there is something to move
     all.disabled = farther.disabled = entire;
     says.painted(area);
@@ -87,22 +87,22 @@ function mountMap(root, page) {
   }
 
   function compute() {
-    if (screen.sight.work()) paint();
+    if (screen.source.work()) paint();
     else computing = requestAnimationFrame(compute);
   }
 
   /**
    * Shows another part, now; the link follows when the hand rests.
-   * @param {Area} next
+   * @param {Viewport} next
    * @returns {boolean} whether anything changed
    */
   function show(next) {
-    if (same(next, area)) return false;
+    if (isEqual(next, area)) return false;
     area = next;
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => paint());
     clearTimeout(resting);
-    resting = window.setTimeout(() => store.set({ area: same(area, whole()) ? null : area }), REST);
+    resting = window.setTimeout(() => store.set({ area: isEqual(area, whole()) ? null : area }), REST);
     return true;
   }
 
@@ -122,46 +122,46 @@ function mountMap(root, page) {
     const [top, bottom, left, right] = area;
     const pair = cursor ?? chosen();
     const middle = pair ? { query: pair.query + 0.5, key: pair.key + 0.5 } : { query: (top + bottom) / 2, key: (left + right) / 2 };
-    return show(zoomedArea(area, factor, spot ? fractions(spot, area, screen.layout) : middle, screen.sight.map));
+    return show(zoomViewport(area, factor, spot ? fractions(spot, area, screen.layout) : middle, screen.source.map));
   }
 
-  movable(marks, {
+  attachGestures(marks, {
     zoom,
     hold: () => {
       held = area;
     },
     drag: (start, now, factor) => {
-      const { layout, sight } = screen;
+      const { layout, source } = screen;
       if (!layout) return;
       const fixed = fractions(start, held, layout);
-      const sized = Math.abs(Math.log(factor)) < 0.02 ? held : zoomedArea(held, factor, fixed, sight.map);
+      const sized = Math.abs(Math.log(factor)) < 0.02 ? held : zoomViewport(held, factor, fixed, source.map);
       const down = ((start.y - now.y) / layout.tall) * (sized[1] - sized[0]);
       const across = ((start.x - now.x) / layout.wide) * (sized[3] - sized[2]);
-      show(pannedArea(sized, down, across, sight.map));
+      show(panViewport(sized, down, across, source.map));
     },
     hover: (spot) => {
       const pair = spot && screen.pair(spot);
-      if (!same(pair, cursor)) point(pair);
+      if (!isEqual(pair, cursor)) point(pair);
     },
     choose: (spot) => {
       const pair = screen.pair(spot);
       if (pair) store.set(pair);
     },
     step: (down, across, event) => {
-      const { layout, sight } = screen;
+      const { layout, source } = screen;
       if (!layout) return;
       const [top, bottom, left, right] = area;
       if (event.shiftKey) {
-        show(pannedArea(area, down * Math.max(1, (bottom - top) / 8), across * Math.max(1, (right - left) / 8), sight.map));
+        show(panViewport(area, down * Math.max(1, (bottom - top) / 8), across * Math.max(1, (right - left) / 8), source.map));
         return;
       }
-      const { queries, keys: count } = sight.map;
+      const { queries, keys: count } = source.map;
       const last = cursor ?? chosen() ?? { query: store.state.query, key: left };
       const inside = last.query >= top && last.query < bottom && last.key >= left && last.key < right;
       const from = inside ? last : { query: (top + bottom) >> 1, key: (left + right) >> 1 };
       const far = { query: Math.ceil((STEP * (bottom - top)) / layout.tall), key: Math.ceil((STEP * (right - left)) / layout.wide) };
       const next = { query: bounded(from.query + down * far.query, queries), key: bounded(from.key + across * far.key, count) };
-      show(areaWith(area, next, sight.map));
+      show(panTo(area, next, source.map));
       point(next);
     },
     press: (key) => {
@@ -185,7 +185,7 @@ function mountMap(root, page) {
     const moved = !before || before.attention !== state.attention;
     const turned = moved || before.head !== state.head;
     if (turned) screen.turn(state.attention, state.head);
-    const led = moved || !same(state.area, before.area);
+    const led = moved || !isEqual(state.area, before.area);
     if (led) {
       clearTimeout(resting);
       area = state.area ?? whole();
@@ -201,7 +201,7 @@ function mountMap(root, page) {
 /**
  * Where a spot would be in an area, in fractions of tokens; outside of the cells, too.
  * @param {{x: number, y: number}} spot
- * @param {Area} area
+ * @param {Viewport} area
  * @param {import("./layout.js").Layout} layout
  */
 function fractions({ x, y }, [top, bottom, left, right], layout) {

@@ -6,7 +6,7 @@
  * @typedef {object} Margins
  * @property {Float32Array | null} entropy of each query in nats, NaN where it is not known
  * @property {Float32Array} received by each key, as a multiple of its fair share: queries / keys
- * @property {boolean} rough whether they were added up from the picture
+ * @property {boolean} approximate whether they were added up from the picture
  */
 
 /**
@@ -16,20 +16,20 @@
  * @param {Float32Array | null} whole every weight, where they are computed
  * @returns {Margins}
  */
-export function marginsOf(data, index, head, whole) {
+export function computeMargins(data, index, head, whole) {
   const { queries, keys } = data.attention(index);
-  const { carried } = data.about(index, head);
-  if (carried?.entropy && carried.received) {
+  const { payload } = data.headFacts(index, head);
+  if (payload?.entropy && payload.received) {
     return {
-      entropy: scatteredRows(data.array(carried.entropy), carried.rows && data.array(carried.rows), queries),
-      received: data.array(carried.received).map((sum) => (sum * keys) / queries),
-      rough: false,
+      entropy: scatterRows(data.array(payload.entropy), payload.rows && data.array(payload.rows), queries),
+      received: data.array(payload.received).map((sum) => (sum * keys) / queries),
+      approximate: false,
     };
   }
-  if (whole) return { ...sumsOf(whole, queries, keys, queries, keys), rough: false };
-  const { rows, columns, cells } = data.picture(index, head);
-  const { entropy, received } = sumsOf(cells, rows, columns, queries, keys);
-  return { entropy: rows === queries && columns === keys ? entropy : null, received, rough: true };
+  if (whole) return { ...sumCells(whole, queries, keys, queries, keys), approximate: false };
+  const { rows, columns, cells } = data.pooledMap(index, head);
+  const { entropy, received } = sumCells(cells, rows, columns, queries, keys);
+  return { entropy: rows === queries && columns === keys ? entropy : null, received, approximate: true };
 }
 
 /**
@@ -40,7 +40,7 @@ export function marginsOf(data, index, head, whole) {
  * @param {number} queries
  * @param {number} keys
  */
-export function sumsOf(cells, rows, columns, queries, keys) {
+export function sumCells(cells, rows, columns, queries, keys) {
   const entropy = new Float32Array(rows);
   const column = new Float32Array(columns);
   for (let row = 0; row < rows; row++) {
@@ -107,7 +107,7 @@ export function cellOf(position, tokens, cells) {
  * @param {Float32Array | null} rows
  * @param {number} queries
  */
-function scatteredRows(values, rows, queries) {
+function scatterRows(values, rows, queries) {
   if (values.length === queries || !rows) return values;
   const all = new Float32Array(queries).fill(NaN);
   rows.forEach((row, i) => {

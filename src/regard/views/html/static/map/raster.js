@@ -1,24 +1,24 @@
 /** Cells as pixels. The colour goes by the square root of a cell's share of the largest, so that small weights are seen. */
 
-import { shade } from "../core/colour.js";
+import { rampColour } from "../core/colour.js";
 
 /** So many colours from nothing to the largest. */
-const SHADES = 1024;
+const NUM_COLOURS = 1024;
 
 /** @type {Map<boolean, Uint32Array>} */
-const shadeTables = new Map();
+const colourTables = new Map();
 
 /**
  * The colours from nothing to the largest, and behind them that of what is not known: a pixel of a canvas each.
  * @param {boolean} dark
  */
-function shadeTable(dark) {
-  const known = shadeTables.get(dark);
+function colourTable(dark) {
+  const known = colourTables.get(dark);
   if (known) return known;
-  const pixels = new Uint8ClampedArray((SHADES + 1) * 4);
-  for (let i = 0; i <= SHADES; i++) pixels.set([...shade(i === SHADES ? NaN : i / (SHADES - 1), dark), 255], i * 4);
+  const pixels = new Uint8ClampedArray((NUM_COLOURS + 1) * 4);
+  for (let i = 0; i <= NUM_COLOURS; i++) pixels.set([...rampColour(i === NUM_COLOURS ? NaN : i / (NUM_COLOURS - 1), dark), 255], i * 4);
   const table = new Uint32Array(pixels.buffer);
-  shadeTables.set(dark, table);
+  colourTables.set(dark, table);
   return table;
 }
 
@@ -27,7 +27,7 @@ function shadeTable(dark) {
  * @param {number} value
  * @param {number} top the largest
  */
-export function contrast(value, top) {
+export function colourShare(value, top) {
   return top > 0 ? Math.sqrt(Math.min(1, Math.max(0, value / top))) : 0;
 }
 
@@ -45,10 +45,10 @@ export function paintRaster(canvas, { rows, columns, cells }, top, dark) {
   if (!context || rows * columns === 0) return;
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
-  const table = shadeTable(dark);
+  const table = colourTable(dark);
   for (let i = 0; i < cells.length; i++) {
     const cell = /** @type {number} */ (cells[i]);
-    const index = cell !== cell ? SHADES : Math.round(contrast(cell, top) * (SHADES - 1));
+    const index = cell !== cell ? NUM_COLOURS : Math.round(colourShare(cell, top) * (NUM_COLOURS - 1));
     pixels[i] = /** @type {number} */ (table[index]);
   }
   context.putImageData(image, 0, 0);
@@ -58,7 +58,7 @@ export function paintRaster(canvas, { rows, columns, cells }, top, dark) {
  * The largest of some values; 0 where there is none. NaN does not count.
  * @param {ArrayLike<number>} values
  */
-export function largestOf(values) {
+export function maxOf(values) {
   let largest = 0;
   for (let i = 0; i < values.length; i++) if (Number(values[i]) > largest) largest = Number(values[i]);
   return largest;
@@ -68,9 +68,9 @@ export function largestOf(values) {
  * A round share that is at least as large: 0.34 gives 0.5. So the colours stay while the picture moves.
  * @param {number} share
  */
-export function roundShare(share) {
+export function roundUp(share) {
   if (!(share > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(share));
-  const round = [1, 2, 5, 10].find((each) => each * power >= share * 0.9999) ?? 10;
-  return Math.min(1, round * power);
+  const exponential = 10 ** Math.floor(Math.log10(share));
+  const round = [1, 2, 5, 10].find((each) => each * exponential >= share * 0.9999) ?? 10;
+  return Math.min(1, round * exponential);
 }

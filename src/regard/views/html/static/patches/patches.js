@@ -1,16 +1,16 @@
 /** The image whose patches are the tokens, with the weights of one query over it. */
 
 import { field } from "../core/controls.js";
-import { make, percent, token } from "../core/dom.js";
-import { paintHeat, paintHeatScale, paintMarks } from "./heatcanvas.js";
-import { patchByArrow, patchName, patchPlace, patchShares, patchToken } from "./imagegrid.js";
-import { strongestOf } from "../sentence/picked.js";
+import { element, percentText, token } from "../core/dom.js";
+import { paintHeat, paintHeatScale, paintFrames } from "./heatmap.js";
+import { nextPatch, patchName, patchOfToken, patchShares, tokenOfPatch } from "./grid.js";
+import { topWeights } from "../sentence/topk.js";
 
 /** @typedef {import("../core/data.js").Image} Image */
 /** @typedef {import("../core/store.js").State} State */
 
 /** So many of the strongest keys are listed. */
-const PATCHES_LISTED = 10;
+const LISTED_PATCHES = 10;
 
 /** More queries that are no patches than this stand in a list to choose from. */
 const QUERY_BUTTONS = 12;
@@ -30,19 +30,19 @@ export const patches = {
  */
 function mountPatches(root, { data, store }) {
   const image = /** @type {Image} */ (data.facts.image);
-  const last = image.first + image.rows * image.columns;
+  const last = image.first_patch + image.rows * image.columns;
   /** The patch under the mouse. @type {number | null} */
   let hovered = null;
   let strength = 0.7;
   /** @type {Float64Array | null} */
   let weights = null;
 
-  const picture = make("img", { src: image.source, alt: "The image that the model was given" });
-  const heat = make("canvas", { class: "heat", role: "img" });
-  const marks = make("canvas", { class: "marks", "aria-hidden": "true" });
-  const readout = make("p", { class: "readout" });
-  const status = make("p", { class: "chosen", role: "status" });
-  const grid = make(
+  const picture = element("img", { src: image.source, alt: "The image that the model was given" });
+  const heat = element("canvas", { class: "heat", role: "img" });
+  const marks = element("canvas", { class: "marks", "aria-hidden": "true" });
+  const readout = element("p", { class: "readout" });
+  const status = element("p", { class: "chosen", role: "status" });
+  const grid = element(
     "div",
     {
       class: "grid",
@@ -54,7 +54,7 @@ function mountPatches(root, { data, store }) {
       onclick: (/** @type {MouseEvent} */ event) => choose(under(event)),
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         const { query, key } = store.state;
-        const next = patchByArrow(image, asks() ? query : (key ?? image.first), event.key);
+        const next = nextPatch(image, asks() ? query : (key ?? image.first_patch), event.key);
         if (next === null || event.ctrlKey || event.altKey || event.metaKey) return;
         event.preventDefault();
         choose(next);
@@ -64,16 +64,16 @@ function mountPatches(root, { data, store }) {
     heat,
     marks,
   );
-  const scale = make("canvas", { class: "scale", "aria-hidden": "true" });
-  const ticks = [0, 0.5, 1].map(() => make("span", {}));
-  const slider = make("input", { type: "range", min: 0, max: 100, step: 5, value: strength * 100, oninput: () => ((strength = Number(slider.value) / 100), paint()) });
-  const others = make("div", { class: "others" });
-  const rows = make("tbody", {});
-  const rest = make("p", { class: "rest" });
-  const missing = make("div", { class: "missing", role: "status" });
-  const listed = make("section", { class: "listed", "aria-label": "Strongest patches" }, make("h2", {}, "Takes most from"), make("table", {}, rows), rest);
-  const legend = make("div", { class: "legend" }, scale, make("div", { class: "ticks" }, ...ticks), make("p", {}, "Colours by the square root of the weight, so that small ones are seen; the image is grey beneath them."));
-  const body = make("div", { class: "body" }, make("div", {}, grid, readout, legend, field("Heat over the image", slider)), make("div", {}, others, status, listed));
+  const scale = element("canvas", { class: "scale", "aria-hidden": "true" });
+  const ticks = [0, 0.5, 1].map(() => element("span", {}));
+  const slider = element("input", { type: "range", min: 0, max: 100, step: 5, value: strength * 100, oninput: () => ((strength = Number(slider.value) / 100), paint()) });
+  const others = element("div", { class: "others" });
+  const rows = element("tbody", {});
+  const rest = element("p", { class: "rest" });
+  const missing = element("div", { class: "missing", role: "status" });
+  const listed = element("section", { class: "listed", "aria-label": "Strongest patches" }, element("h2", {}, "Takes most from"), element("table", {}, rows), rest);
+  const legend = element("div", { class: "legend" }, scale, element("div", { class: "ticks" }, ...ticks), element("p", {}, "Colours by the square root of the weight, so that small ones are seen; the image is grey beneath them."));
+  const body = element("div", { class: "body" }, element("div", {}, grid, readout, legend, field("Heat over the image", slider)), element("div", {}, others, status, listed));
   root.append(missing, body);
   new ResizeObserver(paint).observe(grid);
 
@@ -92,7 +92,7 @@ function mountPatches(root, { data, store }) {
   function under(event) {
     const { left, top, width, height } = grid.getBoundingClientRect();
     const [row, column] = [Math.floor(((event.clientY - top) / height) * image.rows), Math.floor(((event.clientX - left) / width) * image.columns)];
-    return row >= 0 && row < image.rows && column >= 0 && column < image.columns ? patchToken(image, row, column) : null;
+    return row >= 0 && row < image.rows && column >= 0 && column < image.columns ? tokenOfPatch(image, row, column) : null;
   }
 
   /** @param {number | null} index */
@@ -110,11 +110,11 @@ function mountPatches(root, { data, store }) {
   /** The frames around patches, and what is said of the one under the mouse. */
   function frames() {
     const { query, key, attention } = store.state;
-    paintMarks(marks, image, asks() ? query : null, [key, hovered]);
+    paintFrames(marks, image, asks() ? query : null, [key, hovered]);
     const at = hovered ?? key;
     const weight = at === null ? undefined : weights?.[at];
     const { keys } = data.tokens(attention);
-    readout.textContent = at === null || weight === undefined ? "Point at a patch to read its weight." : `${sentenceCase(patchName(image, at, keys))}: ${percent(weight, 2)}`;
+    readout.textContent = at === null || weight === undefined ? "Point at a patch to read its weight." : `${sentenceCase(patchName(image, at, keys))}: ${percentText(weight, 2)}`;
     if (weight === undefined || at === null) delete readout.dataset.key;
     else Object.assign(readout.dataset, { key: String(at), weight: String(weight) });
   }
@@ -126,7 +126,7 @@ function mountPatches(root, { data, store }) {
     picture.style.filter = strength > 0 ? "grayscale(1)" : "";
     paintHeat(heat, image, shares, most, strength);
     paintHeatScale(scale);
-    ticks.forEach((tick, i) => (tick.textContent = percent((i / 2) ** 2 * most, most < 0.04 ? 2 : 1)));
+    ticks.forEach((tick, i) => (tick.textContent = percentText((i / 2) ** 2 * most, most < 0.04 ? 2 : 1)));
     frames();
   }
 
@@ -134,42 +134,42 @@ function mountPatches(root, { data, store }) {
     const { queries, keys } = data.tokens(store.state.attention);
     const { query } = store.state;
     const name = asks() ? patchName(image, query, queries) : `token ${query} '${queries[query]}'`;
-    status.replaceChildren("Query: ", make("strong", {}, name));
+    status.replaceChildren("Query: ", element("strong", {}, name));
     if (!weights) return;
-    const found = strongestOf(weights, PATCHES_LISTED);
+    const found = topWeights(weights, LISTED_PATCHES);
     rows.replaceChildren(
       ...found.map(({ index, weight }) => {
-        const bar = make("div", { class: "bar" });
+        const bar = element("div", { class: "bar" });
         bar.style.width = `${weight * 100}%`;
-        const place = patchPlace(image, index);
-        const says = make("button", { type: "button", class: "plain", onclick: () => store.set({ key: index }) }, place ? `row ${place.row}, column ${place.column}` : token(keys[index] ?? ""));
-        return make(
+        const place = patchOfToken(image, index);
+        const says = element("button", { type: "button", class: "plain", onclick: () => store.set({ key: index }) }, place ? `row ${place.row}, column ${place.column}` : token(keys[index] ?? ""));
+        return element(
           "tr",
           { "data-key": index, "data-weight": weight, onpointerenter: () => hover(index), onpointerleave: () => hover(null) },
-          make("th", { scope: "row" }, says),
-          make("td", {}, percent(weight)),
-          make("td", { class: "bars", "aria-hidden": "true" }, bar),
+          element("th", { scope: "row" }, says),
+          element("td", {}, percentText(weight)),
+          element("td", { class: "bars", "aria-hidden": "true" }, bar),
         );
       }),
     );
     const { sum } = patchShares(weights, image);
     const [strongestKey] = found;
     const outside = weights.reduce((a, b) => a + b, 0) - sum;
-    rest.textContent = keys.length > last - image.first ? `All patches together get ${percent(sum)}, other tokens ${percent(outside)}.` : "";
-    const most = strongestKey ? ` It takes most from ${patchName(image, strongestKey.index, keys)}, ${percent(strongestKey.weight)}.` : "";
+    rest.textContent = keys.length > last - image.first_patch ? `All patches together get ${percentText(sum)}, other tokens ${percentText(outside)}.` : "";
+    const most = strongestKey ? ` It takes most from ${patchName(image, strongestKey.index, keys)}, ${percentText(strongestKey.weight)}.` : "";
     heat.setAttribute("aria-label", `Weights of the query, ${name}, over the patches.${most}`);
   }
 
   /** Queries that are no patches: the class token, registers, the words of another text. */
-  function offer() {
+  function listOtherQueries() {
     const { queries } = data.tokens(store.state.attention);
-    const offered = queries.map((text, index) => ({ text, index })).filter(({ index }) => !asks() || index < image.first || index >= last);
+    const offered = queries.map((text, index) => ({ text, index })).filter(({ index }) => !asks() || index < image.first_patch || index >= last);
     const go = (/** @type {number} */ query) => store.set({ query });
     if (offered.length <= QUERY_BUTTONS) {
-      const buttons = offered.map(({ text, index }) => make("button", { type: "button", "data-query": index, onclick: () => go(index) }, token(text)));
-      others.replaceChildren(...(buttons.length ? [make("span", {}, asks() ? "Or choose a token that is no patch: " : "Query: "), ...buttons] : []));
+      const buttons = offered.map(({ text, index }) => element("button", { type: "button", "data-query": index, onclick: () => go(index) }, token(text)));
+      others.replaceChildren(...(buttons.length ? [element("span", {}, asks() ? "Or choose a token that is no patch: " : "Query: "), ...buttons] : []));
     } else {
-      const select = make("select", { onchange: () => go(Number(select.value)) }, make("option", { value: "" }, "choose"), ...offered.map(({ text, index }) => make("option", { value: index }, `${index} ${text.slice(0, 60)}`)));
+      const select = element("select", { onchange: () => go(Number(select.value)) }, element("option", { value: "" }, "choose"), ...offered.map(({ text, index }) => element("option", { value: index }, `${index} ${text.slice(0, 60)}`)));
       others.replaceChildren(field(asks() ? "Or choose a token that is no patch" : "Query", select));
     }
   }
@@ -177,15 +177,15 @@ function mountPatches(root, { data, store }) {
   function showMissing() {
     const { attention, head, query } = store.state;
     const reasons = [];
-    const there = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ carried }, place) => (carried ? [{ attention: at, head: place }] : [])) : []));
+    const there = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])) : []));
     const go = there.find((each) => each.attention === attention) ?? there[0];
     if (!looksAtImage(attention)) reasons.push("The keys of this attention are not the patches of the image.");
     else if (data.head(attention, head) === null) reasons.push("This head is in the page as a picture only: the foot of the page says how to get all of it.");
     else if (!weights) reasons.push(`The row of query ${query} is not in this page; its foot says how to get it.`);
     const button = go && reasons.length > 0 && (go.attention !== attention || go.head !== head);
     missing.replaceChildren(
-      ...reasons.map((reason) => make("p", {}, reason)),
-      ...(button ? [make("button", { type: "button", onclick: () => store.set({ ...go, query: Math.min(query, data.attention(go.attention).queries - 1), key: null, area: null }) }, "Go to a head that looks at the image")] : []),
+      ...reasons.map((reason) => element("p", {}, reason)),
+      ...(button ? [element("button", { type: "button", onclick: () => store.set({ ...go, query: Math.min(query, data.attention(go.attention).queries - 1), key: null, area: null }) }, "Go to a head that looks at the image")] : []),
     );
     body.hidden = !looksAtImage(attention) || data.head(attention, head) === null;
     body.classList.toggle("absent", !weights);
@@ -196,7 +196,7 @@ function mountPatches(root, { data, store }) {
     if (row) {
       weights = looksAtImage(state.attention) ? (data.row(state.attention, state.head, state.query)?.weights ?? null) : null;
       showMissing();
-      if (before === null || state.attention !== before.attention) offer();
+      if (before === null || state.attention !== before.attention) listOtherQueries();
       for (const button of others.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.query) === state.query));
       list();
       paint();

@@ -1,9 +1,9 @@
 /** Draws weights as lines between tokens. */
 
-import { make } from "../core/dom.js";
+import { element } from "../core/dom.js";
 
-/** @typedef {import("./scene.js").Line} Line */
-/** @typedef {import("./scene.js").ShownHead} ShownHead */
+/** @typedef {import("./model.js").Line} Line */
+/** @typedef {import("./model.js").ShownHead} ShownHead */
 
 /**
  * Where the tokens stand, in CSS pixels.
@@ -16,39 +16,39 @@ import { make } from "../core/dom.js";
  */
 
 /** The width of the line of a weight of 1, in CSS pixels. */
-const WIDEST_LINE = 9;
+const MAX_LINE_WIDTH = 9;
 
 /**
  * Two drawings, one over the other: the lines among all tokens in sight, and those of the token that is looked at. So
  * only a few lines are drawn anew when another one is.
  */
 export function lineLayers() {
-  const faint = make("canvas", {});
-  const strong = make("canvas", {});
-  const element = make("div", { class: "lines", "aria-hidden": "true" }, faint, strong);
+  const faint = element("canvas", {});
+  const strong = element("canvas", {});
+  const root = element("div", { class: "lines", "aria-hidden": "true" }, faint, strong);
   /** @type {Line[]} */
   let among = [];
   let omitted = 0;
 
   /**
    * @param {Geometry} geometry
-   * @param {import("./scene.js").Scene} scene
-   * @param {import("./scene.js").Focus} focus
+   * @param {import("./model.js").SentenceModel} model
+   * @param {import("./model.js").Focus} focus
    * @param {number} threshold
-   * @param {{queries: [number, number], keys: [number, number]}} sight
+   * @param {{queries: [number, number], keys: [number, number]}} source
    * @param {boolean} all whether anything but the focus may have changed
    */
-  function draw(geometry, scene, focus, threshold, sight, all) {
+  function draw(geometry, model, focus, threshold, source, all) {
     if (all) {
-      ({ lines: among, left: omitted } = scene.linesAmong(threshold, sight.queries, sight.keys));
-      drawLines(faint, geometry, among, scene.heads, false);
+      ({ lines: among, left: omitted } = model.backgroundLines(threshold, source.queries, source.keys));
+      drawLines(faint, geometry, among, model.heads, false);
     }
-    const { lines, left } = scene.linesOf(focus, threshold);
-    drawLines(strong, geometry, lines, scene.heads, true);
+    const { lines, left } = model.focusLines(focus, threshold);
+    drawLines(strong, geometry, lines, model.heads, true);
     const others = among.filter((line) => line[focus.side] !== focus.index);
     return { lines: lines.length + others.length, left: left + omitted };
   }
-  return { element, draw };
+  return { root, draw };
 }
 
 /**
@@ -65,22 +65,22 @@ function drawLines(canvas, geometry, lines, heads, strong) {
   const [pixels, rows] = [Math.round(width * sharp), Math.round(height * sharp)];
   if (canvas.width !== pixels) canvas.width = pixels;
   if (canvas.height !== rows) canvas.height = rows;
-  const pen = canvas.getContext("2d");
-  if (!pen) return;
-  pen.setTransform(sharp, 0, 0, sharp, 0, 0);
-  pen.clearRect(0, 0, width, height);
+  const ctx = canvas.getContext("2d");
+  if (!ctx) return;
+  ctx.setTransform(sharp, 0, 0, sharp, 0, 0);
+  ctx.clearRect(0, 0, width, height);
   // Heads that draw the same line stand side by side.
   const apart = Math.min(5, 16 / heads.length);
   for (const { head, query, key, weight } of lines) {
     const { colour, dash } = /** @type {ShownHead} */ (heads[head]);
-    pen.strokeStyle = colour;
-    pen.setLineDash(dash);
-    pen.lineWidth = 0.6 + weight * (WIDEST_LINE - 0.6);
-    pen.globalAlpha = strong ? 0.1 + 0.9 * Math.sqrt(weight) : 0.05 + 0.25 * Math.sqrt(weight);
+    ctx.strokeStyle = colour;
+    ctx.setLineDash(dash);
+    ctx.lineWidth = 0.6 + weight * (MAX_LINE_WIDTH - 0.6);
+    ctx.globalAlpha = strong ? 0.1 + 0.9 * Math.sqrt(weight) : 0.05 + 0.25 * Math.sqrt(weight);
     const shift = (head - (heads.length - 1) / 2) * apart;
-    pen.stroke(lineCurve(geometry, geometry.query(query) + shift, geometry.key(key) + shift));
+    ctx.stroke(lineCurve(geometry, geometry.query(query) + shift, geometry.key(key) + shift));
   }
-  pen.globalAlpha = 1;
+  ctx.globalAlpha = 1;
 }
 
 /**

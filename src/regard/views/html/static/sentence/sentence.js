@@ -1,14 +1,14 @@
 /** The sentence: its tokens, and lines between them that are as wide as the weights. */
 
 import { field } from "../core/controls.js";
-import { make, percent } from "../core/dom.js";
-import { headLegend } from "./headlegend.js";
-import { Scene } from "./scene.js";
-import { jumpField, thresholdField } from "./sentencetools.js";
-import { columnStage, lineStage } from "./stages.js";
-import { strongestList } from "./strongest.js";
+import { element, percentText } from "../core/dom.js";
+import { headLegend } from "./legend.js";
+import { SentenceModel } from "./model.js";
+import { jumpField, thresholdField } from "./toolbar.js";
+import { columnLayout, lineLayout } from "./layouts.js";
+import { topList } from "./toplist.js";
 
-/** @typedef {import("./scene.js").Focus} Focus */
+/** @typedef {import("./model.js").Focus} Focus */
 /** @typedef {import("../core/store.js").State} State */
 
 /** @type {import("../main.js").View} */
@@ -26,7 +26,7 @@ export const sentence = {
  */
 function mountSentence(root, page) {
   const { data, store } = page;
-  let scene = new Scene(data, store.state, () => paint());
+  let model = new SentenceModel(data, store.state, () => paint());
   /** What the reader points at. @type {Focus | null} */
   let pointed = null;
   let asked = 0;
@@ -43,23 +43,23 @@ function mountSentence(root, page) {
       asked = requestAnimationFrame(() => paint());
     },
   };
-  const stages = { columns: columnStage(hooks), line: lineStage(hooks) };
+  const stages = { columns: columnLayout(hooks), line: lineLayout(hooks) };
   /** @type {keyof typeof stages} */
   let chosen = "columns";
 
-  const caption = make("p", { class: "caption" });
-  const list = strongestList(go);
+  const caption = element("p", { class: "caption" });
+  const list = topList(go);
   const legend = headLegend(page);
   const threshold = thresholdField((share) => store.set({ threshold: share }));
-  const layout = make("select", { onchange: () => lay(layout.value === "line" ? "line" : "columns") }, make("option", { value: "columns" }, "two columns"), make("option", { value: "line" }, "one line"));
+  const layout = element("select", { onchange: () => lay(layout.value === "line" ? "line" : "columns") }, element("option", { value: "columns" }, "two columns"), element("option", { value: "line" }, "one line"));
   const jump = jumpField(
-    () => ({ texts: scene.tokens.queries, at: store.state.query }),
+    () => ({ texts: model.tokens.queries, at: store.state.query }),
     (index) => go({ side: "query", index }),
   );
-  const missing = make("div", { class: "missing", role: "status" });
-  const drawing = make("div", { class: "drawing" }, stages.columns.element, caption);
-  const body = make("div", { class: "body" }, drawing, list.element);
-  root.append(make("div", { class: "tools" }, field("Tokens in", layout), threshold.element, jump), legend.element, missing, body);
+  const missing = element("div", { class: "missing", role: "status" });
+  const drawing = element("div", { class: "drawing" }, stages.columns.root, caption);
+  const body = element("div", { class: "body" }, drawing, list.root);
+  root.append(element("div", { class: "tools" }, field("Tokens in", layout), threshold.root, jump), legend.root, missing, body);
   new ResizeObserver(hooks.moved).observe(drawing);
 
   /** @param {Focus} token */
@@ -71,7 +71,7 @@ function mountSentence(root, page) {
 
   /** @param {keyof typeof stages} name */
   function lay(name) {
-    stages[chosen].element.replaceWith(stages[name].element);
+    stages[chosen].root.replaceWith(stages[name].root);
     chosen = name;
     body.classList.toggle("across", name === "line");
     pointed = null;
@@ -79,7 +79,7 @@ function mountSentence(root, page) {
   }
 
   function fill() {
-    stages[chosen].fill(scene);
+    stages[chosen].fill(model);
     stages[chosen].reveal({ side: "query", index: store.state.query });
     paint();
   }
@@ -89,49 +89,49 @@ function mountSentence(root, page) {
     const { query, key } = store.state;
     const itself = token.side === focus.side && token.index === focus.index;
     const kept = token.index === (token.side === "query" ? query : key);
-    const there = token.side === "key" || scene.carries(token.index);
-    return { ...scene.said(focus, token), mark: itself ? "focus" : kept ? "chosen" : there ? "" : "absent" };
+    const there = token.side === "key" || model.hasRow(token.index);
+    return { ...model.said(focus, token), mark: itself ? "focus" : kept ? "chosen" : there ? "" : "absent" };
   }
 
   /** @param {boolean} [all] whether more than what is pointed at has changed */
   function paint(all = true) {
-    if (root.hidden || !scene.heads.length) return;
+    if (root.hidden || !model.heads.length) return;
     const focus = pointed ?? { side: /** @type {const} */ ("query"), index: store.state.query };
-    const drawn = stages[chosen].paint(scene, focus, (token) => lookOf(focus, token), store.state.threshold, all);
-    list.show(scene, focus);
+    const drawn = stages[chosen].paint(model, focus, (token) => lookOf(focus, token), store.state.threshold, all);
+    list.show(model, focus);
     caption.replaceChildren(...captionOf(focus, drawn));
     drawing.dataset.lines = String(drawn.lines);
   }
 
   /**
    * @param {Focus} focus
-   * @param {import("./stages.js").Drawn} drawn
+   * @param {import("./layouts.js").DrawnLines} drawn
    */
   function captionOf(focus, { lines, left, queries, keys }) {
     const { threshold: least, query, key } = store.state;
-    const pair = key === null ? "" : scene.said({ side: "query", index: query }, { side: "key", index: key }).text;
-    const said = [`${lines} ${lines === 1 ? "line" : "lines"}: ${least > 0 ? `weights of ${percent(least)} and more` : "all weights above 0"}.`];
+    const pair = key === null ? "" : model.said({ side: "query", index: query }, { side: "key", index: key }).text;
+    const said = [`${lines} ${lines === 1 ? "line" : "lines"}: ${least > 0 ? `weights of ${percentText(least)} and more` : "all weights above 0"}.`];
     if (left) said.push(`${left} weaker ones are not drawn.`);
-    const away = weightOutside(scene.weights(0, focus), focus.side === "query" ? keys : queries);
-    if (away >= 0.0005 && focus.side === "query") said.push(`${percent(away)} goes to keys out of sight: the list leads there.`);
-    if (scene.others < queries[1] - queries[0]) said.push("In a text of this length not every query's lines are drawn: point at one to see its row.");
-    return [said.join(" "), pair && make("strong", { class: "pair" }, `${pair}.`)].filter((part) => part !== "");
+    const away = weightOutside(model.weights(0, focus), focus.side === "query" ? keys : queries);
+    if (away >= 0.0005 && focus.side === "query") said.push(`${percentText(away)} goes to keys out of sight: the list leads there.`);
+    if (model.others < queries[1] - queries[0]) said.push("In a text of this length not every query's lines are drawn: point at one to see its row.");
+    return [said.join(" "), pair && element("strong", { class: "pair" }, `${pair}.`)].filter((part) => part !== "");
   }
 
   function showMissing() {
     const { attention, head } = store.state;
     const alone = data.head(attention, head) === null;
     body.hidden = alone;
-    const others = scene.absent.filter((number) => number !== data.about(attention, head).number);
-    const carried = data.facts.attentions.flatMap(({ heads }, at) => heads.flatMap(({ carried }, place) => (carried ? [{ attention: at, head: place }] : [])));
-    const near = carried.find((each) => each.attention === attention) ?? carried[0];
+    const others = model.absent.filter((number) => number !== data.headFacts(attention, head).number);
+    const withPayload = data.facts.attentions.flatMap(({ heads }, at) => heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])));
+    const near = withPayload.find((each) => each.attention === attention) ?? withPayload[0];
     missing.replaceChildren(
       ...[
-        alone && make("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The foot of the page says how to get all of it."),
-        alone && near && make("button", { type: "button", onclick: () => store.set({ ...near, query: Math.min(store.state.query, data.attention(near.attention).queries - 1), key: null, area: null }) }, "Go to a head that is carried"),
-        !alone && others.length > 0 && make("p", {}, `Not drawn, since the page carries only their pictures: head ${others.join(", head ")}.`),
-        !alone && !scene.carries(store.state.query) && make("p", {}, `The row of ${scene.name("query", store.state.query)} is not in this page; its foot says how to get it.`),
-        !alone && !scene.carries(store.state.query) && scene.carried() !== null && make("button", { type: "button", onclick: () => go({ side: "query", index: Number(scene.carried()) }) }, "Go to a query that is carried"),
+        alone && element("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The foot of the page says how to get all of it."),
+        alone && near && element("button", { type: "button", onclick: () => store.set({ ...near, query: Math.min(store.state.query, data.attention(near.attention).queries - 1), key: null, area: null }) }, "Go to a head that is carried"),
+        !alone && others.length > 0 && element("p", {}, `Not drawn, since the page carries only their pictures: head ${others.join(", head ")}.`),
+        !alone && !model.hasRow(store.state.query) && element("p", {}, `The row of ${model.name("query", store.state.query)} is not in this page; its foot says how to get it.`),
+        !alone && !model.hasRow(store.state.query) && model.firstQueryWithRow() !== null && element("button", { type: "button", onclick: () => go({ side: "query", index: Number(model.firstQueryWithRow()) }) }, "Go to a query that is carried"),
       ].filter((part) => part instanceof Node),
     );
   }
@@ -140,7 +140,7 @@ function mountSentence(root, page) {
     const changed = (/** @type {(keyof State)[]} */ ...names) => before === null || names.some((name) => state[name] !== before[name]);
     const other = changed("attention", "head", "more");
     if (other) {
-      scene = new Scene(data, state, () => paint());
+      model = new SentenceModel(data, state, () => paint());
       legend.show(state);
     }
     if (other || changed("query")) showMissing();

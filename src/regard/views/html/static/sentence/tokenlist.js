@@ -1,6 +1,6 @@
 /** A list of tokens to point at, in a column or in a line. Only those in sight, and a few around them, are elements. */
 
-import { make, percent, token } from "../core/dom.js";
+import { element, percentText, token } from "../core/dom.js";
 
 /**
  * @typedef {object} ListOptions
@@ -14,14 +14,14 @@ import { make, percent, token } from "../core/dom.js";
 
 /**
  * How a token looks at the moment.
- * @typedef {object} Look
+ * @typedef {object} TokenLook
  * @property {string} text for who does not see it
  * @property {number | null} share that is written beside it
  * @property {string} mark "focus", "chosen", "absent" or ""
  */
 
 /** So many tokens are elements in a line: their widths differ, so they have to be there to be measured. */
-const INLINE_TOKENS = 400;
+const MAX_LINE_TOKENS = 400;
 
 /** So many tokens beyond those in sight are elements in a column. */
 const SPARE_TOKENS = 6;
@@ -36,15 +36,15 @@ export class TokenList {
   /** The first token of a line that is an element. */
   #from = 0;
   #active = 0;
-  /** What a token looks like. @type {(index: number) => Look} */
+  /** What a token looks like. @type {(index: number) => TokenLook} */
   #look = () => ({ text: "", share: null, mark: "" });
 
   /** @param {ListOptions} options */
   constructor(options) {
     this.options = options;
     const { name, label, upright, point } = options;
-    this.inner = make("div", { class: "inner", role: "presentation" });
-    this.box = make(
+    this.inner = element("div", { class: "inner", role: "presentation" });
+    this.box = element(
       "div",
       {
         class: `tokenlist ${upright ? "upright" : "level"} ${name}`,
@@ -86,7 +86,7 @@ export class TokenList {
 
   /**
    * Other looks of the same tokens.
-   * @param {(index: number) => Look} look
+   * @param {(index: number) => TokenLook} look
    */
   paint(look) {
     this.#look = look;
@@ -121,7 +121,7 @@ export class TokenList {
     if (index >= from && index < to && (index > from || index === 0) && (index < to - 1 || to === this.count)) return;
     if (this.options.upright) this.box.scrollTop = (index + 0.5) * this.unit - this.box.clientHeight / 2;
     else {
-      if (index < this.#from || index >= this.#from + this.#edges.length - 1) this.#window(index - (INLINE_TOKENS >> 1));
+      if (index < this.#from || index >= this.#from + this.#edges.length - 1) this.#window(index - (MAX_LINE_TOKENS >> 1));
       this.box.scrollLeft += this.centre(index) - this.box.clientWidth / 2;
     }
     this.#fit();
@@ -132,12 +132,12 @@ export class TokenList {
     const { box, options } = this;
     if (!options.upright) {
       const near = box.scrollLeft < 50 ? -1 : box.scrollLeft + box.clientWidth > box.scrollWidth - 50 ? 1 : 0;
-      const more = near < 0 ? this.#from > 0 : this.#from + INLINE_TOKENS < this.count;
+      const more = near < 0 ? this.#from > 0 : this.#from + MAX_LINE_TOKENS < this.count;
       if (near && more) {
         const [from, to] = this.inSight();
         const stays = (from + to) >> 1;
         const was = this.centre(stays);
-        this.#window(stays - (INLINE_TOKENS >> 1));
+        this.#window(stays - (MAX_LINE_TOKENS >> 1));
         box.scrollLeft += this.centre(stays) - was;
       }
     }
@@ -168,9 +168,9 @@ export class TokenList {
 
   /** The tokens of a line from one on. @param {number} from */
   #window(from) {
-    this.#from = Math.max(0, Math.min(from, this.count - INLINE_TOKENS));
+    this.#from = Math.max(0, Math.min(from, this.count - MAX_LINE_TOKENS));
     this.#items.clear();
-    const items = Array.from({ length: Math.min(INLINE_TOKENS, this.count) }, (_, i) => this.#item(this.#from + i));
+    const items = Array.from({ length: Math.min(MAX_LINE_TOKENS, this.count) }, (_, i) => this.#item(this.#from + i));
     this.inner.replaceChildren(...items);
     this.measure();
   }
@@ -187,12 +187,12 @@ export class TokenList {
   #item(index) {
     const { name } = this.options;
     const text = this.#texts[index] ?? "";
-    const item = make(
+    const item = element(
       "div",
       { class: "item", role: "option", id: `${name}-${index}`, "data-index": index, "aria-setsize": this.count, "aria-posinset": index + 1, title: text.slice(0, 2000) },
-      make("span", { class: "place" }, String(index)),
+      element("span", { class: "place" }, String(index)),
       token(text),
-      make("span", { class: "share" }),
+      element("span", { class: "share" }),
     );
     this.#items.set(index, item);
     this.#dress(index, item);
@@ -209,11 +209,11 @@ export class TokenList {
     item.setAttribute("aria-selected", String(mark === "focus"));
     item.dataset.mark = mark;
     const beside = /** @type {HTMLElement} */ (item.lastChild);
-    const says = share === null ? "" : percent(share);
+    const says = share === null ? "" : percentText(share);
     if (beside.textContent !== says) beside.textContent = says;
     if (share === null) delete item.dataset.weight;
     else item.dataset.weight = String(share);
-    item.style.setProperty("--share", share === null ? "0%" : percent(share).replace(" ", ""));
+    item.style.setProperty("--share", share === null ? "0%" : percentText(share).replace(" ", ""));
   }
 
   /** @param {Event} event */

@@ -1,14 +1,14 @@
 /** The view in which a row can be changed: one number is edited, and all that follows from it moves. */
 
 import { steps } from "../core/attention.js";
-import { make } from "../core/dom.js";
-import { hasRows, queryPicker, rowMissing, setIdle } from "../row/rowpicker.js";
-import { strongestFirst } from "../row/rowparts.js";
-import { withChange } from "./whatifedits.js";
-import { wholeRow } from "./whatiffields.js";
-import { linkTo } from "./whatiflink.js";
-import { outcome } from "./whatifoutcome.js";
-import { whatifTable } from "./whatiftable.js";
+import { element } from "../core/dom.js";
+import { hasRows, queryPicker, missingRowNotice, setDisabled } from "../row/picker.js";
+import { keysByWeight } from "../row/format.js";
+import { applyChange } from "./edits.js";
+import { rowFields } from "./fields.js";
+import { copyLink } from "./link.js";
+import { outcome } from "./outcome.js";
+import { editTable } from "./table.js";
 
 /** @typedef {import("../core/attention.js").Edits} Edits */
 /** @typedef {import("../core/attention.js").Steps} Steps */
@@ -30,8 +30,8 @@ import { whatifTable } from "./whatiftable.js";
 /**
  * What the fields of this view do.
  * @typedef {object} Editing
- * @property {(change: import("./whatifedits.js").Change) => void} preview shows a change at once; it is kept when the reader stops or leaves the field
- * @property {(change: import("./whatifedits.js").Change) => void} keep shows and keeps a change
+ * @property {(change: import("./edits.js").Change) => void} preview shows a change at once; it is kept when the reader stops or leaves the field
+ * @property {(change: import("./edits.js").Change) => void} keep shows and keeps a change
  * @property {(edits: Edits) => void} replace keeps these edits in place of all
  * @property {() => void} commit keeps what is previewed
  */
@@ -60,7 +60,7 @@ export const whatif = {
     /** @type {Editing} */
     const editing = {
       preview(change) {
-        draft = { edits: withChange(draft?.edits ?? store.state.edits, change), row: rowName() };
+        draft = { edits: applyChange(draft?.edits ?? store.state.edits, change), row: rowName() };
         clearTimeout(timer);
         timer = setTimeout(editing.commit, PAUSE);
         show(false);
@@ -96,14 +96,14 @@ export const whatif = {
     }
 
     const picker = queryPicker(page);
-    const undoing = make("button", { type: "button", class: "undo", onclick: undo, "aria-keyshortcuts": "Control+Z" }, "↶ Undo");
-    const resetting = make("button", { type: "button", class: "reset-all", onclick: () => editing.replace({}) }, "Reset all");
-    const link = linkTo(store, editing);
-    const fields = wholeRow(editing);
+    const undoing = element("button", { type: "button", class: "undo", onclick: undo, "aria-keyshortcuts": "Control+Z" }, "↶ Undo");
+    const resetting = element("button", { type: "button", class: "reset-all", onclick: () => editing.replace({}) }, "Reset all");
+    const link = copyLink(store, editing);
+    const fields = rowFields(editing);
     const result = outcome(editing);
-    const table = whatifTable(editing);
-    const body = make("div", {}, make("div", { class: "tools" }, undoing, resetting, link), fields.root, result.root, table.root);
-    const missing = make("div");
+    const table = editTable(editing);
+    const body = element("div", {}, element("div", { class: "tools" }, undoing, resetting, link), fields.root, result.root, table.root);
+    const missing = element("div");
     root.append(picker.root, missing, body);
     root.addEventListener("keydown", (event) => {
       if (event.key.toLowerCase() !== "z" || event.shiftKey || event.altKey || !(event.ctrlKey || event.metaKey)) return;
@@ -121,8 +121,8 @@ export const whatif = {
       const untouched = Object.keys(edits).length === 0;
       const row = { ...shown, edits, after: untouched ? shown.before : steps(shown.head, shown.query, edits), chosen: store.state.key };
       shown = row;
-      setIdle(undoing, !store.undoable && draft === null);
-      setIdle(resetting, untouched);
+      setDisabled(undoing, !store.undoable && draft === null);
+      setDisabled(resetting, untouched);
       fields.update(row, forced);
       result.update(row);
       table.update(row, forced);
@@ -130,7 +130,7 @@ export const whatif = {
 
     return (state, before) => {
       picker.update(state, before);
-      const notice = rowMissing(page, state);
+      const notice = missingRowNotice(page, state);
       missing.replaceChildren(...(notice ? [notice] : []));
       body.hidden = notice !== null;
       const { attention, head: place, query } = state;
@@ -143,7 +143,7 @@ export const whatif = {
       const fresh = !shown || !before || before.attention !== attention || before.head !== place || before.query !== query;
       if (fresh) {
         if (draft && draft.row !== rowName()) forget();
-        const order = strongestFirst(computed.weights);
+        const order = keysByWeight(computed.weights);
         shown = { head, query, before: computed, after: computed, edits: {}, order, chosen: state.key, ...data.tokens(attention) };
         table.start(shown);
       } else if (!committing && before?.edits !== state.edits) forget();

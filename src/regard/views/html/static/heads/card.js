@@ -1,0 +1,115 @@
+/** One head enlarged: its picture, and everything that is known of it. */
+
+import { isDark } from "../core/colour.js";
+import { element, percentText } from "../core/dom.js";
+import { distanceText, HEAD_TYPES } from "./order.js";
+import { aspectRatio } from "./thumbnail.js";
+import { WeightSource } from "../map/source.js";
+import { pairsTable } from "../map/table.js";
+import { shareBar } from "../row/bars.js";
+
+/** @typedef {import("./order.js").HeadPlace} HeadPlace */
+
+/** The enlarged picture has at most so many squares on a side. */
+const MAX_CELLS = 160;
+
+/**
+ * @param {import("../main.js").Page} page
+ */
+export function headCard(page) {
+  const { data, store } = page;
+  const title = element("h2", { id: "head-card-title" });
+  const dialog = element("dialog", { class: "head-card", "aria-labelledby": "head-card-title" }, title);
+  /** @type {(() => void) | null} */
+  let repaint = null;
+  // A click beside the card closes it.
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  // Behind an open card nothing can be clicked, also where the reader went elsewhere by the address.
+  store.subscribe((state, before) => {
+    if (state.view !== "heads" || state.attention !== before.attention) dialog.close();
+  });
+
+  /** @param {HeadPlace} place */
+  function open(place) {
+    const { attention, head, layer, facts } = place;
+    const shape = aspectRatio(data.attention(attention));
+    const picture = element("canvas", { class: "picture", role: "img", "aria-label": `Map of layer ${layer}, head ${facts.number}: queries from top to bottom, keys from left to right` });
+    picture.style.aspectRatio = String(shape);
+    repaint = () => sharpest(picture, place);
+    const look = element("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
+    const close = element("button", { type: "button", onclick: () => dialog.close() }, "Close");
+    title.textContent = `Layer ${layer}, head ${facts.number}: ${facts.head_type}`;
+    dialog.replaceChildren(
+      title,
+      element("p", { class: "actions" }, look, close),
+      element("p", { class: "quiet" }, `This head ${typeDescription(facts.head_type)}.`),
+      element(
+        "div",
+        { class: "parts" },
+        element("figure", {}, picture, element("figcaption", {}, `Queries down, keys across. More in the map.`)),
+        element("div", {}, numbers(place), scores(facts.head_type_scores), pairsTable(page, attention, head)),
+      ),
+    );
+    dialog.showModal();
+    repaint();
+    look.focus();
+  }
+
+  /**
+   * The exact weights, where the page has them, and the small picture until they are there.
+   * @param {HTMLCanvasElement} canvas
+   * @param {HeadPlace} place
+   */
+  function sharpest(canvas, { attention, head }) {
+    const source = new WeightSource(data, attention, head);
+    const { queries, keys } = source.map;
+    const look = () => {
+      const seen = source.see([0, queries, 0, keys], { wide: MAX_CELLS, tall: MAX_CELLS }, isDark());
+      canvas.width = source.raster.width;
+      canvas.height = source.raster.height;
+      if (canvas.width * canvas.height) canvas.getContext("2d")?.drawImage(source.raster, 0, 0);
+      if (seen.busy && canvas.isConnected) requestAnimationFrame(look);
+    };
+    look();
+  }
+
+  /** @param {HeadPlace} place */
+  function numbers({ facts, attention }) {
+    const cross = data.attention(attention).kind === "cross";
+    const rows = [
+      ["Entropy, on average over the queries", `${facts.entropy.toFixed(2)} nats`],
+      ["Share on the first token", facts.first_token_share === null ? "not known" : percentText(facts.first_token_share)],
+      ["How far back it looks, on average", distanceText(facts.distance) ?? (cross ? "none between two texts" : "not known")],
+    ];
+    return element("table", { class: "facts" }, element("tbody", {}, ...rows.map(([name = "", value = ""]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value)))));
+  }
+
+  /** @param {Record<string, number | null>} all */
+  function scores(all) {
+    const rows = Object.entries(all).map(([kind, score]) => {
+      const known = score !== null && Number.isFinite(score);
+      return element("tr", {}, element("th", { scope: "row" }, kind), element("td", { "data-kind": kind }, known ? percentText(score) : "not known"), element("td", {}, known ? shareBar(score) : ""));
+    });
+    return element("table", { class: "scores" }, element("caption", {}, "How much of each kind it has"), element("tbody", {}, ...rows));
+  }
+
+  /** @param {HeadPlace} place */
+  function choose({ attention, head }) {
+    const { queries } = data.attention(attention);
+    const { state } = store;
+    dialog.close();
+    const kept = attention === state.attention ? {} : { query: Math.min(state.query, queries - 1), key: null, area: null };
+    store.set({ attention, head, ...kept, view: "map" });
+    document.getElementById("view-map")?.focus();
+  }
+
+  return { dialog, open, repaint: () => dialog.open && repaint?.() };
+}
+
+/** @param {string} kind */
+function typeDescription(kind) {
+  const says = HEAD_TYPES[/** @type {keyof typeof HEAD_TYPES} */ (kind)];
+  return kind === "mixed" || !says ? "has no pattern of those in the legend" : says;
+}

@@ -1,0 +1,162 @@
+/** The drawing of a map on the screen: painted when its area changes, and marked when the cursor moves. */
+
+import { isDark, rampColour } from "../core/colour.js";
+import { element, visible } from "../core/dom.js";
+import { mapLayout, tokenAt } from "./layout.js";
+import { paintFrame, paintHatching } from "./overlay.js";
+import { paintCells, paintMargins, paintNames, paintNumbers, prepareCanvas } from "./paint.js";
+import { computeMargins } from "./margins.js";
+import { WeightSource } from "./source.js";
+import { colourShare, maxOf } from "./raster.js";
+
+/** @typedef {import("./viewport.js").Viewport} Viewport */
+/** @typedef {import("../core/data.js").Data} Data */
+/** @typedef {{query: number, key: number}} Pair */
+
+/** So many heads that were looked at keep their weights, for going back and forth. */
+const CACHED_SOURCES = 4;
+
+/** The longest of many tokens is among so many that have the most characters. */
+const MEASURED = 24;
+
+/** @type {import("./paint.js").Palette} */
+const PRINT_PALETTE = { ink: "#000000", quiet: "#444444", line: "#999999", accent: "#0b5cad", paper: "#ffffff" };
+
+export class MapCanvas {
+  canvas = element("canvas", { "aria-hidden": "true" });
+  marks = element("canvas", { class: "marks" });
+  /** @type {import("./layout.js").Layout | null} */
+  layout = null;
+  /** @type {import("./source.js").PaintedView | null} */
+  seen = null;
+  missing = 0;
+  numbered = false;
+  dark = false;
+  /** @type {Map<string, WeightSource>} */
+  #sources = new Map();
+  /** @type {WeightSource | null} */
+  #source = null;
+  /** @type {import("./margins.js").Margins | null} */
+  #margins = null;
+  #largest = { entropy: 0, received: 0 };
+  #longest = { queries: 0, keys: 0 };
+  #tokens = { queries: /** @type {string[]} */ ([]), keys: /** @type {string[]} */ ([]) };
+  #index = 0;
+  #head = 0;
+
+  /** @param {Data} data */
+  constructor(data) {
+    this.data = data;
+  }
+
+  /** What is looked at. */
+  get source() {
+    return /** @type {WeightSource} */ (this.#source);
+  }
+
+  get margins() {
+    return this.#margins;
+  }
+
+  /** The largest mean entropy and share received. */
+  get largest() {
+    return this.#largest;
+  }
+
+  /**
+   * Turns to a head.
+   * @param {number} index of the attention
+   * @param {number} head
+   */
+  turn(index, head) {
+    const name = `${index}.${head}`;
+    const source = this.#sources.get(name) ?? new WeightSource(this.data, index, head);
+    this.#sources.delete(name);
+    this.#sources.set(name, source);
+    for (const old of [...this.#sources.keys()].slice(0, -CACHED_SOURCES)) this.#sources.delete(old);
+    this.#source = source;
+    [this.#index, this.#head] = [index, head];
+    this.#tokens = this.data.tokens(index);
+    this.#longest = { queries: this.#widest(this.#tokens.queries), keys: this.#widest(this.#tokens.keys) };
+    this.#margins = null;
+  }
+
+  /**
+   * Paints an area.
+   * @param {Viewport} area
+   * @param {number} width there is, in CSS pixels
+   * @param {number} most height of the cells
+   * @param {boolean} paper whether it is printed
+   */
+  paint(area, width, most, paper) {
+    const source = this.source;
+    const layout = mapLayout(width, most, area, source.map, this.#longest);
+    const ctx = prepareCanvas(this.canvas, layout.width, layout.height);
+    if (!ctx) return;
+    const palette = paper ? PRINT_PALETTE : this.#palette();
+    const sharp = window.devicePixelRatio || 1;
+    this.dark = isDark() && !paper;
+    const seen = source.see(area, { wide: layout.wide * sharp, tall: layout.tall * sharp }, this.dark);
+    [this.layout, this.seen] = [layout, seen];
+    const { whole } = source;
+    if (!this.#margins || (this.#margins.approximate && whole)) {
+      this.#margins = computeMargins(this.data, this.#index, this.#head, whole);
+      this.#largest = { entropy: maxOf(this.#margins.entropy ?? []), received: maxOf(this.#margins.received) };
+    }
+    paintCells(ctx, layout, source.raster, seen.part, palette);
+    const exact = seen.from === "exact";
+    this.missing = exact ? paintHatching(ctx, layout, (query) => source.hasRow(query), palette.quiet) : 0;
+    const single = (exact && seen.tall * seen.wide === 1) || (source.pooledMap.rows === source.map.queries && source.pooledMap.columns === source.map.keys);
+    this.numbered = single && paintNumbers(ctx, layout, (query, key) => seen.cell(query, key).share, (weight) => this.#textColour(weight, seen.top));
+    paintNames(ctx, layout, this.#tokens, palette);
+    paintMargins(ctx, layout, this.#margins, this.#largest, palette);
+  }
+
+  /**
+   * Marks the chosen pair and the one under the cursor.
+   * @param {Pair | null} chosen
+   * @param {Pair | null} cursor
+   */
+  mark(chosen, cursor) {
+    const { layout, seen } = this;
+    const ctx = layout && prepareCanvas(this.marks, layout.width, layout.height);
+    if (!layout || !seen || !ctx) return;
+    const palette = this.#palette();
+    if (chosen) paintFrame(ctx, layout, [chosen.query, chosen.query + 1, chosen.key, chosen.key + 1], palette, false);
+    if (cursor) paintFrame(ctx, layout, seen.cell(cursor.query, cursor.key).area, palette, true);
+  }
+
+  /**
+   * The pair under a spot; null outside of the cells.
+   * @param {{x: number, y: number}} spot
+   */
+  pair(spot) {
+    const found = this.layout && tokenAt(this.layout, spot.x, spot.y);
+    return found && { query: Math.floor(found.query), key: Math.floor(found.key) };
+  }
+
+  /** @param {string[]} texts */
+  #widest(texts) {
+    const ctx = this.canvas.getContext("2d");
+    const longest = texts.length > MEASURED ? [...texts].sort((a, b) => b.length - a.length).slice(0, MEASURED) : texts;
+    if (ctx) ctx.font = "12px system-ui, sans-serif";
+    return Math.max(...longest.map((text) => ctx?.measureText(visible(text)).width ?? 0));
+  }
+
+  /** @returns {import("./paint.js").Palette} */
+  #palette() {
+    const style = getComputedStyle(this.canvas);
+    const read = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim() || "#888888";
+    return { ink: read("ink"), quiet: read("quiet"), line: read("line"), accent: read("accent"), paper: read("paper") };
+  }
+
+  /**
+   * Black or white, what stands out more from a weight's colour.
+   * @param {number} weight
+   * @param {number} top
+   */
+  #textColour(weight, top) {
+    const [red, green, blue] = rampColour(colourShare(weight, top), this.dark);
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#101318" : "#ffffff";
+  }
+}

@@ -1,0 +1,131 @@
+/** Which query's row is looked at, and what to do where the page does not carry it. */
+
+import { element, visible } from "../core/dom.js";
+import { field } from "../core/controls.js";
+import { findToken } from "./format.js";
+
+/** @typedef {import("../core/store.js").State} State */
+/** @typedef {import("../main.js").Page} Page */
+
+/** A list to choose from has at most so many entries; longer texts are searched. */
+const MAX_LIST_TOKENS = 512;
+
+/**
+ * A token's text, short enough for a list or a label.
+ * @param {string | undefined} text
+ */
+export function shortToken(text) {
+  const letters = [...visible(text ?? "")];
+  return letters.length > 24 ? `${letters.slice(0, 23).join("")}…` : letters.join("");
+}
+
+/**
+ * Says of a button that it can do nothing now. It keeps the focus, which a disabled one would lose.
+ * @param {HTMLElement} button
+ * @param {boolean} idle
+ */
+export function setDisabled(button, idle) {
+  button.setAttribute("aria-disabled", String(idle));
+}
+
+/**
+ * The picker of the query: a list, or for long texts a field, between "previous" and "next".
+ * @param {Page} page
+ */
+export function queryPicker({ data, store }) {
+  const list = element("select", { class: "query", onchange: () => store.set({ query: Number(list.value) }) });
+  const search = element("input", { type: "search", class: "query", placeholder: "position or token", autocomplete: "off" });
+  const said = element("span", { class: "quiet", role: "status" });
+  const listed = field("Query", list);
+  const searched = field("Query: position or token, then Enter", search);
+  const previous = element("button", { type: "button", onclick: () => step(-1), "aria-label": "Previous query" }, "‹", element("span", { class: "word" }, " Previous"));
+  const next = element("button", { type: "button", onclick: () => step(1), "aria-label": "Next query" }, element("span", { class: "word" }, "Next "), "›");
+  const root = element("div", { class: "query-picker" }, previous, listed, searched, next, said);
+
+  search.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    const { attention, head, query } = store.state;
+    const found = findToken(data.tokens(attention).queries, search.value, query, (each) => data.hasRow(attention, head, each));
+    said.textContent = found < 0 ? `No query here is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
+    if (found >= 0) store.set({ query: found });
+  });
+
+  /**
+   * The nearest row on one side that the page carries; -1 where there is none.
+   * @param {number} by
+   */
+  function neighbour(by) {
+    const { attention, head, query } = store.state;
+    const rows = data.head(attention, head)?.rows;
+    if (!rows) {
+      const to = query + by;
+      return to >= 0 && to < data.attention(attention).queries ? to : -1;
+    }
+    return (by > 0 ? rows.find((row) => row > query) : rows.findLast((row) => row < query)) ?? -1;
+  }
+
+  /** @param {number} by */
+  function step(by) {
+    const to = neighbour(by);
+    if (to >= 0) store.set({ query: to });
+  }
+
+  /**
+   * @param {State} state
+   * @param {State | null} before
+   */
+  function update(state, before) {
+    const { attention, head, query } = state;
+    const { queries } = data.tokens(attention);
+    const long = queries.length > MAX_LIST_TOKENS;
+    listed.hidden = long;
+    searched.hidden = !long;
+    if (!before || before.attention !== attention || before.head !== head) {
+      const option = (/** @type {string} */ text, /** @type {number} */ i) =>
+        element("option", { value: i, disabled: !data.hasRow(attention, head, i) }, `${i}  ${shortToken(text)}`);
+      list.replaceChildren(...(long ? [] : queries.map(option)));
+      said.textContent = "";
+    }
+    if (!long) list.value = String(query);
+    else if (document.activeElement !== search) search.value = `${query}  ${shortToken(queries[query])}`;
+    setDisabled(previous, neighbour(-1) < 0);
+    setDisabled(next, neighbour(1) < 0);
+  }
+  return { root, update };
+}
+
+/**
+ * What is said in place of a row that the page does not carry; null where it does.
+ * @param {Page} page
+ * @param {State} state
+ */
+export function missingRowNotice({ data, store }, { attention, head, query }) {
+  const read = data.head(attention, head);
+  if (read && data.hasRow(attention, head, query)) return null;
+  const foot = " The page's foot tells what was left out, and how to get it.";
+  if (read) {
+    const rows = [...(read.rows ?? [])];
+    const near = rows.reduce((best, row) => (Math.abs(row - query) < Math.abs(best - query) ? row : best), rows[0] ?? 0);
+    const go = element("button", { type: "button", onclick: () => store.set({ query: near }) }, `Go to query ${near}, the nearest that is here`);
+    return element("div", { class: "missing" }, element("p", {}, `The row of query ${query} is not in this page.${foot}`), rows.length > 0 && go);
+  }
+  const places = data.facts.attentions.flatMap((each, index) =>
+    each.heads.flatMap((other, place) => (other.payload ? [{ index, place, distance: Math.abs(index - attention) }] : [])),
+  );
+  const nearest = places.sort((a, b) => a.distance - b.distance)[0];
+  const sentence = element("p", {}, `This head is in the page as a picture only.${foot}`);
+  if (!nearest) return element("div", { class: "missing" }, sentence);
+  const { layer, queries, group } = data.attention(nearest.index);
+  const { number } = data.headFacts(nearest.index, nearest.place);
+  const to = { attention: nearest.index, head: nearest.place, query: Math.min(query, queries - 1), key: null, area: null };
+  const where = group === data.attention(attention).group ? "" : `${group}, `;
+  return element("div", { class: "missing" }, sentence, element("button", { type: "button", onclick: () => store.set(to) }, `Go to ${where}layer ${layer}, head ${number}`));
+}
+
+/**
+ * Whether the page carries any row at all.
+ * @param {import("../core/data.js").Data} data
+ */
+export function hasRows(data) {
+  return data.facts.attentions.some((attention) => attention.heads.some((head) => head.payload));
+}

@@ -1,0 +1,186 @@
+/** The two ways in which the tokens of a sentence stand: in two columns, and in one line (of two texts: in two). */
+
+import { element } from "../core/dom.js";
+import { lineLayers } from "./linecanvas.js";
+import { TokenList } from "./tokenlist.js";
+
+/** @typedef {import("./model.js").SentenceModel} SentenceModel */
+/** @typedef {import("./model.js").Focus} Focus */
+/** @typedef {import("./tokenlist.js").TokenLook} TokenLook */
+
+/**
+ * What a stage tells.
+ * @typedef {object} LayoutEvents
+ * @property {(token: Focus | null) => void} point
+ * @property {(token: Focus) => void} choose
+ * @property {() => void} moved
+ */
+
+/**
+ * @typedef {object} TokenLayout
+ * @property {HTMLElement} root
+ * @property {(model: SentenceModel) => void} fill other tokens
+ * @property {(token: Focus) => void} reveal
+ * @property {(model: SentenceModel, focus: Focus, look: (token: Focus) => TokenLook, threshold: number, all: boolean) => DrawnLines} paint `all`: not only the focus has changed
+ */
+
+/**
+ * What was drawn.
+ * @typedef {object} DrawnLines
+ * @property {number} lines
+ * @property {number} left so many more were too many
+ * @property {[number, number]} queries in sight
+ * @property {[number, number]} keys in sight
+ */
+
+/**
+ * A list of tokens that are queries, or keys.
+ * @param {LayoutEvents} hooks
+ * @param {"query" | "key"} side
+ * @param {string} name
+ * @param {boolean} upright
+ */
+function sideList(hooks, side, name, upright) {
+  return new TokenList({
+    name,
+    label: side === "query" ? "Queries: the tokens that look" : "Keys: the tokens that are looked at",
+    upright,
+    point: (index) => hooks.point(index === null ? null : { side, index }),
+    choose: (index) => hooks.choose({ side, index }),
+    moved: hooks.moved,
+  });
+}
+
+/** @param {string} text @param {string} more */
+function sideHeading(text, more) {
+  return element("p", { class: "side", "aria-hidden": "true" }, element("strong", {}, text), ` ${more}`);
+}
+
+/**
+ * Queries at the left, keys at the right.
+ * @param {LayoutEvents} hooks
+ * @returns {TokenLayout}
+ */
+export function columnLayout(hooks) {
+  let linked = false;
+  const follow = (/** @type {"queries" | "keys"} */ moved) => {
+    const [from, to] = moved === "queries" ? [queries.box, keys.box] : [keys.box, queries.box];
+    if (linked && together.checked && Math.abs(from.scrollTop - to.scrollTop) > 1) to.scrollTop = from.scrollTop;
+    hooks.moved();
+  };
+  const queries = sideList({ ...hooks, moved: () => follow("queries") }, "query", "queries", true);
+  const keys = sideList({ ...hooks, moved: () => follow("keys") }, "key", "keys", true);
+  const together = element("input", { type: "checkbox", checked: true, onchange: () => follow("queries") });
+  const link = element("label", { class: "check" }, together, " Scroll both columns together");
+  const layers = lineLayers();
+  const columns = element("div", { class: "columns" }, sideHeading("Queries", "look"), element("span"), sideHeading("Keys", "are looked at"), queries.box, layers.root, keys.box);
+
+  return {
+    root: element("div", {}, columns, link),
+    fill(model) {
+      linked = model.same && model.queryOffset === 0;
+      queries.fill(model.tokens.queries);
+      keys.fill(model.tokens.keys);
+      const long = [queries.box, keys.box].some((box) => box.scrollHeight > box.clientHeight + 1);
+      columns.classList.toggle("long", long);
+      link.hidden = !linked || !long;
+    },
+    reveal({ side, index }) {
+      const list = side === "query" ? queries : keys;
+      const [from, to] = list.inSight();
+      // Who goes to a key far away wants to see it beside the query.
+      if (side === "key" && (index < from || index >= to)) together.checked = false;
+      list.reveal(index);
+    },
+    paint(model, focus, look, threshold, all) {
+      queries.paint((index) => look({ side: "query", index }));
+      keys.paint((index) => look({ side: "key", index }));
+      const source = { queries: queries.inSight(), keys: keys.inSight() };
+      const height = Math.max(queries.box.clientHeight, keys.box.clientHeight);
+      layers.root.style.height = `${height}px`;
+      const geometry = { shape: /** @type {const} */ ("columns"), width: layers.root.clientWidth, height, query: centreIn(queries), key: centreIn(keys) };
+      return { ...source, ...layers.draw(geometry, model, focus, threshold, source, all) };
+    },
+  };
+}
+
+/**
+ * One line with arcs above it; two texts stand in two lines, the keys above.
+ * @param {LayoutEvents} hooks
+ * @returns {TokenLayout}
+ */
+export function lineLayout(hooks) {
+  /** @type {SentenceModel | null} */
+  let filled = null;
+  const pointing = element("select", { onchange: () => hooks.point(null) }, element("option", { value: "query" }, "what it looks at"), element("option", { value: "key" }, "what looks at it"));
+  const pointingField = element("label", { class: "check" }, "A token shows ", pointing);
+
+  /** What a token of a single line is when it is pointed at. @param {number} index @returns {Focus} */
+  const pointedAt = (index) => {
+    const query = index - (filled?.queryOffset ?? 0);
+    const asks = pointing.value === "query" && query >= 0 && query < (filled?.tokens.queries.length ?? 0);
+    return asks ? { side: "query", index: query } : { side: "key", index };
+  };
+  const keys = sideList(hooks, "key", "keyline", false);
+  const queries = sideList(hooks, "query", "queryline", false);
+  const both = new TokenList({
+    name: "textline",
+    label: "Tokens of the text",
+    upright: false,
+    point: (index) => hooks.point(index === null ? null : pointedAt(index)),
+    choose: (index) => hooks.choose(pointedAt(index)),
+    moved: hooks.moved,
+  });
+  const layers = lineLayers();
+  const single = element("div", { class: "single" });
+
+  return {
+    root: element("div", {}, single, pointingField),
+    fill(model) {
+      filled = model;
+      pointingField.hidden = !model.same;
+      if (model.same) single.replaceChildren(layers.root, both.box);
+      else single.replaceChildren(sideHeading("Keys", "are looked at"), keys.box, layers.root, queries.box, sideHeading("Queries", "look"));
+      both.fill(model.same ? model.tokens.keys : []);
+      keys.fill(model.same ? [] : model.tokens.keys);
+      queries.fill(model.same ? [] : model.tokens.queries);
+    },
+    reveal({ side, index }) {
+      if (filled?.same) both.reveal(side === "query" ? index + filled.queryOffset : index);
+      else (side === "query" ? queries : keys).reveal(index);
+    },
+    paint(model, focus, look, threshold, all) {
+      const { same, queryOffset: first } = model;
+      if (all) for (const list of [both, keys, queries]) list.measure();
+      if (same) both.paint((index) => look(roleBesideFocus(focus, index, first)));
+      keys.paint((index) => look({ side: "key", index }));
+      queries.paint((index) => look({ side: "query", index }));
+      const inText = both.inSight();
+      const asking = /** @type {[number, number]} */ (inText.map((index) => Math.max(0, index - first)));
+      const source = same ? { queries: asking, keys: inText } : { queries: queries.inSight(), keys: keys.inSight() };
+      const query = centreIn(same ? both : queries);
+      const key = centreIn(same ? both : keys);
+      const shape = same ? /** @type {const} */ ("arcs") : /** @type {const} */ ("rows");
+      const geometry = { shape, width: layers.root.clientWidth, height: layers.root.clientHeight, key, query: (/** @type {number} */ index) => query(same ? index + first : index) };
+      return { ...source, ...layers.draw(geometry, model, focus, threshold, source, all) };
+    },
+  };
+}
+
+/**
+ * What a token of a single line is beside the focus: one of those that it looks at, or that look at it.
+ * @param {Focus} focus
+ * @param {number} index in the text
+ * @param {number} first the token that is query 0
+ * @returns {Focus}
+ */
+export function roleBesideFocus(focus, index, first) {
+  const itself = index === (focus.side === "query" ? focus.index + first : focus.index);
+  if (itself) return focus;
+  return focus.side === "query" || index < first ? { side: "key", index } : { side: "query", index: index - first };
+}
+
+/** @param {TokenList} list */
+function centreIn(list) {
+  return (/** @type {number} */ index) => list.centre(index);
+}

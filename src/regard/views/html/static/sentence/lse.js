@@ -1,0 +1,54 @@
+/** The norms of a head's rows, so that one weight of a row can be known without the others: a little at a time. */
+
+import { steps } from "../core/attention.js";
+
+/** @typedef {import("../core/attention.js").Head} Head */
+
+/** So many milliseconds of work, then somebody else's turn. */
+const TIME_SLICE = 8;
+
+/** What is known of a head: its norms; null while they are computed. @type {WeakMap<Head, Float32Array | null>} */
+const lseCache = new WeakMap();
+
+/**
+ * The logarithm of each row's sum of exponentials; null while it is not yet known.
+ * @param {Head} head
+ * @param {() => void} done called once it is
+ */
+export function rowLse(head, done) {
+  if (head.lse) return head.lse;
+  const known = lseCache.get(head);
+  if (known !== undefined) return known;
+  lseCache.set(head, null);
+  const values = new Float32Array(head.rows?.length ?? head.queries);
+  let row = 0;
+  const work = () => {
+    const until = performance.now() + TIME_SLICE;
+    while (row < values.length && performance.now() < until) {
+      values[row] = computeLse(head, head.rows?.[row] ?? row);
+      row++;
+    }
+    if (row < values.length) setTimeout(work);
+    else {
+      lseCache.set(head, values);
+      done();
+    }
+  };
+  setTimeout(work);
+  return null;
+}
+
+/**
+ * The logarithm of a row's sum of exponentials, its sink's among them; -Infinity where there is nothing to attend to.
+ * @param {Head} head
+ * @param {number} query
+ */
+export function computeLse(head, query) {
+  const { masked, weights } = steps({ ...head, v: null }, query);
+  let most = 0;
+  weights.forEach((weight, key) => {
+    if (weight > Number(weights[most])) most = key;
+  });
+  const weight = Number(weights[most]);
+  return weight > 0 ? Number(masked[most]) - Math.log(weight) : -Infinity;
+}

@@ -1,0 +1,223 @@
+/** The table of an edited row. A line is made once and then kept, so that what is typed in stays under the fingers. */
+
+import { element, numberText, token } from "../core/dom.js";
+import { field } from "../core/controls.js";
+import { setSigned, signedBar } from "../row/bars.js";
+import { setDisabled, shortToken } from "../row/picker.js";
+import { valueAt, signedText, stepNames, findToken, weightText } from "../row/format.js";
+import { editedKeys, isEdited, clearKey } from "./edits.js";
+import { numberField } from "./fields.js";
+
+/** @typedef {import("./whatif.js").EditedRow} EditedRow */
+/** @typedef {import("./whatif.js").Editing} Editing */
+/** @typedef {import("../row/format.js").StepName} StepName */
+
+/** So many of the strongest keys have a line from the start. */
+const INITIAL_KEYS = 20;
+
+/** @type {Record<StepName, string>} */
+const COLUMN_TITLES = { scores: "q · k", scaled: "Scaled", capped: "Capped", biased: "With bias", masked: "Into the softmax" };
+
+/** @param {Editing} editing */
+export function editTable(editing) {
+  const caption = element("caption");
+  const head = element("thead", { role: "rowgroup" });
+  const lines = element("tbody", { role: "rowgroup" });
+  const rest = element("tfoot", { role: "rowgroup" });
+  const search = element("input", { type: "search", class: "add-key", placeholder: "position or token", autocomplete: "off" });
+  const said = element("span", { class: "quiet", role: "status" });
+  const adding = element("div", { class: "tools adding" }, field("Add a key: position or token", search), element("button", { type: "button", onclick: add }, "Add"), said);
+  const root = element("section", {}, element("h2", {}, "The row, key by key"), element("div", { class: "wide" }, element("table", { role: "table", class: "edited" }, caption, head, lines, rest)), adding);
+  /** @type {Map<number, ReturnType<typeof editLine>>} */
+  const made = new Map();
+  /** @type {EditedRow | null} */
+  let shown = null;
+
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") add();
+  });
+
+  function add() {
+    if (!shown) return;
+    const key = findToken(shown.keys, search.value, -1, (each) => !made.has(each));
+    said.textContent = key < 0 ? `No further key is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
+    if (key < 0) return;
+    search.value = "";
+    addLine(key);
+    update(shown, false);
+    made.get(key)?.score.input.focus();
+  }
+
+  /** @param {number} key */
+  function addLine(key) {
+    if (!shown || made.has(key)) return;
+    const line = editLine(shown, key, editing);
+    made.set(key, line);
+    lines.append(line.root);
+  }
+
+  /**
+   * Another row: its strongest keys.
+   * @param {EditedRow} row
+   */
+  function start(row) {
+    shown = row;
+    made.clear();
+    lines.replaceChildren();
+    said.textContent = "";
+    for (const key of row.order.slice(0, INITIAL_KEYS)) addLine(key);
+    if (row.chosen !== null) addLine(row.chosen);
+    const title = (/** @type {string} */ text) => element("th", { scope: "col", role: "columnheader" }, text);
+    const titles = ["Token", "Score", ...laterSteps(row).map((name) => COLUMN_TITLES[name]), "May attend", "Before", "After", "Change", "", ""];
+    head.replaceChildren(element("tr", { role: "row" }, ...titles.map(title)));
+    caption.textContent = `Query ${row.query} "${shortToken(row.queries[row.query])}": weights before and after, and the change in percentage points; bars are relative to the largest change`;
+  }
+
+  /**
+   * @param {EditedRow} row
+   * @param {boolean} forced
+   */
+  function update(row, forced) {
+    shown = row;
+    for (const key of editedKeys(row.edits)) addLine(key);
+    const most = row.after.weights.reduce((largest, weight, key) => Math.max(largest, Math.abs(weight - valueAt(row.before.weights, key))), 0);
+    for (const line of made.values()) line.update(row, forced, most);
+    const others = row.keys.length - made.size;
+    adding.hidden = others <= 0;
+    rest.replaceChildren(...(others > 0 ? [otherKeys(row, made, others, most)] : []));
+  }
+
+  /** Puts back a number where something else was typed; answers whether there was one. */
+  const restore = () => [...made.values()].some(({ score }) => score.restore());
+  return { root, start, update, restore };
+}
+
+/**
+ * The steps between the score and the weight. All of them lead into the softmax, masked or not.
+ * @param {EditedRow} row
+ */
+function laterSteps({ head }) {
+  const names = stepNames(head).filter((name) => name !== "scores" && name !== "masked" && name !== "scaled");
+  return /** @type {StepName[]} */ (["scaled", ...names, "masked"]);
+}
+
+/**
+ * @param {EditedRow} row
+ * @param {number} key
+ * @param {Editing} editing
+ */
+function editLine(row, key, editing) {
+  const text = row.keys[key] ?? "";
+  const name = `key ${key} "${shortToken(text)}"`;
+  const score = numberField({
+    label: `Score of ${name}`,
+    name: "score",
+    step: 0.1,
+    preview: (value) => editing.preview({ kind: "score", key, value }),
+    commit: editing.commit,
+  });
+  const scoreWas = element("span", { class: "was" });
+  const steps = laterSteps(row).map((step) => ({ step, is: element("span", { "data-step": step }), was: element("span", { class: "was" }), by: element("span", { class: "was" }) }));
+  const own = row.head.allowed === null || row.head.allowed(row.query, key);
+  const allowed = element("input", {
+    type: "checkbox",
+    class: "may",
+    "aria-label": `The query may attend to ${name}`,
+    onchange: () => editing.keep({ kind: "mask", key, value: allowed.checked === own ? null : allowed.checked }),
+  });
+  const out = element("button", { type: "button", class: "out" });
+  const reset = element("button", { type: "button", class: "reset", "aria-label": `Reset the edits of ${name}` }, "Reset");
+  const before = element("td", { role: "cell", "data-label": "Before", class: "before" });
+  const after = element("td", { role: "cell", "data-label": "After", class: "after" });
+  const change = element("span");
+  const bar = signedBar(0);
+  const cellOf = (/** @type {string} */ label, /** @type {Node[]} */ ...children) => element("td", { role: "cell", "data-label": label }, ...children);
+  const root = element(
+    "tr",
+    { role: "row", "data-key": key },
+    element("th", { scope: "row", role: "rowheader" }, element("span", { class: "place" }, `${key} `), token(text)),
+    cellOf("Score", score.input, scoreWas, score.message),
+    ...steps.map(({ step, is, was, by }) => cellOf(COLUMN_TITLES[step], is, was, by)),
+    cellOf("May attend", allowed),
+    before,
+    after,
+    element("td", { role: "cell", "data-label": "Change", class: "change" }, change),
+    element("td", { role: "cell", class: "bar" }, bar),
+    element("td", { role: "cell", class: "buttons" }, out, reset),
+  );
+
+  // What is no number can be reset, too, though it is no edit yet.
+  score.input.addEventListener("input", () => {
+    if (score.input.hasAttribute("aria-invalid")) setDisabled(reset, false);
+  });
+
+  /**
+   * @param {EditedRow} now
+   * @param {boolean} forced
+   * @param {number} most the largest change of a weight
+   */
+  function update(now, forced, most) {
+    const { edits } = now;
+    const validEdits = isEdited(edits, key);
+    score.update(valueAt(now.before.scores, key), valueAt(now.after.scores, key), forced);
+    scoreWas.textContent = edits.scores?.[key] === undefined ? "" : `was ${numberText(valueAt(now.before.scores, key))}`;
+    for (const { step, is, was, by } of steps) {
+      const [old, value] = [valueAt(now.before[step], key), valueAt(now.after[step], key)];
+      is.textContent = numberText(value);
+      was.textContent = old === value ? "" : `was ${numberText(old)}`;
+      by.textContent = old === value || !Number.isFinite(value - old) ? "" : signedText(value - old);
+    }
+    const gone = edits.without?.includes(key) ?? false;
+    allowed.checked = !gone && (edits.mask?.[key] ?? own);
+    allowed.disabled = gone;
+    const [from, to] = [valueAt(now.before.weights, key), valueAt(now.after.weights, key)];
+    before.textContent = weightText(from);
+    after.textContent = weightText(to);
+    change.textContent = changeText(to - from);
+    setSigned(bar, most > 0 ? (to - from) / most : 0);
+    out.textContent = gone ? "Put back" : "Leave out";
+    out.setAttribute("aria-label", gone ? `Put ${name} back` : `Leave ${name} out`);
+    out.onclick = () => editing.keep({ kind: "without", key, value: gone ? null : true });
+    setDisabled(reset, !validEdits);
+    reset.onclick = () => editing.replace(clearKey(edits, key));
+    root.classList.toggle("gone", gone);
+    root.classList.toggle("touched", validEdits);
+    root.dataset.before = String(from);
+    root.dataset.weight = String(to);
+  }
+  return { root, score, update };
+}
+
+/**
+ * The keys that have no line, together.
+ * @param {EditedRow} row
+ * @param {Map<number, unknown>} made
+ * @param {number} count
+ * @param {number} most
+ */
+function otherKeys(row, made, count, most) {
+  const total = (/** @type {Float64Array} */ weights) => weights.reduce((sum, weight, key) => (made.has(key) ? sum : sum + weight), 0);
+  const [from, to] = [total(row.before.weights), total(row.after.weights)];
+  const bar = signedBar(most > 0 ? (to - from) / most : 0);
+  const blank = laterSteps(row).length + 3;
+  return element(
+    "tr",
+    { role: "row", class: "others", "data-before": from, "data-weight": to },
+    element("th", { scope: "row", role: "rowheader", colspan: blank }, `The other ${count} keys together`),
+    element("td", { role: "cell", "data-label": "Before" }, weightText(from)),
+    element("td", { role: "cell", "data-label": "After" }, weightText(to)),
+    element("td", { role: "cell", "data-label": "Change", class: "change" }, changeText(to - from)),
+    element("td", { role: "cell", class: "bar" }, bar),
+    element("td", { role: "cell" }),
+  );
+}
+
+/**
+ * A change of a weight in percentage points, with a mark for its direction.
+ * @param {number} change
+ */
+function changeText(change) {
+  const points = signedText(change * 100, 2);
+  if (points.startsWith("±")) return "= 0.00";
+  return `${change > 0 ? "▲" : "▼"} ${points}`;
+}

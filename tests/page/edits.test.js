@@ -1,0 +1,77 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+
+import { steps } from "../../src/regard/views/html/static/core/attention.js";
+import * as made from "../../src/regard/views/html/static/whatif/edits.js";
+import { close, small } from "./small.js";
+
+/** @typedef {import("../../src/regard/views/html/static/whatif/edits.js").Change} Change */
+
+/** @type {Change[]} */
+const CHANGES = [
+  { kind: "score", key: 2, value: 5 },
+  { kind: "score", key: 0, value: -1 },
+  { kind: "mask", key: 1, value: false },
+  { kind: "without", key: 2, value: true },
+  { kind: "scale", value: 0.25 },
+  { kind: "temperature", value: 2 },
+];
+const ALL = CHANGES.reduce(made.applyChange, {});
+
+describe("edits", () => {
+  test("hold every change", () => {
+    assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, without: [2], scale: 0.25, temperature: 2 });
+    assert.deepEqual(made.editedKeys(ALL), [0, 1, 2]);
+    assert.deepEqual([0, 1, 2, 3].map((key) => made.isEdited(ALL, key)), [true, true, true, false]);
+  });
+
+  test("are gone without a trace when they are taken back", () => {
+    const back = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));
+    assert.deepEqual(back.reduce(made.applyChange, ALL), {});
+    assert.deepEqual(made.clearKey(ALL, 2), { scores: { 0: -1 }, mask: { 1: false }, scale: 0.25, temperature: 2 });
+    assert.deepEqual(made.applyChange({}, { kind: "without", key: 4, value: null }), {});
+  });
+
+  test("leave those before as they were", () => {
+    const before = structuredClone(ALL);
+    made.applyChange(ALL, { kind: "score", key: 2, value: null });
+    made.applyChange(ALL, { kind: "without", key: 0, value: true });
+    assert.deepEqual(ALL, before);
+  });
+
+  test("do not leave a token out twice", () => {
+    assert.deepEqual(made.applyChange(ALL, { kind: "without", key: 2, value: true }).without, [2]);
+  });
+
+  test("are listed with what they changed from, and each with what takes it back", () => {
+    const head = small();
+    const { scores, weights } = steps(head, 0);
+    const list = made.describeEdits(ALL, head, 0, scores);
+    assert.deepEqual(
+      list.map(({ back, key, before, after }) => [back.kind, key, before, after]),
+      [
+        ["scale", null, "0.5", "0.25"],
+        ["temperature", null, "1", "2"],
+        ["score", 0, "1", "-1"],
+        ["mask", 1, "allowed", "forbidden"],
+        ["score", 2, "3", "5"],
+        ["without", 2, "in the text", "left out"],
+      ],
+    );
+    const none = list.map(({ back }) => back).reduce(made.applyChange, ALL);
+    close(steps(head, 0, none).weights, weights);
+  });
+});
+
+test("what is typed is a number, or a sentence says what is wanted", () => {
+  assert.deepEqual(made.parseNumber("-2.50", false), { value: -2.5 });
+  assert.deepEqual(made.parseNumber("1e-3", false, true), { value: 0.001 });
+  for (const [text, bad] of /** @type {[string, boolean][]} */ ([["", true], ["", false], [" ", false], ["1e999", false], ["abc", false]])) {
+    assert.match(String(Object.values(made.parseNumber(text, bad))[0]), /number is wanted/);
+  }
+  assert.match(String(Object.values(made.parseNumber("0", false, true))[0]), /above 0/);
+});
+
+test("a number in a field has five digits and no zeros behind them", () => {
+  assert.deepEqual([2.312345, 20, 0.1 + 0.2, -1e-7].map(made.shortNumber), ["2.3123", "20", "0.3", "-1e-7"]);
+});
