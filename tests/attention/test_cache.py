@@ -77,7 +77,7 @@ def test_every_append_returns_what_a_list_would_hold(life, kind):
     cache = {"Dynamic": Dynamic, "Static": lambda: Static(LONGEST), "Sliding": lambda: Sliding(window)}[kind]()
     k, v = tokens(batch, 2, 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(caches, "ROOM", room)  # buffers end, and rings turn, after a few tokens
+        patch.setattr(caches, "GROWTH", room)  # buffers are full after a few tokens
         for step in steps:
             with MODES[step.mode]():
                 new = tokens(k.shape[0], 2, step.tokens)
@@ -273,7 +273,7 @@ def test_cached_equals_the_definition(case):
     x = torch.randn(2, sum(case.cuts), 8, dtype=torch.float64)
     cache = {"Dynamic": Dynamic, "Static": lambda: Static(x.shape[1]), "Sliding": lambda: Sliding(case.window)}
     with pytest.MonkeyPatch.context() as patch, MODES[case.mode]():
-        patch.setattr(caches, "ROOM", 3)
+        patch.setattr(caches, "GROWTH", 3)
         ours = cached(module, x, case.cuts, cache[case.kind](), who)
     truth = module.steps(x, mask=who).projected
     torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
@@ -381,7 +381,7 @@ def test_what_beams_that_share_a_source_may_see_of_it(cross):
         truth = cross(x, context.repeat_interleave(3, 0), mask.allowed(who.dense(1, 6).repeat_interleave(3, 0)))
         torch.testing.assert_close(cross(x, None, who, source), truth)
     for who in (mask.causal(), mask.window(2), mask.padding([2, 3]) & mask.causal()):
-        with pytest.raises(ValueError, match=r"mask=.* tells the queries apart, and 6 rows of them share 2 sources"):
+        with pytest.raises(ValueError, match=r"mask=.* differs by query, and 6 rows of queries share 2 sources"):
             cross(x, None, who, source)
 
 
@@ -433,9 +433,12 @@ def appended(cache: Cache, *shape: int) -> Cache:
         (lambda: appended(appended(Sliding(4), 2, 1, 3), 2, 2, 1), r"holds \(2, 1\) heads .*got \(2, 2, 1, 3\)"),
         (
             lambda: Dynamic().append(tokens(1, 1, 3)[0], tokens(1, 1, 1)[1]),
-            r"a value for each key; got k \(1, 1, 3, 3\)",
+            r"one value for each key; got k \(1, 1, 3, 3\)",
         ),
-        (lambda: Dynamic().append(tokens(2, 1, 3)[0], tokens(1, 1, 3)[1]), r"a value for each key.* v \(1, 1, 3, 2\)"),
+        (
+            lambda: Dynamic().append(tokens(2, 1, 3)[0], tokens(1, 1, 3)[1]),
+            r"one value for each key.* v \(1, 1, 3, 2\)",
+        ),
         (lambda: appended(Dynamic(), 3), r"keys and values are \(\.\.\., kv_heads, tokens, width\)"),
         (lambda: appended(Dynamic(), 2, 3).reorder(torch.tensor([0])), r"Dynamic holds one sequence"),
         (lambda: appended(Dynamic(), 2, 1, 3).append(*(t.double() for t in tokens(2, 1, 1))), "in torch.float32; got"),

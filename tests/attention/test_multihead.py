@@ -146,7 +146,7 @@ def test_positions_compare_the_tokens_of_one_sequence(inside):
     [
         ("rotary", TypeError, r"positions='rotary': inside attention they are a Rotary, ALiBi or T5Relative"),
         (positions.Sinusoidal(D_MODEL), TypeError, r"Sinusoidal and Learned positions are added to x"),
-        (positions.Rotary(8), ValueError, r"turn heads of width 8; here d_key=3"),
+        (positions.Rotary(8), ValueError, r"rotate heads of width 8; here d_key=3"),
         (positions.ALiBi(3), ValueError, r"have 3 heads; here num_heads=4"),
     ],
 )
@@ -595,7 +595,7 @@ def test_a_cache_that_does_not_fit_is_named():
         match=r"cache=Dynamic\(num_tokens=0, num_cached=0\) holds tokens of x; .* regard.cache.CrossAttentionCache",
     ):
         make({})(x, x, cache=cache.Dynamic())
-    with pytest.raises(ValueError, match=r"reads a context of width d_context=7; none was given"):
+    with pytest.raises(ValueError, match=r"needs a context of width d_context=7; none was given"):
         make({"d_context": 7})(x, cache=cache.Dynamic())
     with pytest.raises(ValueError, match=r"cache=CrossAttentionCache\(\) is empty: its first call needs the context"):
         make({})(x, cache=cache.CrossAttentionCache())
@@ -610,7 +610,7 @@ def test_a_table_needs_rotary_positions():
         (make({"d_key": 4}, positions=positions.ALiBi(HEADS)), None),
         (make({}), x),
     ):
-        with pytest.raises(ValueError, match="a cos_sin turns queries and keys of rotary positions; here positions="):
+        with pytest.raises(ValueError, match="cos_sin rotates queries and keys of rotary positions; here positions="):
             module(x, context, cos_sin=cos_sin)
     with pytest.raises(ValueError, match=r"positions of shape \(5,\) do not fit x of shape \(2, 4, 3, 4\)"):
         make({"d_key": 4}, positions=rotary)(x[:, :3], cos_sin=cos_sin)
@@ -632,7 +632,7 @@ def both_ways(kind, *given):
         ({}, (2, 5, 12), (3, 6, 12), r"batch of x \(2, 5, 12\); got \(3, 6, 12\)"),
         ({}, (2, 5, 12), (6, 12), r"batch of x \(2, 5, 12\); got \(6, 12\)"),
         ({"d_context": 7}, (2, 5, 12), (2, 6, 12), r"context must be \(\.\.\., tokens, 7\).* got \(2, 6, 12\)"),
-        ({"d_context": 7}, (2, 5, 12), None, "reads a context of width d_context=7; none was given"),
+        ({"d_context": 7}, (2, 5, 12), None, "needs a context of width d_context=7; none was given"),
         ({}, (12,), None, r"x must be"),
     ],
 )

@@ -304,7 +304,7 @@ def test_no_heads(kind, heads):
         ({"num_buckets": 1, "bidirectional": False}, "num_buckets=1 must be"),
         (
             {"max_distance": 8},
-            "max_distance=8 must be above 8: so many distances have a bucket each with num_buckets=32",
+            "max_distance=8 must be above 8: this many distances have their own bucket with num_buckets=32",
         ),
         ({"max_distance": 16, "bidirectional": False}, "max_distance=16 must be above 16"),
     ],

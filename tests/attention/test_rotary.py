@@ -516,7 +516,7 @@ def test_a_scaling_is_a_value():
 @pytest.mark.parametrize(
     ("width", "options", "message"),
     [
-        (7, {}, "width=7 is odd and dimensions turn in pairs: give rotary_dim=6 or fewer"),
+        (7, {}, "width=7 is odd and dimensions are rotated in pairs: give rotary_dim=6 or fewer"),
         (8, {"rotary_dim": 3}, "rotary_dim=3 must be an even number from 2 to width=8"),
         (8, {"rotary_dim": 10}, "rotary_dim=10 must be an even number from 2 to width=8"),
         (8, {"rotary_dim": 0}, "rotary_dim=0 must be"),
@@ -605,7 +605,7 @@ def test_a_scaling_of_another_kind(scaling):
         (
             YaRN,
             {"factor": 2.0, "original_max_positions": 8, "attention_factor": 1.5, "mscale": 1.0, "mscale_all_dim": 1.0},
-            "attention_factor=1.5 leaves nothing for mscale=1.0 to say: give one",
+            "attention_factor=1.5 and mscale=1.0 set the same factor: give one",
         ),
     ],
 )

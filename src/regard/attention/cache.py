@@ -1,8 +1,8 @@
-"""Keys and values of tokens that were read before, so that no token is projected twice.
+"""Caches of keys and values, so that no token is projected twice.
 
-One cache belongs to one attention. It appends what is new and returns everything that the new tokens may need, oldest
-first, so that the masks' convention holds: the queries are the last positions. Cached equals uncached is the
-contract, whatever the kind and however the tokens are cut into calls.
+A cache belongs to one attention. `append` stores new keys and values and returns all that the new queries may need,
+oldest first: the queries are the last positions, as in every mask. With any cache, and in any number of calls, the
+outputs equal those without a cache.
 """
 
 from __future__ import annotations
@@ -16,184 +16,184 @@ from regard._shapes import Float, Int
 
 __all__ = ["Cache", "CrossAttentionCache", "Dynamic", "Sliding", "Static"]
 
-ROOM = 64
-"""A buffer that grows has room for at least so many tokens more."""
+GROWTH = 64
+"""A buffer that grows gets room for at least this many more tokens."""
 
 
 class Cache(ABC):
     """The keys and values of one self-attention.
 
-    While gradients are recorded, tokens are joined to a new tensor each time. Otherwise they are written into a
-    buffer with room to spare, and what is returned is a view of it: valid until the next `append` or `reorder`.
+    While gradients are recorded, each `append` makes a new tensor. Otherwise it writes into a buffer that has room for
+    more, and returns a view of the buffer, which is valid until the next `append` or `reorder`.
     """
 
     length: int | None = None
-    """How many tokens there is room for in all; None for any number."""
+    """The largest number of tokens; None for any number."""
 
     def __init__(self) -> None:
         self.num_tokens = 0
         """How many tokens were appended so far."""
-        self._accepted: object = None
+        self._validated_shapes: object = None
         """The shapes and dtypes of the last keys and values that were checked."""
         self._k: Tensor | None = None
         self._v: Tensor | None = None
         self._start = 0
         self._stop = 0
-        self._ours = False
-        """Whether it is a buffer made here, which may be written to, and not a tensor of the caller's or of a graph."""
+        self._owns_buffer = False
+        """Whether k and v are a buffer of this cache, and not tensors of the caller or of a graph."""
 
     @property
     def num_cached(self) -> int:
-        """How many of the tokens seen are still there; the next `append` returns at most these and its own."""
+        """How many of these tokens are stored; the next `append` returns at most these and its own."""
         return self._stop - self._start
 
     def kv_length(self, tokens: int) -> int:
-        """How many keys the next `append` of so many tokens returns."""
+        """How many keys the next `append` of this many tokens returns."""
         return self.num_cached + tokens
 
     def append(
         self, k: Float[Tensor, "*batch kv_heads tokens d_key"], v: Float[Tensor, "*batch kv_heads tokens d_value"]
     ) -> tuple[Float[Tensor, "*batch kv_heads keys d_key"], Float[Tensor, "*batch kv_heads keys d_value"]]:
-        """Keep new keys and values, and return them behind those that are held.
+        """Store new keys and values, and return them after the stored ones.
 
         Raises:
-            ValueError: another batch, other heads or widths than those held; more tokens than a `Static` has room for.
+            ValueError: another batch, heads or widths than the stored ones; more tokens than a `Static` has room for.
         """
-        given = k.shape[:-2], k.shape[-1], v.shape[:-2], v.shape[-1], k.dtype, v.dtype
-        if given != self._accepted or k.shape[-2] != v.shape[-2]:
-            self._refuse_others(k, v)
-            self._accepted = given
+        shapes = k.shape[:-2], k.shape[-1], v.shape[:-2], v.shape[-1], k.dtype, v.dtype
+        if shapes != self._validated_shapes or k.shape[-2] != v.shape[-2]:
+            self._validate(k, v)
+            self._validated_shapes = shapes
         new = k.shape[-2]
         if self.length is not None and self.num_tokens + new > self.length:
             raise ValueError(
                 f"Static(length={self.length}) has room for {self.length - self.num_tokens} tokens more; got {new}. "
-                "Make it longer, or take Dynamic"
+                "Make it longer, or use Dynamic"
             )
         self.num_tokens += new
         if torch.is_grad_enabled():
-            return self._joined(k, v)
-        return self._written(k, v)
+            return self._concatenate(k, v)
+        return self._write(k, v)
 
-    def _refuse_others(self, k: Tensor, v: Tensor) -> None:
-        """Refuse keys and values that do not fit one another, or those that are held."""
+    def _validate(self, k: Tensor, v: Tensor) -> None:
+        """Refuse keys and values that do not fit one another or the stored ones."""
         if k.ndim < 3 or k.shape[:-1] != v.shape[:-1]:
             raise ValueError(
-                "keys and values are (..., kv_heads, tokens, width), a value for each key; "
+                "keys and values are (..., kv_heads, tokens, width), one value for each key; "
                 f"got k {tuple(k.shape)} and v {tuple(v.shape)}"
             )
         if self._k is not None and self._v is not None:
-            for new, old in ((k, self._k), (v, self._v)):
-                if new.shape[:-2] != old.shape[:-2] or new.shape[-1] != old.shape[-1] or new.dtype != old.dtype:
+            for new, stored in ((k, self._k), (v, self._v)):
+                if (new.shape[:-2], new.shape[-1], new.dtype) != (stored.shape[:-2], stored.shape[-1], stored.dtype):
                     raise ValueError(
-                        f"{type(self).__name__} holds {tuple(old.shape[:-2])} heads of width {old.shape[-1]} in "
-                        f"{old.dtype}; got {tuple(new.shape)}, {new.dtype}. A cache is for one batch of sequences: "
+                        f"{type(self).__name__} holds {tuple(stored.shape[:-2])} heads of width {stored.shape[-1]} in "
+                        f"{stored.dtype}; got {tuple(new.shape)}, {new.dtype}. A cache is for one batch of sequences: "
                         "make a new one, or reorder it"
                     )
 
     def reorder(self, rows: Int[Tensor, " rows"], *, common_prefix: int = 0) -> None:
-        """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
+        """Replace row i by row ``rows[i]``, for beams that fork and for rows that are repeated or dropped.
 
         Args:
-            rows: for each row that follows, the row it continues.
-            common_prefix: the first so many tokens seen are the same in row i and row ``rows[i]``, and need not move.
+            rows: for each new row, the old row that it continues.
+            common_prefix: how many of the first tokens are equal in row i and row ``rows[i]``, and need not move.
 
         Raises:
             ValueError: a cache of one sequence without a batch axis.
-            IndexError: a row that there is not.
+            IndexError: a row that does not exist.
         """
         if self._k is None or self._v is None:
             return
         if self._k.ndim < 4:
             raise ValueError(f"{type(self).__name__} holds one sequence; only the rows of a batch can be reordered")
-        self._k, self._v = [self._taken(t, rows, common_prefix) for t in (self._k, self._v)]
-        self._ours = not torch.is_grad_enabled()
-        self._accepted = None  # there may be another number of rows now
+        self._k, self._v = [self._take_rows(t, rows, common_prefix) for t in (self._k, self._v)]
+        self._owns_buffer = not torch.is_grad_enabled()
+        self._validated_shapes = None  # the number of rows may differ now
 
-    def _taken(self, t: Tensor, rows: Tensor, common_prefix: int) -> Tensor:
+    def _take_rows(self, t: Tensor, rows: Tensor, common_prefix: int) -> Tensor:
         if torch.is_grad_enabled():
             return t.index_select(0, rows)
         live = t[..., self._start : self._stop, :]
         if len(rows) == len(t) and self._writable(t):
-            # Most beams stay where they are, and those that fork have most of their text in common.
-            other = t[..., max(self._start, self._stop - (self.num_tokens - common_prefix)) : self._stop, :]
+            # Most beams stay in their row, and beams that fork have most of their text in common.
+            suffix = t[..., max(self._start, self._stop - (self.num_tokens - common_prefix)) : self._stop, :]
             moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]
-            other.index_copy_(0, moved, other.index_select(0, rows[moved]))
+            suffix.index_copy_(0, moved, suffix.index_select(0, rows[moved]))
             return t
         taken = live.new_empty(len(rows), *t.shape[1:])
         taken[..., self._start : self._stop, :] = live.index_select(0, rows)
         return taken
 
     @abstractmethod
-    def _room(self, tokens: int) -> int:
-        """How many tokens a new buffer has room for, where so many are needed."""
+    def _buffer_size(self, tokens: int) -> int:
+        """How many tokens a new buffer has room for if this many are needed."""
 
-    def _kept(self) -> int | None:
-        """How many of the last tokens are enough to keep; None for all."""
+    def _num_needed(self) -> int | None:
+        """How many of the last tokens later queries may need; None for all."""
         return None
 
-    def _joined(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _concatenate(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if self._k is not None and self._v is not None:
             k = torch.cat([self._k[..., self._start : self._stop, :], k], dim=-2)
             v = torch.cat([self._v[..., self._start : self._stop, :], v], dim=-2)
-        self._k, self._v, self._ours = k, v, False
+        self._k, self._v, self._owns_buffer = k, v, False
         self._start, self._stop = 0, k.shape[-2]
-        self._start = self._first_kept()
+        self._start = self._first_needed()
         return k, v
 
-    def _written(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         new = k.shape[-2]
         if self._k is None or self._v is None or self._stop + new > self._k.shape[-2] or not self._writable(self._k):
-            self._move(k, v)
+            self._make_room(k, v)
         assert self._k is not None
         assert self._v is not None
-        start, held = self._start, self._stop - self._start + new
-        # narrow is a slice at half its price, which counts where one token is written at a time.
+        start, returned = self._start, self._stop - self._start + new
+        # narrow takes half the time of a slice, which matters where one token is written at a time.
         self._k.narrow(-2, self._stop, new).copy_(k)
         self._v.narrow(-2, self._stop, new).copy_(v)
         self._stop += new
-        self._start = self._first_kept()
-        return self._k.narrow(-2, start, held), self._v.narrow(-2, start, held)
+        self._start = self._first_needed()
+        return self._k.narrow(-2, start, returned), self._v.narrow(-2, start, returned)
 
-    def _move(self, k: Tensor, v: Tensor) -> None:
-        """What is held, to the front of a buffer that has room for the new tokens too."""
-        new, held = k.shape[-2], self.num_cached
-        room = self._room(held + new)
-        moved = []
+    def _make_room(self, k: Tensor, v: Tensor) -> None:
+        """Move the stored tokens to the front of a buffer that has room for the new tokens too."""
+        new, stored = k.shape[-2], self.num_cached
+        size = self._buffer_size(stored + new)
+        buffers = []
         for old, like in ((self._k, k), (self._v, v)):
-            # The buffer is taken again where it is large enough: only what is held moves.
-            fits = old is not None and room <= old.shape[-2] and self._writable(old)
+            # A buffer that is large enough is used again, and only the stored tokens move.
+            fits = old is not None and size <= old.shape[-2] and self._writable(old)
             live = None if old is None else old[..., self._start : self._stop, :]
-            buffer = old if fits and old is not None else like.new_empty(*like.shape[:-2], room, like.shape[-1])
+            buffer = old if fits and old is not None else like.new_empty(*like.shape[:-2], size, like.shape[-1])
             if live is not None:
-                buffer[..., :held, :] = live.clone() if fits else live
-            moved.append(buffer)
-        self._k, self._v = moved
-        self._start, self._stop, self._ours = 0, held, True
+                buffer[..., :stored, :] = live.clone() if fits else live
+            buffers.append(buffer)
+        self._k, self._v = buffers
+        self._start, self._stop, self._owns_buffer = 0, stored, True
 
     def _writable(self, t: Tensor) -> bool:
-        """A buffer that was made under inference_mode cannot be written to outside of it."""
-        return self._ours and (torch.is_inference_mode_enabled() or not t.is_inference())
+        """Whether the cache may write to a tensor: not to one of inference mode outside of it."""
+        return self._owns_buffer and (torch.is_inference_mode_enabled() or not t.is_inference())
 
-    def _first_kept(self) -> int:
-        kept = self._kept()
-        return self._start if kept is None else max(self._start, self._stop - kept)
+    def _first_needed(self) -> int:
+        needed = self._num_needed()
+        return self._start if needed is None else max(self._start, self._stop - needed)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_tokens={self.num_tokens}, num_cached={self.num_cached})"
 
 
 class Dynamic(Cache):
-    """Every token, in a buffer that doubles when it is full."""
+    """Stores every token, in a buffer that doubles when it is full."""
 
-    def _room(self, tokens: int) -> int:
-        return tokens + ROOM if self._k is None else max(2 * tokens, tokens + ROOM)
+    def _buffer_size(self, tokens: int) -> int:
+        return tokens + GROWTH if self._k is None else max(2 * tokens, tokens + GROWTH)
 
 
 class Static(Cache):
-    """Every token, in a buffer that is made once and never moves.
+    """Stores every token, in a buffer that is made once and never moves.
 
     Args:
-        length: how many tokens it has room for.
+        length: the largest number of tokens.
 
     Raises:
         ValueError: a length below 1.
@@ -205,22 +205,22 @@ class Static(Cache):
             raise ValueError(f"Static(length={length}): room for at least 1 token")
         self.length = length
 
-    def _room(self, tokens: int) -> int:
+    def _buffer_size(self, tokens: int) -> int:
         assert self.length is not None
         return self.length
 
 
 class Sliding(Cache):
-    """The last tokens that a window reaches; memory does not grow with the text.
+    """Stores the last tokens that a window may attend to; memory does not grow with the text.
 
-    It is a ring whose keys always lie in order: the buffer has a quarter more room than the window, and when its end
-    is reached, what is still needed moves to the front. So views of it are what any kernel and any mask can take.
+    Its keys are always in order: the buffer has room for a quarter more than the window, and when it is full, the
+    tokens that are still needed move to the front. So it returns views, which any kernel and any mask can take.
 
-    A call of many tokens returns what their first query needs: the window - 1 tokens before it, and all the new ones,
-    however many (litgpt#2182: a prompt longer than the window).
+    A call of many tokens returns what their first query needs, the window - 1 tokens before it, and all new tokens,
+    also more than the window (litgpt#2182).
 
     Args:
-        window: as in ``mask.window(window)``: how many positions up to the query's own, which counts.
+        window: as in ``mask.window(window)``: how many positions up to and including the query's own.
 
     Raises:
         ValueError: a window below 1.
@@ -232,28 +232,28 @@ class Sliding(Cache):
             raise ValueError(f"Sliding(window={window}): the window counts the token itself, so it is at least 1")
         self.window = window
 
-    def _room(self, tokens: int) -> int:
-        return self.window + max(ROOM, self.window // 4)
+    def _buffer_size(self, tokens: int) -> int:
+        return self.window + max(GROWTH, self.window // 4)
 
-    def _kept(self) -> int:
+    def _num_needed(self) -> int:
         return self.window - 1
 
-    def _written(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.num_cached + k.shape[-2] <= self._room(1):
-            return super()._written(k, v)
-        # More than the ring has room for: all of it for this call, its end for the next ones.
-        k, v = self._joined(k, v)
-        room, kept = self._room(1), min(self.window - 1, k.shape[-2])
-        ring = [t.new_empty(*t.shape[:-2], room, t.shape[-1]) for t in (k, v)]
-        for into, t in zip(ring, (k, v), strict=True):
-            into[..., :kept, :] = t[..., t.shape[-2] - kept :, :]
-        self._k, self._v = ring
-        self._start, self._stop, self._ours = 0, kept, True
+    def _write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.num_cached + k.shape[-2] <= self._buffer_size(1):
+            return super()._write(k, v)
+        # More tokens than the buffer has room for: this call gets all of them, the buffer keeps the last ones.
+        k, v = self._concatenate(k, v)
+        size, needed = self._buffer_size(1), min(self.window - 1, k.shape[-2])
+        buffers = [t.new_empty(*t.shape[:-2], size, t.shape[-1]) for t in (k, v)]
+        for buffer, t in zip(buffers, (k, v), strict=True):
+            buffer[..., :needed, :] = t[..., t.shape[-2] - needed :, :]
+        self._k, self._v = buffers
+        self._start, self._stop, self._owns_buffer = 0, needed, True
         return k, v
 
 
 class CrossAttentionCache:
-    """The keys and values of a cross-attention: computed once per source, and read in every step.
+    """The keys and values of a cross-attention: computed once per source, and used in every step.
 
     Several rows of queries may share a source, as the beams of one sentence do: rows ``n * i`` to ``n * i + n - 1``
     then belong to source i.
@@ -264,7 +264,7 @@ class CrossAttentionCache:
         self.v: Float[Tensor, "*batch kv_heads keys d_value"] | None = None
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
-        """Make source i what source ``rows[i]`` was."""
+        """Replace source i by source ``rows[i]``."""
         if self.k is not None and self.v is not None:
             self.k, self.v = self.k.index_select(0, rows), self.v.index_select(0, rows)
 

@@ -1,4 +1,4 @@
-"""Multi-head attention, the module: project, attend head by head, join, project back."""
+"""Multi-head attention as a module: project, attend in each head, join the heads, project back."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["MultiHeadAttention"]
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    "Attention Is All You Need", section 3.2.2. Self-attention when called with x alone; cross-attention
-    (section 3.2.3, encoder-decoder attention) when called with a context that keys and values come from.
+    "Attention Is All You Need", section 3.2.2. Self-attention when it is called with x alone; cross-attention
+    (section 3.2.3, encoder-decoder attention) when it is called with a context, from which keys and values come.
 
-    The weights of all heads are packed into one projection, rows in the order [queries of every head, keys of every
-    head, values of every head]. They are drawn head by head, query, key, value, each with `nn.Linear`'s default, so
-    that a seed gives the same numbers as a list of separate heads would.
+    One projection holds the weights of all heads, in the order [queries of every head, keys of every head, values of
+    every head]. They are initialized head by head (query, key, value), each with the default of `nn.Linear`, so that a
+    seed gives the same numbers as for separate heads.
 
     Args:
         d_model: width of x and of the result.
@@ -38,24 +38,24 @@ class MultiHeadAttention(nn.Module):
             2023; 1 is multi-query attention). num_heads by default.
         d_key: width of a head's queries and keys; d_model / num_heads by default.
         d_value: width of a head's values; d_key by default.
-        d_context: width of the context, where it is not d_model. Such a module always needs a context.
-        bias: whether the projections have one. The paper's do not.
+        d_context: width of the context, if it is not d_model. Such a module always needs a context.
+        bias: whether the projections have a bias. In the paper they have none.
         out_proj: whether the joined heads are projected back to d_model (W^O). Without it the result is
             num_heads * d_value wide.
-        positions: positions inside attention: a `regard.positions.Rotary` of width d_key, which turns queries and keys,
-            or a bias such as `regard.positions.ALiBi` or `T5Relative`. They compare the tokens of one sequence, so such
-            a module takes no context.
-        dropout: share of the attention weights dropped in training.
-        out_bias: whether the output projection has a bias, where it is not as the others (Qwen2: only they do).
-        scale: what the scores are multiplied by, where it is not 1 / sqrt(d_key) (T5: 1).
-        softcap: scaled scores become softcap * tanh(scaled / softcap) (Gemma 2).
-        sinks: whether each head learns one more score, which takes part in the softmax and carries no value (gpt-oss).
-        qk_norm: if given, each head's query and key are RMS-normed before positions turn them, with this epsilon and a
-            learned weight (Qwen3).
+        positions: positions inside attention: a `regard.positions.Rotary` of width d_key, which rotates queries and
+            keys, or a bias such as `regard.positions.ALiBi` or `T5Relative`. They compare the tokens of one sequence,
+            so such a module takes no context.
+        dropout: share of the attention weights that are dropped in training.
+        out_bias: whether the output projection has a bias; by default as the others (Qwen2: only the others have one).
+        scale: factor of the scores; 1 / sqrt(d_key) by default (T5: 1).
+        softcap: if given, scaled scores become softcap * tanh(scaled / softcap) (Gemma 2).
+        sinks: whether each head learns one more score, which takes part in the softmax and has no value (gpt-oss).
+        qk_norm: if given, the epsilon of an RMS norm with a learned weight, which is applied to the query and key of
+            each head before rotary positions (Qwen3).
 
     Raises:
-        ValueError: numbers that do not divide or are not positive; positions of another width or number of heads.
-        TypeError: positions of another kind.
+        ValueError: sizes that do not divide or are not positive; positions of another width or number of heads.
+        TypeError: positions of another class.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_model={d_model} and num_heads={num_heads} must be at least 1")
         if d_key is None and d_model % num_heads:
             raise ValueError(
-                f"d_model={d_model} does not divide into num_heads={num_heads}; give d_key to choose a width"
+                f"d_model={d_model} does not divide into num_heads={num_heads}; give d_key, the width of a head"
             )
         self.d_model = d_model
         self.num_heads = num_heads
@@ -103,19 +103,19 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"dropout={dropout}: a share between 0 and 1")
 
         if positions is not None:
-            _fit(positions, num_heads, self.d_key, d_context)
+            _validate_positions(positions, num_heads, self.d_key, d_context)
         self.positions = positions
 
         q_width = num_heads * self.d_key
         kv_width = self.num_kv_heads * (self.d_key + self.d_value)
-        # The draws belong to reset_parameters, which knows the order.
+        # reset_parameters initializes them, in the right order.
         if d_context is None:
-            self.qkv = _undrawn(d_model, q_width + kv_width, bias=bias)
+            self.qkv = _empty_linear(d_model, q_width + kv_width, bias=bias)
         else:
-            self.q = _undrawn(d_model, q_width, bias=bias)
-            self.kv = _undrawn(d_context, kv_width, bias=bias)
+            self.q = _empty_linear(d_model, q_width, bias=bias)
+            self.kv = _empty_linear(d_context, kv_width, bias=bias)
         out_bias = bias if out_bias is None else out_bias
-        self.out_proj = _undrawn(num_heads * self.d_value, d_model, bias=out_bias) if out_proj else nn.Identity()
+        self.out_proj = _empty_linear(num_heads * self.d_value, d_model, bias=out_bias) if out_proj else nn.Identity()
         self.sinks = nn.Parameter(torch.empty(num_heads)) if sinks else None
         self.q_norm = None if qk_norm is None else nn.RMSNorm(self.d_key, eps=qk_norm)
         self.k_norm = None if qk_norm is None else nn.RMSNorm(self.d_key, eps=qk_norm)
@@ -123,14 +123,14 @@ class MultiHeadAttention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw every weight anew: head by head, query, key, value, then the output projection."""
-        (q_weight, q_bias), (k_weight, k_bias), (v_weight, v_bias) = self._parts()
+        """Initialize every weight: query, key and value head by head, then the output projection."""
+        (q_weight, q_bias), (k_weight, k_bias), (v_weight, v_bias) = self._projection_weights()
         queries_per_key = self.num_heads // self.num_kv_heads
         for head in range(self.num_heads):
-            _draw(q_weight, q_bias, head, self.d_key)
+            _init_head(q_weight, q_bias, head, self.d_key)
             if head % queries_per_key == 0:
-                _draw(k_weight, k_bias, head // queries_per_key, self.d_key)
-                _draw(v_weight, v_bias, head // queries_per_key, self.d_value)
+                _init_head(k_weight, k_bias, head // queries_per_key, self.d_key)
+                _init_head(v_weight, v_bias, head // queries_per_key, self.d_value)
         if isinstance(self.out_proj, nn.Linear):
             self.out_proj.reset_parameters()
         if self.sinks is not None:
@@ -155,32 +155,31 @@ class MultiHeadAttention(nn.Module):
             x: ``(batch, tokens, d_model)`` or ``(tokens, d_model)``; queries come from it.
             context: ``(batch, context_tokens, d_context)``; keys and values come from it. x by default.
             mask: who may attend, from `regard.mask`.
-            cache: from `regard.cache`. In self-attention, keys and values of the tokens before x; those of x join
-                them, and the mask speaks of all keys that the cache returns. In cross-attention it is a
+            cache: from `regard.cache`. In self-attention it holds the keys and values of the tokens before x and
+                stores those of x; the mask is for all keys that the cache returns. In cross-attention it is a
                 `CrossAttentionCache`: the first call fills it from the context, the following calls read it, and the
-                context may then be left out. Several rows of x may share a source; the mask then speaks of sources,
-                not of rows.
+                context may then be left out. Several rows of x may share a source; the mask then has one
+                row per source.
             cos_sin: cos and sin of the positions of x, from `Rotary.cos_sin`. By default the positions follow those in
                 the cache. A stack of layers computes them once for all its layers.
-            bias: added to the scaled scores, where it is not this module's own positions; a stack of layers may share
-                one.
+            bias: added to the scaled scores, in place of this module's own positions; a stack of layers may share it.
 
         Returns:
             ``(batch, tokens, d_model)``, or num_heads * d_value wide without an output projection.
 
         Raises:
-            TypeError: a bare tensor as mask; a cache of another kind.
+            TypeError: a bare tensor as mask; a cache of another class.
             ValueError: shapes that do not fit; a cos_sin without rotary positions.
         """
         q, k, v = self._project(x, context, cache, cos_sin)
         rows, sources = len(q), len(k)
         shared = isinstance(cache, CrossAttentionCache) and q.ndim == 4 and rows != sources
         if shared:
-            q = _beside(q, sources)
+            q = _group_by_source(q, sources)
             if mask is not None and not _same_for_every_query(mask, q.shape[-2], k.shape[-2]):
                 raise ValueError(
-                    f"mask={mask!r} tells the queries apart, and {rows} rows of them share {sources} sources: there it "
-                    "may speak of the source's tokens only, as regard.mask.padding does"
+                    f"mask={mask!r} differs by query, and {rows} rows of queries share {sources} sources: there a mask "
+                    "may differ by the tokens of the source only, as regard.mask.padding does"
                 )
         output = attend(
             q,
@@ -194,7 +193,7 @@ class MultiHeadAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
         )
         if shared:
-            output = _apart(output, rows)
+            output = _ungroup(output, rows)
         projected: Tensor = self.out_proj(_join(output))
         return projected
 
@@ -207,7 +206,7 @@ class MultiHeadAttention(nn.Module):
         cos_sin: tuple[Tensor, Tensor] | None = None,
         bias: Float[Tensor, "..."] | PositionBias | None = None,
     ) -> Steps:
-        """The same calculation by the definition, every intermediate kept by head; no dropout.
+        """The same calculation by the definition, with every intermediate result by head; no dropout.
 
         Args:
             x: as in a call of the module.
@@ -227,7 +226,7 @@ class MultiHeadAttention(nn.Module):
         return replace(by_head, q=q, k=k, v=v, heads=heads, projected=self.out_proj(heads))
 
     def extra_repr(self) -> str:
-        """What ``print(module)`` says beside the projections."""
+        """What ``print(module)`` shows in addition to the projections."""
         return (
             f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, d_key={self.d_key}, d_value={self.d_value}"
         )
@@ -242,27 +241,27 @@ class MultiHeadAttention(nn.Module):
         cache: Cache | CrossAttentionCache | None,
         cos_sin: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v by head, each (..., heads, tokens, width), with what the cache holds."""
+        """q, k and v by head, each (..., heads, tokens, width), k and v with those of the cache."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a tensor (..., tokens, d_model={self.d_model}); got {type(x).__name__}")
         if x.ndim < 2 or x.shape[-1] != self.d_model:
             raise ValueError(f"x must be (..., tokens, d_model={self.d_model}); got {tuple(x.shape)}")
         if cache is not None:
-            self._fits(cache, context)
+            self._validate_cache(cache, context)
         if cos_sin is not None and (context is not None or not isinstance(self.positions, Rotary)):
-            raise ValueError(f"a cos_sin turns queries and keys of rotary positions; here positions={self.positions!r}")
+            raise ValueError(f"cos_sin rotates queries and keys of rotary positions; here positions={self.positions!r}")
         if context is None and not isinstance(cache, CrossAttentionCache):
-            return self._of_itself(x, cache, cos_sin)
-        q, k, v = self._of_context(x, context, cache)
+            return self._project_self(x, cache, cos_sin)
+        q, k, v = self._project_cross(x, context, cache)
         if self.q_norm is not None and self.k_norm is not None:
             q = self.q_norm(q)
         return q, k, v
 
-    def _of_itself(
+    def _project_self(
         self, x: Tensor, cache: Cache | None, cos_sin: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         if self.d_context is not None:
-            raise ValueError(f"this attention reads a context of width d_context={self.d_context}; none was given")
+            raise ValueError(f"this attention needs a context of width d_context={self.d_context}; none was given")
         q, k, v = torch.split(self.qkv(x), self._widths(), dim=-1)
         q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
         if self.q_norm is not None and self.k_norm is not None:
@@ -277,7 +276,7 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.append(k, v)
         return q, k, v
 
-    def _of_context(
+    def _project_cross(
         self, x: Tensor, context: Tensor | None, source: Cache | CrossAttentionCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = self.num_heads * self.d_key
@@ -291,18 +290,18 @@ class MultiHeadAttention(nn.Module):
             if source.k.ndim != q.ndim or (q.ndim == 4 and len(q) % len(source.k)):
                 raise ValueError(f"x {tuple(x.shape)} does not share {source!r} evenly")
             return q, source.k, source.v
-        k, v = self._of_keys(x, context, rows)
+        k, v = self._project_context(x, context, rows)
         if isinstance(source, CrossAttentionCache):
             source.k, source.v = k, v
         return q, k, v
 
-    def _of_keys(self, x: Tensor, context: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
+    def _project_context(self, x: Tensor, context: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the context, by head."""
         if context is None:
             raise ValueError("cache=CrossAttentionCache() is empty: its first call needs the context")
         if not isinstance(context, Tensor):
             raise TypeError(
-                f"context must be a tensor; got {type(context).__name__}. A mask goes by its name: mask=..."
+                f"context must be a tensor; got {type(context).__name__}. Pass a mask by its name: mask=..."
             )
         if self.positions is not None:
             raise ValueError(
@@ -324,15 +323,15 @@ class MultiHeadAttention(nn.Module):
         k, v = _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
         return k if self.k_norm is None else self.k_norm(k), v
 
-    def _fits(self, cache: object, context: Tensor | None) -> None:
+    def _validate_cache(self, cache: object, context: Tensor | None) -> None:
         if not isinstance(cache, (Cache, CrossAttentionCache)):
             raise TypeError(
-                f"cache={type(cache).__name__}: it must be a Dynamic, Static or Sliding of regard.cache, or for "
-                "attention over a context a CrossAttentionCache"
+                f"cache={type(cache).__name__}: it must be a Dynamic, Static or Sliding of regard.cache, or a "
+                "CrossAttentionCache for attention over a context"
             )
         if isinstance(cache, Cache) and context is not None:
             raise ValueError(
-                f"cache={cache!r} holds tokens of x; keys of a context are kept in a regard.cache.CrossAttentionCache"
+                f"cache={cache!r} holds tokens of x; the keys of a context belong in a regard.cache.CrossAttentionCache"
             )
 
     def _widths(self) -> list[int]:
@@ -342,7 +341,7 @@ class MultiHeadAttention(nn.Module):
             self.num_kv_heads * self.d_value,
         ]
 
-    def _parts(self) -> list[tuple[Tensor, Tensor | None]]:
+    def _projection_weights(self) -> list[tuple[Tensor, Tensor | None]]:
         """Weight and bias of the query, key and value projections, as views of the packed ones."""
         widths = self._widths()
         if self.d_context is None:
@@ -354,16 +353,18 @@ class MultiHeadAttention(nn.Module):
         return list(zip(weights, biases, strict=True))
 
 
-def _fit(positions: object, num_heads: int, d_key: int, d_context: int | None) -> None:
+def _validate_positions(positions: object, num_heads: int, d_key: int, d_context: int | None) -> None:
     if not isinstance(positions, (Rotary, PositionBias)):
         raise TypeError(
             f"positions={positions!r}: inside attention they are a Rotary, ALiBi or T5Relative of regard.positions. "
             "Sinusoidal and Learned positions are added to x before the first layer"
         )
     if d_context is not None:
-        raise ValueError(f"positions={positions!r} compare tokens of one sequence; d_context={d_context} is of another")
+        raise ValueError(
+            f"positions={positions!r} compare tokens of one sequence; d_context={d_context} is another one"
+        )
     if isinstance(positions, Rotary) and positions.width != d_key:
-        raise ValueError(f"positions={positions!r} turn heads of width {positions.width}; here d_key={d_key}")
+        raise ValueError(f"positions={positions!r} rotate heads of width {positions.width}; here d_key={d_key}")
     if isinstance(positions, PositionBias) and positions.num_heads != num_heads:
         raise ValueError(f"positions={positions!r} have {positions.num_heads} heads; here num_heads={num_heads}")
 
@@ -378,16 +379,16 @@ def _same_for_every_query(mask: Mask, queries: int, keys: int) -> bool:
     return isinstance(mask, Padding) or mask.evaluate(Tile.full(queries, keys)).shape[-2] == 1
 
 
-def _beside(q: Tensor, sources: int) -> Tensor:
-    """The queries of rows that share a source side by side: (rows, heads, n, width) as (sources, heads, ..., width)."""
+def _group_by_source(q: Tensor, sources: int) -> Tensor:
+    """The queries of all rows of a source as one row: (rows, heads, tokens, width) as (sources, heads, ..., width)."""
     rows, heads, tokens, width = q.shape
     return q.view(sources, rows // sources, heads, tokens, width).transpose(1, 2).flatten(2, 3)
 
 
-def _apart(output: Tensor, rows: int) -> Tensor:
-    """The opposite of `_beside`."""
-    sources, heads, together, width = output.shape
-    tokens = together * sources // rows
+def _ungroup(output: Tensor, rows: int) -> Tensor:
+    """The inverse of `_group_by_source`."""
+    sources, heads, grouped_tokens, width = output.shape
+    tokens = grouped_tokens * sources // rows
     return output.view(sources, heads, rows // sources, tokens, width).transpose(1, 2).flatten(0, 1)
 
 
@@ -396,13 +397,13 @@ def _join(by_head: Tensor) -> Tensor:
     return by_head.transpose(-3, -2).flatten(-2)
 
 
-def _undrawn(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """A linear layer made without touching the random generator; its numbers are whatever was in memory."""
+def _empty_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    """A linear layer with uninitialized weights, made without a draw from the random generator."""
     return nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device=torch.get_default_device())
 
 
-def _draw(weight: Tensor, bias: Tensor | None, head: int, width: int) -> None:
-    """Draw one head's rows with the very calls of `nn.Linear.reset_parameters`."""
+def _init_head(weight: Tensor, bias: Tensor | None, head: int, width: int) -> None:
+    """Initialize the rows of one head with the calls of `nn.Linear.reset_parameters`."""
     rows = slice(head * width, (head + 1) * width)
     nn.init.kaiming_uniform_(weight[rows], a=math.sqrt(5))
     if bias is not None:

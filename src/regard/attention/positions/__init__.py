@@ -1,13 +1,13 @@
-"""Positions: what tells a transformer the order of its tokens.
+"""Positions: how a transformer knows the order of its tokens, which attention alone does not use.
 
-Attention itself does not know any order. Three ways to tell it, by where they come in:
+- ``absolute``: vectors added to the token vectors before the first layer: `Sinusoidal` (the paper), `Learned` (BERT,
+  GPT-2)
+- ``rotary``: a rotation of queries and keys in every layer: `Rotary` (RoFormer; Llama and most later models)
+- ``scaling``: changes of the rotation for texts longer than in training: `Linear`, `DynamicNTK`, `Llama3`, `YaRN`
+- ``relative``: biases added to the scores: `ALiBi` (BLOOM, MPT; nothing learned, made for lengths beyond training),
+  `T5Relative` (T5)
 
-- added to the token vectors before the first layer: `Sinusoidal` (the paper), `Learned` (BERT, GPT-2);
-- turning queries and keys in every layer: `Rotary` (RoFormer; Llama and most models since). For texts longer than in
-  training it takes a scaling: `Linear`, `DynamicNTK`, `Llama3`, `YaRN`;
-- added to the scores: `ALiBi` (BLOOM, MPT; nothing learned, made for lengths beyond training), `T5Relative` (T5).
-
-A checkpoint works with the positions it was trained with. For a model of your own begin with `Rotary`.
+A checkpoint works only with the positions of its training. For a new model, begin with `Rotary`.
 """
 
 from regard.attention.positions.absolute import Learned, Sinusoidal, sinusoidal

@@ -1,8 +1,4 @@
-"""Positions: what tells a transformer the order of its tokens.
-
-Attention itself does not know any order: permute the tokens and its outputs permute with them. Both modules here
-add one vector per position to the token vectors, before the first layer.
-"""
+"""Absolute positions: one vector per position, added to the token vectors before the first layer."""
 
 from __future__ import annotations
 
@@ -22,18 +18,18 @@ def sinusoidal(
     halves: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "*batch tokens d_model"]:
-    """The paper's sinusoidal positions, one row per position from 0.
+    """The sinusoidal positions of the paper, one row per position from 0.
 
     PE(k, 2i) = sin(k / base^(2i / d_model)), PE(k, 2i + 1) = cos(k / base^(2i / d_model)):
-    "Attention Is All You Need", section 3.5. The exponent belongs to a PAIR of dimensions, so dimension j has
-    (j - j mod 2) / d_model. A formula seen in tutorials, 2j / d_model with j the dimension itself, is wrong: half of
-    its wavelengths are longer than any text (erratum E-16).
+    "Attention Is All You Need", section 3.5. A PAIR of dimensions shares an exponent, so dimension j has
+    (j - j mod 2) / d_model. Some tutorials write 2j / d_model with j the dimension itself, which is wrong: half of the
+    wavelengths are then longer than any text (erratum E-16).
 
     Args:
-        tokens: number of positions; or a tensor of them.
+        tokens: number of positions; or a tensor of positions.
         d_model: width of the vectors.
         base: the longest wavelength is 2 pi times this many positions.
-        halves: all the sines first, then all the cosines, instead of one beside the other (Marian).
+        halves: all the sines first, then all the cosines, instead of in turn (Marian).
         dtype: of the result; PyTorch's default dtype by default.
 
     Returns:
@@ -54,7 +50,7 @@ def sinusoidal(
 
 
 class Sinusoidal(nn.Module):
-    """Adds `sinusoidal` positions to token vectors of any number; nothing is learned."""
+    """Adds `sinusoidal` positions to any number of token vectors; nothing is learned."""
 
     def __init__(self, d_model: int, *, base: float | int = 10_000.0) -> None:
         super().__init__()
@@ -62,7 +58,7 @@ class Sinusoidal(nn.Module):
         self.base = base
 
     def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
-        """X + PE, row k of the positions added to token k."""
+        """X + PE: row k of the positions is added to token k."""
         if x.shape[-1] != self.d_model:
             raise ValueError(f"positions of width {self.d_model} cannot be added to vectors of shape {tuple(x.shape)}")
         return x + sinusoidal(x.shape[-2], self.d_model, base=self.base, dtype=x.dtype).to(x.device)
@@ -72,7 +68,7 @@ class Learned(nn.Module):
     """Adds one learned vector per position (paper, section 3.5, "learned positional embeddings"; BERT, GPT-2).
 
     Args:
-        max_positions: how many positions have a vector; a longer input is refused.
+        max_positions: the number of positions with a vector; a longer input is refused.
         d_model: width of the vectors.
     """
 
@@ -82,7 +78,7 @@ class Learned(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the vectors as `nn.Embedding` does."""
+        """Initialize the vectors as `nn.Embedding` does."""
         nn.init.normal_(self.weight)
 
     def first_vectors(self, tokens: int) -> Float[Tensor, "tokens d_model"]:
@@ -99,7 +95,7 @@ class Learned(nn.Module):
         """The vectors of any positions.
 
         Raises:
-            ValueError: a position that has none.
+            ValueError: a position without a vector.
         """
         try:
             return nn.functional.embedding(positions, self.weight)

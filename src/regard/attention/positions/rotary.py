@@ -1,7 +1,7 @@
-"""Rotary positions: queries and keys are turned by an angle that their position sets.
+"""Rotary positions: queries and keys are rotated by an angle that is proportional to their position.
 
-The score of a turned query and a turned key depends on how far apart they stand, not on where: a rotation by m
-against one by n leaves a rotation by m - n.
+The score of a rotated query and a rotated key depends on their distance only: a rotation by m and one by n differ by a
+rotation by m - n.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ __all__ = ["Rotary"]
 
 
 class Rotary(nn.Module):
-    """Turns each pair of a head's dimensions by position * theta_i, theta_i = base^(-2i / d).
+    """Rotates each pair of a head's dimensions by position * theta_i, theta_i = base^(-2i / d).
 
     RoFormer (Su et al. 2021), section 3.4.2, equation 34:
 
         (a, b) -> (a cos - b sin, b cos + a sin)
 
-    Angles, cos and sin are float32, and so is the rotation, whatever half precision x comes in: in bfloat16 neighbours
-    beyond position 256 would share an angle. They are not float64, since float32 is what checkpoints were trained with
-    and what some devices end at; float64 x has float64 angles. The result is rounded to the dtype of x once.
+    For half precision x, angles, cos, sin and the rotation are float32: in bfloat16, neighbours beyond position 256
+    would share an angle. Checkpoints were trained with float32, so only float64 x has float64 angles. The result is
+    rounded to the dtype of x once.
 
-    Nothing is learned, kept or saved: frequencies are calculated in each call, a few hundred numbers on the device of
-    x, so that no change of dtype or device can round or lose them. To turn several tensors by the same positions,
-    calculate the `cos_sin` once and `rotate` each.
+    Nothing is learned, stored or saved: each call computes the frequencies, a few hundred numbers on the device of x,
+    so that no change of dtype or device can round or lose them. To rotate several tensors by the same positions,
+    compute `cos_sin` once and `rotate` each tensor.
 
     Args:
         width: of a head's queries and keys, d_key.
-        base: 2 pi times this many tokens is the wavelength that the slowest pair comes near; above 1.
+        base: the wavelength of the slowest pair is nearly 2 pi times this many tokens; above 1.
         scaling: `Linear`, `DynamicNTK`, `Llama3` or `YaRN`, for sequences longer than those of training.
-        rotary_dim: how many of the first dimensions turn, an even number; the others pass through (GPT-NeoX, Phi). All
+        rotary_dim: how many of the first dimensions are rotated, an even number; the others stay (GPT-NeoX, Phi). All
             by default.
         interleaved: whether dimensions 2i and 2i + 1 are a pair, as in the paper (GPT-J, Cohere). By default i and
-            i + rotary_dim / 2 are one (Llama, GPT-NeoX). A checkpoint works with the one it was trained with alone.
+            i + rotary_dim / 2 are a pair (Llama, GPT-NeoX). A checkpoint works only with the pairs of its training.
 
     Raises:
         ValueError: a number of dimensions that is odd, below 2 or above the width; a base not above 1.
-        TypeError: a scaling of another kind.
+        TypeError: a scaling of another class.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class Rotary(nn.Module):
     ) -> None:
         super().__init__()
         if rotary_dim is None and width % 2:
-            raise ValueError(f"width={width} is odd and dimensions turn in pairs: give rotary_dim={width - 1} or fewer")
+            raise ValueError(
+                f"width={width} is odd and dimensions are rotated in pairs: give rotary_dim={width - 1} or fewer"
+            )
         rotary_dim = width if rotary_dim is None else rotary_dim
         if rotary_dim % 2 or not 2 <= rotary_dim <= width:
             raise ValueError(f"rotary_dim={rotary_dim} must be an even number from 2 to width={width}")
@@ -82,23 +84,23 @@ class Rotary(nn.Module):
         *,
         length: int | None = None,
     ) -> Float[Tensor, "*batch_heads tokens width"]:
-        """Queries or keys, turned.
+        """Queries or keys, rotated.
 
         Args:
             x: ``(batch, heads, tokens, width)``, or without the batch, or without heads as well.
-            positions: where each token stands: ``(tokens,)`` for all sequences alike, or ``(batch, tokens)`` for each
-                its own, the same for every head. 0, 1, 2, ... by default.
-            length: of the whole sequence, where the tokens are only a part of it and the scaling is `DynamicNTK`; the
-                last position + 1 by default. No other scaling depends on it.
+            positions: the position of each token, ``(tokens,)`` for all sequences or ``(batch, tokens)`` for each one,
+                the same for every head. 0, 1, 2, ... by default.
+            length: of the full sequence, if x is only a part of it and the scaling is `DynamicNTK`; the last
+                position + 1 by default. No other scaling depends on it.
 
         Returns:
             Shape and dtype of x.
 
         Raises:
-            TypeError: x that is not floating point, or positions that are not whole numbers.
+            TypeError: x that is not floating point, or positions that are not integers.
             ValueError: shapes that do not fit.
         """
-        self._check(x)
+        self._validate(x)
         if positions is None:
             length = x.shape[-2] if length is None else length
             positions = torch.arange(x.shape[-2], device=x.device)
@@ -117,15 +119,15 @@ class Rotary(nn.Module):
         Args:
             positions: as in a call of the module.
             length: as in a call of the module.
-            dtype: to calculate in; float32, or float64 for float64 tensors.
+            dtype: of the computation; float32, or float64 for float64 tensors.
         """
         if positions.is_floating_point() or positions.dtype == torch.bool:
             raise TypeError(f"positions are whole numbers; got {positions.dtype}")
-        at = positions.to(dtype)
+        positions = positions.to(dtype)
         if self.scaling is None:
-            angle = at[..., None] * inverse_frequencies(self.base, self.rotary_dim, at)
+            angle = positions[..., None] * inverse_frequencies(self.base, self.rotary_dim, positions)
             return angle.cos(), angle.sin()
-        angle = at[..., None] * self.scaling.frequencies(self.base, self.rotary_dim, at, length)
+        angle = positions[..., None] * self.scaling.frequencies(self.base, self.rotary_dim, positions, length)
         return angle.cos() * self.scaling.amplitude, angle.sin() * self.scaling.amplitude
 
     def rotate(
@@ -134,32 +136,32 @@ class Rotary(nn.Module):
         cos: Float[Tensor, "*batch tokens pairs"],
         sin: Float[Tensor, "*batch tokens pairs"],
     ) -> Float[Tensor, "*batch_heads tokens width"]:
-        """Queries or keys, turned by a `cos_sin`; see the call of the module."""
-        self._check(x)
-        at, batch = cos.shape[:-1], cos.shape[:-2]
-        alike = len(batch) == x.ndim - 3 and all(size in (1, of) for size, of in zip(batch, x.shape, strict=False))
-        if at[-1:] != x.shape[-2:-1] or (batch and not alike):
+        """Queries or keys, rotated by the angles of `cos_sin`; see the call of the module."""
+        self._validate(x)
+        shape, batch = cos.shape[:-1], cos.shape[:-2]
+        batch_fits = len(batch) == x.ndim - 3 and all(size in (1, n) for size, n in zip(batch, x.shape, strict=False))
+        if shape[-1:] != x.shape[-2:-1] or (batch and not batch_fits):
             raise ValueError(
-                f"positions of shape {tuple(at)} do not fit x of shape {tuple(x.shape)}: (tokens,), or (batch, tokens) "
-                f"with x (batch, heads, tokens, width)"
+                f"positions of shape {tuple(shape)} do not fit x of shape {tuple(x.shape)}: (tokens,), or (batch, "
+                f"tokens) with x (batch, heads, tokens, width)"
             )
         if batch:
-            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # every head alike
+            cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)  # the same for every head
 
         pairs = self.rotary_dim // 2
-        shape, within = ((pairs, 2), -1) if self.interleaved else ((2, pairs), -2)
-        a, b = torch.unflatten(x[..., : self.rotary_dim], -1, shape).unbind(within)
-        turned = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=within).flatten(-2).to(x.dtype)
-        return turned if self.rotary_dim == self.width else torch.cat([turned, x[..., self.rotary_dim :]], dim=-1)
+        sizes, pair_axis = ((pairs, 2), -1) if self.interleaved else ((2, pairs), -2)
+        a, b = torch.unflatten(x[..., : self.rotary_dim], -1, sizes).unbind(pair_axis)
+        rotated = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=pair_axis).flatten(-2).to(x.dtype)
+        return rotated if self.rotary_dim == self.width else torch.cat([rotated, x[..., self.rotary_dim :]], dim=-1)
 
     def extra_repr(self) -> str:
-        """What ``print(module)`` says."""
+        """What ``print(module)`` shows."""
         return (
             f"{self.width}, base={self.base}, scaling={self.scaling}, rotary_dim={self.rotary_dim}, "
             f"interleaved={self.interleaved}"
         )
 
-    def _check(self, x: Tensor) -> None:
+    def _validate(self, x: Tensor) -> None:
         if not x.is_floating_point():
             raise TypeError(f"queries and keys are floating point; got {x.dtype}")
         if x.ndim < 2 or x.shape[-1] != self.width:

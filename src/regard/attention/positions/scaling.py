@@ -1,7 +1,7 @@
-"""Rotary positions stretched: how the frequencies change so that a model reads further than it was trained to.
+"""Scaling of rotary positions: lower frequencies, so that a model reads longer texts than those of training.
 
-Rotary positions turn pair i of the dimensions by theta_i = base^(-2i / d) a token. Beyond the length of training the
-slow pairs reach angles that the model never met; every form here slows some of them down.
+Rotary positions rotate pair i of the dimensions by theta_i = base^(-2i / d) per token. Beyond the length of training,
+slow pairs reach angles that the model has never seen; every scaling slows some pairs down.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["DynamicNTK", "Linear", "Llama3", "Scaling", "YaRN", "inverse_frequen
 def inverse_frequencies(
     base: float | int | Tensor, rotary_dim: int, positions: Float[Tensor, "*batch tokens"]
 ) -> Float[Tensor, " pairs"]:
-    """theta_i = base^(-2i / d), i = 0 ... d/2 - 1: what one token turns each pair by, in radians.
+    """theta_i = base^(-2i / d), i = 0 ... d/2 - 1: the rotation of each pair per token, in radians.
 
     RoFormer (Su et al. 2021), section 3.2.2. Each operation is rounded to the dtype of the positions, as in the code
-    that checkpoints were trained with: a frequency that is off by one rounding is off by a whole angle far away.
+    that checkpoints were trained with: another rounding of a frequency changes the angles of far positions.
 
     Args:
-        base: 2 pi times this many tokens is the wavelength that the slowest pair comes near.
-        rotary_dim: d, the number of dimensions that turn; even.
-        positions: where the tokens stand, for its dtype and device.
+        base: the wavelength of the slowest pair is nearly 2 pi times this many tokens.
+        rotary_dim: d, the number of dimensions that are rotated; even.
+        positions: of the tokens; their dtype and device are used.
     """
     return 1.0 / _tokens_per_radian(base, rotary_dim, positions)
 
@@ -44,20 +44,20 @@ class Scaling(ABC):
 
     @property
     def amplitude(self) -> float:
-        """What cos and sin are multiplied by."""
+        """The factor of cos and sin."""
         return 1.0
 
     @abstractmethod
     def frequencies(
         self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
-        """What one token turns each pair by, in radians.
+        """The rotation of each pair per token, in radians.
 
         Args:
             base: as for `inverse_frequencies`.
-            rotary_dim: number of dimensions that turn.
-            positions: where the tokens stand, in the dtype to calculate in.
-            length: of the whole sequence; the last position + 1 by default. Only `DynamicNTK` depends on it.
+            rotary_dim: the number of dimensions that are rotated.
+            positions: of the tokens, in the dtype of the computation.
+            length: of the full sequence; the last position + 1 by default. Only `DynamicNTK` depends on it.
         """
 
 
@@ -66,7 +66,7 @@ class Linear(Scaling):
     """Positions divided by a factor: "Position Interpolation" (Chen et al. 2023), section 2.3.
 
     Args:
-        factor: how many times further; at least 1.
+        factor: how many times longer than in training; at least 1.
 
     Raises:
         ValueError: a factor below 1 or not finite.
@@ -110,15 +110,15 @@ class DynamicNTK(Scaling):
     def frequencies(
         self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
-        """Theta of the base that this length asks for."""
+        """Theta of the base for this length."""
         if rotary_dim == 2:
             raise ValueError(f"{self} raises the base to d / (d - 2): rotary_dim=2 must be at least 4")
         if length is None:
-            reached = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
+            longest = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
         else:
-            reached = positions.new_full((), length)
-        growth = self.factor * reached / self.original_max_positions - (self.factor - 1)
-        growth = torch.where(reached > self.original_max_positions, growth, 1.0)
+            longest = positions.new_full((), length)
+        growth = self.factor * longest / self.original_max_positions - (self.factor - 1)
+        growth = torch.where(longest > self.original_max_positions, growth, 1.0)
         return inverse_frequencies(base * growth ** (rotary_dim / (rotary_dim - 2)), rotary_dim, positions)
 
 
@@ -126,13 +126,13 @@ class DynamicNTK(Scaling):
 class Llama3(Scaling):
     """Slow pairs divided by a factor, fast ones kept, a ramp between: Llama 3.1's reference code (Meta 2024).
 
-    A pair is judged by how many turns it completes in the original length: below low_freq_factor its frequency is
-    divided, above high_freq_factor it is kept. Llama 3.1 has ``Llama3(8, 1, 4, 8192)``.
+    A pair whose number of turns in the original length is below low_freq_factor has its frequency divided; above
+    high_freq_factor it keeps its frequency. Llama 3.1 has ``Llama3(8, 1, 4, 8192)``.
 
     Args:
-        factor: how many times further; at least 1.
-        low_freq_factor: turns up to which a pair is divided by the whole factor.
-        high_freq_factor: turns from which a pair is kept.
+        factor: how many times longer than in training; at least 1.
+        low_freq_factor: number of turns up to which the frequency is divided by factor.
+        high_freq_factor: number of turns from which the frequency stays.
         original_max_positions: the number of positions of training.
 
     Raises:
@@ -155,28 +155,27 @@ class Llama3(Scaling):
     def frequencies(
         self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
-        """(1 - kept) * theta / factor + kept * theta."""
+        """(1 - ramp) * theta / factor + ramp * theta."""
         theta = inverse_frequencies(base, rotary_dim, positions)
         turns = self.original_max_positions / (2 * math.pi / theta)
-        kept = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
-        return (1 - kept) * theta / self.factor + kept * theta
+        ramp = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
+        return (1 - ramp) * theta / self.factor + ramp * theta
 
 
 @dataclass(frozen=True)
 class YaRN(Scaling):
     """Slow pairs divided by a factor, fast ones kept, and sharper scores: YaRN (Peng et al. 2023), section 3.4.
 
-    gamma ramps over the pairs, from 1 at the last that completes beta_fast turns in the original length to 0 at the
-    first that completes beta_slow ("NTK-by-parts", section 3.2). Where the paper ramps evenly over the number of
-    turns, its authors' code and all checkpoints ramp evenly over the pair's index; so does this.
+    gamma ramps over the pairs, from 1 at the last pair that completes beta_fast turns in the original length to 0 at
+    the first pair that completes beta_slow ("NTK-by-parts", section 3.2). In the paper the ramp is linear in the number
+    of turns; in its authors' code, in all checkpoints and here it is linear in the index of the pair.
 
     Args:
-        factor: how many times further; at least 1.
+        factor: how many times longer than in training; at least 1.
         original_max_positions: the number of positions of training.
-        beta_fast: turns from which a pair is kept.
-        beta_slow: turns up to which a pair is divided by the whole factor.
-        attention_factor: what cos and sin are multiplied by; 0.1 ln(factor) + 1 by default, so that scores grow by
-            the square of it.
+        beta_fast: number of turns from which the frequency stays.
+        beta_slow: number of turns up to which the frequency is divided by factor.
+        attention_factor: the factor of cos and sin; 0.1 ln(factor) + 1 by default, so that scores grow by its square.
         mscale: with mscale_all_dim, the attention factor is (0.1 mscale ln(factor) + 1) /
             (0.1 mscale_all_dim ln(factor) + 1), as in DeepSeek-V2.
         mscale_all_dim: see mscale.
@@ -206,19 +205,19 @@ class YaRN(Scaling):
         for name in ("attention_factor", "mscale", "mscale_all_dim"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be above 0; leave it out for the paper's")
+                raise ValueError(f"{name}={value} must be above 0; leave it out for the factor of the paper")
         if (self.mscale is None) != (self.mscale_all_dim is None):
             raise ValueError(
                 f"mscale={self.mscale} and mscale_all_dim={self.mscale_all_dim} work together: give both or neither"
             )
         if self.attention_factor is not None and self.mscale is not None:
             raise ValueError(
-                f"attention_factor={self.attention_factor} leaves nothing for mscale={self.mscale} to say: give one"
+                f"attention_factor={self.attention_factor} and mscale={self.mscale} set the same factor: give one"
             )
 
     @property
     def amplitude(self) -> float:
-        """The attention factor: what cos and sin are multiplied by."""
+        """The attention factor, by which cos and sin are multiplied."""
         if self.attention_factor is not None:
             return self.attention_factor
         if self.mscale is not None and self.mscale_all_dim is not None:
@@ -229,19 +228,19 @@ class YaRN(Scaling):
         self, base: float | int, rotary_dim: int, positions: Float[Tensor, "*batch tokens"], length: int | None = None
     ) -> Float[Tensor, " pairs"]:
         """(1 - gamma) * theta / factor + gamma * theta."""
-        slowness = _tokens_per_radian(base, rotary_dim, positions)
+        inverse_theta = _tokens_per_radian(base, rotary_dim, positions)
         first, last = self._pair(self.beta_fast, base, rotary_dim), self._pair(self.beta_slow, base, rotary_dim)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, rotary_dim - 1)
-        # A ramp of no width would divide by zero: it becomes a step.
+        # A ramp of width 0 would divide by zero: it becomes a step.
         width = last - first or 0.001
         pair = torch.arange(rotary_dim // 2, dtype=positions.dtype, device=positions.device)
         gamma = 1 - ((pair - first) / width).clamp(0, 1)
-        return (1 - gamma) * (1.0 / (self.factor * slowness)) + gamma * (1.0 / slowness)
+        return (1 - gamma) * (1.0 / (self.factor * inverse_theta)) + gamma * (1.0 / inverse_theta)
 
     def _pair(self, turns: float | int, base: float | int, rotary_dim: int) -> float:
-        """Which pair, not rounded, completes so many turns in the original length: theta solved for i."""
+        """The index, not rounded, of the pair that completes this many turns in the original length."""
         return rotary_dim * math.log(self.original_max_positions / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     def _temperature(self, mscale: float | int) -> float:
