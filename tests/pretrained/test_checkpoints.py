@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from regard import InputError
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
-from regard.pretrained.save import DRAFT
+from regard.pretrained.save import DRAFT_FOLDER
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
 
@@ -201,7 +201,7 @@ class TestHeads:
         random_checkpoint(tmp_path, family, model=model)
         pretrained = regard.load(tmp_path)
         assert pretrained.ignored_weights == ["pooler.dense.bias", "pooler.dense.weight"]
-        with pytest.raises(ValueError, match="no head that guesses masked tokens"):
+        with pytest.raises(ValueError, match="no masked-language-model head"):
             pretrained.model.logits(pretrained.model(torch.arange(5)))
         pretrained.save(tmp_path / "back")
         before, after = weights_of(tmp_path), weights_of(tmp_path / "back")
@@ -507,10 +507,10 @@ for microseconds in (50, 100, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 4000):
 
     def test_what_a_killed_save_left_goes_with_the_next(self, folder):
         before = self.files(folder)
-        (folder / DRAFT).mkdir()
-        (folder / DRAFT / "model.safetensors").write_bytes(b"half a file")
+        (folder / DRAFT_FOLDER).mkdir()
+        (folder / DRAFT_FOLDER / "model.safetensors").write_bytes(b"half a file")
         regard.load(folder).save(folder)
-        assert not (folder / DRAFT).exists()
+        assert not (folder / DRAFT_FOLDER).exists()
         assert self.files(folder).keys() == before.keys()
 
     def test_a_folder_of_another_model_is_refused(self, folder, tmp_path):

@@ -185,5 +185,5 @@ def test_what_it_does_not_have_is_named():
     model, ids = encoder(), torch.randint(30, (5,))
     with pytest.raises(ValueError, match=r"token_type_ids were given, but this model has none \(num_token_types=0\)"):
         model(ids, torch.zeros_like(ids))
-    with pytest.raises(ValueError, match=r"no head that guesses masked tokens \(mlm_head=False\)"):
+    with pytest.raises(ValueError, match=r"no masked-language-model head \(mlm_head=False\)"):
         model.logits(model(ids))

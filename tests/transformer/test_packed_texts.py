@@ -156,9 +156,7 @@ def test_positions_that_do_not_fit(positions, error, message):
 def test_positions_beside_what_says_them_already():
     model, ids, places = Decoder(Config(**SMALL)), torch.zeros(2, 5).long(), torch.arange(5)
     for other in ({"left_padding": torch.tensor([0, 2])}, {"caches": model.caches()}):
-        with pytest.raises(
-            ValueError, match="positions are for texts that are read at once: with left_padding or caches"
-        ):
+        with pytest.raises(ValueError, match="positions are for texts that are read at once: left_padding and caches"):
             model(ids, positions=places, **other)
 
 

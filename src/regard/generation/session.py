@@ -57,7 +57,7 @@ class DecodeSession:
         with _evaluation_mode(self.model):
             if FastDecodeStep.supports(self.decoder):
                 batch_size, max_steps = self._size
-                self._fast_step = FastDecodeStep(self.decoder, rows=batch_size, steps=max_steps)
+                self._fast_step = FastDecodeStep(self.decoder, batch_size=batch_size, max_steps=max_steps)
             if isinstance(self.model, EncoderDecoder):
                 self._prompt_tokens = 1
                 ids = pad_sequence(self._prompts, batch_first=True)  # images are of one size

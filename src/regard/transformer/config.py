@@ -1,4 +1,4 @@
-"""The numbers and choices that make a transformer, in the paper's words."""
+"""The sizes and choices that define a transformer, named as in the paper."""
 
 from __future__ import annotations
 
@@ -19,68 +19,68 @@ NormPosition = Literal["post", "pre", "both"]
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
-    """The token ids that a model was trained to read and write in a special way."""
+    """The token ids with a special meaning in the model's training."""
 
     decoder_start: int | None = None
     """The first token that the decoder of an encoder-decoder reads."""
     eos: tuple[int, ...] = ()
     """Tokens that end a text."""
     pad: int | None = None
-    """What shorter texts of a batch are filled with."""
+    """The token that pads the shorter texts of a batch."""
     forced_bos: int | None = None
-    """What every generated text begins with, if anything (``forced_bos_token_id``)."""
+    """The first token of every generated text, if it is fixed (``forced_bos_token_id``)."""
     forced_eos: int | None = None
-    """What a generated text ends with when it runs into the limit (``forced_eos_token_id``)."""
+    """The last token of a generated text that reaches the limit (``forced_eos_token_id``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """Sizes and choices of one stack of blocks.
 
-    What has a default is the architecture of "Attention Is All You Need": sinusoidal positions, LayerNorm after each
-    sum, ReLU, embeddings times sqrt(d_model) that are also the output's weights.
+    The defaults are the architecture of "Attention Is All You Need": sinusoidal positions, LayerNorm after each sum,
+    ReLU, embeddings times sqrt(d_model) that are also the output's weights.
 
     Raises:
-        ValueError: a size below 1, a share outside 0 to 1, numbers that do not divide, an unknown choice.
+        ValueError: a size below 1, a rate outside 0 to 1, numbers that do not divide, an unknown choice.
     """
 
     vocab_size: int
-    """How many different tokens there are; beside an image encoder, which reads none, those of its decoder."""
+    """How many different tokens there are; with an image encoder, which reads none, the decoder's."""
     d_model: int
     """Width of every token vector between the layers."""
     num_layers: int
-    """How many blocks are stacked; N in the paper."""
+    """The number of blocks; N in the paper."""
     num_heads: int
     """Query heads of each attention; h in the paper."""
     d_ff: int
     """Width of the feed-forward network's hidden layer."""
 
     patches: Patches | None = None
-    """How an image encoder cuts its images; None where the tokens are those of a text."""
+    """The sizes of an image encoder's images and patches; None for text."""
     max_positions: int | None = None
-    """The longest input, in tokens; None where any length has positions."""
+    """The longest input, in tokens; None if the positions allow any length."""
     positions: Positions = "sinusoidal"
-    """``sinusoidal`` and ``learned`` are added to the token vectors, ``rotary`` turns queries and keys, ``alibi`` and
+    """``sinusoidal`` and ``learned`` are added to the token vectors, ``rotary`` rotates queries and keys, ``alibi`` and
     ``t5`` are added to the scores."""
     sinusoidal_halves: bool = False
-    """All sines before all cosines, as in Marian."""
+    """All sines before all cosines, as in Marian; by default they alternate."""
     first_position: int = 0
-    """Which row of the learned positions the first token takes (RoBERTa, BART: 2)."""
+    """The row of the learned positions for the first token (RoBERTa, BART: 2)."""
     rotary_base: float | int = 10_000.0
     """The base of the rotary positions' frequencies."""
     rotary_scaling: Scaling | None = None
-    """How rotary positions are stretched: a `Linear`, `DynamicNTK`, `Llama3` or `YaRN` of `regard.positions`."""
+    """A `Linear`, `DynamicNTK`, `Llama3` or `YaRN` of `regard.positions`, which scales them to longer inputs."""
     t5_buckets: int = 32
     """Buckets of T5's relative positions."""
     t5_max_distance: int = 128
-    """Distances from this one on share a bucket."""
+    """All longer distances share a bucket."""
 
     num_token_types: int = 0
-    """How many kinds of segment a token can belong to (BERT: 2, sentence A and B); 0: there are none."""
+    """How many token types there are (BERT: 2, sentence A and B); 0: none."""
     scale_embedding: bool = True
     """Token vectors are multiplied by sqrt(d_model) (paper, section 3.4)."""
     embedding_norm: bool = False
-    """A norm on the sum of token, position and segment (BERT, BART)."""
+    """A norm on the sum of the vectors of token, position and token type (BERT, BART)."""
 
     norm: Norm = "layer"
     """LayerNorm, or RMSNorm (Zhang and Sennrich 2019)."""
@@ -88,7 +88,7 @@ class Config:
     """``post``: norm(x + sublayer(x)), the paper's; ``pre``: x + sublayer(norm(x)), and a norm after the last block
     (GPT-2); ``both``: x + norm(sublayer(norm(x))) (Gemma 2)."""
     norm_eps: float = 1e-5
-    """Added to the variance in every norm."""
+    """The number that every norm adds to the variance."""
     norm_plus_one: bool = False
     """RMSNorm multiplies by 1 + weight (Gemma)."""
 
@@ -101,39 +101,39 @@ class Config:
     out_bias: bool = False
     """Whether the attention's output projection has a bias."""
     attention_scale: float | int | None = None
-    """What scores are multiplied by; 1 / sqrt(d_key) by default (T5: 1)."""
+    """The scores are multiplied by it; 1 / sqrt(d_key) by default (T5: 1)."""
     softcap: float | int | None = None
-    """Bound of the scaled scores (Gemma 2)."""
+    """The limit of the soft cap on scaled scores (Gemma 2)."""
     sinks: bool = False
-    """One learned score per head that carries no value (gpt-oss)."""
+    """One learned score per head without a value, an attention sink (gpt-oss)."""
     qk_norm: bool = False
-    """Each head's query and key are RMS-normed (Qwen3)."""
+    """An RMSNorm on each head's query and key (Qwen3)."""
     windows: tuple[int | None, ...] | None = None
-    """For each layer how many positions a token sees up to its own, which counts; None: all. In an encoder a window
-    reaches as far to the other side."""
+    """For each layer how many positions a token may attend to, up to and including its own; None: all. In an encoder a
+    window has as many positions on the other side."""
 
     activation: str = "relu"
     """The feed-forward network's activation, a key of `regard.transformer.feed_forward.ACTIVATIONS`."""
     gated: bool = False
-    """Whether it is multiplied with a second projection (GLU; Shazeer 2020)."""
+    """Whether the activation is multiplied by a second projection (GLU; Shazeer 2020)."""
     feed_forward_bias: bool = True
     """Whether the feed-forward network's two layers have a bias."""
 
     tie_word_embeddings: bool = True
-    """The output's weights are the token vectors (paper, section 3.4)."""
+    """The output projection is the token embedding (paper, section 3.4)."""
     lm_head_bias: bool = False
-    """A number for each token, added to the logits (Marian, BART)."""
+    """A bias of the logits (Marian, BART)."""
     logit_scale: float | int | None = None
-    """What the last state is multiplied by before it becomes logits (T5: d_model ** -0.5)."""
+    """The last hidden states are multiplied by it before the output projection (T5: d_model ** -0.5)."""
     logit_softcap: float | int | None = None
-    """Bound of the logits (Gemma 2)."""
+    """The limit of the soft cap on the logits (Gemma 2)."""
     mlm_head: bool = False
-    """An encoder with the head that guesses masked tokens (BERT's ``cls.predictions``)."""
+    """Whether an encoder has the masked-language-model head (BERT's ``cls.predictions``)."""
 
     dropout: float | int = 0.1
-    """Share of each sub-layer's output dropped in training (paper, section 5.4)."""
+    """The dropout rate of each sub-layer's output (paper, section 5.4)."""
     attention_dropout: float | int = 0.0
-    """Share of the attention weights dropped in training."""
+    """The dropout rate of the attention weights."""
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
     """Token ids with a meaning of their own."""
     decoder: Config | None = None
@@ -153,18 +153,18 @@ class Config:
             if type(size) is not int or not 0 <= size < 2**31:
                 raise ValueError(f"{name}={size!r} must be a whole number, at least 0 and below 2**31")
         for name in ("norm_eps", "dropout", "attention_dropout"):
-            share = getattr(self, name)
-            if type(share) not in (int, float) or not 0 <= share <= 1:
-                raise ValueError(f"{name}={share!r} must be a number from 0 to 1")
+            rate = getattr(self, name)
+            if type(rate) not in (int, float) or not 0 <= rate <= 1:
+                raise ValueError(f"{name}={rate!r} must be a number from 0 to 1")
         for name in ("softcap", "logit_softcap"):
             bound = getattr(self, name)
             if bound is not None and (type(bound) not in (int, float) or not bound > 0):
                 raise ValueError(f"{name}={bound!r} must be a number above 0")
         if self.attention_scale is not None and not math.isfinite(self.attention_scale):
             raise ValueError(f"attention_scale={self.attention_scale} must be a finite number")
-        for name, known in (("positions", Positions), ("norm", Norm), ("norm_position", NormPosition)):
-            if getattr(self, name) not in get_args(known):
-                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(get_args(known))}")
+        for name, choices in (("positions", Positions), ("norm", Norm), ("norm_position", NormPosition)):
+            if getattr(self, name) not in get_args(choices):
+                raise ValueError(f"{name}={getattr(self, name)!r} is not one of {', '.join(get_args(choices))}")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation={self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
         if self.d_key is None and self.d_model % self.num_heads:
@@ -174,7 +174,7 @@ class Config:
         if self.positions == "rotary" and self.head_dim % 2:
             raise ValueError(f"positions='rotary' turn dimensions in pairs; here a head has d_key={self.head_dim}")
         if self.positions == "learned" and self.max_positions is None:
-            raise ValueError("positions='learned' needs max_positions: so many vectors are learned")
+            raise ValueError("positions='learned' needs max_positions, the number of learned vectors")
         if self.norm_plus_one and self.norm != "rms":
             raise ValueError(f"norm_plus_one is for norm='rms'; got norm={self.norm!r}")
         if self.windows is not None and len(self.windows) != self.num_layers:
@@ -190,5 +190,5 @@ class Config:
         return self.d_model // self.num_heads if self.d_key is None else self.d_key
 
     def window(self, layer: int) -> int | None:
-        """How many positions a token of this layer sees up to its own."""
+        """How many positions a token of this layer may attend to, up to its own; None: all."""
         return None if self.windows is None else self.windows[layer]

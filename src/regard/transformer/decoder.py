@@ -1,4 +1,4 @@
-"""The decoder-only transformer; with a context to attend to, the decoder of an encoder-decoder."""
+"""The decoder-only transformer; with cross-attention, the decoder of an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ __all__ = ["Decoder"]
 class Decoder(Stack):
     """A stack of blocks in which a token may attend to those before it and itself (paper, section 3.1; GPT).
 
-    Each token's vector after the last block says which token comes next: ``decoder(ids)`` are the logits. To go on
-    token by token, hand over the caches of the call before:
+    ``decoder(ids)`` are the logits of the token after each token. To continue token by token, pass the caches on:
 
         caches = decoder.caches()
         logits = decoder(prompt, caches=caches)[:, -1]
@@ -29,14 +28,14 @@ class Decoder(Stack):
 
     Args:
         config: sizes and choices.
-        d_context: width of an encoder's output that every block attends to; None for a decoder-only transformer.
-        token: the encoder's token vectors, where both share them.
+        d_context: width of the encoder's output that every block attends to; None for a decoder-only transformer.
+        token: the encoder's token embedding, if both share it.
     """
 
     def __init__(self, config: Config, *, d_context: int | None = None, token: nn.Embedding | None = None) -> None:
         if config.decoder is not None or config.mlm_head:
             raise ValueError(
-                "a Decoder has no second stack and guesses no masked tokens: config.decoder belongs to an "
+                "a Decoder has no second stack and no masked-language-model head: config.decoder belongs to an "
                 "EncoderDecoder, config.mlm_head to an Encoder"
             )
         if config.patches is not None:
@@ -60,22 +59,22 @@ class Decoder(Stack):
         context_mask: Mask | None = None,
         logits_to_keep: int | None = None,
     ) -> Float[Tensor, "*batch predicted vocab_size"]:
-        """For each token, the logits of the one that follows it.
+        """For each token, the logits of the next token.
 
         Args:
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
-            mask: who may attend to whom, beside what a decoder hides anyway: `regard.mask.documents` for packed texts,
+            mask: who may attend to whom, in addition to the causal mask: `regard.mask.documents` for packed texts,
                 `padding` on the right.
-            positions: where each token stands; 0, 1, 2, ... by default. Packed documents begin anew at 0, each.
+            positions: the position of each token; 0, 1, 2, ... by default. Each packed document starts at 0.
             left_padding: how many tokens at the left of each row are padding.
-            caches: from `caches()`; keys and values of the tokens before, which the new ones join.
-            context: an encoder's output ``(batch, context_tokens, d_context)``. With filled caches it may be left out,
-                and several rows of ids may share a source, those of one source side by side.
-            context_mask: which of its tokens may be attended to.
+            caches: from `caches()`; keys and values of the previous tokens, to which the new ones are added.
+            context: the encoder's output ``(batch, context_tokens, d_context)``. With caches that hold it, it may be
+                left out, and several neighbouring rows of ids may share a row of the context.
+            context_mask: which tokens of the context may be attended to.
             logits_to_keep: how many of the last tokens get logits; by default all.
 
         Raises:
-            ValueError: more tokens than the model has positions; no context where there must be one.
+            ValueError: more tokens than the model has positions; a missing context.
             IndexError: an id outside the vocabulary.
         """
         if (context is not None or context_mask is not None) and self.d_context is None:
@@ -101,16 +100,16 @@ class Decoder(Stack):
     def logits(
         self, hidden_states: Float[Tensor, "*batch tokens d_model"]
     ) -> Float[Tensor, "*batch tokens vocab_size"]:
-        """What follows each token, as scores for every token of the vocabulary (paper, section 3.4)."""
+        """The scores of every token of the vocabulary as the next token (paper, section 3.4)."""
         weight = self.embeddings.token.weight if self.lm_head is None else self.lm_head.weight
         return self.logits_with(lambda x: F.linear(x, weight, self.lm_head_bias), hidden_states)
 
     def logits_with(
-        self, product: Callable[[Tensor], Tensor], hidden_states: Float[Tensor, "*batch d_model"]
+        self, output_projection: Callable[[Tensor], Tensor], hidden_states: Float[Tensor, "*batch d_model"]
     ) -> Float[Tensor, "*batch vocab_size"]:
-        """`logits`, where the caller multiplies by the output's weights in a way of its own."""
+        """`logits` with the caller's own output projection."""
         config = self.config
-        logits = product(hidden_states if config.logit_scale is None else hidden_states * config.logit_scale)
+        logits = output_projection(hidden_states if config.logit_scale is None else hidden_states * config.logit_scale)
         if config.logit_softcap is not None:
             logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
         return logits
@@ -119,6 +118,6 @@ class Decoder(Stack):
         """Empty caches for one batch of texts.
 
         Args:
-            length: the most tokens there will be, if that is known: buffers are then made once.
+            length: the most tokens that will follow, if that is known: buffers are then made once.
         """
         return KVCaches(self.config, length=length)

@@ -1,4 +1,4 @@
-"""The input of a transformer: a vector for each token, its position and its token_type."""
+"""The input of a transformer: vectors for each token, its position and its token type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Embeddings(nn.Module):
 
     Args:
         config: sizes and choices.
-        token: token vectors that another stack has too.
+        token: a token embedding that another stack shares.
     """
 
     def __init__(self, config: Config, token: nn.Embedding | None = None) -> None:
@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         self.config = config
         self.token = token or nn.Embedding(config.vocab_size, config.d_model)
         if token is None:
-            # So that vectors times sqrt(d_model), and logits, begin at about 1.
+            # With this, vectors times sqrt(d_model) and logits are about 1 at first.
             nn.init.normal_(self.token.weight, std=config.d_model**-0.5)
         self.position = None
         if config.positions == "learned" and config.max_positions is not None:
@@ -45,12 +45,12 @@ class Embeddings(nn.Module):
         token_type_ids: Int[Tensor, "*batch tokens"] | None = None,
         positions: Int[Tensor, "*positions_batch tokens"] | None = None,
     ) -> Float[Tensor, "*batch tokens d_model"]:
-        """The vectors that the first block reads."""
+        """The input of the first block."""
         token, position, token_type = self.components(ids, token_type_ids, positions)
         total = token
-        for part in (position, token_type):
-            if part is not None:
-                total = total + part
+        for component in (position, token_type):
+            if component is not None:
+                total = total + component
         if self.norm is not None:
             total = self.norm(total)
         return self.dropout(total) if self.training else total
@@ -61,16 +61,16 @@ class Embeddings(nn.Module):
         token_type_ids: Int[Tensor, "*batch tokens"] | None = None,
         positions: Int[Tensor, "*positions_batch tokens"] | None = None,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """What is added for each token: its own vector, its position's, its token_type's; None for what there is not.
+        """The summands of a token's input: vectors of the token, the position, the token type; None for a missing one.
 
         Args:
             ids: token ids.
-            token_type_ids: the token_type of each token; 0 by default.
-            positions: where each token stands; 0, 1, 2, ... by default.
+            token_type_ids: the type of each token; 0 by default.
+            positions: the position of each token; 0, 1, 2, ... by default.
 
         Raises:
-            ValueError: more tokens than positions; token_type_ids for a model without them.
-            IndexError: an id or a token_type that has no vector.
+            ValueError: more tokens than positions; token types for a model without them.
+            IndexError: a token id or a token type without a vector.
         """
         config = self.config
         token = _look_up("token id", self.token, ids)
@@ -84,9 +84,8 @@ class Embeddings(nn.Module):
         elif config.positions == "sinusoidal":
             position = sinusoidal(positions, config.d_model, halves=config.sinusoidal_halves, dtype=token.dtype)
         if self.token_type is not None:
-            token_type = _look_up(
-                "token type", self.token_type, torch.zeros_like(ids) if token_type_ids is None else token_type_ids
-            )
+            types = torch.zeros_like(ids) if token_type_ids is None else token_type_ids
+            token_type = _look_up("token type", self.token_type, types)
         elif token_type_ids is not None:
             raise ValueError("token_type_ids were given, but this model has none (num_token_types=0)")
         return token, position, token_type

@@ -18,8 +18,7 @@ __all__ = ["Encoder", "MLMHead"]
 class Encoder(Stack):
     """A stack of blocks in which every token may attend to every other (paper, section 3.1; BERT).
 
-    Token vectors go in without context and come out with it. In a padded batch, say which tokens are real:
-    ``encoder(ids, mask=regard.mask.padding(lengths))``.
+    In a padded batch a mask says which tokens are real: ``encoder(ids, mask=regard.mask.padding(lengths))``.
     """
 
     def __init__(self, config: Config) -> None:
@@ -41,9 +40,9 @@ class Encoder(Stack):
 
         Args:
             ids: token ids ``(batch, tokens)`` or ``(tokens,)``.
-            token_type_ids: the segment of each token, 0 by default.
+            token_type_ids: the type of each token, 0 by default.
             mask: who may attend; None lets every token attend to every token.
-            positions: where each token stands; 0, 1, 2, ... by default. Packed documents begin anew at 0, each.
+            positions: the position of each token; 0, 1, 2, ... by default. Each packed document starts at 0.
             left_padding: how many tokens at the left of each row are padding.
 
         Raises:
@@ -57,13 +56,13 @@ class Encoder(Stack):
     def logits(
         self, hidden_states: Float[Tensor, "*batch tokens d_model"]
     ) -> Float[Tensor, "*batch tokens vocab_size"]:
-        """What each token might be: the head that guesses masked tokens.
+        """The logits of the masked-language-model head.
 
         Raises:
-            ValueError: an encoder without this head.
+            ValueError: an encoder without a head.
         """
         if self.mlm_head is None:
-            raise ValueError("this encoder has no head that guesses masked tokens (mlm_head=False)")
+            raise ValueError("this encoder has no masked-language-model head (mlm_head=False)")
         logits: Tensor = self.mlm_head(hidden_states, self.embeddings.token.weight)
         return logits
 

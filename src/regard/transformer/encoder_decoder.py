@@ -1,4 +1,4 @@
-"""The encoder-decoder transformer: the paper's own."""
+"""The encoder-decoder transformer, as in the paper."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ class EncoderDecoder(nn.Module):
         model = EncoderDecoder(base)
         logits = model(source, target, source_mask=regard.mask.padding(lengths))
 
-    With ``config.patches`` the source is an image, read by an `ImageEncoder`, and the target what is written about it.
+    With ``config.patches`` the source is an image, which an `ImageEncoder` reads, and the target a text about it.
 
     Args:
-        config: of both stacks; of the encoder alone where ``config.decoder`` is another.
+        config: of both stacks; of the encoder only if ``config.decoder`` is given.
     """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         if config.mlm_head:
-            raise ValueError("an EncoderDecoder guesses no masked tokens: config.mlm_head belongs to an Encoder")
+            raise ValueError(
+                "an EncoderDecoder has no masked-language-model head: config.mlm_head belongs to an Encoder"
+            )
         decoder = config.decoder or config
         if config.patches is not None:
-            # Projected to the decoder's width, so that its cross-attention is like its self-attention.
+            # Projected to the decoder's width, so that cross-attention has the shapes of self-attention.
             self.encoder: Encoder | ImageEncoder = ImageEncoder(config, d_out=decoder.d_model)
             self.decoder = Decoder(decoder, d_context=decoder.d_model)
             return
@@ -62,7 +64,7 @@ class EncoderDecoder(nn.Module):
         source_positions: Int[Tensor, "*source_positions_batch source_tokens"] | None = None,
         target_positions: Int[Tensor, "*target_positions_batch target_tokens"] | None = None,
     ) -> Float[Tensor, "*batch target_tokens vocab_size"]:
-        """For each token of the target, the logits of the one that follows it.
+        """For each token of the target, the logits of the next token.
 
         Args:
             source: token ids of the texts to read, or the pixels of images.
@@ -70,8 +72,8 @@ class EncoderDecoder(nn.Module):
             source_mask: which tokens of the source are real, ``regard.mask.padding(lengths)``.
             target_mask: the same for the target.
             context_mask: which tokens of the source each token of the target may attend to; source_mask by default.
-                For packed pairs ``regard.mask.documents(target_ids, source_ids)``: each target sees its own source.
-            source_positions: where each token of a text stands; 0, 1, 2, ... by default. Packed texts begin anew at 0.
+                For packed pairs ``regard.mask.documents(target_ids, source_ids)``: targets attend to their own source.
+            source_positions: the position of each token of a text; 0, 1, 2, ... by default. Packed texts start at 0 each.
             target_positions: the same for the target.
 
         Raises:
@@ -82,7 +84,7 @@ class EncoderDecoder(nn.Module):
         if source_positions is None:
             context = self.encoder(source, mask=source_mask)
         elif isinstance(self.encoder, ImageEncoder):
-            raise ValueError("source_positions are for texts: the patches of an image have places of their own")
+            raise ValueError("source_positions are for texts: the patches of an image have learned positions")
         else:
             context = self.encoder(source, mask=source_mask, positions=source_positions)
         logits: Tensor = self.decoder(
@@ -95,5 +97,5 @@ class EncoderDecoder(nn.Module):
         return logits
 
     def caches(self, *, length: int | None = None) -> KVCaches:
-        """Empty caches of the decoder; its first call needs the context, which they then hold."""
+        """Empty caches of the decoder; its first call needs the context, which the caches then hold."""
         return self.decoder.caches(length=length)

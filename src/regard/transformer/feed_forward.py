@@ -30,10 +30,10 @@ class FeedForward(nn.Module):
 
     Args:
         d_model: width of the input and of the result.
-        d_ff: width in between.
+        d_ff: width of the hidden layer.
         activation: a key of `ACTIVATIONS`; the paper's is relu, BERT's is gelu.
-        gated: whether it is.
-        bias: whether both layers have one.
+        gated: whether the network is gated.
+        bias: whether both layers have a bias.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class FeedForward(nn.Module):
         self.gated = gated
 
     def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
-        """Each token's vector through the two layers, on its own."""
+        """The two layers, applied to each token's vector."""
         activation = ACTIVATIONS[self.activation]
         hidden = self.up(x)
         if self.gated:

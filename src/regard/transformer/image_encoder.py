@@ -10,27 +10,26 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.attention.mask import Mask
 from regard.attention.positions import Learned
-from regard.transformer.block import Block, BlockInputs
+from regard.transformer.block import Block, BlockInputs, make_norm
 from regard.transformer.config import Config
-from regard.transformer.norm import make_norm
 from regard.transformer.patches import Patches
 
 __all__ = ["ImageEncoder"]
 
-STD = 0.02
-"""How the class token and the positions are drawn, as in the paper's code."""
+INIT_STD = 0.02
+"""The standard deviation of the initial class token and positions, as in the paper's code."""
 
 
 class ImageEncoder(nn.Module):
     """A stack of blocks whose tokens are an image's patches (Dosovitskiy et al. 2021, section 3.1).
 
-    Each patch's pixels are projected to d_model; a learned class token stands before them; learned positions are added
+    The pixels of each patch are projected to d_model; a learned class token goes first; learned positions are added
     (equation 1). Then every token may attend to every other, as in any `Encoder`.
 
     Args:
-        config: sizes and choices, with ``config.patches`` and one learned position for each token; what it says of
-            token vectors and logits has no meaning here.
-        d_out: width of the result, where a projection after the last norm makes it another than d_model.
+        config: sizes and choices, with ``config.patches`` and one learned position for each token; the fields about
+            token vectors and logits have no meaning here.
+        d_out: width of the result, if a projection after the last norm changes it from d_model.
 
     Raises:
         ValueError: a config without patches, or with a choice that is for texts.
@@ -48,7 +47,7 @@ class ImageEncoder(nn.Module):
     def hidden_states(
         self, pixels: Float[Tensor, "*batch channels height width"], mask: Mask | None = None
     ) -> Iterator[Float[Tensor, "*batch tokens d_model"]]:
-        """The input of each block, then the result before it is projected: num_layers + 1 tensors, one at a time.
+        """The input of each block, then the result before its projection: num_layers + 1 tensors, one at a time.
 
         Args:
             pixels: ``(batch, channels, height, width)`` or ``(channels, height, width)``, from
@@ -56,7 +55,7 @@ class ImageEncoder(nn.Module):
             mask: who may attend to whom; None lets every token attend to every token.
 
         Raises:
-            TypeError: pixels that are no floating-point numbers.
+            TypeError: pixels that are not floating-point numbers.
             ValueError: images of another size.
         """
         x = self.embeddings(pixels)
@@ -77,7 +76,7 @@ class ImageEncoder(nn.Module):
 class PatchEmbeddings(nn.Module):
     """[class; patch_1 E; ...; patch_N E] + positions (equation 1).
 
-    The product with E is a convolution whose steps are as wide as its kernel.
+    The product with E is a convolution whose stride is its kernel size.
     """
 
     def __init__(self, config: Config, patches: Patches) -> None:
@@ -86,12 +85,12 @@ class PatchEmbeddings(nn.Module):
         self.patch = nn.Conv2d(patches.channels, config.d_model, patches.patch_size, stride=patches.patch_size)
         self.class_token = nn.Parameter(torch.empty(1, config.d_model))
         self.position = Learned(patches.tokens, config.d_model)
-        for drawn in (self.class_token, self.position.weight):
-            nn.init.normal_(drawn, std=STD)
+        for parameter in (self.class_token, self.position.weight):
+            nn.init.normal_(parameter, std=INIT_STD)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, pixels: Float[Tensor, "*batch channels height width"]) -> Float[Tensor, "*batch tokens d_model"]:
-        """The vectors that the first block reads."""
+        """The input of the first block."""
         patches = self.patches
         if not pixels.is_floating_point():
             raise TypeError(
@@ -110,11 +109,11 @@ class PatchEmbeddings(nn.Module):
 
 
 def _patches_of(config: Config) -> Patches:
-    """A config's patches, where all else that it says can be done."""
+    """The patches of a config whose other fields fit an image encoder."""
     patches = config.patches
     if patches is None:
-        raise ValueError("an ImageEncoder needs config.patches: how an image is cut")
-    wanted = {
+        raise ValueError("an ImageEncoder needs config.patches: the sizes of an image and its patches")
+    required = {
         "positions": "learned",
         "max_positions": patches.tokens,
         "first_position": 0,
@@ -123,7 +122,7 @@ def _patches_of(config: Config) -> Patches:
         "windows": None,
         "mlm_head": False,
     }
-    for name, value in wanted.items():
+    for name, value in required.items():
         if getattr(config, name) != value:
             raise ValueError(
                 f"{name}={getattr(config, name)!r}: with these patches an ImageEncoder has {name}={value!r}"

@@ -1,4 +1,4 @@
-"""The caches of a whole decoder: what it keeps of the tokens that it has read."""
+"""The key-value caches of a whole decoder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["KVCaches"]
 
 
 class KVCaches:
-    """One cache for the self-attention of each layer, and one for its cross-attention where there is one.
+    """The caches of each layer: one for its self-attention, and one for its cross-attention if it has any.
 
     Args:
         config: of the decoder. A layer with a window gets a `Sliding` cache.
-        length: if given, how many tokens there will be at most: layers without a window get a `Static` cache, whose
+        length: the most tokens that will follow, if that is known: layers without a window get a `Static` cache, whose
             buffer never moves, instead of a `Dynamic` one.
     """
 
@@ -29,45 +29,45 @@ class KVCaches:
         ]
         self.cross_attention = [CrossAttentionCache() for _ in windows]
         self.left_padding: Int[Tensor, " batch"] | None = None
-        """How many tokens at the left of each row are padding, as the first call said."""
+        """How many tokens at the left of each row are padding, from the first call."""
         self.num_tokens = 0
         """How many tokens were read so far, padding included."""
 
     @property
     def has_context(self) -> bool:
-        """Whether the sources of cross-attention are known."""
-        return all(source.k is not None for source in self.cross_attention)
+        """Whether the caches hold the keys and values of the context."""
+        return all(cache.k is not None for cache in self.cross_attention)
 
-    def check(self, config: Config) -> None:
-        """Refuse caches that a decoder of this config cannot go on with.
+    def validate(self, config: Config) -> None:
+        """Refuse caches that a decoder of this config cannot continue.
 
         Raises:
-            ValueError: caches of another config; caches that a call left half filled because it failed.
+            ValueError: caches of another config; caches that a failed call left half filled.
         """
         if self.config is not config and self.config != config:
             raise ValueError(f"{self!r} belong to a decoder of another config; make them with this one's caches()")
-        if any(layer.num_tokens != self.num_tokens for layer in self.self_attention):
+        if any(cache.num_tokens != self.num_tokens for cache in self.self_attention):
             raise ValueError(f"{self!r}: a call failed halfway, and some layers have its tokens; make new caches")
 
     def reorder(
         self, rows: Int[Tensor, " rows"], sources: Int[Tensor, " sources"] | None = None, *, common_prefix: int = 0
     ) -> None:
-        """Make row i what row ``rows[i]`` was: beams that fork, rows that repeat, rows that are dropped.
+        """Row ``rows[i]`` becomes row i: beams that fork, rows that repeat, rows that are dropped.
 
         Args:
-            rows: for each row that follows, the row it continues.
-            sources: the same for the sources of cross-attention, where they change too. Beams of one sentence share
-                its source, which then stays where it is.
-            common_prefix: the first so many tokens are the same in row i and row ``rows[i]``, and need not move.
+            rows: for each new row, the old row that it continues.
+            sources: the same for the rows of the context, if they change too. Beams of one sentence share its context,
+                which then stays.
+            common_prefix: how many first tokens are the same in row i and row ``rows[i]``, and need not move.
         """
-        for layer in self.self_attention:
-            layer.reorder(rows, common_prefix=common_prefix)
+        for cache in self.self_attention:
+            cache.reorder(rows, common_prefix=common_prefix)
         if self.left_padding is not None:
             self.left_padding = self.left_padding[rows]
         if sources is not None:
-            for source in self.cross_attention:
-                source.reorder(sources)
+            for cross_cache in self.cross_attention:
+                cross_cache.reorder(sources)
 
     def __repr__(self) -> str:
-        kinds = ", ".join(dict.fromkeys(type(layer).__name__ for layer in self.self_attention))
-        return f"KVCaches({len(self.self_attention)} layers, {kinds}, num_tokens={self.num_tokens})"
+        types = ", ".join(dict.fromkeys(type(cache).__name__ for cache in self.self_attention))
+        return f"KVCaches({len(self.self_attention)} layers, {types}, num_tokens={self.num_tokens})"

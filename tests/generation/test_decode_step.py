@@ -12,7 +12,7 @@ from torch import nn
 import regard
 from regard import mask, positions
 from regard.transformer import Config, Decoder
-from regard.transformer.decode_step import MIN_PACKED_ROWS, MIN_PACKED_STEPS, FastDecodeStep
+from regard.transformer.decode_step import MIN_PACKED_BATCH, MIN_PACKED_STEPS, FastDecodeStep
 
 FLAGS = (
     "gated",
@@ -89,7 +89,9 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
         apart_pads = None if left_padding is None else left_padding[rows]
         text = prompt[rows]
         model(text, left_padding=apart_pads, caches=known, context=apart, context_mask=apart_mask)
-        step = FastDecodeStep(model, rows=MIN_PACKED_ROWS if many else 1, steps=MIN_PACKED_STEPS if many else 1)
+        step = FastDecodeStep(
+            model, batch_size=MIN_PACKED_BATCH if many else 1, max_steps=MIN_PACKED_STEPS if many else 1
+        )
         close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
         for _ in range(tokens):
             new = torch.randint(11, (len(rows), 1))
@@ -105,17 +107,18 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
 
 def test_packed_weights_are_taken_only_where_they_gain():
     model = tiny().float()
-    plain = FastDecodeStep(model, rows=MIN_PACKED_ROWS - 1, steps=MIN_PACKED_STEPS).lm_head
-    packed = FastDecodeStep(model, rows=MIN_PACKED_ROWS, steps=MIN_PACKED_STEPS).lm_head
+    plain = FastDecodeStep(model, batch_size=MIN_PACKED_BATCH - 1, max_steps=MIN_PACKED_STEPS).lm_head
+    packed = FastDecodeStep(model, batch_size=MIN_PACKED_BATCH, max_steps=MIN_PACKED_STEPS).lm_head
     assert plain.__code__ != packed.__code__
     for less in (
-        {"rows": MIN_PACKED_ROWS - 1, "steps": MIN_PACKED_STEPS},
-        {"rows": MIN_PACKED_ROWS, "steps": MIN_PACKED_STEPS - 1},
+        {"batch_size": MIN_PACKED_BATCH - 1, "max_steps": MIN_PACKED_STEPS},
+        {"batch_size": MIN_PACKED_BATCH, "max_steps": MIN_PACKED_STEPS - 1},
         {},
     ):
         assert FastDecodeStep(model, **less).lm_head.__code__ == plain.__code__
     assert (
-        FastDecodeStep(model.double(), rows=MIN_PACKED_ROWS, steps=MIN_PACKED_STEPS).lm_head.__code__ == plain.__code__
+        FastDecodeStep(model.double(), batch_size=MIN_PACKED_BATCH, max_steps=MIN_PACKED_STEPS).lm_head.__code__
+        == plain.__code__
     )
 
 
