@@ -160,7 +160,7 @@ def test_positions_beside_what_says_them_already():
             model(ids, positions=places, **other)
 
 
-def test_patches_have_places_of_their_own():
+def test_patches_have_learned_positions():
     config = Config(
         **{**SMALL, "decoder": Config(**SMALL)},
         patches=Patches(image_size=(4, 4), patch_size=(2, 2), channels=1),
@@ -168,5 +168,7 @@ def test_patches_have_places_of_their_own():
         max_positions=5,
     )
     model = EncoderDecoder(config)
-    with pytest.raises(ValueError, match="source_positions are for texts: the patches of an image have places"):
+    with pytest.raises(
+        ValueError, match="source_positions are for texts: the patches of an image have learned positions"
+    ):
         model(torch.zeros(1, 1, 4, 4), torch.zeros(1, 3).long(), source_positions=torch.arange(5))

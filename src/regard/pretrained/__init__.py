@@ -1,4 +1,20 @@
-"""From a name to real weights and their tokenizer."""
+"""Loads pretrained models and their tokenizers by name, and saves them.
+
+- `hub`: finds a model's files in a folder or on the Hub
+- `checkpoint`: reads JSON files, tokenizers and weights
+- `config_json`: the values of a config.json
+- `rope_config`: rotary positions and windows of a config.json
+- `special_tokens`: the special token ids
+- `family`: what a family of checkpoints is, and how its config and its model are built
+- `families/`: BERT, RoBERTa, GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2, Marian, BART, T5, ViT, as data
+- `renames`: the table between a checkpoint's weights and a model's parameters
+- `marian_tokenizer`: Marian's tokenizer, through sentencepiece
+- `image_processor`: images to pixel values
+- `pooling`: one vector for a text; `embedder`: the vectors of many texts, without padding
+- `load`: `load` and `Pretrained`, a model with its tokenizer
+- `save`: writes a checkpoint in the format in which it was read
+- `initialize`: writes a model with random weights, to train from scratch
+"""
 
 from regard.pretrained.hub import DEFAULT_MODEL
 from regard.pretrained.load import Pretrained, load

@@ -73,7 +73,7 @@ class EncoderDecoder(nn.Module):
             target_mask: the same for the target.
             context_mask: which tokens of the source each token of the target may attend to; source_mask by default.
                 For packed pairs ``regard.mask.documents(target_ids, source_ids)``: targets attend to their own source.
-            source_positions: the position of each token of a text; 0, 1, 2, ... by default. Packed texts start at 0 each.
+            source_positions: the position of each token; 0, 1, 2, ... by default. Each packed text starts at 0.
             target_positions: the same for the target.
 
         Raises:

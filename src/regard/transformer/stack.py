@@ -80,8 +80,8 @@ class Stack(nn.Module):
             mask: who may attend to whom in self-attention, in addition to the stack's own masks: `causal` in a decoder,
                 the windows of the layers.
             positions: the position of each token, ``(tokens,)`` or as ids; 0, 1, 2, ... by default. Each packed
-                document starts at 0. ALiBi and T5's bias use the distance of two tokens in the row, which within a document is
-                the same.
+                document starts at 0. ALiBi and T5's bias use the distance of two tokens in the row, which is
+                the same within a document.
             left_padding: how many tokens at the left of each row are padding. They get no position, and no token
                 attends to them. For padding on the right: ``mask=regard.mask.padding(lengths)``.
             caches: keys and values of the previous tokens; the new ones are added.

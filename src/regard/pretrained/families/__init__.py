@@ -1,4 +1,4 @@
-"""The families of checkpoints that regard reads, one file each: what differs from one to the next, and nothing else."""
+"""The families of checkpoints that regard reads, one file each, with only what differs between them."""
 
 from regard.pretrained.families.bart import BART
 from regard.pretrained.families.bert import BERT
