@@ -89,7 +89,7 @@ def test_a_long_file_gets_a_report(command, tmp_path):
     shares = [word for word in found["most_attended"][0]["words"] if word["is_text"] and word["word"] != "."]
     first = shares[0]
     assert f"{first['word']} " in out.split("What it looked at most")[1]
-    assert f"{100 * first['share']:.1f} %" in out
+    assert f"{100 * first['received_share']:.1f} %" in out
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(models, tmp_path, command):

@@ -62,7 +62,7 @@ def test_cross_attention_is_told_apart_from_self_attention(run):
         expected = [place.path for place in KINDS[run.name].places if place.kind == kind]
         assert [path for path in run.seen if run.seen.entry(path).kind == kind] == expected
         if expected:
-            assert list(run.seen.of(kind)) == expected
+            assert list(run.seen.subset(kind)) == expected
 
 
 def test_maps_are_those_that_the_eager_model_gives_out(run):

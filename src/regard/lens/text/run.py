@@ -127,7 +127,7 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, 
         elif isinstance(model, Encoder):
             model(ids, token_type_ids)
         else:
-            model(ids, last=1)
+            model(ids, logits_to_keep=1)
     text_run = TextRun(pretrained, streams, recording)
     for path in recording:
         entry = recording.entry(path)
