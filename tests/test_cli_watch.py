@@ -251,7 +251,7 @@ def test_on_a_terminal_a_long_file_shows_progress(tmp_path):
     code, shown = on_a_terminal("watch", "--file", path, "--layers", "0")
     assert code == 0
     assert b"running the model" in shown
-    assert b"asking each layer" in shown
+    assert b"summarizing layers" in shown
     assert b"\x1b[1;36mThe heads" in shown
 
 

@@ -24,12 +24,12 @@ __all__ = ["explain"]
 
 @app.command(
     help="Show what attention does with a word of a sentence, on real trained weights.\n\n"
-    "The tokens and the input; where the word looks; the arithmetic of that row, number by number; how context "
-    "changes the word (with --compare); and the proof: the row by the definition in float64, held against what the "
-    "model itself computed.\n\n"
-    "In an encoder a word looks at all words of the text, in a decoder at itself and those before it. With an "
-    "encoder-decoder TEXT is the source, and the word is one that is written for it, the last by default: shown is "
-    "which words of the source it came from (cross-attention).",
+    "The output has up to five parts: the tokens and the input; what the word attends to; the arithmetic of that row, "
+    "number by number; how context changes the word (with --compare); and the proof: the row by the definition in "
+    "float64, compared with the model's own output.\n\n"
+    "In an encoder a word attends to all words of the text, in a decoder to itself and earlier words. With an "
+    "encoder-decoder TEXT is the source, and the word is one of the target, the last by default: the row shows which "
+    "words of the source it came from (cross-attention).",
     epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
     '--compare "Write a poem about a man applying for a loan in a bank."\n\n'
     'Which word of a sentence a translated word came from: regard explain "Das Haus ist alt." --token house '
@@ -41,16 +41,16 @@ def explain(
         str | None,
         option(
             "WORD",
-            "The word to explain; of a word that stands there twice, the first. A number that is no word of the text "
-            "is a token's position. By default the last word that all sentences share.",
+            "The word to explain, at its first occurrence. A number that is no word of the text is the position of a "
+            "token. By default the last word that all sentences share.",
         ),
     ] = None,
     layer: Annotated[
         int | None,
         option(
             "N",
-            "Which layer, from 0. By default layer and head are those in which one other token of the text gets its "
-            "largest share from the word.",
+            "Which layer, from 0. By default layer and head are those in which the word gives one other token of the "
+            "text the largest weight.",
         ),
     ] = None,
     head: Annotated[int | None, option("N", "Which head, from 0.")] = None,
@@ -58,23 +58,23 @@ def explain(
         list[str] | None,
         option(
             "TEXT",
-            "Another sentence with the same word, to see how context changes it. May be given several times.",
+            "Another sentence with the same word, to show how context changes the word. May be given several times.",
         ),
     ] = None,
     target: Annotated[
         str | None,
         option(
             "TEXT",
-            "What an encoder-decoder writes for TEXT. By default what it writes by itself, the likeliest token each "
-            "time.",
+            "The output of an encoder-decoder for TEXT. By default the model generates it with greedy decoding.",
         ),
     ] = None,
     attention: Annotated[
         str | None,
         option(
             "KIND",
-            "Of an encoder-decoder: cross (the default: a word of the target looks at the source), decoder (it looks "
-            "at itself and those before it) or encoder (a word of the source looks at the source).",
+            "The attention of an encoder-decoder: cross (the default: a word of the target attends to the source), "
+            "decoder (a word of the target attends to itself and earlier words) or encoder (a word of the source "
+            "attends to the source).",
         ),
     ] = None,
     model: Annotated[
@@ -85,7 +85,7 @@ def explain(
         ),
     ] = DEFAULT_MODEL,
     json_path: Annotated[
-        Path | None, option("PATH", "Also write every fact as JSON; - prints only that.", "--json")
+        Path | None, option("PATH", "Also write all facts as JSON; - prints only the JSON.", "--json")
     ] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""

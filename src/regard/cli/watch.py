@@ -26,31 +26,31 @@ __all__ = ["watch"]
 
 
 @app.command(
-    help="See what a model attends to in a text: every head of every layer, exactly, on real trained weights.\n\n"
-    "A table of layers and heads: what kind of head it is (previous token, attention sink, same token, induction, "
-    "delimiter, uniform), its entropy, its weight on the first token, how far it looks, and the strongest pair of "
-    "words. Of a longer text also which words were looked at most. The model runs once, on its own fast kernels; each "
-    "layer says by how much the attention shown differs from what the model computed.\n\n"
-    "With an encoder-decoder TEXT is the source, and what it writes for it is watched too.",
+    help="Show what a model attends to in a text: every head of every layer, exactly, on real trained weights.\n\n"
+    "The table has for each head its type (previous token, attention sink, same token, induction, delimiter, uniform), "
+    "its entropy, its weight on the first token, its distance, and its strongest pair of tokens. For a longer text "
+    "the words that received most attention follow. The model runs once, on its own fast kernels; each layer has an "
+    "error: by how much the attention shown differs from what the model computed.\n\n"
+    "With an encoder-decoder TEXT is the source; the model generates the target, and all three attentions are shown.",
     epilog='Example: regard watch "Write a poem about a man fishing on a river bank."\n\n'
-    "A file, two layers, kept for regard.Recording.load: regard watch --file story.txt --layers 0,5 "
+    "A file, two layers, saved for regard.Recording.load: regard watch --file story.txt --layers 0,5 "
     "--save story.safetensors",
 )
 def watch(
     text: Annotated[str | None, typer.Argument(help="A text, in quotes.", show_default=False)] = None,
-    file: Annotated[Path | None, option("PATH", "A file with the text, in place of TEXT; UTF-8.")] = None,
+    file: Annotated[Path | None, option("PATH", "A UTF-8 file with the text, instead of TEXT.")] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + ANY_FAMILY)] = DEFAULT_MODEL,
     layers: Annotated[
-        str | None, option("LIST", "These layers only: numbers from 0 and ranges, such as 0,3-5. By default all.")
+        str | None, option("LIST", "Show these layers only: numbers from 0 and ranges, such as 0,3-5. By default all.")
     ] = None,
     save: Annotated[
-        Path | None, option("PATH", "Also keep the recording: a file of safetensors for regard.Recording.load.")
+        Path | None, option("PATH", "Also save the recording as a safetensors file for regard.Recording.load.")
     ] = None,
     json_path: Annotated[
-        Path | None, option("PATH", "Also write every fact as JSON; - prints only that.", "--json")
+        Path | None, option("PATH", "Also write all facts as JSON; - prints only the JSON.", "--json")
     ] = None,
 ) -> None:
-    """See what a model attends to in a text."""
+    """Show what a model attends to in a text."""
     from rich.progress import track
 
     if (text is None) == (file is None):
@@ -60,22 +60,22 @@ def watch(
     from regard.lens.text import run
     from regard.lens.text.overview import LONG_TEXT_TOKENS
 
-    numbers = None if layers is None else run.parse_layers(layers)
-    words = run.read_text(file) if text is None and file is not None else str(text)
+    layer_numbers = None if layers is None else run.parse_layers(layers)
+    content = run.read_text(file) if text is None and file is not None else str(text)
     if save is not None:
         if save == json_path:
-            raise InputError(f"--save and --json both name {save}: give each a file of its own")
+            raise InputError(f"--save and --json both name {save}: give two different files")
         ensure_writable(save)
     pretrained = loaded(model)
     with status("running the model"):
-        seen = run.run(words, pretrained, numbers)
-    hidden = not sys.stderr.isatty() or seen.num_tokens < LONG_TEXT_TOKENS
-    facts = seen.overview(
-        lambda paths: track(paths, "asking each layer", console=on_stderr(), transient=True, disable=hidden)
+        text_run = run.run(content, pretrained, layer_numbers)
+    no_progress = not sys.stderr.isatty() or text_run.num_tokens < LONG_TEXT_TOKENS
+    overview = text_run.overview(
+        lambda paths: track(paths, "summarizing layers", console=on_stderr(), transient=True, disable=no_progress)
     )
     if save is not None:
-        seen.recording.save(save)
+        text_run.recording.save(save)
 
     from regard.views.terminal.heads_table import draw
 
-    tell(facts, json_path, draw)
+    tell(overview, json_path, draw)
