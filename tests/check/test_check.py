@@ -144,7 +144,7 @@ def test_what_misbehaves_ends_in_a_clear_word(tmp_path, body, word):
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="no function, class or module"):
+    with pytest.raises(InputError, match="not a function, class or module"):
         regard.check(3)
     with pytest.raises(InputError, match="takes no width"):
         regard.check(nn.MultiheadAttention, args={"width": 3})

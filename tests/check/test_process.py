@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from regard import InputError
-from regard.check.process import GIB, PRINTED, Stopped, isolated
+from regard.check.process import GIB, GRACE, PRINTED, Stopped, isolated
 from regard.check.report import CodeLocation
 
-SECONDS = 30.0
-"""More than any of them needs, also beside other tests."""
+SECONDS = 60.0
+"""More than any of them needs, also on a busy machine."""
 
 
 def alive(process):
@@ -31,8 +31,8 @@ def alive(process):
 
 
 def gone(process):
-    """Whether it has ended, within the moment that the system takes to end it."""
-    until = time.monotonic() + 5
+    """Whether it has ended, or ends within 30 seconds."""
+    until = time.monotonic() + 30
     while alive(process) and time.monotonic() < until:
         time.sleep(0.01)
     return not alive(process)
@@ -93,10 +93,13 @@ class TestItsResult:
         assert Path.cwd() == here
 
     def test_comes_soon(self):
-        start = time.perf_counter()
+        """The quickest of ten, since other programs may run beside it."""
+        seconds = []
         for _ in range(10):
+            start = time.perf_counter()
             do(lambda: None)
-        assert time.perf_counter() - start < 5
+            seconds.append(time.perf_counter() - start)
+        assert min(seconds) < 0.5
 
     def test_computes_where_many_threads_computed_here(self):
         """A fork has no threads but one; who waits for the others waits for ever."""
@@ -191,7 +194,7 @@ class TestWhatItRaises:
         def work():
             raise kind("what now")
 
-        assert stopped(work).reason == f"raised what is no Exception: {kind.__name__}: what now"
+        assert stopped(work).reason == f"raised something that is not an Exception: {kind.__name__}: what now"
 
     def test_a_recursion_without_end(self):
         def work():
@@ -217,20 +220,20 @@ class TestItsTime:
             """
         )
         start = time.perf_counter()
-        why = stopped(work, timeout=0.5, watch=path)
-        assert time.perf_counter() - start < 3
+        why = stopped(work, timeout=1, watch=path)
+        assert time.perf_counter() - start < 1 + GRACE  # it ends itself
         assert why.where in (CodeLocation(str(path), 6, "while True:"), CodeLocation(str(path), 7, "x += 1"))
-        assert why.reason == f"did not end within 0.5 s; it was at {path}:{why.where.line}"
+        assert why.reason == f"did not end within 1 s; it was at {path}:{why.where.line}"
 
     def test_the_line_is_the_files_own_where_it_waits_within_a_library(self, written):
         path, work = written("import subprocess\ndef work():\n    subprocess.run(['sleep', '1000'])\n", "é [1].py")
-        why = stopped(work, timeout=0.5, watch=path)
+        why = stopped(work, timeout=1, watch=path)
         assert why.where == CodeLocation(str(path), 3, "subprocess.run(['sleep', '1000'])")
 
     def test_a_loop_that_holds_python_itself(self, written):
         """In which no other thread of Python ever has its turn."""
         path, work = written("import re\ndef work():\n    re.match('(a|a)*b', 'a' * 200)\n")
-        assert stopped(work, timeout=0.5, watch=path).where == CodeLocation(
+        assert stopped(work, timeout=1, watch=path).where == CodeLocation(
             str(path), 3, "re.match('(a|a)*b', 'a' * 200)"
         )
 
@@ -247,7 +250,7 @@ class TestItsTime:
                 time.sleep(1000)
             """
         )
-        assert stopped(work, timeout=0.5, watch=path).where.line == 9
+        assert stopped(work, timeout=1, watch=path).where.line == 9
 
     def test_without_a_file_to_watch(self):
         why = stopped(lambda: time.sleep(1000), timeout=0.3)
@@ -278,7 +281,7 @@ class TestItsEnd:
 
     def test_by_the_system(self):
         why = stopped(lambda: os.kill(os.getpid(), signal.SIGKILL))
-        assert why.reason == "ended by signal SIGKILL, as the system does it when memory runs out"
+        assert why.reason == "ended by signal SIGKILL, as the system does when memory runs out"
 
     def test_by_sys_exit(self, written):
         path, work = written("import sys\ndef work():\n    sys.exit(3)\n")
@@ -287,7 +290,7 @@ class TestItsEnd:
 
     @pytest.mark.parametrize("code", [0, 7])
     def test_by_os_exit(self, code):
-        assert stopped(lambda: os._exit(code)).reason == f"left with exit code {code}, as by os._exit"
+        assert stopped(lambda: os._exit(code)).reason == f"ended with exit code {code}, as by os._exit"
 
     def test_leaves_no_process_of_its_own(self, written, tmp_path):
         for work in ("pass", "os.abort()", "time.sleep(1000)"):

@@ -292,7 +292,7 @@ def _random(room: _Room) -> None:
         return
     room.random = True
     room.diagnosis.why.append(
-        f"its output is random: two calls with the same input differ by up to {gap:.2g}, and not by dropout"
+        f"its output is random: two calls with the same input differ by up to {gap:.2g}, and dropout is not the cause"
     )
 
 
@@ -650,11 +650,11 @@ def _nothing_to_attend_to(room: _Room) -> None:
             room.note(f"a query with nothing to attend to raises {_short(error)}")
             return
         if bool(row.isnan().any()):
-            room.note("a query with nothing to attend to gets NaN; regard's own gets zeros")
+            room.note("a query with nothing to attend to gets NaN; in regard it gets zeros")
             return
         for fill, says in (
-            (None, "zeros, as regard's own does"),
-            (-1e9, "the mean of all values; regard's own gets zeros"),
+            (None, "zeros, as in regard"),
+            (-1e9, "the mean of all values; in regard it gets zeros"),
         ):
             choices = {**stage.found.choices, **({} if fill is None else {"fill": fill})}
             state = Observed(case, observed.output).state(choices)
@@ -687,7 +687,7 @@ def _overflow(room: _Room) -> None:
         if state is None or state.last is None or not bool(state.last.isfinite().all()):
             continue
         if bool((~output.isfinite()).any()):
-            room.note("scores in the thousands overflow to NaN: it takes exp without subtracting the largest score")
+            room.note("scores in the thousands overflow to NaN: it computes exp without subtracting the largest score")
 
 
 def _weak_fill(room: _Room) -> None:
@@ -711,9 +711,7 @@ def _weak_fill(room: _Room) -> None:
         for fill in FILLS:
             for choice in (fill, ("add", fill)):
                 if all(each.fits({**stage.found.choices, "fill": choice}) for each in every):
-                    room.note(
-                        f"blocked scores become about {fill:g}: they leak beside scores beyond that, and -inf does not"
-                    )
+                    room.note(f"blocked scores become about {fill:g}, not -inf: they leak if allowed scores are as low")
                     return
 
 

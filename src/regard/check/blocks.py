@@ -219,7 +219,7 @@ def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Di
     """
     diagnosis = Diagnosis(subject)
     if not subject.roles() or not {"x", "ids", "q"} & set(subject.roles().values()):
-        diagnosis.why.append(f"its arguments ({', '.join(subject.called)}) are not x, nor ids: name them so")
+        diagnosis.why.append(f"its arguments ({', '.join(subject.called)}) are not named x or ids")
         return diagnosis
     outer, failed = _called(subject)
     if outer is None:
@@ -234,7 +234,7 @@ def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Di
         try:
             look(diagnosis, outer, attentions)
         except Exception as error:
-            diagnosis.why.append(f"run as a whole, {type(error).__name__}: {error}")
+            diagnosis.why.append(f"called as a whole, {type(error).__name__}: {error}")
     if not inner and not diagnosis.behaviour:
         _leaks(diagnosis, outer, attentions)
     return diagnosis
@@ -275,7 +275,7 @@ def _judge_inner(
             try:
                 found = judge(_in_place(diagnosis.subject, outer, one), deadline=share)
             except Exception as error:
-                diagnosis.why.append(f"{path}: it could not be judged by itself: {type(error).__name__}: {error}")
+                diagnosis.why.append(f"{path}: it could not be checked by itself: {type(error).__name__}: {error}")
                 continue
         for stage in found.stages:
             diagnosis.stages.append(_prefixed(stage, path if one.whole else ""))
@@ -417,7 +417,7 @@ def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention
         unseeded.append(outer(outer.x()))
         outer.seed += 1
     if not torch.equal(*unseeded):
-        diagnosis.why.append("two calls with the same input differ, so that its wiring cannot be followed")
+        diagnosis.why.append("two calls with the same input differ, so its residual connections cannot be followed")
         return
     seen = set()
     for path, inside in _blocks(outer.module, attentions):
@@ -428,16 +428,14 @@ def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention
         seen.add(key)
         given = _given(outer, block)
         if given is None:
-            diagnosis.why.append(f"{path or diagnosis.subject.name} is not called when the whole is run")
+            diagnosis.why.append(f"{path or diagnosis.subject.name} is never called")
             continue
         found = wired(block, _runner(block, *given), _first(given), inside)
         for known, numbers in found.causes:
             _add(diagnosis, known.id, numbers)
         before = f"{path}: " if path else ""
         diagnosis.notes += [before + says for says in found.says]
-        diagnosis.why += [
-            f"{before}{why}, could not be shown" if "which kind" in why else before + why for why in found.why
-        ]
+        diagnosis.why += [before + why for why in found.why]
 
 
 def _blocks(module: nn.Module, attentions: list[BlockAttention]) -> Iterator[tuple[str, list[BlockAttention]]]:
@@ -534,7 +532,7 @@ def _masks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
             and not diagnosis.behaviour
             and not any(stage.found and stage.found.causes for stage in diagnosis.stages)
         ):
-            diagnosis.why.append(f"its {name} has an effect, and no way to write it blocks later tokens or padding")
+            diagnosis.why.append(f"its {name} has an effect, but no mask format blocks later tokens or padding")
         elif not ran and not (outer.subject.roles()[name] == "causal" and outer.names("mask")):
             # beside a mask, PyTorch's is_causal is a hint that raises by itself
             diagnosis.why.append(f"it could not be called with its {name}")
@@ -627,7 +625,7 @@ def _leaks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
         before = outer(x, given=flags)
         other = outer(outer.moved(x, 1, slice(None)), given=flags)
     except Exception as error:
-        diagnosis.why.append(f"run as a whole, {type(error).__name__}: {error}")
+        diagnosis.why.append(f"called as a whole, {type(error).__name__}: {error}")
         return
     mixed = float((before[0] - other[0]).abs().max())
     if mixed > BLOCKED:
@@ -646,7 +644,7 @@ def _leaks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
             else:
                 diagnosis.why.append(
                     f"{named}; its output at position {query} changes by up to {float(gaps.max()):.2g} with the token "
-                    f"at position {key}: right for filling gaps, and a leak in a model that writes"
+                    f"at position {key}: right for a masked language model, and a leak in a model that generates"
                 )
             return
 

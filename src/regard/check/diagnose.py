@@ -75,8 +75,10 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline)
                 if named and not built_in:
                     dropped = Found(found.choices, ((MISTAKES["mask-dropped"], {"seen": "none"}),), found.otherwise)
                     masked = setting.observed(True)
-                    return Stage("built-in", f"mask of its own ({named})", masked, _with(dropped, {"seen": "none"}))
-                mask = "mask of its own" if built_in else ""
+                    return Stage(
+                        "built-in", f"built-in causal mask ({named})", masked, _with(dropped, {"seen": "none"})
+                    )
+                mask = "built-in causal mask" if built_in else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
     guesses.sort(key=lambda guess: (guess[1] != hint, settings.index(guess[0])))
     hinted = [guess for guess in guesses if guess[1] == hint]
@@ -92,13 +94,13 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline)
                 diagnosis.setting = setting
                 if named and not built_in:
                     found = replace(found, causes=(*found.causes, (MISTAKES["mask-dropped"], {"seen": "none"})))
-                mask = f"mask of its own{f' ({named})' if named else ''}" if built_in or named else ""
+                mask = f"built-in causal mask{f' ({named})' if named else ''}" if built_in or named else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
             if search.deadline.passed:
                 break
     diagnosis.setting = settings[0]
-    why = "no known mistake, alone or with another, gives its output"
-    return Stage("built-in" if hint else "none", "mask of its own", settings[0].observed(hint), None, why=why)
+    why = "no known mistake, and no pair of known mistakes, explains its output"
+    return Stage("built-in" if hint else "none", "built-in causal mask", settings[0].observed(hint), None, why=why)
 
 
 def _with(found: Found, choices: Choices) -> Found:

@@ -195,7 +195,7 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) 
             and not all(each.fits(found.choices) for each in crossed)
             and all(each.fits(first) for each in crossed)
         ):
-            says = f"{name} counts from the first position: with fewer queries than keys, query i sees keys 0 to i"
+            says = f"{name} counts from the first position: query i attends to keys 0 to i, also if there are more keys"
     why = "" if found is not None else f"no known mistake explains its output with {name}=True"
     return Stage("flag", f"flag {name}", observed, found, says=says, why=why, call=call)
 
@@ -233,8 +233,8 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline:
     why = "" if found is not None else f"no known mistake explains its output with {name}"
     says = used.form.says if used is not None and found is not None else ""
     if used is not None and observed[0].asked == "padding" and used.shape in ("bk", "k", "kb") and means == "mask":
-        of = "(batch, keys)" if used.shape == "bk" else used.shape
-        says = f"{says + '; ' if says else ''}its {name} is of keys: {of}"
+        shape = {"bk": "(batch, keys)", "kb": "(keys, batch)", "k": "(keys,)"}[used.shape]
+        says = f"{says + '; ' if says else ''}its {name} has the shape {shape}"
     return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=used)
 
 

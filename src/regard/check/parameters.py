@@ -320,10 +320,10 @@ def _cut(packed: Tensor, parts: int, heads: int) -> Iterator[tuple[str, tuple[st
     if len(packed) % (parts * heads) == 0 and heads > 1:
         by_head = packed.reshape(heads, parts, -1, *packed.shape[1:])
         names = "q, k and v" if parts == 3 else "k and v"
-        says = f"packed by head: each head's {names} stand together (GPT-NeoX)"
+        says = f"packed by head: {names} of each head are next to each other (GPT-NeoX)"
         yield "by head", (says,), [by_head[:, n].reshape(-1, *packed.shape[1:]) for n in range(parts)]
     by_channel = packed.reshape(-1, parts, *packed.shape[1:])
-    says = "packed by channel: the three numbers of a channel stand together"
+    says = f"packed by channel: the {parts} numbers of a channel are next to each other"
     yield "by channel", (says,), [by_channel[:, n] for n in range(parts)]
     if len(packed) % (parts * heads) == 0 and heads > 1:
         last = packed.reshape(heads, -1, parts, *packed.shape[1:])

@@ -188,7 +188,7 @@ class ProbeCall:
             width = model // heads
         known = {"heads": heads, "d_model": model, "d_head": width, "length": tokens, "dropout": 0.0, "d_out": model}
         if means not in known:
-            raise Failed(f"an argument for {means} that is not known")
+            raise Failed(f"no value is known for the argument of {means}")
         return known[means]
 
     def output(self, case: Case, result: Any) -> Tensor:

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 PRINTED = 4000
 """Characters kept of what was printed, the last ones."""
-GRACE = 1.0
-"""Seconds that a process has to say where it was when its time ran out; it is killed then."""
+GRACE = 5.0
+"""Seconds after the timeout in which a process may report its last line, also on a busy machine; then it is killed."""
 GIB = 2**30
 CHUNK = 2**16
 KEPT = 2**18
@@ -207,12 +207,12 @@ def _judged(pipes: _Pipes, status: int, *, late: bool, timeout: float, memory: i
         if late or dumped.startswith("Timeout"):
             raise stopped(f"did not end within {timeout:g} s", _frames(dumped), "; it was at") from None
         if os.WIFEXITED(status):
-            raise stopped(f"left with exit code {os.WEXITSTATUS(status)}, as by os._exit", []) from None
+            raise stopped(f"ended with exit code {os.WEXITSTATUS(status)}, as by os._exit", []) from None
         number = os.WTERMSIG(status)
         if number == signal.SIGABRT and "bad_alloc" in printed:
             raise stopped(too_much, _frames(dumped), " at") from None
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        hint = ", as the system does it when memory runs out" if number == signal.SIGKILL else ""
+        hint = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
         raise stopped(f"ended by signal {name}{hint}", _frames(dumped), " at") from None
     if kind == "returned":
         try:
@@ -338,7 +338,7 @@ def _failure(error: BaseException) -> Message:
     if _wants_memory(error):
         return "memory", "", b"", frames
     if not isinstance(error, Exception):
-        return "stopped", f"raised what is no Exception: {_text(error)}", b"", frames
+        return "stopped", f"raised something that is not an Exception: {_text(error)}", b"", frames
     try:
         pickled = pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
     except Exception:

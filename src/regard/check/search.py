@@ -349,7 +349,7 @@ DESIGNS: tuple[Design, ...] = (
     ("number", "a soft-cap of {number}", {}, "bias", _one(30.0), lambda n: ("softcap", n)),
     (
         "number",
-        "sigmoid in the place of softmax, of scores less {number}",
+        "sigmoid instead of softmax, of scores minus {number}",
         {"softmax": "sigmoid"},
         "bias",
         _one(0.5),

@@ -110,7 +110,7 @@ def _function_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     if "w_q" in roles or ("x" in roles and "context" in roles):
         return _weighted_settings(subject)
     if not ({"q", "k", "v"} <= roles or "x" in roles):
-        return [], f"its arguments ({', '.join(subject.called)}) are not q, k and v, nor x: name them so"
+        return [], f"its arguments ({', '.join(subject.called)}) are not named q, k, v or x"
     same = "q" not in roles
     for way, (nothing, batched) in itertools.product(FUNCTION_WAYS, _nothings(subject)):
         call = ProbeCall(subject, way, subject.module, nothing=nothing, batched=batched)
@@ -190,7 +190,7 @@ def _module_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     modules, failed = modules_of(subject)
     roles = set(subject.roles().values())
     if not roles & {"x", "q", "ids"}:
-        return [], f"its arguments ({', '.join(subject.called)}) are not x, nor q, k and v: name them so"
+        return [], f"its arguments ({', '.join(subject.called)}) are not named x, q, k or v"
     inputs = 3 if {"q", "k", "v"} <= roles else 2 if "context" in roles else 1
     context = subject.has("context")
     optional = context is not None and subject.called[context].default is not subject.called[context].empty
@@ -224,7 +224,7 @@ def _module_settings(subject: Subject) -> tuple[list[CallConfig], str]:
         most = max((len(setting.pairs) for setting in found.values()), default=0)
         settings += [setting for setting in found.values() if len(setting.pairs) == most]
     if not settings and not failed:
-        failed = "no parameters could be told to be those of queries, keys and values"
+        failed = "no parameters were recognized as the projections of queries, keys and values"
     return settings, failed
 
 
@@ -311,7 +311,7 @@ def _width(module: nn.Module) -> tuple[int, int | None]:
             owner = module.get_submodule(path.rpartition(".")[0])
             stored = isinstance(owner, nn.Linear | nn.MultiheadAttention)
             return parameter.shape[1 if stored else 0], None
-    raise InputError(f"the width of {type(module).__name__}'s input could not be told: give it an attribute d_model")
+    raise InputError(f"the input width of {type(module).__name__} is unknown: give it an attribute d_model")
 
 
 def _shapes(call: ProbeCall, case: Case) -> str:

@@ -61,9 +61,9 @@ FORMS = (
     MaskFormat("may", "", lambda may: may),
     MaskFormat("blocked", "True in its mask means blocked", lambda may: ~may),
     MaskFormat("added", "its mask is added to the scores: 0 and -inf", _additive),
-    MaskFormat("keep", "1 in its mask means may attend, 0 blocked", lambda may: may.to(torch.float64)),
-    MaskFormat("keep, whole", "1 in its mask means may attend, 0 blocked", lambda may: may.long()),
-    MaskFormat("block", "1 in its mask means blocked, 0 may attend", lambda may: (~may).to(torch.float64)),
+    MaskFormat("keep", "1 in its mask means allowed, 0 means blocked", lambda may: may.to(torch.float64)),
+    MaskFormat("keep, whole", "1 in its mask means allowed, 0 means blocked", lambda may: may.long()),
+    MaskFormat("block", "1 in its mask means blocked, 0 means allowed", lambda may: (~may).to(torch.float64)),
     MaskFormat("regard", "", mask.allowed),
     MaskFormat("added, finite", "its mask is added to the scores: 0 and a large negative number", _least),
 )
@@ -202,7 +202,7 @@ def _file(path: Path) -> Any:
     except SyntaxError as error:
         raise InputError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
     except ImportError as error:
-        raise InputError(f"{path} imports what is not installed: {error}") from error
+        raise InputError(f"{path} imports a package that is not installed: {error}") from error
     finally:
         sys.path.pop(0)
     return module
@@ -220,7 +220,7 @@ def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
     """
     if isinstance(implementation, nn.Module):
         if args:
-            raise InputError(f"{type(implementation).__name__} is made already and takes no arguments: {sorted(args)}")
+            raise InputError(f"{type(implementation).__name__} is constructed already and takes no {sorted(args)}")
         module = copy.deepcopy(implementation)
         return Subject(type(module).__name__, module=module, kind=type(module), file=source(type(module)))
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
@@ -236,14 +236,14 @@ def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
         subject = Subject(implementation.__name__, function=made, file=source(implementation))
         return subject
     if not callable(implementation):
-        raise InputError(f"{implementation!r} is no function, class or module")
+        raise InputError(f"{implementation!r} is not a function, class or module")
     name = getattr(implementation, "__name__", type(implementation).__name__)
     if implementation is torch.nn.functional.scaled_dot_product_attention:
         implementation = _fused
     try:
         inspect.signature(implementation)
     except ValueError as error:
-        raise InputError(f"{name} does not tell its arguments: call it in a function of (q, k, v)") from error
+        raise InputError(f"{name} has no signature: wrap it in a function of (q, k, v)") from error
     return Subject(name, function=implementation, file=source(implementation))
 
 
@@ -258,7 +258,7 @@ def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[...,
     try:
         made = implementation(**args)
     except TypeError as error:
-        raise InputError(f"{implementation.__name__} cannot be made: {error}; give arguments with --arg") from error
+        raise InputError(f"{implementation.__name__} cannot be constructed: {error}; --arg gives arguments") from error
     for name in ("forward", "attention", "attend", "call"):
         if callable(getattr(made, name, None)):
             found: Callable[..., Any] = getattr(made, name)
@@ -266,7 +266,7 @@ def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[...,
     if callable(made):
         called: Callable[..., Any] = made
         return called
-    raise InputError(f"{implementation.__name__} is no torch.nn.Module and has no forward")
+    raise InputError(f"{implementation.__name__} is not a torch.nn.Module and has no forward method")
 
 
 def _any_names(implementation: Any) -> bool:
@@ -294,7 +294,7 @@ class Guessed:
             return self._args[name]
         means = meaning(name, SIZES)
         if means is None or means == "config":
-            raise InputError(f"its config is asked for {name!r}, which has no known meaning: give --arg {name}=VALUE")
+            raise InputError(f"its constructor reads config.{name}, whose meaning is unknown: give --arg {name}=VALUE")
         self._asked[name] = _number(means, name, self._sizes)
         return self._asked[name]
 
@@ -339,7 +339,9 @@ def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[st
             not required and means in ("dropout", "flag", "eps", "row_dim", "col_dim", "groups", "vocab", "layers")
         ):
             if required:
-                raise InputError(f"{implementation.__name__}({name}=?) has no known meaning: give --arg {name}=VALUE")
+                raise InputError(
+                    f"{implementation.__name__} takes {name}, which has no known meaning: give --arg {name}=VALUE"
+                )
             continue
         if not required and parameter.default is None and means not in ("d_model", "heads", "kv_heads"):
             continue
@@ -354,7 +356,7 @@ def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[st
     except Exception as error:
         with_what = ", ".join(f"{key}={value}" for key, value in given.items() if not isinstance(value, Guessed))
         raise InputError(
-            f"{implementation.__name__}({with_what}) cannot be made: {type(error).__name__}: {error}"
+            f"{implementation.__name__}({with_what}) cannot be constructed: {type(error).__name__}: {error}"
         ) from error
     for value in given.values():
         if isinstance(value, Guessed):

@@ -161,8 +161,8 @@ def _first_half(channel: Tensor, width: int) -> Tensor:
     return channel < width // 2
 
 
-_HALVES = "sines, then cosines (tensor2tensor), where the paper has them in turn"
-_TO_THE_END = f"{_HALVES}; wavelengths reach 10000 x 2 pi at the last pair, in the paper one pair later"
+_HALVES = "sines, then cosines (tensor2tensor); in the paper they alternate"
+_TO_THE_END = f"{_HALVES}; wavelengths reach 10000 x 2 pi at the last pair, and in the paper one pair later"
 PLAIN = Formula(_paper, _even)
 FORMULAS = (
     PLAIN,
@@ -238,12 +238,12 @@ def _explained(tables: Sequence[Tensor], diagnosis: TableDiagnosis) -> Found | N
             continue
         if len(widths) == 1 and base != float(f"{base:.2g}"):
             # Of one width alone, another exponent would do as well as another base.
-            diagnosis.why.append(f"its wavelengths rise as if to {base:g} x 2 pi, which more widths would have to show")
+            diagnosis.why.append(f"its wavelengths seem to rise to {base:g} x 2 pi, which one width alone cannot show")
             return None
         if formula.exponents is _own and (base**0.5).is_integer() and base**0.5 % 100 == 0:
             diagnosis.why.append(
                 f"the exponent of channel i is i/d with a base of {base:g}, or 2i/d with {base**0.5:g}: "
-                "the numbers are the same"
+                "both give the same numbers"
             )
             return None
         diagnosis.numbers["number"] = base
@@ -409,7 +409,7 @@ def _built(subject: Subject, pairs: int, each: int) -> nn.Module | None:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{subject.name} cannot be made: {type(error).__name__}: {error}") from error
+        raise InputError(f"{subject.name} cannot be constructed: {type(error).__name__}: {error}") from error
 
 
 def _of_module(subject: Subject, diagnosis: TableDiagnosis) -> Iterator[Tensor | str]:
@@ -423,7 +423,7 @@ def _of_module(subject: Subject, diagnosis: TableDiagnosis) -> Iterator[Tensor |
         module = copy.deepcopy(module).double().eval()
         kept = next(_kept(module), None)
         if kept is None:
-            yield "it keeps no table"
+            yield "it has no table"
             return
         rows, channels = kept.squeeze().shape
         yield _added(module, min(length, rows), channels, diagnosis)

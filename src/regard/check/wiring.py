@@ -130,7 +130,7 @@ def wired(block: nn.Module, run: BlockRun, given: Tensor, attentions: Sequence[B
     parts = list(_parts(block, events, attentions, useless))
     missing = [one.path for one in attentions if not any(event.module is one.leaves for event in events)]
     if missing:
-        wiring.why.append(f"its attention {missing[0]} is not called when it is run")
+        wiring.why.append(f"its attention {missing[0]} is never called")
         return wiring
     _followed(wiring, run, tape, events, parts, given if given.is_floating_point() else None, output)
     return wiring
@@ -271,7 +271,7 @@ def _followed(
             ):
                 break  # the last linear map gives logits
             if _passes(run, _fixed(part, events)):
-                wiring.why.append(f"what becomes of the {part.what}'s output could not be followed")
+                wiring.why.append(f"the {part.what}'s output could not be followed")
                 return
             wiring.causes.append((MISTAKES["residual-missing"], {"what": part.what}))
             stream = next((end.returned for end in part.ends if end.returned.shape == part.read.shape), None)
@@ -285,13 +285,13 @@ def _followed(
             elif opens and not closes and (number or not _passes(run, _fixed_norm(tape, events, stream, residual))):
                 wiring.causes.append((MISTAKES["residual-of-norm"], {"what": part.what}))
             else:
-                wiring.why.append(f"the {part.what}'s output is added to a normed input; which kind of block it is in")
+                wiring.why.append(f"the {part.what}'s output is added to a normalized input: pre-norm or post-norm?")
         else:
-            wiring.why.append(f"what the {part.what}'s output is added to is neither its input nor that input normed")
+            wiring.why.append(f"the {part.what}'s output is added neither to its input nor to the normalized input")
             return
         stream = total
     if stream is not None and not _reaches(tape, events, stream, output):
-        wiring.why.append("its output is something else than the last sum, normed or not")
+        wiring.why.append("its output is not the last sum, with or without a norm")
     elif not wiring.causes and not wiring.why and parts:
         kind = "post-norm" if closes and not pre else "pre-norm" if pre else "without norms between"
         wiring.says.append(f"{kind}: {', '.join(part.what for part in parts)}, each added to its input")
