@@ -220,7 +220,9 @@ def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
     """
     if isinstance(implementation, nn.Module):
         if args:
-            raise InputError(f"{type(implementation).__name__} is constructed already and takes no {sorted(args)}")
+            raise InputError(
+                f"{type(implementation).__name__} is already constructed and takes no arguments: {sorted(args)}"
+            )
         module = copy.deepcopy(implementation)
         return Subject(type(module).__name__, module=module, kind=type(module), file=source(type(module)))
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
@@ -258,7 +260,9 @@ def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[...,
     try:
         made = implementation(**args)
     except TypeError as error:
-        raise InputError(f"{implementation.__name__} cannot be constructed: {error}; --arg gives arguments") from error
+        raise InputError(
+            f"{implementation.__name__} cannot be constructed: {error}; give arguments with --arg"
+        ) from error
     for name in ("forward", "attention", "attend", "call"):
         if callable(getattr(made, name, None)):
             found: Callable[..., Any] = getattr(made, name)
