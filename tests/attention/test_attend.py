@@ -39,6 +39,33 @@ def test_attend_is_the_definition_at_length():
     prove(20_000, anew=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 1), (1, 7), (7, 1), (3, 7), (7, 3), (5, 5), (1, 70), (70, 1), (2, 70), (70, 66)]
+)
+def test_every_argument_of_every_mask_alone_and_in_pairs(queries, keys, dtype):
+    """With no other option a call takes the early exit of attend, which once took offset=0 for no offset."""
+    q, k, v = (torch.randn(2, 2, n, 8, dtype=dtype) for n in (queries, keys, keys))
+    offsets = [None, 0, 1, -1, keys - queries, keys, -queries]
+    alone = [
+        *(mask.causal(offset) for offset in offsets),
+        *(mask.window(*reach, offset=offset) for reach in [(1, 0), (2, 0), (1, 2), (keys, 0)] for offset in offsets),
+        *(mask.where(lambda i, j: (i + j) % 2 == 0, offset=offset) for offset in offsets),
+        *(mask.padding([n, keys]) for n in {0, 1, keys}),
+        *(mask.prefix(n) for n in (0, 1, keys, [0, keys])),
+        mask.documents([j // 2 for j in range(keys)]),
+        mask.documents([0] * queries, [j % 2 for j in range(keys)]),
+        mask.allowed(torch.arange(keys) % 2 == torch.arange(queries)[:, None] % 2),
+        mask.blocked((torch.arange(keys) == 0)[None, :]),
+    ]
+    pairs = [a & b for a in alone[:3] for b in alone[7::2]]
+    eps = torch.finfo(dtype).eps
+    for who in [None, *alone, *(~a for a in alone), *pairs]:
+        expected = regard.steps(q.double(), k.double(), v.double(), who).output
+        error = (regard.attend(q, k, v, who).double() - expected).abs().max()
+        assert error <= 8 * eps * v.double().abs().max(), f"{who!r}: off by {error:.3g}"
+
+
 def qkv(*shape, dtype=torch.float32):
     return [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in "qkv"]
 

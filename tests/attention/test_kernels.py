@@ -8,6 +8,7 @@ import torch
 import regard
 from cases import HALF, LONG, SHORT, Attention, Seen, Sizes, assert_is_the_definition
 from regard import mask
+from regard.attention.kernels import flash
 from regard.attention.positions import ALiBi, T5Relative
 
 TOKENS = 40
@@ -280,6 +281,52 @@ def test_what_is_not_finite_stays_in_its_rows(name, option, dtype, tokens, bad):
             assert torch.equal(given.attend().isnan().any(-1), definition), n
             with torch.no_grad():
                 assert torch.equal(given.attend().isnan().any(-1), definition), n
+
+
+def as_another_cpu(output_value, lse_value):
+    """PyTorch's kernel, but for rows whose weights are NaN by the definition: what comes out there differs by CPU."""
+    kernel = flash.forward
+
+    def forward(q, k, v, dropout, causal, *, attn_mask=None, scale=None):
+        output, lse = kernel(q, k, v, dropout, causal, attn_mask=attn_mask, scale=scale)
+        who = mask.causal(offset=0) if causal else None
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            who = mask.allowed(attn_mask) if who is None else who & mask.allowed(attn_mask)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        damaged = regard.steps(q.to(wide), k.to(wide), v.to(wide), who, scale=scale).weights.isnan().any(-1)
+        return output.masked_fill(damaged[..., None], output_value), lse.masked_fill(damaged, lse_value)
+
+    return forward
+
+
+@pytest.mark.parametrize("damage", ["overflow", "nan", "inf"])
+@pytest.mark.parametrize(
+    "answer",
+    [(float("nan"), float("nan")), (0.0, 0.0), (0.0, float("inf")), (float("nan"), float("inf"))],
+    ids=["NaN", "zeros", "zeros with an infinite lse", "NaN with an infinite lse"],
+)
+@pytest.mark.parametrize("tokens", [3, 20, 70])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("who", [None, mask.causal(), mask.padding([3, 2]), mask.window(2)], ids=repr)
+def test_rows_that_are_not_finite_are_the_definitions_on_every_cpu(who, dtype, tokens, answer, damage, monkeypatch):
+    """A kernel may give zeros where scores overflow (AVX-512, few keys): finite, and wrong."""
+    q, k, v = (torch.randn(2, 2, tokens, 8).to(dtype) for _ in "qkv")
+    if damage == "overflow":
+        size = 1e200 if dtype == torch.float64 else 1e30
+        # Every product of one sign, so that no order of adding them makes inf - inf; key 0 and odd ones give -inf.
+        q[0, 0] = q[0, 0].abs() * size
+        k[0, 0] = k[0, 0].abs() * size
+        k[0, 0, [0, *range(1, tokens, 2)]] *= -1
+    else:
+        q[0, 1, tokens // 2] = float(damage)
+    wide = torch.promote_types(dtype, torch.float32)
+    damaged = regard.steps(q.to(wide), k.to(wide), v.to(wide), who).output.isnan()
+    assert damaged.any()
+    sound = regard.attend(q, k, v, who)
+    monkeypatch.setattr(flash, "forward", as_another_cpu(*answer))
+    output = regard.attend(q, k, v, who)
+    assert torch.equal(output.isnan(), damaged)
+    assert torch.equal(output[~damaged], sound[~damaged])
 
 
 # Memory.

@@ -327,6 +327,22 @@ def test_nan_and_infinity_are_refused_by_statistics_and_shown_by_rows(name, valu
     assert torch.allclose(m.dense().double(), dense, equal_nan=True)
 
 
+@pytest.mark.parametrize("sizes", [(3e19, 1e19), (1e30, 1.0), (1e38, 10.0)])
+@pytest.mark.parametrize("tokens", [3, 20, 100])
+def test_scores_that_can_overflow_are_refused_by_questions_and_shown_by_rows(tokens, sizes):
+    """What a kernel makes of them differs by machine; the rows are the definition's in float64."""
+    q, k = (torch.rand(1, 1, tokens, 8) * size for size in sizes)
+    q[0, 0, 0], k[0, 0, 0] = sizes[0], 4 * sizes[1] if max(sizes) < 1e38 else sizes[1]
+    m = AttentionMap(q, k)
+    if sizes == (1e30, 1.0):
+        torch.testing.assert_close(m.entropy().double(), Dense(weights(q, k).w).entropy(), rtol=0, atol=LIMIT)
+        return
+    for question in (m.entropy, m.received, m.distance, lambda: m.top(1), lambda: m.pooled(1, 1), lambda: m.lse):
+        with pytest.raises(ValueError, match=r"can leave the range of torch\.float32.*differs by machine"):
+            question()
+    assert torch.allclose(m.dense().double(), weights(q, k).w, equal_nan=True)
+
+
 @pytest.mark.parametrize("softcap", [None, 5.0])
 def test_rows_to_which_a_model_adds_the_lowest_number(softcap):
     """Nothing is left of their scores: equal weights, as the definition has them, and not a weight of 1 everywhere."""

@@ -23,11 +23,6 @@ from regard.attention.validation import validate
 
 __all__ = ["attend"]
 
-NAN_SAFE_KEYS = 64
-"""From this many keys on, PyTorch 2.13's CPU kernel lets NaN through. With fewer than its vectors are wide (16 numbers
-of float32 in AVX-512) it takes the largest score of a row of NaN to be -inf: zeros come out, and 0 as lse. In half
-precision it gives zeros for a row of infinity at any length."""
-
 
 def attend(
     q: Float[Tensor, "*batch_heads queries d_key"],
@@ -90,7 +85,7 @@ def attend(
         and sinks is None
         and dropout == 0
         and not torch.compiler.is_compiling()
-        and (mask is None or (type(mask) is Band and mask.before is None and not mask.after and not mask.offset))
+        and (mask is None or (type(mask) is Band and mask.before is None and not mask.after and mask.offset is None))
     ):
         plain = _plain(q, k, v, causal=mask is not None)
         if plain is not None:
@@ -135,12 +130,9 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor | None:
             return None
     except AttributeError:
         return None  # not a tensor: `check` names it
-    wide = dtype in (torch.float32, torch.float64)
-    causal = causal and shape[2] > 1  # the last position sees every key
-    if wide and k.shape[2] >= NAN_SAFE_KEYS:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=k.shape[1] != shape[1])
-    output, lse = flash.forward(q, k, v, 0.0, causal)
-    return output if bool(lse.all() if wide else _sound(lse)) else None
+    # The queries are the last positions: a single one attends to every key.
+    output, lse = flash.forward(q, k, v, 0.0, causal and shape[2] > 1)
+    return output if _is_sound(lse) else None
 
 
 def _fits(q: torch.Size, k: torch.Size, causal: bool) -> bool:
@@ -164,21 +156,38 @@ def _computed(call: AttentionCall) -> Tensor:
         output, lse = fused.run_on_cpu(call, block)
     else:
         output, lse = flash.run(call, choice.schedule)
-    if bool(_sound(lse)) or bool((call.q.sum() + call.k.sum()).isfinite()):
+    if _is_sound(lse):
         return output
-    # NaN or infinity, rows with nothing to attend to, or a sum of exactly 1. For the first, by the definition: the
-    # kernel gives zeros for a row of NaN or of infinity, and -inf added to a blocked NaN leaves NaN.
-    finite = [t.flatten(1).isfinite().all(1) for t in (call.q, call.k)]
-    unsound = ~_sound(lse, each=True) & ~(finite[0] & finite[1])
-    if not bool(unsound.any()):
+    # Rows with nothing to attend to, a sum of exactly 1, or numbers that are not finite. The last go by the definition:
+    # the CPU decides whether the kernel gives NaN or zeros for a row whose scores are NaN or infinite.
+    damaged = ~_is_sound_row(lse) & ~_has_finite_scores(call)
+    if not bool(damaged.any()):
         return output
-    return torch.where(unsound[:, None, None, None], chunked.run(call, tiles), output)
+    return torch.where(damaged[:, None, None, None], chunked.run(call, tiles), output)
 
 
-def _sound(lse: Tensor, *, each: bool = False) -> Tensor:
-    """Whether nothing in the lse, of each batch row or at all, is 0, infinite or NaN."""
-    signs = lse.reciprocal() + lse * 0
-    return (signs.flatten(1).sum(1) if each else signs.sum()).isfinite()
+def _is_sound(lse: Tensor) -> bool:
+    """Whether every lse is finite and not 0, what the kernel gives for a row whose largest score it took for -inf."""
+    smallest, largest = lse.detach().abs().aminmax()  # NaN passes through both
+    return float(smallest) > 0 and float(largest) < torch.inf
+
+
+def _is_sound_row(lse: Tensor) -> Tensor:
+    """The same for each batch row."""
+    sizes = lse.abs().flatten(1)
+    return (sizes.amin(1) > 0) & (sizes.amax(1) < torch.inf)
+
+
+def _has_finite_scores(call: AttentionCall) -> Tensor:
+    """Of each batch row, whether no score can leave the range of the dtype that scores are computed in."""
+    size_q, size_k = (t.detach().double().abs().flatten(1).amax(1) for t in (call.q, call.k))
+    largest = size_q * size_k * call.q.shape[-1] * max(1.0, abs(call.scale))
+    biases = [call.bias] if isinstance(call.bias, Tensor) else call.bias.parameters() if call.bias is not None else []
+    for bias in biases:
+        blocked = bias == -torch.inf
+        largest = largest + bias.detach().double().masked_fill(blocked, 0.0).abs().amax()
+    computed = torch.finfo(torch.promote_types(call.q.dtype, torch.float32))
+    return largest < computed.max * (1 + computed.eps / 4)  # the largest number plus less than that rounds to itself
 
 
 def _traced(call: AttentionCall) -> Tensor:

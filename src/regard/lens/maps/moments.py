@@ -45,7 +45,7 @@ def log_sum_exp(prepared: PreparedAttention) -> Tensor:
 def entropy(prepared: PreparedAttention) -> tuple[Tensor, Tensor]:
     """-sum_j w_ij log w_ij of every row, 0 in empty rows; and the lse."""
     call = prepared.call
-    if prepared.fused and call.bias is None:
+    if prepared.fused and call.bias is None and not prepared.huge_scores:
         output, lse = prepared.attend(call.k)
         entropies = lse - (call.q * output).sum(-1) * call.scale
     else:

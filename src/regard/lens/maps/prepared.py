@@ -41,6 +41,9 @@ FLOAT64_SCORE_BOUND = 1000.0
 PADDING_BIAS = -1e12
 """A row whose bias is below this for every key is padding, of a model that adds the lowest number of its dtype."""
 
+CANCELLATION_SCORE_BOUND = 1e9
+"""If scores may reach this bound, an entropy as the difference of two sums of scores has lost its digits in float64."""
+
 
 def no_grad_no_autocast(method: Callable[P, R]) -> Callable[P, R]:
     """Run without gradients and without autocast, so that the dtypes written in the method are used."""
@@ -71,6 +74,8 @@ class PreparedAttention:
     """(batch, heads, queries): rows that may attend to nothing; None if there is none."""
     bias_dominates: bool = False
     """Whether the bias of some rows is so large that rounding removes their scores."""
+    huge_scores: bool = False
+    """Whether scores may reach `CANCELLATION_SCORE_BOUND`."""
 
     @property
     def fused(self) -> bool:
@@ -137,20 +142,27 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
     """Prepare the inputs for a statistic.
 
     Raises:
-        ValueError: NaN or infinity in q, k or the bias.
+        ValueError: NaN or infinity in q, k or the bias; scores that can overflow.
     """
     mean = _mean_key(inputs.k) if inputs.softcap is None else None
     # The product of the largest norms bounds every score, and NaN and infinity appear in it.
     norm_dtype = torch.promote_types(inputs.dtype, torch.float32)
     keys = inputs.k if mean is None else inputs.k - mean.to(inputs.dtype)
-    largest = [float(torch.linalg.vector_norm(t, dim=-1, dtype=norm_dtype).amax()) for t in (inputs.q, keys)]
+    largest = [_largest_norm(t, norm_dtype) for t in (inputs.q, keys)]
     del keys
     for name, t, norm in zip("qk", (inputs.q, inputs.k), largest, strict=True):
         if not norm < torch.inf and not bool(t.isfinite().all()):
             raise ValueError(
                 f"{name} holds NaN or infinity, so the weights are not defined. m[b, h, i] shows single rows"
             )
-    large_scores = not largest[0] * largest[1] * abs(inputs.scale) < FLOAT64_SCORE_BOUND
+    if largest[0] * largest[1] * max(1.0, abs(inputs.scale)) >= torch.finfo(norm_dtype).max:
+        raise ValueError(
+            f"the largest norm of a query of this map is {largest[0]:.3g}, of a key {largest[1]:.3g}: a score can "
+            f"leave the range of {norm_dtype}, and what a kernel makes of such a score differs by machine. m[b, h, i] "
+            "shows single rows, by the definition in float64"
+        )
+    score_bound = largest[0] * largest[1] * abs(inputs.scale)
+    large_scores = not score_bound < FLOAT64_SCORE_BOUND
     reduced_matmul = torch.get_float32_matmul_precision() != "highest"
     small_map = inputs.shape.numel() <= FLOAT64_MAX_WEIGHTS
     wide = inputs.dtype == torch.float64 or large_scores or reduced_matmul or small_map
@@ -175,7 +187,16 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
     schedule = choose(call).schedule
     if "empty_rows" not in inputs.answer_cache:
         inputs.answer_cache["empty_rows"] = _empty_rows(call, schedule)
-    return PreparedAttention(call, schedule, sinks, shift, inputs.answer_cache["empty_rows"], bias_dominates)
+    huge_scores = not score_bound < CANCELLATION_SCORE_BOUND
+    empty_rows = inputs.answer_cache["empty_rows"]
+    return PreparedAttention(call, schedule, sinks, shift, empty_rows, bias_dominates, huge_scores)
+
+
+def _largest_norm(t: Tensor, dtype: torch.dtype) -> float:
+    """The largest norm of a row; in float64 where the squares leave the range of the dtype."""
+    norms = (float(torch.linalg.vector_norm(t, dim=-1, dtype=d).amax()) for d in (dtype, torch.float64))
+    norm = next(norms)
+    return norm if norm < torch.inf else next(norms)
 
 
 def apply_softcap_(scores: Tensor, softcap: float | int | None) -> Tensor:
