@@ -23,21 +23,23 @@ def sentences(count: int) -> list[str]:
     topics = pydoc_data.topics.topics
     paragraphs = (" ".join(p.split()) for name in sorted(topics) for p in re.split(r"\n\s*\n", topics[name]))
     every = (s for p in paragraphs for s in re.split(r"(?<=[.!?:;]) (?=[A-Z])", p) if 3 <= len(s.split()) <= 60)
-    found = list(dict.fromkeys(every))
-    return [found[n * len(found) // count] for n in range(count)]
+    unique = list(dict.fromkeys(every))
+    return [unique[n * len(unique) // count] for n in range(count)]
 
 
 def embedding() -> Iterator[Row]:
     """2,000 sentences by the default model, and the same vectors."""
     texts = sentences(2000)
     pretrained = regard.load()
-    rival = SentenceTransformer(str(locate_files(DEFAULT_MODEL).require("config.json").parent), device="cpu")
-    error = (pretrained.embed(texts) - torch.tensor(rival.encode(texts))).abs().max().item()
+    theirs = SentenceTransformer(str(locate_files(DEFAULT_MODEL).require("config.json").parent), device="cpu")
+    error = (pretrained.embed(texts) - torch.tensor(theirs.encode(texts))).abs().max().item()
     if error > 1e-5:
         raise AssertionError(f"vectors differ by {error:.1e}")
-    once = medians(*(partial(rival.encode, texts, batch_size=size) for size in BATCHES), rounds=1, warm=False)
+    once = medians(*(partial(theirs.encode, texts, batch_size=size) for size in BATCHES), rounds=1, warm=False)
     best = BATCHES[once.index(min(once))]
-    calls = (partial(pretrained.embed, texts), partial(rival.encode, texts, batch_size=best))
-    ours, theirs = medians(*calls, rounds=5, warm=False)
+    calls = (partial(pretrained.embed, texts), partial(theirs.encode, texts, batch_size=best))
+    our_time, their_time = medians(*calls, rounds=5, warm=False)
     against = f"sentence-transformers, batch {best}, its best of {BATCHES[0]} to {BATCHES[-1]}"
-    yield Row("embed 2,000 sentences of Python's documentation, MiniLM", against, f"{theirs / ours:.2f}x", "1.5x")
+    yield Row(
+        "embed 2,000 sentences of Python's documentation, MiniLM", against, f"{their_time / our_time:.2f}x", "1.5x"
+    )

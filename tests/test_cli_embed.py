@@ -32,7 +32,7 @@ def test_standard_input(tmp_path, command, folder, monkeypatch):
     assert vectors_of(tmp_path / "v.parquet").shape == (2, 24)
 
 
-def test_what_was_cut_is_said(tmp_path, command, folder):
+def test_truncated_texts_are_reported(tmp_path, command, folder):
     source = write_lines(tmp_path / "t.txt", ["man " * 50, "a", "man " * 60])
     words = ["embed", source, "--model", folder, "--out", tmp_path / "v.npy"]
     code, out, err = command(*words)
@@ -44,7 +44,7 @@ def test_what_was_cut_is_said(tmp_path, command, folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (["--pooling", "max"], "regard: --pooling max: it is mean, cls or none"),
         (["--shard", "2/2"], "regard: --shard 2/2: it is I/N, share I of N, and I is 0 to N - 1"),
@@ -53,12 +53,12 @@ def test_what_was_cut_is_said(tmp_path, command, folder):
         (["--out", "nowhere/v.npy"], "regard: nowhere is no folder: make it, or name another place"),
     ],
 )
-def test_words_that_cannot_be_used(tmp_path, command, folder, monkeypatch, words, said):
+def test_invalid_options_are_refused(tmp_path, command, folder, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "t.txt", ["a"])
-    code, out, err = command("embed", "t.txt", "--model", folder, "--out", "v.npy", *words)
+    code, out, err = command("embed", "t.txt", "--model", folder, "--out", "v.npy", *options)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt"]
 
 
@@ -81,8 +81,8 @@ def test_torchrun_gives_each_process_its_share(tmp_path, folder):
     assert [file.name for file in files] == ["v-00000-of-00002.npy", "v-00001-of-00002.npy"]
     import regard
 
-    whole = np.concatenate([np.load(file) for file in files])
-    np.testing.assert_allclose(whole, regard.load(folder).embed(texts(500)).numpy(), atol=1e-6)
+    vectors = np.concatenate([np.load(file) for file in files])
+    np.testing.assert_allclose(vectors, regard.load(folder).embed(texts(500)).numpy(), atol=1e-6)
 
 
 @pytest.mark.slow

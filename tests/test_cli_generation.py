@@ -65,7 +65,7 @@ def test_a_prompt_comes_from_standard_input_and_control_characters_stay_harmless
 def test_translate_writes_a_line_for_each_text_in_order(models):
     texts = ["the river bank", "a man", "", "in the loan on a river", "the"] * 3
     pretrained = regard.load(models["t5"])
-    alone = [
+    single = [
         regard.generate(pretrained, text, max_new_tokens=8, strategy=regard.Beam(num_beams=3)) if text else ""
         for text in texts
     ]
@@ -76,8 +76,8 @@ def test_translate_writes_a_line_for_each_text_in_order(models):
         capture_output=True,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.decode().splitlines() == [" ".join(text.split("\n")) for text in alone]
-    assert list(regard.translate(pretrained, texts, strategy=regard.Beam(num_beams=3), max_new_tokens=8)) == alone
+    assert ended.stdout.decode().splitlines() == [" ".join(text.split("\n")) for text in single]
+    assert list(regard.translate(pretrained, texts, strategy=regard.Beam(num_beams=3), max_new_tokens=8)) == single
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_translate_writes_a_line_for_each_text_in_order(models):
         ("t5", ["translate", "x", "-n", 0], "Invalid value for '--max-new-tokens'"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_exit_code_2(models, command, model, arguments, message):
+def test_invalid_options_end_with_exit_code_2(models, command, model, arguments, message):
     code, out, err = command(*arguments, "--model", models[model])
     assert (code, out) == (2, "")
     assert message in err

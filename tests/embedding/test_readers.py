@@ -32,7 +32,7 @@ def write(path, texts, column="text"):
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "tsv", "parquet"])
-@pytest.mark.parametrize("column", [None, "said by"])
+@pytest.mark.parametrize("column", [None, "spoken text"])
 def test_every_text_is_read_and_counted(tmp_path, kind, column):
     if kind == "txt" and column:
         pytest.skip("lines have no columns")
@@ -66,7 +66,7 @@ def test_standard_input_is_lines(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("x.txt", b"fine\nbad \xff\n", "x.txt, line 2: byte 0xff at position 9 of the file is not UTF-8"),
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', "x.jsonl, line 2 is not JSON"),
@@ -83,23 +83,23 @@ def test_standard_input_is_lines(monkeypatch):
         ("x.parquet", b"PAR1", "x.parquet cannot be read as Parquet"),
     ],
 )
-def test_what_is_no_text_is_refused_with_its_place(tmp_path, name, data, said):
+def test_invalid_rows_are_refused_with_their_line(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         list(TextSource(str(tmp_path / name)))
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [
         ({"text": ["a", None]}, "x.parquet, row 2: 'text' is 'None', which is not a text"),
         ({"text": [1, 2]}, "x.parquet, row 1: 'text' is '1', which is not a text"),
         ({"words": ["a"]}, "x.parquet lacks 'text'; found: 'words'"),
     ],
 )
-def test_a_column_that_holds_no_texts_is_refused(tmp_path, column, said):
+def test_a_column_that_holds_no_texts_is_refused(tmp_path, column, message):
     pyarrow.parquet.write_table(pa.table(column), tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         list(TextSource(str(tmp_path / "x.parquet")))
 
 
@@ -115,8 +115,8 @@ def test_a_damaged_parquet_file_is_refused(tmp_path):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"x.pdf: texts are read from .txt, .jsonl, .csv, .tsv, .parquet, or from -"):
         TextSource("x.pdf")
-    with pytest.raises(InputError, match=r"--column said: x.txt has a text on each line, and no columns"):
-        TextSource("x.txt", "said")
+    with pytest.raises(InputError, match=r"--column name: x.txt has a text on each line, and no columns"):
+        TextSource("x.txt", "name")
     for read in (list, TextSource.count):
         with pytest.raises(InputError, match=r"x.txt cannot be read: No such file"):
             read(TextSource(str(tmp_path / "x.txt")))

@@ -1,4 +1,4 @@
-"""Beam search against every text there is; groups; and words that must, or may not, stand in the text."""
+"""Beam search against every possible text; groups; forced and banned words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tiny import best_of, every_text, holds, log_probability, tiny, tiny_translator
+from tiny_models import best_of, contains, every_text, log_probability, tiny, tiny_translator
 
 import regard
 from regard import Beam
@@ -17,17 +17,17 @@ PROMPT = [2, 0, 1]
 
 
 def search(model, strategy, limit, prompt=PROMPT, **options):
-    (found,) = beam_search(model, [prompt], max_new_tokens=limit, strategy=strategy, **options)
-    return found
+    (hypotheses,) = beam_search(model, [prompt], max_new_tokens=limit, strategy=strategy, **options)
+    return hypotheses
 
 
-# Everything, by brute force.
+# Brute force.
 
 
 @pytest.mark.parametrize("length_penalty", [-1.0, 0, 1.0, 2.5])
 @pytest.mark.parametrize(("vocab_size", "limit", "stop"), [(4, 4, ()), (5, 4, (3,)), (4, 5, (0,)), (6, 3, (1, 4))])
 def test_a_beam_wider_than_all_texts_finds_the_best_ones(vocab_size, limit, stop, length_penalty):
-    """With as many beams as there are texts nothing is lost on the way, so what is found first is the best there is.
+    """With as many beams as texts the search loses no text, so its first result is the best text.
 
     By its documented end the search stops where no text that goes on has a higher score at its present length: with
     so many beams it never does before the limit.
@@ -36,23 +36,23 @@ def test_a_beam_wider_than_all_texts_finds_the_best_ones(vocab_size, limit, stop
     for seed in range(4):
         model = tiny(vocab_size, seed=seed, stop=stop)
         expected = best_of(model, PROMPT, texts, length_penalty)
-        found = search(model, Beam(num_beams=len(texts), length_penalty=length_penalty), limit)
-        assert [h.ids for h in found[:5]] == [text for _, text in expected[:5]]
-        assert [h.score for h in found] == pytest.approx([score for score, _ in expected], rel=1e-5, abs=1e-5)
+        hypotheses = search(model, Beam(num_beams=len(texts), length_penalty=length_penalty), limit)
+        assert [h.ids for h in hypotheses[:5]] == [text for _, text in expected[:5]]
+        assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-5, abs=1e-5)
 
 
 def test_the_returned_texts_are_the_best_first():
     model = tiny(9, seed=1, stop=(4,))
-    found = search(model, Beam(num_beams=6, num_return_sequences=6), 6)
-    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    hypotheses = search(model, Beam(num_beams=6, num_return_sequences=6), 6)
+    assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
     texts = regard.generate(model, PROMPT, max_new_tokens=6, strategy=Beam(num_beams=6, num_return_sequences=4))
-    assert texts == [[*PROMPT, *h.ids] for h in found[:4]]
-    assert len({tuple(h.ids) for h in found}) == 6
+    assert texts == [[*PROMPT, *h.ids] for h in hypotheses[:4]]
+    assert len({tuple(h.ids) for h in hypotheses}) == 6
     rows = regard.generate(
         model, torch.tensor([PROMPT] * 2), max_new_tokens=6, strategy=Beam(num_beams=6, num_return_sequences=4), pad=8
     )
     assert rows.shape[:2] == (2, 4)
-    for row, h in zip(rows[1], found, strict=False):
+    for row, h in zip(rows[1], hypotheses, strict=False):
         assert row.tolist() == [*PROMPT, *h.ids] + [8] * (rows.shape[2] - 3 - len(h.ids))
 
 
@@ -67,9 +67,9 @@ def test_the_returned_texts_are_the_best_first():
 )
 def test_a_score_is_the_texts_own_log_probability(seed, vocab_size, num_beams, limit, length_penalty, stop):
     model = tiny(vocab_size, seed=seed)
-    found = search(model, Beam(num_beams=num_beams, length_penalty=length_penalty), limit, stop=stop)
-    assert found
-    for h in found:
+    hypotheses = search(model, Beam(num_beams=num_beams, length_penalty=length_penalty), limit, stop=stop)
+    assert hypotheses
+    for h in hypotheses:
         expected = log_probability(model, PROMPT, h.ids) / len(h.ids) ** length_penalty
         assert h.score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert not set(h.ids[:-1]) & set(stop)
@@ -88,8 +88,8 @@ def test_an_encoder_decoders_beams():
     model = tiny_translator(seed=2, stop=(3,))
     sources = [[4, 5, 6], [7], [8, 9, 2, 2, 5]]
     together = beam_search(model, sources, max_new_tokens=6, strategy=Beam(num_beams=5))
-    for source, found in zip(sources, together, strict=True):
-        for h in found:
+    for source, hypotheses in zip(sources, together, strict=True):
+        for h in hypotheses:
             with torch.no_grad():
                 logits = model(torch.tensor(source), torch.tensor([1, *h.ids[:-1]])).float()
             total = logits.log_softmax(-1).gather(-1, torch.tensor(h.ids)[:, None]).sum()
@@ -102,9 +102,9 @@ def test_an_encoder_decoders_beams():
 def test_the_first_group_is_a_beam_search_of_its_own():
     for seed in range(6):
         model = tiny(9, seed=seed, stop=(4,))
-        alone = search(model, Beam(num_beams=2), 5)
+        single = search(model, Beam(num_beams=2), 5)
         grouped = search(model, Beam(num_beams=6, num_beam_groups=3, diversity_penalty=1.5), 5)
-        assert {tuple(h.ids) for h in alone} <= {tuple(h.ids) for h in grouped}
+        assert {tuple(h.ids) for h in single} <= {tuple(h.ids) for h in grouped}
         scores = [h.score for h in grouped]
         assert scores == sorted(scores, reverse=True)
         for h in grouped:  # without what diversity took off
@@ -115,10 +115,10 @@ def test_diversity_sets_groups_apart():
     """With more than any log-probability can differ by, every group begins with another token; with none, all alike."""
     for seed in range(6):
         model = tiny(9, seed=seed)
-        apart = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=1000), 5)
-        assert len({h.ids[0] for h in apart}) == 4
-        alike = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=0), 5)
-        assert len({tuple(h.ids) for h in alike}) == 1
+        diverse = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=1000), 5)
+        assert len({h.ids[0] for h in diverse}) == 4
+        equal = search(model, Beam(num_beams=4, num_beam_groups=4, diversity_penalty=0), 5)
+        assert len({tuple(h.ids) for h in equal}) == 1
 
 
 def test_groups_by_the_papers_equation():
@@ -134,11 +134,11 @@ def test_groups_by_the_papers_equation():
                 text.append(int((log_probs - strength * taken).argmax()))
                 taken[text[-1]] += 1
         # The last token is chosen by the score alone: texts that end are not set apart from one another.
-        found = search(model, Beam(num_beams=3, num_beam_groups=3, diversity_penalty=strength), 6)
-        assert sorted(h.ids[:-1] for h in found) == sorted(texts)
+        hypotheses = search(model, Beam(num_beams=3, num_beam_groups=3, diversity_penalty=strength), 6)
+        assert sorted(h.ids[:-1] for h in hypotheses) == sorted(texts)
 
 
-# Words that must, and words that may not, stand in the text.
+# Forced and banned words.
 
 
 PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=3)
@@ -150,28 +150,32 @@ PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size
     force_words=PHRASES,
     bad_words=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=2),
     num_beams=st.integers(1, 6),
-    room=st.integers(0, 4),
+    spare_tokens=st.integers(0, 4),
     stop=st.sampled_from([(), (6,), (6, 7)]),
     last=st.sampled_from([None, None, 6]),
 )
-@example(seed=0, force_words=[[1, 2], [2, 1], [1, 1, 2]], bad_words=[], num_beams=1, room=0, stop=(), last=None)
-@example(seed=1, force_words=[[1, 2, 3], [2, 3, 4], [3]], bad_words=[[4, 5]], num_beams=2, room=1, stop=(6,), last=6)
-def test_must_always_stands_in_the_text_and_never_never(seed, force_words, bad_words, num_beams, room, stop, last):
+@example(seed=0, force_words=[[1, 2], [2, 1], [1, 1, 2]], bad_words=[], num_beams=1, spare_tokens=0, stop=(), last=None)
+@example(
+    seed=1, force_words=[[1, 2, 3], [2, 3, 4], [3]], bad_words=[[4, 5]], num_beams=2, spare_tokens=1, stop=(6,), last=6
+)
+def test_forced_words_are_always_in_the_text_and_banned_words_never(
+    seed, force_words, bad_words, num_beams, spare_tokens, stop, last
+):
     """Also where phrases overlap, where the limit is tight, and where stop tokens tempt."""
-    assume(not any(holds(phrase, blocked) for phrase in force_words for blocked in bad_words))
-    limit = max(1, sum(map(len, force_words)) + room + (last is not None))
+    assume(not any(contains(phrase, blocked) for phrase in force_words for blocked in bad_words))
+    limit = max(1, sum(map(len, force_words)) + spare_tokens + (last is not None))
     model = tiny(8, seed=seed, stop=stop, last=last)
     try:
-        found = search(model, Beam(num_beams=num_beams, force_words=force_words, bad_words=bad_words), limit)
+        hypotheses = search(model, Beam(num_beams=num_beams, force_words=force_words, bad_words=bad_words), limit)
     except InputError as error:
         # Between phrases that must appear and those that may not, no text need be left; a wide search finds one if so.
         if not bad_words or "the search found 0 texts" not in str(error):
             raise
         return
-    for h in found:
-        written = h.ids[:-1] if h.ids[-1] in stop else h.ids
-        assert all(holds(written, phrase) for phrase in force_words)
-        assert not any(holds(h.ids, phrase) for phrase in bad_words)
+    for h in hypotheses:
+        new = h.ids[:-1] if h.ids[-1] in stop else h.ids
+        assert all(contains(new, phrase) for phrase in force_words)
+        assert not any(contains(h.ids, phrase) for phrase in bad_words)
         if last is None or len(h.ids) < limit:
             assert h.score == pytest.approx(log_probability(model, PROMPT, h.ids) / len(h.ids), rel=1e-4, abs=1e-4)
 
@@ -196,16 +200,16 @@ def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(force_word
     meets = [
         text
         for text in everything
-        if all(holds(text[:-1] if text[-1] in stop else text, phrase) for phrase in force_words)
-        and not any(holds(text, phrase) for phrase in bad_words)
+        if all(contains(text[:-1] if text[-1] in stop else text, phrase) for phrase in force_words)
+        and not any(contains(text, phrase) for phrase in bad_words)
     ]
     for seed in range(2):
         model = tiny(4, seed=seed, stop=stop)
         expected = best_of(model, PROMPT, meets, 1)
         strategy = Beam(num_beams=2 * len(everything), force_words=force_words, bad_words=bad_words)
-        found = search(model, strategy, limit)
-        assert found[0].ids == expected[0][1]
-        assert found[0].score == pytest.approx(expected[0][0], rel=1e-5)
+        hypotheses = search(model, strategy, limit)
+        assert hypotheses[0].ids == expected[0][1]
+        assert hypotheses[0].score == pytest.approx(expected[0][0], rel=1e-5)
 
 
 def test_no_constraint_changes_nothing():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import randomised, tiny
+from tiny_models import randomized, tiny
 from torch import nn
 
 import regard
@@ -73,7 +73,7 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
         Config(vocab_size=11, d_model=8, d_ff=10, **facts),
         d_context=d_context,
     )
-    model = randomised(model, 3).to(dtype)
+    model = randomized(model, 3).to(dtype)
     rows = torch.arange(sources).repeat_interleave(each)
     prompt = torch.randint(11, (sources, 4))
     left_padding = torch.tensor([0, 3]) if ragged else None
@@ -84,11 +84,11 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
         caches, known = model.caches(), model.caches()
         model(prompt, left_padding=left_padding, caches=caches, context=context, context_mask=context_mask)
         caches.reorder(rows)
-        apart = None if context is None else context[rows]
-        apart_mask = None if context is None else mask.padding(lengths[rows])
-        apart_pads = None if left_padding is None else left_padding[rows]
+        row_context = None if context is None else context[rows]
+        row_mask = None if context is None else mask.padding(lengths[rows])
+        row_padding = None if left_padding is None else left_padding[rows]
         text = prompt[rows]
-        model(text, left_padding=apart_pads, caches=known, context=apart, context_mask=apart_mask)
+        model(text, left_padding=row_padding, caches=known, context=row_context, context_mask=row_mask)
         step = FastDecodeStep(
             model, batch_size=MIN_PACKED_BATCH if many else 1, max_steps=MIN_PACKED_STEPS if many else 1
         )
@@ -97,11 +97,11 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
             new = torch.randint(11, (len(rows), 1))
             text = torch.cat([text, new], dim=1)
             ours = step(new, caches, context_mask)
-            cached = model(new, caches=known, context_mask=apart_mask)[:, -1]
+            cached = model(new, caches=known, context_mask=row_mask)[:, -1]
             scale = cached.abs().max().clamp(min=1)
             torch.testing.assert_close(ours / scale, cached / scale, **close)
-        whole = model(text, left_padding=apart_pads, context=apart, context_mask=apart_mask)[:, -1]
-        torch.testing.assert_close(ours / scale, whole / scale, **close)
+        full = model(text, left_padding=row_padding, context=row_context, context_mask=row_mask)[:, -1]
+        torch.testing.assert_close(ours / scale, full / scale, **close)
     assert caches.num_tokens == known.num_tokens == text.shape[1]
 
 
@@ -127,10 +127,10 @@ def test_the_step_is_what_generate_takes():
     model = tiny(11, seed=4, positions="rotary").float()
     ids = torch.randint(11, (4, 5))
     by_step = regard.generate(model, ids, max_new_tokens=30)
-    seen = []
-    model.blocks[0].register_forward_hook(lambda *_: seen.append(1))
+    calls = []
+    model.blocks[0].register_forward_hook(lambda *_: calls.append(1))
     assert torch.equal(regard.generate(model, ids, max_new_tokens=30), by_step)
-    assert len(seen) == 30
+    assert len(calls) == 30
 
 
 class Louder(nn.Linear):
@@ -185,10 +185,10 @@ def test_a_decoder_that_was_changed_runs_by_its_modules(change):
     assert not FastDecodeStep.supports(model)
     model.blocks[0].attention.eval()
     ids = torch.randint(11, (3, 4))
-    written = regard.generate(model, ids, max_new_tokens=8)
+    generated = regard.generate(model, ids, max_new_tokens=8)
     for length in range(4, 12):
         with torch.no_grad():
-            assert torch.equal(model(written[:, :length])[:, -1].argmax(-1), written[:, length])
+            assert torch.equal(model(generated[:, :length])[:, -1].argmax(-1), generated[:, length])
 
 
 def test_autocast_and_hooks_on_every_module_go_by_the_modules():
@@ -196,11 +196,11 @@ def test_autocast_and_hooks_on_every_module_go_by_the_modules():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not FastDecodeStep.supports(model)
         assert len(regard.generate(model, [1, 2], max_new_tokens=3)) == 5
-    seen = []
-    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+    calls = []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: calls.append(module))
     try:
         regard.generate(model, [1, 2], max_new_tokens=3)
     finally:
         hook.remove()
-    assert seen.count(model.blocks[0].attention) == 3
+    assert calls.count(model.blocks[0].attention) == 3
     assert FastDecodeStep.supports(model)

@@ -27,44 +27,44 @@ def expected(theirs, pixels, **options):
 def test_greedy_ids_equal_transformers(pair):
     theirs, pretrained, _ = pair
     pixels = pretrained.pixel_values(IMAGES)
-    found = regard.generate(pretrained, pixels, max_new_tokens=12, pad=0)
-    assert torch.equal(found, expected(theirs, pixels, do_sample=False))
-    assert len({tuple(row) for row in found.tolist()}) > 1, "the images must matter"
-    assert torch.equal(regard.generate(pretrained, pixels[1], max_new_tokens=12), found[1][: len(found[1])])
-    assert torch.equal(regard.generate(pretrained.model, pixels, max_new_tokens=12, pad=0), found)
+    ids = regard.generate(pretrained, pixels, max_new_tokens=12, pad=0)
+    assert torch.equal(ids, expected(theirs, pixels, do_sample=False))
+    assert len({tuple(row) for row in ids.tolist()}) > 1, "the images must matter"
+    assert torch.equal(regard.generate(pretrained, pixels[1], max_new_tokens=12), ids[1][: len(ids[1])])
+    assert torch.equal(regard.generate(pretrained.model, pixels, max_new_tokens=12, pad=0), ids)
 
 
 def test_beam_ids_equal_transformers(pair):
     theirs, pretrained, _ = pair
     pixels = pretrained.pixel_values(IMAGES)
-    found = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(num_beams=3), pad=0)
-    assert torch.equal(found, expected(theirs, pixels, num_beams=3, do_sample=False))
+    ids = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(num_beams=3), pad=0)
+    assert torch.equal(ids, expected(theirs, pixels, num_beams=3, do_sample=False))
 
 
 def test_images_give_texts(pair):
     _, pretrained, _ = pair
-    written = regard.generate(pretrained, IMAGES, max_new_tokens=12)
+    texts = regard.generate(pretrained, IMAGES, max_new_tokens=12)
     ids = regard.generate(pretrained, pretrained.pixel_values(IMAGES), max_new_tokens=12)
-    assert written == [pretrained.decode(row[1:]) for row in ids]
-    alone = [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
-    assert alone == written
-    assert regard.generate(pretrained, np.asarray(IMAGES[2]), max_new_tokens=12) == written[2]
-    assert "".join(regard.stream(pretrained, IMAGES[1], max_new_tokens=12)) == written[1]
+    assert texts == [pretrained.decode(row[1:]) for row in ids]
+    single = [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
+    assert single == texts
+    assert regard.generate(pretrained, np.asarray(IMAGES[2]), max_new_tokens=12) == texts[2]
+    assert "".join(regard.stream(pretrained, IMAGES[1], max_new_tokens=12)) == texts[1]
     assert (
         list(regard.stream(pretrained, pretrained.pixel_values(IMAGES[1])[0], max_new_tokens=12)) == ids[1, 1:].tolist()
     )
     drawn = regard.Sample(temperature=1.5, seed=3)
     sampled = regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn)
-    assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != written
+    assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != texts
     assert max_new_tokens_left(pretrained, IMAGES[0]) == 40
     with pytest.raises(regard.InputError, match="max_new_tokens=40 at the most"):
         regard.generate(pretrained, IMAGES[0], max_new_tokens=41)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_what_cannot_be_read_is_said(pair, tmp_path):
+def test_invalid_images_are_refused(pair, tmp_path):
     _, pretrained, _ = pair
-    for model, given, kind, message in (
+    for model, prompt, kind, message in (
         (pretrained, [1, 2], TypeError, "an image is a path, an array of uint8 or a PIL image; got int"),
         (pretrained, torch.tensor([[1, 2]]), TypeError, r"floating-point pixels .*; got torch.int64 \(1, 2\)"),
         (pretrained, torch.zeros(0, 3, 8, 12), regard.InputError, "there is no image in pixels of shape"),
@@ -74,7 +74,7 @@ def test_what_cannot_be_read_is_said(pair, tmp_path):
         (pretrained.model, IMAGES[0], TypeError, "a bare model reads pixels"),
     ):
         with pytest.raises(kind, match=message):
-            regard.generate(model, given, max_new_tokens=3)
+            regard.generate(model, prompt, max_new_tokens=3)
     with pytest.raises(ValueError, match="stream writes one text; got 4 prompts"):
         regard.stream(pretrained, IMAGES, max_new_tokens=3)
     random_checkpoint(tmp_path, "gpt2")
@@ -93,7 +93,7 @@ def test_a_model_without_a_tokenizer_takes_pixels_only(pair, tmp_path):
     assert regard.generate(bare, bare.pixel_values(IMAGES[0]), max_new_tokens=3).shape[0] == 1
 
 
-def test_the_command_writes_about_a_file(pair, tmp_path, command):
+def test_the_command_reads_an_image_file(pair, tmp_path, command):
     _, pretrained, folder = pair
     path = tmp_path / "picture.png"
     IMAGES[0].save(path)
@@ -117,12 +117,12 @@ def test_the_command_writes_about_a_file(pair, tmp_path, command):
         (["explain", "the river"], "reads images, and image patches are not words"),
     ],
 )
-def test_wrong_input_is_said_with_exit_code_2(pair, command, arguments, message):
+def test_invalid_input_ends_with_exit_code_2(pair, command, arguments, message):
     code, out, err = command(*arguments, "--model", pair[2])
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_help_tells_of_images(command):
+def test_help_mentions_images(command):
     out = " ".join(command("generate", "--help")[1].replace("│", " ").split())
     assert "A model that reads images writes about one: there PROMPT is the image's path." in out

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from tiny import tiny, tiny_translator
+from tiny_models import tiny, tiny_translator
 from torch import nn
 
 import regard
@@ -84,16 +84,16 @@ def test_a_stream_that_is_left_halfway():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_is_returned_is_a_plain_tensor(strategy):
-    """Of whole numbers, on the CPU, that can be written to and be read in training."""
+    """Of int64, on the CPU, writable, and usable in training."""
     model, ids = tiny(11), torch.tensor([[1, 2], [3, 4]])
-    kept = ids.clone()
-    written = regard.generate(model, ids, max_new_tokens=5, strategy=strategy)
-    assert written.dtype == torch.int64
-    assert written.shape == (2, 7)
-    assert not written.is_inference()
-    written[0, 0] = 0
-    assert torch.equal(ids, kept)
-    model(written).sum().backward()
+    copy_of_ids = ids.clone()
+    generated = regard.generate(model, ids, max_new_tokens=5, strategy=strategy)
+    assert generated.dtype == torch.int64
+    assert generated.shape == (2, 7)
+    assert not generated.is_inference()
+    generated[0, 0] = 0
+    assert torch.equal(ids, copy_of_ids)
+    model(generated).sum().backward()
     assert all(p.requires_grad and not p.is_inference() for p in model.parameters())
     assert all(p.grad is not None for p in model.parameters())
 
@@ -127,13 +127,13 @@ def test_every_dtype(kind, dtype, strategy):
     """Long enough, and with beams enough, for packed weights; greedy is what the model's own forward says."""
     model = MODELS[kind](11, seed=3).to(dtype)
     ids = [[1, 2], [3, 4, 5], [6, 7], [8]]
-    written = regard.generate(model, ids, max_new_tokens=26, strategy=strategy)
+    generated = regard.generate(model, ids, max_new_tokens=26, strategy=strategy)
     assert all(
         len(text) == 26 + (1 if kind == "encoder-decoder" else len(prompt))
-        for text, prompt in zip(written, ids, strict=True)
+        for text, prompt in zip(generated, ids, strict=True)
     )
     if dtype == torch.float32 and isinstance(strategy, Greedy):
-        for text, prompt in zip(written, ids, strict=True):
+        for text, prompt in zip(generated, ids, strict=True):
             with torch.no_grad():
                 if kind == "decoder":
                     best = model(torch.tensor(text[:-1])).argmax(-1)[len(prompt) - 1 :]

@@ -71,7 +71,7 @@ def theirs_beam(model, facts, stop, every=True):
             "return_dict_in_generate": True,
         }
     )
-    found = []
+    results = []
     for ids in prompts(every):
         output = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         read = 1 if model.config.is_encoder_decoder else ids.shape[1]
@@ -80,8 +80,8 @@ def theirs_beam(model, facts, stop, every=True):
         for rows, row_scores in zip(
             output.sequences.split(num_return_sequences), scores.split(num_return_sequences), strict=True
         ):
-            found.append(([cut(row[read:].tolist(), stop) for row in rows], row_scores.tolist()))
-    return found
+            results.append(([cut(row[read:].tolist(), stop) for row in rows], row_scores.tolist()))
+    return results
 
 
 def cut(ids, stop):
@@ -149,21 +149,21 @@ def listed(groups):
 
 def new_of(ours, ids, **options):
     """The new tokens of a batch."""
-    written = regard.generate(ours, ids, max_new_tokens=NEW, **options)
+    generated = regard.generate(ours, ids, max_new_tokens=NEW, **options)
     is_answer = isinstance(ours.model, EncoderDecoder)
-    return [text[1 if is_answer else len(prompt) :] for text, prompt in zip(written, ids, strict=True)]
+    return [text[1 if is_answer else len(prompt) :] for text, prompt in zip(generated, ids, strict=True)]
 
 
 def same_texts(ours, theirs):
     """Every text, token by token; the first few that differ are told (pytest would compare them for minutes)."""
     differ = [(n, a, b) for n, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     if differ:
-        told = "\n".join(f"{n}: {a}, theirs {b}" for n, a, b in differ[:3])
-        pytest.fail(f"{len(differ)} of {len(ours)} differ\n{told}")
+        differences = "\n".join(f"{n}: {a}, theirs {b}" for n, a, b in differ[:3])
+        pytest.fail(f"{len(differ)} of {len(ours)} differ\n{differences}")
 
 
-def early(texts):
-    """How many ended before the limit."""
+def num_finished_early(texts):
+    """The number of texts that ended before the limit."""
     return sum(len(text) < NEW for text in texts)
 
 
@@ -175,7 +175,7 @@ def test_greedy(pair):
     stop = [pair.stop(1 / 3), 9]
     expected = theirs_greedy(pair.theirs, stop)
     same_texts(new_of(pair.ours, ids, stop=stop), expected)
-    assert 5 <= early(expected) <= 45
+    assert 5 <= num_finished_early(expected) <= 45
 
 
 def test_beam_of_width_4(pair):
@@ -183,7 +183,7 @@ def test_beam_of_width_4(pair):
     ids, stop = listed(prompts()), [pair.stop(1 / 2)]
     expected = [texts[0] for texts, _ in theirs_beam(pair.theirs, {"num_beams": 4}, stop)]
     same_texts(new_of(pair.ours, ids, strategy=Beam(num_beams=4), stop=stop), expected)
-    assert 5 <= early(expected) < 50
+    assert 5 <= num_finished_early(expected) < 50
 
 
 # Two families stand for the others here: what differs between families is theirs in the tests above.
@@ -198,27 +198,27 @@ def test_beams_of_other_kinds(pair, name):
     facts, ids = BEAMS[name], listed(prompts(every=False))
     num_return_sequences, stop = facts.get("num_return_sequences", 1), [pair.stop(1 / 2), 9, 17]
     expected = theirs_beam(pair.theirs, facts, stop, every=False)
-    found = beam_search(pair.ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
-    same_texts([[h.ids for h in row[:num_return_sequences]] for row in found], [texts for texts, _ in expected])
-    ours = torch.tensor([[h.score for h in row[:num_return_sequences]] for row in found])
+    results = beam_search(pair.ours, ids, max_new_tokens=NEW, strategy=Beam(**facts), stop=stop)
+    same_texts([[h.ids for h in row[:num_return_sequences]] for row in results], [texts for texts, _ in expected])
+    ours = torch.tensor([[h.score for h in row[:num_return_sequences]] for row in results])
     torch.testing.assert_close(ours, torch.tensor([scores for _, scores in expected]), rtol=1e-5, atol=1e-5)
     if name != "long ones":
-        assert early(text for texts, _ in expected for text in texts) >= 1
+        assert num_finished_early(text for texts, _ in expected for text in texts) >= 1
 
 
 def test_what_the_checkpoint_says_holds(pair):
     """Its own stop, start, first and last tokens."""
     theirs, ours = pair.theirs, pair.ours
-    said = theirs.generation_config
-    own = said.eos_token_id if isinstance(said.eos_token_id, list) else [said.eos_token_id]
+    config = theirs.generation_config
+    own = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     for facts, strategy in (({"num_beams": 1}, Greedy()), ({"num_beams": 4}, Beam(num_beams=4))):
         expected = [texts[0] for texts, _ in theirs_beam(theirs, facts, own, every=False)]
         same_texts(new_of(ours, listed(prompts(every=False)), strategy=strategy), expected)
-        if said.forced_bos_token_id is not None:
-            assert {text[0] for text in expected} == {said.forced_bos_token_id}
-        if said.forced_eos_token_id is not None:
+        if config.forced_bos_token_id is not None:
+            assert {text[0] for text in expected} == {config.forced_bos_token_id}
+        if config.forced_eos_token_id is not None:
             full = {text[-1] for text in expected if len(text) == NEW}
-            assert full == {said.forced_eos_token_id}
+            assert full == {config.forced_eos_token_id}
 
 
 @pytest.mark.parametrize(
@@ -232,5 +232,5 @@ def test_a_ragged_batch_is_each_prompt_alone(pair, strategy):
     together = new_of(pair.ours, ids, strategy=strategy, stop=[token, 9])
     same_texts(together, [new_of(pair.ours, [prompt], strategy=strategy, stop=[token, 9])[0] for prompt in ids])
     if isinstance(strategy, Greedy):
-        assert early(together) >= 3
+        assert num_finished_early(together) >= 3
         assert len(set(map(len, together))) > 1

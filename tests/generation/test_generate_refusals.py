@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import SMALL, tiny, tiny_translator
+from tiny_models import SMALL, tiny, tiny_translator
 
 import regard
 from regard import Beam, Greedy, Sample

@@ -19,7 +19,7 @@ CORPUS = [*sentences(300), *["crème brûlée 🙂 déjà vu 🚀🙂 naïve caf
 PROMPTS = ["The river bank", "A man", "crème 🙂", "1 + 1"]
 
 
-def trained(folder, kind):
+def train_tokenizer(folder, kind):
     """A real BPE tokenizer of 400 tokens: byte-level as GPT-2's, or with a mark for the space as Llama's."""
     tokenizer = Tokenizer(models.BPE(unk_token=None, byte_fallback=kind == "marks"))
     special, alphabet = ["<end>"], []
@@ -43,10 +43,10 @@ def trained(folder, kind):
 
 
 @pytest.fixture(scope="module", params=["bytes", "marks"])
-def author(request, tmp_path_factory):
+def model(request, tmp_path_factory):
     """A decoder with a tokenizer that was trained here."""
     folder = tmp_path_factory.mktemp(request.param)
-    size = trained(folder, request.param)
+    size = train_tokenizer(folder, request.param)
     tokenizer = (folder / "tokenizer.json").read_bytes()
     family, facts = {"bytes": ("gpt2", {"n_positions": 200}), "marks": ("llama", {"max_position_embeddings": 200})}[
         request.param
@@ -64,82 +64,82 @@ def translator(tmp_path_factory):
     return regard.load(folder)
 
 
-def ids_of(author, text):
-    return list(author.encode(text).ids)
+def encode(model, text):
+    return list(model.encode(text).ids)
 
 
-def new_of(author, prompt, **options):
+def new_tokens(model, prompt, **options):
     """The new tokens that are written to a text."""
-    read = ids_of(author, prompt)
-    return regard.generate(author, read, **options)[len(read) :]
+    read = encode(model, prompt)
+    return regard.generate(model, read, **options)[len(read) :]
 
 
 # What a text is.
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_the_text_is_what_stands_behind_the_prompt(author, prompt):
+def test_the_text_is_what_stands_behind_the_prompt(model, prompt):
     """The spaces between them included."""
     for seed in range(5):
         strategy = Sample(seed=seed, temperature=0.8)
-        new = new_of(author, prompt, max_new_tokens=12, strategy=strategy)
-        text = regard.generate(author, prompt, max_new_tokens=12, strategy=strategy)
-        assert author.decode(ids_of(author, prompt)) + text == author.decode([*ids_of(author, prompt), *new])
+        new = new_tokens(model, prompt, max_new_tokens=12, strategy=strategy)
+        text = regard.generate(model, prompt, max_new_tokens=12, strategy=strategy)
+        assert model.decode(encode(model, prompt)) + text == model.decode([*encode(model, prompt), *new])
 
 
-def test_a_word_keeps_its_space(author):
+def test_a_word_keeps_its_space(model):
     """The token of a word with its space before it, written right behind the prompt."""
-    read, size = ids_of(author, "a"), author.config.vocab_size
-    (the,) = [token for token in range(size) if author.decode([*read, token]) == "a the"]
-    text = regard.generate(author, "a", max_new_tokens=1, strategy=Beam(force_words=[[the]]))
+    read, size = encode(model, "a"), model.config.vocab_size
+    (the,) = [token for token in range(size) if model.decode([*read, token]) == "a the"]
+    text = regard.generate(model, "a", max_new_tokens=1, strategy=Beam(force_words=[[the]]))
     assert text == " the"
 
 
-def test_several_texts_are_each_alone(author):
+def test_several_texts_are_each_alone(model):
     for strategy in (Greedy(), Beam(num_beams=3)):
-        together = regard.generate(author, PROMPTS, max_new_tokens=10, strategy=strategy)
-        alone = [regard.generate(author, prompt, max_new_tokens=10, strategy=strategy) for prompt in PROMPTS]
-        assert together == alone
+        together = regard.generate(model, PROMPTS, max_new_tokens=10, strategy=strategy)
+        single = [regard.generate(model, prompt, max_new_tokens=10, strategy=strategy) for prompt in PROMPTS]
+        assert together == single
         assert all(isinstance(text, str) for text in together)
-    assert regard.generate(author, PROMPTS[:1], max_new_tokens=10, strategy=Beam(num_beams=3)) == alone[:1]
-    several = regard.generate(author, PROMPTS[:2], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
+    assert regard.generate(model, PROMPTS[:1], max_new_tokens=10, strategy=Beam(num_beams=3)) == single[:1]
+    several = regard.generate(model, PROMPTS[:2], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
     assert [len(texts) for texts in several] == [2, 2]
     assert (
-        regard.generate(author, PROMPTS[0], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
+        regard.generate(model, PROMPTS[0], max_new_tokens=6, strategy=Beam(num_beams=3, num_return_sequences=2))
         == several[0]
     )
 
 
 def test_a_translators_text(translator):
     for text in ("the river bank", "a man"):
-        source = ids_of(translator, text)
+        source = encode(translator, text)
         for strategy in (Greedy(), Beam(num_beams=3), Sample(seed=3)):
             target = regard.generate(translator, source, max_new_tokens=9, strategy=strategy)
             assert target[0] == translator.config.special_tokens.decoder_start
-            written = regard.generate(translator, text, max_new_tokens=9, strategy=strategy)
-            assert written == translator.decode(target)
+            text_of_ids = regard.generate(translator, text, max_new_tokens=9, strategy=strategy)
+            assert text_of_ids == translator.decode(target)
             if not isinstance(strategy, Beam):
                 streamed = regard.stream(translator, text, max_new_tokens=9, strategy=strategy)
-                assert "".join(streamed) == written
+                assert "".join(streamed) == text_of_ids
 
 
-def test_the_end_token_is_no_text(author):
+def test_the_end_token_is_no_text(model):
     """Of a token that is written, the model's own stop token ends the text and is not shown."""
     with torch.no_grad():
-        weight = author.model.embeddings.token.weight
+        weight = model.model.embeddings.token.weight
         before = weight.clone()
-        head = author.model.lm_head.weight if author.model.lm_head is not None else weight
+        head = model.model.lm_head.weight if model.model.lm_head is not None else weight
         head[0] = head[0] * 8
     try:
         for seed in range(40):
             strategy = Sample(seed=seed, temperature=3)
-            new = new_of(author, "A man", max_new_tokens=30, strategy=strategy)
+            new = new_tokens(model, "A man", max_new_tokens=30, strategy=strategy)
             if new[-1] == 0 and len(new) > 1:
                 break
-        text = regard.generate(author, "A man", max_new_tokens=30, strategy=strategy)
+        text = regard.generate(model, "A man", max_new_tokens=30, strategy=strategy)
         assert len(new) < 30
         assert "<end>" not in text
-        assert "".join(regard.stream(author, "A man", max_new_tokens=30, strategy=strategy)) == text
+        assert "".join(regard.stream(model, "A man", max_new_tokens=30, strategy=strategy)) == text
     finally:
         with torch.no_grad():
             head[0] = head[0] / 8
@@ -150,51 +150,51 @@ def test_the_end_token_is_no_text(author):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_stream_is_what_generate_returns(author, seed):
+def test_a_stream_is_what_generate_returns(model, seed):
     """Random tokens: letters cut in the middle, bytes that are no letter. Nothing shown is ever taken back."""
     prompt = PROMPTS[seed % len(PROMPTS)]
     options = {"max_new_tokens": 40, "strategy": Sample(seed=seed, temperature=1 + seed / 3), "stop": ()}
-    text = regard.generate(author, prompt, **options)
-    pieces = list(regard.stream(author, prompt, **options))
+    text = regard.generate(model, prompt, **options)
+    pieces = list(regard.stream(model, prompt, **options))
     assert "".join(pieces) == text
     assert all(pieces)
     assert len(pieces) > 10
-    ids = new_of(author, prompt, **options)
-    assert list(regard.stream(author, ids_of(author, prompt), **options)) == ids
-    assert list(regard.stream(author, torch.tensor(ids_of(author, prompt)), **options)) == ids
+    ids = new_tokens(model, prompt, **options)
+    assert list(regard.stream(model, encode(model, prompt), **options)) == ids
+    assert list(regard.stream(model, torch.tensor(encode(model, prompt)), **options)) == ids
 
 
-def written(data, stop=()):
+def stream_bytes(data, stop=()):
     """The pieces of bytes that come one by one, and how many bytes were asked for at each."""
-    asked = 0
+    num_read = 0
 
     def tokens():
-        nonlocal asked
+        nonlocal num_read
         for byte in data:
-            asked += 1
+            num_read += 1
             yield byte
 
-    writer = TextStreamer(lambda ids: bytes(ids).decode("utf-8", errors="replace"), StopStrings(stop))
-    return [(asked, piece) for piece in writer.pieces(tokens())], lambda: asked
+    streamer = TextStreamer(lambda ids: bytes(ids).decode("utf-8", errors="replace"), StopStrings(stop))
+    return [(num_read, piece) for piece in streamer.pieces(tokens())], lambda: num_read
 
 
 def test_a_letter_is_shown_when_it_is_whole():
-    pieces, _ = written("aé🙂b".encode())
+    pieces, _ = stream_bytes("aé🙂b".encode())
     assert pieces == [(1, "a"), (3, "é"), (7, "🙂"), (8, "b")]
 
 
 def test_bytes_that_are_no_letter_are_shown_when_that_is_certain():
-    pieces, _ = written(b"a\xc3b\xf0\x9f")
+    pieces, _ = stream_bytes(b"a\xc3b\xf0\x9f")
     assert pieces == [(1, "a"), (3, "\N{REPLACEMENT CHARACTER}b"), (5, "\N{REPLACEMENT CHARACTER}")]
 
 
 def test_the_beginning_of_a_stop_string_is_held_back():
-    pieces, asked = written(b"a ST STO STOP more", ["STOP", " STOPS"])
+    pieces, num_read = stream_bytes(b"a ST STO STOP more", ["STOP", " STOPS"])
     assert pieces == [(1, "a"), (5, " ST"), (9, " STO"), (13, " ")]
-    assert asked() == 13  # nothing behind it is computed
-    pieces, _ = written(b"a ST", ["STOP"])
+    assert num_read() == 13  # nothing behind it is computed
+    pieces, _ = stream_bytes(b"a ST", ["STOP"])
     assert pieces == [(1, "a"), (2, " "), (4, "ST")]
-    pieces, _ = written(b"aaab", ["aab"])
+    pieces, _ = stream_bytes(b"aaab", ["aab"])
     assert "".join(piece for _, piece in pieces) == "a"
 
 
@@ -202,80 +202,80 @@ def test_the_beginning_of_a_stop_string_is_held_back():
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Sample(seed=5), Sample(seed=6, temperature=2)])
-def test_a_text_ends_before_a_stop_string(author, strategy):
+def test_a_text_ends_before_a_stop_string(model, strategy):
     """Of any two or three letters of the text: often over the border of two tokens."""
     prompt = "The river"
     options = {"max_new_tokens": 16, "strategy": strategy}
-    full = regard.generate(author, prompt, **options)
-    ids, cut = new_of(author, prompt, **options), 0
+    full = regard.generate(model, prompt, **options)
+    ids, cut = new_tokens(model, prompt, **options), 0
     for at in range(0, min(24, len(full) - 3), 3):
         string = full[at : at + 2 + at % 3]
         if "\N{REPLACEMENT CHARACTER}" in string:
             continue
-        text = regard.generate(author, prompt, **options, stop=string)
+        text = regard.generate(model, prompt, **options, stop=string)
         assert text == full[: full.find(string)]
-        assert "".join(regard.stream(author, prompt, **options, stop=[string, "never there"])) == text
+        assert "".join(regard.stream(model, prompt, **options, stop=[string, "never there"])) == text
         if string[0] != " ":  # alone, a text's first space may not be there
-            shorter = new_of(author, prompt, **options, stop=[string])
+            shorter = new_tokens(model, prompt, **options, stop=[string])
             assert shorter == ids[: len(shorter)]
-            assert string in author.decode(shorter)
-            assert string not in author.decode(shorter[:-1])
+            assert string in model.decode(shorter)
+            assert string not in model.decode(shorter[:-1])
             cut += len(shorter) < len(ids)
     assert cut
 
 
-def test_a_beam_ends_at_a_stop_string(author):
-    full = regard.generate(author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4))
+def test_a_beam_ends_at_a_stop_string(model):
+    full = regard.generate(model, "The river", max_new_tokens=12, strategy=Beam(num_beams=4))
     letters = [letter for letter in dict.fromkeys(full) if letter.isalnum()]
     ended = 0
     for string in letters[:4]:
-        found = beam_search(author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4), stop=string)[0]
-        ended += sum(string in author.decode(h.ids) for h in found)
-        assert all(string not in author.decode(h.ids[:-1]) for h in found)
-        assert all(len(h.ids) == 12 or string in author.decode(h.ids) for h in found)
+        hypotheses = beam_search(model, "The river", max_new_tokens=12, strategy=Beam(num_beams=4), stop=string)[0]
+        ended += sum(string in model.decode(h.ids) for h in hypotheses)
+        assert all(string not in model.decode(h.ids[:-1]) for h in hypotheses)
+        assert all(len(h.ids) == 12 or string in model.decode(h.ids) for h in hypotheses)
         for text in regard.generate(
-            author, "The river", max_new_tokens=12, strategy=Beam(num_beams=4, num_return_sequences=4), stop=[string]
+            model, "The river", max_new_tokens=12, strategy=Beam(num_beams=4, num_return_sequences=4), stop=[string]
         ):
             assert string not in text
     assert ended
 
 
-def test_stop_ids_and_strings_together(author):
+def test_stop_ids_and_strings_together(model):
     """Strings come beside the model's own stop tokens, ids instead of them; and both may be given."""
-    new = new_of(author, "The river", max_new_tokens=20, stop=())
+    new = new_tokens(model, "The river", max_new_tokens=20, stop=())
     token = new[4]
-    assert new_of(author, "The river", max_new_tokens=20, stop=token) == new[: new.index(token) + 1]
-    assert new_of(author, "The river", max_new_tokens=20, stop=[token, "\x00"]) == new[: new.index(token) + 1]
+    assert new_tokens(model, "The river", max_new_tokens=20, stop=token) == new[: new.index(token) + 1]
+    assert new_tokens(model, "The river", max_new_tokens=20, stop=[token, "\x00"]) == new[: new.index(token) + 1]
 
 
 # Words.
 
 
-def test_a_word_that_must_appear(author):
+def test_a_word_that_must_appear(model):
     for words in (["river"], ["the bank", "loan"], ["café", "🙂"]):
-        texts = regard.generate(author, PROMPTS[:2], max_new_tokens=20, strategy=Beam(num_beams=4, force_words=words))
+        texts = regard.generate(model, PROMPTS[:2], max_new_tokens=20, strategy=Beam(num_beams=4, force_words=words))
         for text in texts:
             for word in words:
                 assert word in text
 
 
-def test_a_word_that_may_not_appear(author):
+def test_a_word_that_may_not_appear(model):
     """Of the words that a search writes, each is forbidden in turn; however it could be spelled in tokens."""
     strategy = Beam(num_beams=4)
-    full = regard.generate(author, "The river", max_new_tokens=14, strategy=strategy)
+    full = regard.generate(model, "The river", max_new_tokens=14, strategy=strategy)
     words = list(dict.fromkeys(re.findall(r"\w+", full)))[:4]
     assert words
     for word in words:
         texts = regard.generate(
-            author, "The river", max_new_tokens=14, strategy=Beam(num_beams=4, num_return_sequences=4, bad_words=[word])
+            model, "The river", max_new_tokens=14, strategy=Beam(num_beams=4, num_return_sequences=4, bad_words=[word])
         )
         for text in texts:
             assert word not in re.findall(r"\w+", text)
             assert text != full
 
 
-def test_words_that_contradict_each_other(author):
+def test_words_that_contradict_each_other(model):
     with pytest.raises(InputError, match="contradict each other"):
-        regard.generate(author, "A man", max_new_tokens=9, strategy=Beam(force_words=["river"], bad_words=["river"]))
+        regard.generate(model, "A man", max_new_tokens=9, strategy=Beam(force_words=["river"], bad_words=["river"]))
     with pytest.raises(InputError, match=r"tokens, and max_new_tokens=2 is fewer"):
-        regard.generate(author, "A man", max_new_tokens=2, strategy=Beam(force_words=["crocodiles and hippopotami"]))
+        regard.generate(model, "A man", max_new_tokens=2, strategy=Beam(force_words=["crocodiles and hippopotami"]))

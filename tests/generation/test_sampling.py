@@ -1,4 +1,4 @@
-"""Sampling: the distribution by its definitions, the kept tokens of transformers, streams of random numbers."""
+"""Sampling: the distribution by its definitions, the same allowed tokens as transformers, random generators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny
+from tiny_models import tiny
 
 import regard
 from regard import Sample
 from regard.generation.sampling import Sampler, sampling_distribution
 
-WAYS = {
+STRATEGIES = {
     "plain": {},
     "cool": {"temperature": 0.6},
     "hot": {"temperature": 3},
@@ -25,7 +25,7 @@ WAYS = {
     "top_p of all": {"top_p": 1},
     "min_p": {"min_p": 0.2},
     "repetition": {"repetition_penalty": 1.8},
-    "repetition wanted": {"repetition_penalty": 0.5},
+    "repetition encouraged": {"repetition_penalty": 0.5},
     "all": {
         "temperature": 1.4,
         "top_k": 7,
@@ -36,7 +36,7 @@ WAYS = {
     "top_k, then top_p": {"top_k": 4, "top_p": 0.75},
     "top_p, then min_p": {"top_p": 0.95, "min_p": 0.3, "temperature": 2.0},
 }
-DRAWS = 4000
+NUM_SAMPLES = 4000
 
 
 def by_definition(logits, text, *, temperature=1.0, top_k=None, top_p=None, min_p=None, repetition_penalty=1.0):
@@ -45,7 +45,7 @@ def by_definition(logits, text, *, temperature=1.0, top_k=None, top_p=None, min_
     for token in set(text):
         logits[token] *= repetition_penalty if logits[token] < 0 else 1 / repetition_penalty
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
-    kept = order[:top_k]
+    allowed = order[:top_k]
 
     def normalised(tokens):
         powers = {token: math.exp((logits[token] - logits[order[0]]) / temperature) for token in tokens}
@@ -54,22 +54,22 @@ def by_definition(logits, text, *, temperature=1.0, top_k=None, top_p=None, min_
 
     if top_p not in (None, 1):
         share, nucleus = 0.0, []
-        for token, probability in normalised(kept).items():
+        for token, probability in normalised(allowed).items():
             if share >= top_p:
                 break
             nucleus.append(token)
             share += probability
-        kept = nucleus
+        allowed = nucleus
     if min_p is not None:
-        probabilities = normalised(kept)
-        kept = [token for token in kept if probabilities[token] >= min_p * probabilities[order[0]]]
-    return [normalised(kept).get(token, 0.0) for token in range(len(logits))]
+        probabilities = normalised(allowed)
+        allowed = [token for token in allowed if probabilities[token] >= min_p * probabilities[order[0]]]
+    return [normalised(allowed).get(token, 0.0) for token in range(len(logits))]
 
 
-def p_value(drawn, probabilities):
+def p_value(samples, probabilities):
     """Pearson's chi-square test: how likely draws at least as far from the distribution are."""
-    counts = torch.bincount(torch.tensor(drawn), minlength=len(probabilities)).double()
-    expected = torch.tensor(probabilities, dtype=torch.float64) * len(drawn)
+    counts = torch.bincount(torch.tensor(samples), minlength=len(probabilities)).double()
+    expected = torch.tensor(probabilities, dtype=torch.float64) * len(samples)
     possible = expected > 0
     if counts[~possible].any():
         return 0.0
@@ -78,30 +78,32 @@ def p_value(drawn, probabilities):
     return float(torch.special.gammaincc(freedom, statistic / 2)) if freedom > 0 else 1.0
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_draws_have_the_distribution_of_the_definitions(name):
     """4,000 rows with one prompt: 4,000 draws of one distribution, each from a stream of its own."""
     model, prompt = tiny(12, seed=3), [3, 5, 5, 1]
     with torch.no_grad():
         logits = model(torch.tensor(prompt))[-1]
-    probabilities = by_definition(logits, prompt, **WAYS[name])
-    written = regard.generate(model, [prompt] * DRAWS, max_new_tokens=1, strategy=Sample(**WAYS[name], seed=11))
-    drawn = [text[-1] for text in written]
-    assert p_value(drawn, probabilities) > 0.001
+    probabilities = by_definition(logits, prompt, **STRATEGIES[name])
+    generated = regard.generate(
+        model, [prompt] * NUM_SAMPLES, max_new_tokens=1, strategy=Sample(**STRATEGIES[name], seed=11)
+    )
+    samples = [text[-1] for text in generated]
+    assert p_value(samples, probabilities) > 0.001
     if name not in ("plain", "top_p of all", "top_k of more than there are"):
-        assert p_value(drawn, by_definition(logits, prompt)) < 1e-6  # the test can tell
+        assert p_value(samples, by_definition(logits, prompt)) < 1e-6  # the test can tell
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_draws_of_one_stream_have_it_too(name):
     """2,000 tokens one after the other in a row."""
     torch.manual_seed(5)
     logits, text = 2 * torch.randn(1, 20), [1, 2, 7]
-    draws = Sampler(Sample(**WAYS[name], seed=3), 1)
-    drawn = [draws(logits, [text], [0])[0] for _ in range(DRAWS // 2)]
-    assert p_value(drawn, by_definition(logits[0], text, **WAYS[name])) > 0.001
-    pairs = [20 * a + b for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
-    each = by_definition(logits[0], text, **WAYS[name])
+    sampler = Sampler(Sample(**STRATEGIES[name], seed=3), 1)
+    samples = [sampler(logits, [text], [0])[0] for _ in range(NUM_SAMPLES // 2)]
+    assert p_value(samples, by_definition(logits[0], text, **STRATEGIES[name])) > 0.001
+    pairs = [20 * a + b for a, b in zip(samples[::2], samples[1::2], strict=True)]
+    each = by_definition(logits[0], text, **STRATEGIES[name])
     likely = [(a, b) for a in range(20) for b in range(20) if each[a] * each[b] * len(pairs) >= 5]
     there = {20 * a + b: i for i, (a, b) in enumerate(likely)}
     shares = [each[a] * each[b] for a, b in likely]

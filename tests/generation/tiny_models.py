@@ -11,8 +11,8 @@ from regard.transformer import Config, Decoder, EncoderDecoder, SpecialTokens
 SMALL = {"d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10, "dropout": 0.0}
 
 
-def randomised(model, seed):
-    """Every number of a model drawn again; in float64, in evaluation."""
+def randomized(model, seed):
+    """A model with random parameters, in float64 and evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     model = model.double().eval()
     with torch.no_grad():
@@ -22,9 +22,9 @@ def randomised(model, seed):
 
 
 def tiny(vocab_size=5, seed=0, *, stop=(), first=None, last=None, **changes):
-    """A decoder with so many tokens."""
+    """A decoder with `vocab_size` tokens."""
     special = SpecialTokens(eos=stop, forced_bos=first, forced_eos=last)
-    return randomised(
+    return randomized(
         Decoder(
             Config(
                 **{
@@ -41,9 +41,9 @@ def tiny(vocab_size=5, seed=0, *, stop=(), first=None, last=None, **changes):
 
 
 def tiny_translator(vocab_size=11, seed=0, *, start=1, stop=(), **changes):
-    """An encoder-decoder with so many tokens."""
+    """An encoder-decoder with `vocab_size` tokens."""
     special = SpecialTokens(decoder_start=start, eos=stop)
-    return randomised(
+    return randomized(
         EncoderDecoder(
             Config(
                 **{
@@ -60,7 +60,7 @@ def tiny_translator(vocab_size=11, seed=0, *, start=1, stop=(), **changes):
 
 
 def log_probability(model, prompt, new):
-    """Of new tokens behind a prompt, by one forward pass over the whole text."""
+    """The log-probability of new tokens after a prompt, from one forward pass over the text."""
     ids = torch.tensor([*prompt, *new])
     with torch.no_grad():
         log_probs = model(ids)[len(prompt) - 1 : -1].float().log_softmax(dim=-1).double()
@@ -78,7 +78,7 @@ def every_text(vocab_size, limit, stop=()):
 
 def best_of(model, prompt, texts, length_penalty):
     """Texts by their scores, the best first, as (score, text); each forward pass is of all texts of one length."""
-    found = []
+    scored = []
     by_length: dict[int, list[list[int]]] = {}
     for text in texts:
         by_length.setdefault(len(text), []).append(text)
@@ -87,10 +87,10 @@ def best_of(model, prompt, texts, length_penalty):
         with torch.no_grad():
             log_probs = model(ids)[:, len(prompt) - 1 : -1].float().log_softmax(dim=-1).double()
         sums = log_probs.gather(-1, ids[:, len(prompt) :, None])[..., 0].sum(dim=-1)
-        found += zip((sums / length**length_penalty).tolist(), group, strict=True)
-    return sorted(found, key=lambda pair: -pair[0])
+        scored += zip((sums / length**length_penalty).tolist(), group, strict=True)
+    return sorted(scored, key=lambda pair: -pair[0])
 
 
-def holds(text, phrase):
-    """Whether a phrase stands in a text."""
+def contains(text, phrase):
+    """Whether a text contains a phrase."""
     return any(list(text[i : i + len(phrase)]) == list(phrase) for i in range(len(text) - len(phrase) + 1))
