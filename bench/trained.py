@@ -16,10 +16,10 @@ import regard
 from bench.table import Row
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
-from regard.training.callbacks import Ended
-from regard.training.distributed import engine
+from regard.training.callbacks import TrainResult
+from regard.training.distributed import create_fabric
 from regard.training.tasks import TASKS, Task
-from regard.training.train import settings_of, train
+from regard.training.train import build_config, train
 
 Rows = Sequence[Any]
 
@@ -27,7 +27,7 @@ Rows = Sequence[Any]
 def dates(**settings: Any) -> Iterator[Row]:
     """Held-out dates, written exactly, and where their months come from."""
     task, model, rows, _, took = _trained("translate", settings)
-    found = task.judge(model, rows, 0.0, len(rows))["exact"]
+    found = task.metrics(model, rows, 0.0, len(rows))["exact_match"]
     case = f"translate, {len(rows):,} held-out dates"
     yield Row(f"{case}: exact", "", f"{found:.1%}", "99 % within 10 min", took)
     every = [_strongest(model, row) for row in rows]
@@ -72,9 +72,9 @@ def _overlap(span: Sequence[int], other: Sequence[int]) -> bool:
 def lm(**settings: Any) -> Iterator[Row]:
     """Bits for each byte of texts that were held out, and what a compressor needs that has seen the others."""
     task, model, rows, ended, took = _trained("lm", settings)
-    assert ended.progress.best is not None
-    bits = task.judge(model, rows, ended.progress.best, 0)["bits_per_byte"]
-    before = "".join(row["text"] for row in task.data([], None).train).encode()
+    assert ended.progress.best_loss is not None
+    bits = task.metrics(model, rows, ended.progress.best_loss, 0)["bits_per_byte"]
+    before = "".join(row["text"] for row in task.load_data([], None).train).encode()
     held_out = "".join(row["text"] for row in rows).encode()
     against = f"xz -9e after the training text: {8 * (_xz(before + held_out) - _xz(before)) / len(held_out):.2f}"
     case = f"lm, {len(rows)} held-out topics of Python's documentation: bits per byte"
@@ -88,18 +88,18 @@ def _xz(text: bytes) -> int:
 def digits(**settings: Any) -> Iterator[Row]:
     """Held-out digits, spelled."""
     task, model, rows, _, took = _trained("caption", settings)
-    found = task.judge(model, rows, 0.0, len(rows))["exact"]
+    found = task.metrics(model, rows, 0.0, len(rows))["exact_match"]
     yield Row(f"caption, {len(rows)} held-out digits: exact", "", f"{found:.1%}", "95 %", took)
 
 
-def _trained(name: str, settings: dict[str, Any]) -> tuple[Task, Pretrained, Rows, Ended, str]:
+def _trained(name: str, settings: dict[str, Any]) -> tuple[Task, Pretrained, Rows, TrainResult, str]:
     """A task, the model that its training leaves, the held-out rows, how it ended, and the minutes on the wall."""
-    task = TASKS[name](settings_of(TASKS[name], settings))
+    task = TASKS[name](build_config(TASKS[name], settings))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         begun = time.perf_counter()
-        ended = train(name, out=out, fabric=engine(accelerator="cpu"), settings=settings)
+        ended = train(name, out=out, fabric=create_fabric(accelerator="cpu"), overrides=settings)
         took = time.perf_counter() - begun
         model = regard.load(out)
     minutes = f"{took / 60:.1f} min on {torch.get_num_threads()} threads"
-    return task, model, task.data([], None).held_out, ended, minutes
+    return task, model, task.load_data([], None).eval_rows, ended, minutes

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import regard
 from bench.table import Row
 from bench.timing import MATMUL, matmul, medians
-from regard.training.loss_module import Learner, optimizer_of
+from regard.training.loss_module import LossModule, build_optimizer
 from regard.training.tasks import TASKS, Batch
-from regard.training.train import settings_of
+from regard.training.train import build_config
 
 TEXTS, TOKENS, ROUNDS = 4, 256, 7
 LR, DECAY, CLIP = 1e-4, 0.1, 1.0
@@ -78,7 +78,7 @@ class Plain(nn.Module):
 
 def _update(loss: Callable[[], Tensor], model: nn.Module) -> Callable[[], float]:
     """A whole update as the loop makes it, with the loop's optimizer; it returns the loss."""
-    optimizer = optimizer_of(model, lr=LR, weight_decay=DECAY)
+    optimizer = build_optimizer(model, learning_rate=LR, weight_decay=DECAY)
     model.train()
 
     def call() -> float:
@@ -104,16 +104,16 @@ def updates(rounds: int = ROUNDS, **changes: Any) -> Iterator[Row]:
     text = torch.randint(theirs.config.vocab_size, (TEXTS, TOKENS + 1), generator=drawn)
     ids, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
-    task = TASKS["lm"](settings_of(TASKS["lm"], {}))
+    task = TASKS["lm"](build_config(TASKS["lm"], {}))
     examples = [
-        {"ids": some, "targets": following, "where": f"row {row}"}
+        {"ids": some, "targets": following, "location": f"row {row}"}
         for row, (some, following) in enumerate(zip(ids.tolist(), targets.tolist(), strict=True))
     ]
     batch: Batch = task.batch(examples)
-    learner = Learner(ours, task)
+    loss_module = LossModule(ours, task)
 
     calls = [
-        _update(lambda: learner(batch.tensors, 1 / batch.predicted), learner),
+        _update(lambda: loss_module(batch.tensors, 1 / batch.num_predicted), loss_module),
         # It moves the targets by itself, so that it predicts one token less of each text.
         _update(lambda: theirs(ids, labels=ids).loss, theirs),
         _update(lambda: plain.loss(ids, targets), plain),

@@ -15,17 +15,17 @@ import typer
 
 sys.path.append(str(Path(__file__).parent / "training"))
 
+from data_files import tsv
 from runs import command as forked
 from runs import finished, losses, metrics, options, run, same, weights, write_pairs, write_texts
-from written import tsv
 
 import regard
 from regard import InputError
 from regard.training import checkpoint
-from regard.training.callbacks import Watcher
+from regard.training.callbacks import Callback
 from terminals import on_a_terminal
 
-RESUMED = {"steps": 40, "evaluate_every": 20, "dropout": 0.0}
+RESUMED = {"max_steps": 40, "eval_steps": 20, "dropout": 0.0}
 """Long enough that a signal finds it at work."""
 
 
@@ -58,26 +58,26 @@ class TestARun:
         process, _ = ended
         assert process.returncode == 0, process.stderr
         assert re.fullmatch(
-            r"held-out loss \d\.\d{3}, exact \d\.\d%; the best was update 10, with a held-out loss of \d\.\d{3}\. The "
+            r"eval loss \d\.\d{3}, exact match \d\.\d%; the best was update 10, with an eval loss of \d\.\d{3}\. The "
             r"model is in a run\n",
             process.stdout,
         )
         lines = process.stderr.splitlines()
         assert [line.split(":")[0] for line in lines if line.startswith("update")] == ["update 5", "update 10"]
         assert lines[0].endswith("the best so far")
-        assert sum("→" in line and "(wanted: " in line for line in lines) == 6  # samples
+        assert sum("→" in line and "(target: " in line for line in lines) == 6  # samples
         assert len(lines) == 8  # no progress bar in a pipe
         assert "\x1b" not in process.stderr
 
     def test_what_it_leaves(self, ended, data):
         _, out = ended
-        told = json.loads((out / "run.json").read_text())
-        assert told["command"][:3] == ["regard", "train", "translate"]
-        assert told["command"][-2:] == ["--evaluate-every", "5"]
-        assert (told["paths"], told["model"], told["held_out"]) == ([str(data)], None, None)
-        assert told["settings"]["seed"] == 0
-        assert told["data"]["files"][0]["file"] == str(data)
-        assert (told["processes"], told["precision"]) == (1, "32-true")
+        facts = json.loads((out / "run.json").read_text())
+        assert facts["command"][:3] == ["regard", "train", "translate"]
+        assert facts["command"][-2:] == ["--eval-steps", "5"]
+        assert (facts["paths"], facts["model"], facts["eval_file"]) == ([str(data)], None, None)
+        assert facts["config"]["seed"] == 0
+        assert facts["data"]["files"][0]["file"] == str(data)
+        assert (facts["processes"], facts["precision"]) == (1, "32-true")
         names = {path.name for path in out.iterdir()}
         assert names == {
             *("run.json", "metrics.jsonl", "loss.png", "attention", "checkpoints"),
@@ -105,14 +105,14 @@ class TestARun:
         _, out = ended
         before = weights(out)
         code, _, err = command("train", "translate", data, "--out", out, *options())
-        assert (code, "holds a run already. Go on with it by --resume" in err) == (2, True)
+        assert (code, "holds a run already. Continue it with --resume" in err) == (2, True)
         code, said, err = command("train", "translate", "--out", out, "--resume")
         assert (code, err) == (0, "")
-        assert said.startswith("nothing was left to do; the best was update 10")
+        assert said.startswith("the run was complete already; the best was update 10")
         assert same(weights(out), before)
 
     def test_on_a_terminal_there_is_a_bar(self, data, tmp_path):
-        arguments = ("translate", data, "--out", tmp_path / "out", *options(steps=4, evaluate_every=4))
+        arguments = ("translate", data, "--out", tmp_path / "out", *options(max_steps=4, eval_steps=4))
         code, shown = on_a_terminal("train", *map(str, arguments))
         shown = shown.decode()
         assert code == 0
@@ -166,14 +166,15 @@ class TestRefusals:
         rows = [(f"{i} abc", "abc") for i in range(60)]
         rows[33] = ("1234567890" * 3, "abc")
         path = tsv(tmp_path / "long.tsv", rows)
-        arguments = ("translate", path, "--out", tmp_path / "out", *options(steps=3))
+        arguments = ("translate", path, "--out", tmp_path / "out", *options(max_steps=3))
         err = self.said(command, *arguments)
         assert (
-            "long.tsv, line 34: the source has 31 tokens, and the model has positions for 16. Give --context 31" in err
+            "long.tsv, line 34: the source has 31 tokens, and the model has positions for 16. Give --max-length 31"
+            in err
         )
         code, out, err = command("train", *arguments, "--skip-long")
         assert code == 0, err
-        assert "1 row left out for their length" in out
+        assert "1 row skipped for their length" in out
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -181,14 +182,17 @@ class TestRefusals:
             (["summarize"], "there is no task 'summarize'; there are translate, lm, mlm, caption"),
             (["translate", "--strategy", "magic"], "--strategy magic: it is one of auto, ddp, fsdp"),
             (["translate", "--precision", "8"], "--precision 8: it is one of 32-true, bf16-mixed, bf16-true"),
-            (["translate", "--accelerator", "abacus"], "these processes cannot be had: "),
-            (["translate", "--lr", "-1"], "--lr -1.0: it must be above 0"),
-            (["translate", "--steps", "many"], "Invalid value for '--steps'"),
+            (["translate", "--accelerator", "abacus"], "these processes are not available: "),
+            (["translate", "--learning-rate", "-1"], "--learning-rate -1.0: it must be above 0"),
+            (["translate", "--max-steps", "many"], "Invalid value for '--max-steps'"),
             (
-                ["translate", "--batch-size", "9", "--accumulate", "2"],
+                ["translate", "--batch-size", "9", "--gradient-accumulation-steps", "2"],
                 "--batch-size 9 does not divide among",
             ),
-            (["translate", "--vocab-size", "100"], "has no room for 256 bytes and 2 special tokens: give at least 258"),
+            (
+                ["translate", "--vocab-size", "100"],
+                "is too small for 256 bytes and 2 special tokens: give at least 258",
+            ),
             (["translate", "nothing.tsv"], "nothing.tsv: there is no such file"),
             (["translate", "--model", "no/such/folder/here"], "no/such/folder/here"),
         ],
@@ -202,8 +206,8 @@ class TestRefusals:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "thesis.tex").write_text("mine")
         for name, message in (
-            ("file", "file is a file: a run wants a folder"),
-            ("full", "full is not empty: a run wants a folder of its own, or one that is not there yet"),
+            ("file", "file is a file: a run needs a folder"),
+            ("full", "full is not empty: a run needs an empty folder, or one that does not exist yet"),
             ("file/run", "file/run cannot be made: Not a directory"),
         ):
             assert message in self.said(command, "translate", data, "--out", tmp_path / name, *options())
@@ -223,7 +227,7 @@ class TestFullDisk:
 
     def test_a_checkpoint(self, data, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
-        run("translate", data, out, steps=10, watcher=None)
+        run("translate", data, out, max_steps=10, callback=None)
         size = (checkpoint.latest(out) / "optimizer.safetensors").stat().st_size
         model = (out / "model.safetensors").stat().st_size
         assert model < size - 20_000
@@ -231,7 +235,7 @@ class TestFullDisk:
         assert finished(forked(*arguments, log=log, limit=size - 10_000)) == 2
         said = log.read_text()
         assert "regard: the checkpoint of step 5 cannot be written: " in said
-        assert "there is no checkpoint yet; make room and go on with --resume" in said
+        assert "there is no checkpoint yet; free some space, then continue with --resume" in said
         assert "Traceback" not in said
         assert not list((tmp_path / "small").rglob("*draft*"))
         assert finished(forked(*arguments, "--resume", log=log)) == 0
@@ -240,20 +244,20 @@ class TestFullDisk:
     def test_metrics(self, data, tmp_path):
         out = tmp_path / "out"
 
-        class Fills(Watcher):
-            def updated(self, progress, loss):
+        class Fills(Callback):
+            def on_update_end(self, progress, loss):
                 if progress.step == 7:
                     (out / "metrics.jsonl").rename(tmp_path / "so far")
                     (out / "metrics.jsonl").symlink_to("/dev/full")
 
         with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: No space left on device"):
-            run("translate", data, out, watcher=Fills())
+            run("translate", data, out, callback=Fills())
         assert checkpoint.latest(out).name == "step-000005"
         (tmp_path / "so far").replace(out / "metrics.jsonl")
-        assert run("translate", data, out, resume=True).why == "done"
+        assert run("translate", data, out, resume=True).stop_reason == "completed"
 
 
-def at_work(out, process, updates=3):
+def wait_for_updates(out, process, updates=3):
     """Wait until a run has done so many updates."""
     path = out / "metrics.jsonl"
     begun = time.monotonic()
@@ -272,22 +276,25 @@ class TestSignals:
     def test_it_saves_and_leaves_and_goes_on(self, number, code, data, long, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
         process = forked("train", "translate", data, "--out", out, *options(**RESUMED), log=log)
-        at_work(out, process)
+        wait_for_updates(out, process)
         os.kill(process.pid, number)
         assert finished(process) == code
         said = log.read_text()
-        assert "saving, and leaving; Ctrl-C once more ends it at once" in said
+        assert "saving checkpoint, then stopping; press Ctrl-C again to end at once" in said
         step = checkpoint.read(checkpoint.latest(out))[1].step
         assert 3 <= step < 40
-        assert f"saved after update {step}; go on with: regard train translate --out {out} --resume" in said
+        assert (
+            f"saved a checkpoint after update {step}; continue with: regard train translate --out {out} --resume"
+            in said
+        )
         assert finished(forked("train", "translate", "--out", out, "--resume", log=log)) == 0
         assert losses(out) == pytest.approx(losses(long), abs=1e-5)
         assert len(losses(out)) == len(losses(long))
 
     def test_a_second_ctrl_c_ends_it(self, data, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
-        process = forked("train", "translate", data, "--out", out, *options(steps=2000, evaluate_every=2000), log=log)
-        at_work(out, process)
+        process = forked("train", "translate", data, "--out", out, *options(max_steps=2000, eval_steps=2000), log=log)
+        wait_for_updates(out, process)
         os.kill(process.pid, signal.SIGINT)
         time.sleep(0.004)
         os.kill(process.pid, signal.SIGINT)
@@ -322,7 +329,7 @@ class TestProcesses:
     @pytest.mark.parametrize(("strategy", "parts"), [("ddp", 1), ("fsdp", 2)])
     def test_two_have_the_losses_of_one(self, strategy, parts, data, long, tmp_path):
         out = tmp_path / "out"
-        asked = options(**RESUMED, accumulate=parts)
+        asked = options(**RESUMED, gradient_accumulation_steps=parts)
         processes = launched("train", "translate", data, "--out", out, "--strategy", strategy, *asked, folder=tmp_path)
         assert [finished(process) for process in processes] == [0, 0], (tmp_path / "log0").read_text()
         assert losses(out) == pytest.approx(losses(long), abs=1e-4)
@@ -335,10 +342,10 @@ class TestProcesses:
         out = tmp_path / "out"
         arguments = ("train", "translate", data, "--out", out, "--strategy", strategy, *options(**RESUMED))
         processes = launched(*arguments, folder=tmp_path)
-        at_work(out, processes[0])
+        wait_for_updates(out, processes[0])
         os.kill(processes[1].pid, signal.SIGTERM)  # whichever hears it: all leave together
         assert [finished(process) for process in processes] == [143, 0]
-        assert run("translate", data, out, resume=True, **RESUMED).why == "done"
+        assert run("translate", data, out, resume=True, **RESUMED).stop_reason == "completed"
         assert losses(out) == pytest.approx(losses(long), abs=1e-4)
 
     def test_bad_input_ends_all_of_them(self, tmp_path):
@@ -361,7 +368,7 @@ class TestProcesses:
         processes = launched(*arguments, folder=tmp_path)
         assert finished(processes[0]) == 2
         assert (
-            "--batch-size 9 does not divide among 2 processes with --accumulate 1; 10 would"
+            "--batch-size 9 does not divide among 2 processes with --gradient-accumulation-steps 1; 10 would"
             in (tmp_path / "log0").read_text()
         )
         finished(processes[1])
@@ -373,13 +380,13 @@ class TestProcesses:
         call = [sys.executable, "-m", "regard", "train", "translate", data, "--out", out, *options(**RESUMED)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         with (tmp_path / "log").open("w") as log:
-            call = [*map(str, call), "--devices", "2", "--accumulate", "2"]
+            call = [*map(str, call), "--devices", "2", "--gradient-accumulation-steps", "2"]
             process = subprocess.Popen(call, stdout=log, stderr=log, env=environment)
-            at_work(out, process)
+            wait_for_updates(out, process)
             process.send_signal(signal.SIGTERM)
             assert process.wait(300) == 143, (tmp_path / "log").read_text()
         assert "Traceback" not in (tmp_path / "log").read_text()
-        assert run("translate", data, out, resume=True, **RESUMED).why == "done"
+        assert run("translate", data, out, resume=True, **RESUMED).stop_reason == "completed"
         assert losses(out) == pytest.approx(losses(long), abs=1e-4)
 
     @pytest.mark.slow
@@ -408,7 +415,7 @@ class TestProcesses:
     @pytest.mark.slow
     def test_texts_whose_rows_make_many_examples(self, tmp_path):
         data = write_texts(tmp_path / "texts.jsonl")
-        settings = {"steps": 12, "dropout": 0.0}
+        settings = {"max_steps": 12, "dropout": 0.0}
         run("lm", data, tmp_path / "one", **settings)
         processes = launched("train", "lm", data, "--out", tmp_path / "two", *options(**settings), folder=tmp_path)
         assert [finished(process) for process in processes] == [0, 0]

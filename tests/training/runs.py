@@ -1,4 +1,4 @@
-"""Runs that take a second or two, in this process or in one of their own that is there at once."""
+"""Runs that take a second or two, in this process or in a forked one that starts at once."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Any
 import jaxtyping
 import numpy as np
 import torch
+from data_files import jsonl, tsv
 from PIL import Image
 from safetensors.torch import load_file
-from written import jsonl, tsv
 
-from regard.training.callbacks import Ended, Watcher
-from regard.training.distributed import engine
+from regard.training.callbacks import Callback, TrainResult
+from regard.training.distributed import create_fabric
 from regard.training.train import train
 
 TINY: dict[str, Any] = {
-    "layers": 1,
+    "num_layers": 1,
     "d_model": 16,
-    "heads": 2,
+    "num_heads": 2,
     "d_ff": 32,
-    "context": 16,
+    "max_length": 16,
     "vocab_size": 280,
     "batch_size": 8,
-    "lr": 1e-2,
-    "warm_up": 2,
-    "steps": 10,
-    "evaluate_every": 5,
+    "learning_rate": 1e-2,
+    "warmup_steps": 2,
+    "max_steps": 10,
+    "eval_steps": 5,
     "patience": None,
 }
 
@@ -44,33 +44,33 @@ PRELOADED = [
     *("datasets", "lightning_fabric", "matplotlib.backends.backend_agg", "torch.distributed.fsdp", "torch.optim"),
     *("torch._dynamo", "rich.progress"),
 ]
-"""What a run imports, and takes longest."""
+"""The imports of a run that take longest."""
 
 
 def write_pairs(path: Path, rows: int = 200) -> Path:
-    """Letters, and the same ones large."""
-    drawn = random.Random(0)
-    sources = dict.fromkeys("".join(drawn.choices("abcdef", k=drawn.randint(2, 6))) for _ in range(2 * rows))
+    """Lower-case letters, and the same in upper case."""
+    rng = random.Random(0)
+    sources = dict.fromkeys("".join(rng.choices("abcdef", k=rng.randint(2, 6))) for _ in range(2 * rows))
     return tsv(path, [(source, source.upper()) for source in list(sources)[:rows]])
 
 
 def write_texts(path: Path, rows: int = 120) -> Path:
     """Sentences of one pattern."""
-    drawn = random.Random(0)
+    rng = random.Random(0)
     names = ("river", "bank", "Ufer", "día", "мост")
-    said = [
-        f"the {drawn.choice(names)} saw the {drawn.choice(names)}, {drawn.randint(0, 99)} times" for _ in range(rows)
+    sentences = [
+        f"the {rng.choice(names)} saw the {rng.choice(names)}, {rng.randint(0, 99)} times" for _ in range(rows)
     ]
-    return jsonl(path, [{"text": text} for text in said])
+    return jsonl(path, [{"text": text} for text in sentences])
 
 
-def write_pictures(folder: Path, rows: int = 60) -> Path:
-    """Pictures of 8 x 6 with a bright half, and which half that is."""
+def write_images(folder: Path, rows: int = 60) -> Path:
+    """Images of 8 x 6 with a bright half, and which half that is."""
     folder.mkdir()
-    numbers = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     lines = ["file_name,text"]
     for i in range(rows):
-        image = numbers.integers(0, 90, (6, 8), dtype=np.uint8)
+        image = rng.integers(0, 90, (6, 8), dtype=np.uint8)
         image[:, slice(0, 4) if i % 3 else slice(4, 8)] += 150
         Image.fromarray(image).save(folder / f"{i}.png")
         lines.append(f"{i}.png,{'left' if i % 3 else 'right'}")
@@ -82,7 +82,7 @@ def write(task: str, folder: Path) -> Path:
     """Data for a task."""
     if task == "translate":
         return write_pairs(folder / "pairs.tsv")
-    return write_pictures(folder / "pictures") if task == "caption" else write_texts(folder / "texts.jsonl")
+    return write_images(folder / "images") if task == "caption" else write_texts(folder / "texts.jsonl")
 
 
 def run(
@@ -90,45 +90,44 @@ def run(
     paths: Path | list[Path],
     out: Path,
     *,
-    held_out: Path | None = None,
+    eval_file: Path | None = None,
     model: str | Path | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     checked: bool = False,
-    **settings: Any,
-) -> Ended:
+    **overrides: Any,
+) -> TrainResult:
     """A tiny run in this process, without the shape checks, which take most of the time."""
-    asked = {name: value for name, value in {**TINY, **settings}.items() if value is not None}
+    overrides = {name: value for name, value in {**TINY, **overrides}.items() if value is not None}
     if model is not None:
-        asked = {
-            name: asked[name] for name in asked if name not in ("layers", "d_model", "heads", "d_ff", "vocab_size")
-        }
+        model_fields = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
+        overrides = {name: value for name, value in overrides.items() if name not in model_fields}
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", not checked)
     try:
-        return _train(task, paths, out, held_out, model, resume, asked, watcher)
+        return _train(task, paths, out, eval_file, model, resume, overrides, callback)
     finally:
         jaxtyping.config.update("jaxtyping_disable", before)
 
 
-def _train(task, paths, out, held_out, model, resume, asked, watcher) -> Ended:
+def _train(task, paths, out, eval_file, model, resume, overrides, callback) -> TrainResult:
     return train(
         task,
         paths if isinstance(paths, list) else [paths],
         out=out,
-        fabric=engine(accelerator="cpu"),
-        held_out=held_out,
+        fabric=create_fabric(accelerator="cpu"),
+        eval_file=eval_file,
         model=None if model is None else str(model),
         resume=resume,
-        settings=asked,
-        watcher=watcher,
+        overrides=overrides,
+        callback=callback,
     )
 
 
-def options(**settings: Any) -> list[str]:
-    """The same, as the command line has it."""
-    asked = {name: value for name, value in {**TINY, **settings}.items() if value is not None}
-    return [part for name, value in asked.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+def options(**overrides: Any) -> list[str]:
+    """The options of such a run on the command line."""
+    overrides = {name: value for name, value in {**TINY, **overrides}.items() if value is not None}
+    return [part for name, value in overrides.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -142,28 +141,28 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """What a run measured, but for how long it took."""
+    """The metrics of a run, without the seconds."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
 
 
 def losses(folder: Path) -> list[float]:
-    """Of the updates, and the held-out ones between them."""
-    return [line.get("loss", line.get("held_out_loss")) for line in metrics(folder)]
+    """The losses of the updates, and the eval losses between them."""
+    return [line.get("loss", line.get("eval_loss")) for line in metrics(folder)]
 
 
-class Stop(Watcher):
-    """Asks to leave after an update."""
+class Stop(Callback):
+    """Stops the run after an update."""
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.done = 0
+        self.last_step = 0
 
-    def updated(self, progress: Any, loss: float) -> None:
-        self.done = progress.step
+    def on_update_end(self, progress: Any, loss: float) -> None:
+        self.last_step = progress.step
 
-    def leaving(self) -> bool:
-        return self.done >= self.step
+    def should_stop(self) -> bool:
+        return self.last_step >= self.step
 
 
 def command(
@@ -174,14 +173,14 @@ def command(
     Args:
         arguments: of the command.
         log: where standard output and standard error go.
-        limit: of the bytes of any file that it writes; a write beyond fails as on a full disk.
-        missing: a library that it finds not installed.
+        limit: of the bytes of any file that it writes; a write beyond it fails as on a full disk.
+        missing: a library that the process cannot import.
         environment: variables.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    said = [str(each) for each in arguments]
-    process = context.Process(target=_command, args=(said, str(log), limit, missing, environment))
+    texts = [str(argument) for argument in arguments]
+    process = context.Process(target=_command, args=(texts, str(log), limit, missing, environment))
     process.start()
     return process
 
@@ -211,7 +210,7 @@ def _command(
 
 
 def finished(process: Any, seconds: float = 300) -> int:
-    """The exit code of a process, which has so long."""
+    """The exit code of a process, which has this much time."""
     process.join(seconds)
     if process.exitcode is None:
         process.kill()

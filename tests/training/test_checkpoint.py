@@ -31,8 +31,8 @@ def whole(data, tmp_path_factory):
 
 @pytest.fixture
 def stopped(data, tmp_path):
-    """A run that was stopped after update 7, two behind its look."""
-    run("translate", data, tmp_path / "out", watcher=Stop(7))
+    """A run that was stopped after update 7, two after its evaluation."""
+    run("translate", data, tmp_path / "out", callback=Stop(7))
     return tmp_path / "out"
 
 
@@ -52,7 +52,7 @@ class TestOnDisk:
         last = checkpoint.latest(whole)
         assert [path.name for path in sorted((whole / "checkpoints").iterdir())] == ["step-000005", "step-000010"]
         state, progress = checkpoint.read(last)
-        assert (progress.step, progress.epoch, progress.batches) == (10, 0, 10)
+        assert (progress.step, progress.epoch, progress.num_batches) == (10, 0, 10)
         model = regard.load(last).model
         names = {f"model.{name}" for name, _ in model.named_parameters()}
         assert {key.rpartition("/")[0] for key in state} == names
@@ -60,7 +60,7 @@ class TestOnDisk:
         assert all(state[f"{name}/step"] == 10 for name in names)
 
     def test_no_more_than_two_stay(self, data, tmp_path):
-        run("translate", data, tmp_path / "out", steps=4, evaluate_every=1)
+        run("translate", data, tmp_path / "out", max_steps=4, eval_steps=1)
         assert [path.name for path in sorted((tmp_path / "out" / "checkpoints").iterdir())] == [
             "step-000003",
             "step-000004",
@@ -69,7 +69,7 @@ class TestOnDisk:
     def test_one_that_is_damaged(self, data, stopped):
         last = checkpoint.latest(stopped)
         (last / "optimizer.safetensors").write_bytes(b"cut off")
-        with pytest.raises(InputError, match=r"step-000007 is damaged: .*Take it away, and --resume goes on from"):
+        with pytest.raises(InputError, match=r"step-000007 is damaged: .*Delete it, and --resume continues from"):
             run("translate", data, stopped, resume=True)
         (last / "progress.json").write_text(json.dumps({"speed": 3}))
         with pytest.raises(InputError, match=r"step-000007 is damaged"):
@@ -97,7 +97,7 @@ class TestKilledExactly:
 
     def test_in_the_midst_of_a_line_of_the_metrics(self, data, whole, stopped):
         with (stopped / "metrics.jsonl").open("a") as file:
-            file.write('{"step": 8, "loss": 3.1, "lr": 0.01}\n{"step": 9, "lo')
+            file.write('{"step": 8, "loss": 3.1, "learning_rate": 0.01}\n{"step": 9, "lo')
         assert ends_as(whole, stopped, data)
 
     def test_between_the_checkpoint_and_its_becoming_the_model(self, data, whole, tmp_path):
@@ -107,7 +107,7 @@ class TestKilledExactly:
         assert not same(weights(out), weights(whole))
         assert ends_as(whole, out, data)
 
-    def test_between_the_look_and_its_checkpoint(self, data, whole, tmp_path):
+    def test_between_the_evaluation_and_its_checkpoint(self, data, whole, tmp_path):
         out = tmp_path / "out"
         shutil.copytree(whole, out)
         shutil.rmtree(out / "checkpoints" / "step-000010")
@@ -115,7 +115,7 @@ class TestKilledExactly:
 
     def test_before_the_first_checkpoint(self, data, whole, tmp_path):
         out = tmp_path / "out"
-        run("translate", data, out, watcher=Stop(2))
+        run("translate", data, out, callback=Stop(2))
         shutil.rmtree(out / "checkpoints")
         (out / "model.safetensors").write_bytes(b"half")
         assert ends_as(whole, out, data)

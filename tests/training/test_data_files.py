@@ -4,14 +4,14 @@ import os
 
 import pyarrow
 import pytest
-from written import PAIRS, jsonl, parquet, tsv, zipped
+from data_files import PAIRS, jsonl, parquet, tsv, zipped
 
 from regard import InputError
 from regard.training.data import pairs, texts
 
 
 def all_of(data):
-    return sorted([*data.train, *data.held_out], key=lambda row: int(row["where"].split()[-1]))
+    return sorted([*data.train, *data.eval_rows], key=lambda row: int(row["location"].split()[-1]))
 
 
 class TestFormats:
@@ -32,9 +32,9 @@ class TestFormats:
         }[kind]()
         data = pairs([path])
         place = "row" if kind == "parquet" else "line"
-        wanted = [{"source": a, "target": b, "where": f"{path}, {place} {i}"} for i, (a, b) in enumerate(PAIRS, 1)]
+        wanted = [{"source": a, "target": b, "location": f"{path}, {place} {i}"} for i, (a, b) in enumerate(PAIRS, 1)]
         assert all_of(data) == wanted
-        assert data.rows == len(list(data.train)) == 28
+        assert data.num_rows == len(list(data.train)) == 28
         assert data.name == str(path)
 
     @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -57,22 +57,22 @@ class TestFormats:
         for name, said in (("b.md", "# B\r\n\r\n"), ("a.txt", "\tA"), ("c", "C"), ("d.json", "[1]"), ("e.tsv", "e\tf")):
             (tmp_path / name).write_bytes(said.encode())
         data = texts([str(tmp_path / "*")])
-        assert data.held_out == [{"text": "\tA", "where": f"{tmp_path}/a.txt"}]
+        assert data.eval_rows == [{"text": "\tA", "location": f"{tmp_path}/a.txt"}]
         assert [row["text"] for row in data.train] == ["# B\r\n\r\n", "C", "[1]", "e\tf"]
         packed = texts([zipped(tmp_path / "a.txt"), tmp_path / "c"])
-        assert packed.held_out[0]["text"] == "\tA"
+        assert packed.eval_rows[0]["text"] == "\tA"
 
     def test_a_pattern_through_folders(self, tmp_path):
         for name in ("z/b.txt", "z/deep/a.txt", "a.txt", "no.md"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(name)
         data = texts([f"{tmp_path}/**/*.txt"])
-        assert [row["text"] for row in [*data.held_out, *data.train]] == ["a.txt", "z/b.txt", "z/deep/a.txt"]
-        assert texts([f"{tmp_path}/**/*"]).rows == 3  # folders match, and are no files
+        assert [row["text"] for row in [*data.eval_rows, *data.train]] == ["a.txt", "z/b.txt", "z/deep/a.txt"]
+        assert texts([f"{tmp_path}/**/*"]).num_rows == 3  # folders match, and are no files
 
     def test_a_file_whose_name_looks_like_a_pattern(self, tmp_path):
         path = tsv(tmp_path / "a[1].tsv")
-        assert pairs([path]).rows == 28
+        assert pairs([path]).num_rows == 28
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ class TestFormats:
         (b"a\tb\nc\t \n", "a.tsv, line 2 has no target, it is ' '"),
         (b"a\tb\nc\xe9\td\n", "a.tsv, line 2: byte 0xe9 at position 5 of the file is not UTF-8.*iconv"),
         ("a\tb\n".encode("utf-16"), "a.tsv, line 1: byte 0xff at position 0"),
-        (b"a\tb\n", "nothing is left to train on. Of 1 row at least one is held out.*Give more"),
-        (b"a\tb\na\tc\n", "Of 2 rows at least one is held out, and what has the same source"),
+        (b"a\tb\n", "nothing is left to train on. Of 1 row at least one is an eval row.*Give more"),
+        (b"a\tb\na\tc\n", "Of 2 rows at least one is an eval row, and a row with the source"),
     ],
 )
 def test_pairs_that_are_none(content, message, tmp_path):

@@ -1,20 +1,20 @@
-"""The bar over the first look at the data: for those who wait, and for nobody else."""
+"""The progress bar of the first pass over the data: it appears after a second, on a terminal."""
 
 import pytest
-from written import tsv
+from data_files import tsv
 
 from regard.training.data import pairs, progress
 from terminals import Stream
 
 
 @pytest.mark.parametrize(
-    ("terminal", "patience", "is_drawn"), [(True, 0.0, True), (True, 60.0, False), (False, 0.0, False)]
+    ("terminal", "delay", "is_drawn"), [(True, 0.0, True), (True, 60.0, False), (False, 0.0, False)]
 )
-def test_who_sees_it(terminal, patience, is_drawn, tmp_path, monkeypatch, capsys):
+def test_when_it_appears(terminal, delay, is_drawn, tmp_path, monkeypatch, capsys):
     stream = Stream(terminal=terminal, encoding="utf-8")
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "PATIENCE", patience)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", delay)
     pairs([tsv(tmp_path / "a.tsv")])
     stream.flush()
     drawn = stream.buffer.getvalue().decode()
@@ -23,12 +23,12 @@ def test_who_sees_it(terminal, patience, is_drawn, tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out == ""
 
 
-def test_it_ends_where_something_is_wrong(tmp_path, monkeypatch):
+def test_an_error_ends_it(tmp_path, monkeypatch):
     stream = Stream(terminal=True, encoding="utf-8")
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    with pytest.raises(RuntimeError, match="in between"), progress.progress("going on", 3) as tell:  # noqa: PT012
-        tell(1)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
+    with pytest.raises(RuntimeError, match="in between"), progress.progress_bar("going on", 3) as on_progress:  # noqa: PT012
+        on_progress(1)
         raise RuntimeError("in between")
     stream.flush()
     assert b"\x1b[?25h" in stream.buffer.getvalue()  # the cursor is there again

@@ -1,15 +1,15 @@
-"""What is held out, what is streamed, and how a run knows its data again."""
+"""The eval rows, the training rows, and the facts that identify data."""
 
 import json
 
 import pytest
+from data_files import jsonl, tsv
 from datasets.distributed import split_dataset_by_node
 from hypothesis import given
 from hypothesis import strategies as st
-from written import jsonl, tsv
 
 from regard import InputError
-from regard.training.data import HELD_OUT, pairs, split, texts
+from regard.training.data import MAX_EVAL_ROWS, pairs, split, texts
 
 
 def sources(rows):
@@ -18,46 +18,46 @@ def sources(rows):
 
 def test_every_twentieth_row(tmp_path):
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i}", "b") for i in range(101)])])
-    assert sources(data.held_out) == ["0", "20", "40", "60", "80", "100"]
+    assert sources(data.eval_rows) == ["0", "20", "40", "60", "80", "100"]
     assert sources(data.train) == [f"{i}" for i in range(101) if i % 20]
-    assert data.rows == 95
-    assert data.facts["split"].startswith("held out: of each 20 rows the first")
+    assert data.num_rows == 95
+    assert data.facts["split"].startswith("eval rows: of each 20 rows the first")
 
 
 def test_the_rows_of_several_files_are_counted_on(tmp_path):
     files = [tsv(tmp_path / f"{n}.tsv", [(f"{n} {i}", "b") for i in range(15)]) for n in range(3)]
     data = pairs(files)
-    assert sources(data.held_out) == ["0 0", "1 5", "2 10"]
-    assert data.rows == len(list(data.train)) == 42
+    assert sources(data.eval_rows) == ["0 0", "1 5", "2 10"]
+    assert data.num_rows == len(list(data.train)) == 42
 
 
 @pytest.mark.parametrize(("rows", "step"), [(2_000, 20), (2_001, 40), (4_001, 80), (9_000, 160)])
 def test_no_more_than_the_most(rows, step, tmp_path, monkeypatch):
-    assert HELD_OUT == split.HELD_OUT == 2_000
-    monkeypatch.setattr(split, "HELD_OUT", 100)
+    assert MAX_EVAL_ROWS == split.MAX_EVAL_ROWS == 2_000
+    monkeypatch.setattr(split, "MAX_EVAL_ROWS", 100)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i}", "b") for i in range(rows)])])
-    assert sources(data.held_out) == [f"{i}" for i in range(0, rows, step)]
-    assert len(data.held_out) <= 100
-    assert data.rows == rows - len(data.held_out)
+    assert sources(data.eval_rows) == [f"{i}" for i in range(0, rows, step)]
+    assert len(data.eval_rows) <= 100
+    assert data.num_rows == rows - len(data.eval_rows)
     assert f"of each {step} rows" in data.facts["split"]
 
 
 def test_no_more_than_there_is_room_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(split, "HELD_SIZE", 25)
+    monkeypatch.setattr(split, "MAX_EVAL_ELEMENTS", 25)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i:010}", "b") for i in range(200)])])
-    assert [int(source) for source in sources(data.held_out)] == [0, 160]
-    assert data.rows == 198
+    assert [int(source) for source in sources(data.eval_rows)] == [0, 160]
+    assert data.num_rows == 198
 
 
 def test_the_same_source_is_on_one_side(tmp_path):
-    """Before and behind the row that is held out, in this file and in another."""
+    """Before and after the eval row, in this file and in another."""
     rows = [(f"{i}", "b") for i in range(40)]
     rows[7] = rows[33] = ("20", "another translation")
     other = tsv(tmp_path / "b.tsv", [("20", "b"), ("x", "b")])
     data = pairs([tsv(tmp_path / "a.tsv", rows), other])
-    assert sources(data.held_out) == ["0", "20", "20"][: len(data.held_out)]
-    assert not set(sources(data.held_out)) & set(sources(data.train))
-    assert data.rows == len(list(data.train)) == 37
+    assert sources(data.eval_rows) == ["0", "20", "20"][: len(data.eval_rows)]
+    assert not set(sources(data.eval_rows)) & set(sources(data.train))
+    assert data.num_rows == len(list(data.train)) == 37
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=90))
@@ -68,43 +68,43 @@ def test_no_row_is_lost_and_none_is_on_both_sides(tmp_path_factory, said):
             pairs([path])
         return
     data = pairs([path])
-    assert sources(data.held_out) == said[::20]
+    assert sources(data.eval_rows) == said[::20]
     assert sources(data.train) == [s for s in said if s not in said[::20]]
-    assert data.rows == len(list(data.train))
+    assert data.num_rows == len(list(data.train))
 
 
-class TestAnotherFileHeldOut:
+class TestEvalFile:
     def test_all_of_it_is_judged_and_none_is_trained_on(self, tmp_path):
         rows = [(f"{i}", "b") for i in range(50)]
         data = pairs(
-            [tsv(tmp_path / "a.tsv", rows)], held_out=tsv(tmp_path / "h.tsv", [("3", "c"), ("new", "c"), ("40", "c")])
+            [tsv(tmp_path / "a.tsv", rows)], eval_file=tsv(tmp_path / "h.tsv", [("3", "c"), ("new", "c"), ("40", "c")])
         )
-        assert sources(data.held_out) == ["3", "new", "40"]
+        assert sources(data.eval_rows) == ["3", "new", "40"]
         assert sources(data.train) == [f"{i}" for i in range(50) if i not in (3, 40)]
-        assert data.rows == 48
-        assert data.facts["held_out"]["files"][0]["file"] == str(tmp_path / "h.tsv")
+        assert data.num_rows == 48
+        assert data.facts["eval_file"]["files"][0]["file"] == str(tmp_path / "h.tsv")
 
     def test_of_a_long_one_some_are_judged_and_none_is_trained_on(self, tmp_path):
-        held = tsv(tmp_path / "h.tsv", [(f"{i}", "c") for i in range(HELD_OUT + 1)])
-        data = pairs([tsv(tmp_path / "a.tsv", [("1", "b"), ("new", "b")])], held_out=held)
-        assert sources(data.held_out) == [f"{i}" for i in range(0, HELD_OUT + 1, 2)]
+        eval_file = tsv(tmp_path / "h.tsv", [(f"{i}", "c") for i in range(MAX_EVAL_ROWS + 1)])
+        data = pairs([tsv(tmp_path / "a.tsv", [("1", "b"), ("new", "b")])], eval_file=eval_file)
+        assert sources(data.eval_rows) == [f"{i}" for i in range(0, MAX_EVAL_ROWS + 1, 2)]
         assert sources(data.train) == ["new"]
 
     def test_the_same_file(self, tmp_path):
         path = tsv(tmp_path / "a.tsv")
         with pytest.raises(InputError, match="nothing is left to train on"):
-            pairs([path], held_out=path)
+            pairs([path], eval_file=path)
 
     def test_of_data_that_is_always_there(self, tmp_path):
-        with pytest.raises(ValueError, match="held out of data that is not named"):
-            pairs(held_out=tsv(tmp_path / "a.tsv"))
+        with pytest.raises(ValueError, match="needs paths: the built-in data has its own split"):
+            pairs(eval_file=tsv(tmp_path / "a.tsv"))
 
     def test_texts(self, tmp_path):
         (tmp_path / "a.txt").write_text("one text, whole")
         (tmp_path / "h.txt").write_text("another")
-        data = texts([tmp_path / "a.txt"], held_out=tmp_path / "h.txt")
+        data = texts([tmp_path / "a.txt"], eval_file=tmp_path / "h.txt")
         assert [row["text"] for row in data.train] == ["one text, whole"]
-        assert [row["text"] for row in data.held_out] == ["another"]
+        assert [row["text"] for row in data.eval_rows] == ["another"]
 
 
 class TestOneText:
@@ -113,22 +113,22 @@ class TestOneText:
         text = "".join(chr(97 + i % 26) if i % 7 else "é" for i in range(length))
         (tmp_path / "a.txt").write_text(text)
         data = texts([tmp_path / "a.txt"])
-        (train,), (held,) = list(data.train), data.held_out
-        assert train["text"] + held["text"] == text
+        (train,), (eval_row,) = list(data.train), data.eval_rows
+        assert train["text"] + eval_row["text"] == text
         assert len(train["text"]) == length * 19 // 20
-        assert data.rows == 1
+        assert data.num_rows == 1
 
     def test_as_the_one_row_of_a_table(self, tmp_path):
         data = texts([jsonl(tmp_path / "a.jsonl", [{"text": "0123456789" * 4}])])
-        assert data.held_out[0]["text"] == "89"
+        assert data.eval_rows[0]["text"] == "89"
 
     def test_too_short(self, tmp_path):
         (tmp_path / "a.txt").write_text("nineteen letters...")
-        with pytest.raises(InputError, match=r"a\.txt is one text of 19 letters: it takes 20 to hold one out"):
+        with pytest.raises(InputError, match=r"a\.txt is one text of 19 characters: an eval row needs at least 20"):
             texts([tmp_path / "a.txt"])
 
 
-class TestStreamed:
+class TestIterableDataset:
     def test_two_processes_have_all_rows_once(self, tmp_path):
         files = [tsv(tmp_path / f"{n}.tsv", [(f"{n} {i}", "b") for i in range(10 + n)]) for n in range(4)]
         data = pairs(files)

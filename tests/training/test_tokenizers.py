@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from regard.training.data import pairs
-from regard.training.tokenizers import BYTES, trained
+from regard.training.tokenizers import NUM_BYTES, train_bpe
 
-SPECIAL = ("<|start|>", "<|end|>", "<|pad|>")
+SPECIAL_TOKENS = ("<|start|>", "<|end|>", "<|pad|>")
 TEXTS = ["The river bank, 1987: 36 días.\n\n\tdef f(x):\n        return x  # größer"] * 3 + [
     "Она сказала: «да».",
     "मार्च",
@@ -21,7 +21,7 @@ TEXTS = ["The river bank, 1987: 36 días.\n\n\tdef f(x):\n        return x  # gr
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return trained(TEXTS, vocab_size=400, special=SPECIAL)
+    return train_bpe(TEXTS, vocab_size=400, special_tokens=SPECIAL_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_these_too(tokenizer, text):
 
 
 def test_special_tokens_come_first(tokenizer):
-    assert [tokenizer.token_to_id(token) for token in SPECIAL] == [0, 1, 2]
+    assert [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2]
     ids = tokenizer.encode("river").ids
     assert min(ids) > 2
     assert tokenizer.decode([0, *ids, 1]) == "river"
@@ -53,14 +53,14 @@ def test_special_tokens_come_first(tokenizer):
     ("frame", "before", "behind"),
     [
         ({}, [], []),
-        ({"start": "<|start|>"}, [0], []),
-        ({"stop": "<|end|>"}, [], [1]),
-        ({"start": "<|start|>", "stop": "<|end|>"}, [0], [1]),
-        ({"start": "<|end|>", "stop": "<|end|>"}, [1], [1]),
+        ({"bos_token": "<|start|>"}, [0], []),
+        ({"eos_token": "<|end|>"}, [], [1]),
+        ({"bos_token": "<|start|>", "eos_token": "<|end|>"}, [0], [1]),
+        ({"bos_token": "<|end|>", "eos_token": "<|end|>"}, [1], [1]),
     ],
 )
 def test_what_is_added_around_a_text(frame, before, behind):
-    tokenizer = trained(TEXTS, vocab_size=300, special=SPECIAL, **frame)
+    tokenizer = train_bpe(TEXTS, vocab_size=300, special_tokens=SPECIAL_TOKENS, **frame)
     bare = tokenizer.encode("The bank", add_special_tokens=False).ids
     assert not set(bare) & {0, 1, 2}
     assert tokenizer.encode("The bank").ids == [*before, *bare, *behind]
@@ -69,7 +69,7 @@ def test_what_is_added_around_a_text(frame, before, behind):
 
 
 def test_digits_are_tokens_one_by_one(dates):
-    tokenizer = trained(dates, vocab_size=2_000, special=("</s>",))
+    tokenizer = train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",))
     for text in ("1987-03-05", "  1234567 x12 ১৯৮৭ ۱۹۸۷ ½²"):
         spans = tokenizer.encode(text).offsets
         for i, letter in enumerate(text):
@@ -80,7 +80,7 @@ def test_digits_are_tokens_one_by_one(dates):
 @pytest.mark.parametrize("size", [700, 1_000, 2_000])
 def test_no_letter_is_torn_apart(size, dates):
     """Plain byte pairs tear 58 of the 250 letters of the dates apart at any size, and join halves of two."""
-    tokenizer = trained(dates, vocab_size=size, special=("</s>",))
+    tokenizer = train_bpe(dates, vocab_size=size, special_tokens=("</s>",))
     assert tokenizer.get_vocab_size() <= size
     for letter in {letter for text in dates for letter in text}:
         assert len(tokenizer.encode(letter).ids) == 1, letter
@@ -89,10 +89,10 @@ def test_no_letter_is_torn_apart(size, dates):
         assert [start for start, _ in offsets[1:]] == [stop for _, stop in offsets[:-1]]
 
 
-def test_where_there_is_no_room_for_all_letters_the_frequent_ones_have_it():
+def test_a_small_vocabulary_has_the_frequent_letters():
     letters = [chr(0x4E00 + i) for i in range(300)]
     texts = [letter * (2 + 300 - i) for i, letter in enumerate(letters)]
-    tokenizer = trained(texts, vocab_size=BYTES + 200, special=())
+    tokenizer = train_bpe(texts, vocab_size=NUM_BYTES + 200, special_tokens=())
     whole = [len(tokenizer.encode(letter).ids) == 1 for letter in letters]
     assert 80 < sum(whole) <= 100
     assert whole == sorted(whole, reverse=True)
@@ -101,24 +101,25 @@ def test_where_there_is_no_room_for_all_letters_the_frequent_ones_have_it():
 
 def test_a_month_is_one_token(dates):
     """In Hindi and Bengali too, where most vowels are marks."""
-    tokenizer = trained(dates, vocab_size=2_000, special=("</s>",))
+    tokenizer = train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",))
     for text in (" Dezember", " декабря", " दिसंबर", " ডিসেম্বর", " دسامبر"):
         assert len(tokenizer.encode(text).ids) == 1, text
 
 
 def test_a_small_vocabulary_is_no_larger_than_asked():
-    for size in (BYTES + 3, BYTES + 4, BYTES + 20, 300):
-        assert trained(TEXTS, vocab_size=size, special=SPECIAL).get_vocab_size() == size
-    assert trained(["ab ab"], vocab_size=5_000, special=()).get_vocab_size() == BYTES + 2  # "ab", " ab"
+    for size in (NUM_BYTES + 3, NUM_BYTES + 4, NUM_BYTES + 20, 300):
+        assert train_bpe(TEXTS, vocab_size=size, special_tokens=SPECIAL_TOKENS).get_vocab_size() == size
+    assert train_bpe(["ab ab"], vocab_size=5_000, special_tokens=()).get_vocab_size() == NUM_BYTES + 2  # "ab", " ab"
 
 
 def test_an_iterator_is_as_good_as_a_list(tokenizer):
-    assert trained(iter(TEXTS), vocab_size=400, special=SPECIAL).to_str() == tokenizer.to_str()
+    assert train_bpe(iter(TEXTS), vocab_size=400, special_tokens=SPECIAL_TOKENS).to_str() == tokenizer.to_str()
 
 
 def test_the_same_file_from_any_process(tokenizer, tmp_path):
     tokenizer.save(str(tmp_path / "here.json"))
-    code = f"from regard.training.tokenizers import trained; trained({TEXTS!r}, vocab_size=400, special={SPECIAL!r})"
+    code = "from regard.training.tokenizers import train_bpe; "
+    code += f"train_bpe({TEXTS!r}, vocab_size=400, special_tokens={SPECIAL_TOKENS!r})"
     for threads, seed in (("1", "1"), ("4", "2")):
         there = tmp_path / f"{seed}.json"
         environment = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
@@ -127,32 +128,32 @@ def test_the_same_file_from_any_process(tokenizer, tmp_path):
 
 
 def test_the_same_tokenizer_of_many_texts(dates):
-    assert len({trained(dates, vocab_size=1_500, special=SPECIAL).to_str() for _ in range(3)}) == 1
+    assert len({train_bpe(dates, vocab_size=1_500, special_tokens=SPECIAL_TOKENS).to_str() for _ in range(3)}) == 1
 
 
 class TestRefusals:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"vocab_size": 258}, "vocab_size=258 has no room for 256 bytes and 3 special tokens: give at least 259"),
+            ({"vocab_size": 258}, "vocab_size=258 is too small for 256 bytes and 3 special tokens: give at least 259"),
             (
-                {"special": ("<s>", "<s>")},
-                r"special tokens are different texts, and none is empty; not \['<s>', '<s>'\]",
+                {"special_tokens": ("<s>", "<s>")},
+                r"special tokens must differ, and none may be empty; not \['<s>', '<s>'\]",
             ),
-            ({"special": ("<s>", "")}, "none is empty"),
-            ({"start": "<s>"}, r"start='<s>' is none of the special tokens"),
-            ({"stop": "<s>"}, r"stop='<s>' is none of the special tokens"),
+            ({"special_tokens": ("<s>", "")}, "none may be empty"),
+            ({"bos_token": "<s>"}, r"bos_token='<s>' is not one of the special tokens"),
+            ({"eos_token": "<s>"}, r"eos_token='<s>' is not one of the special tokens"),
         ],
     )
     def test_options(self, options, message):
         with pytest.raises(ValueError, match=message):
-            trained(TEXTS, **{"vocab_size": 300, "special": SPECIAL} | options)
+            train_bpe(TEXTS, **{"vocab_size": 300, "special_tokens": SPECIAL_TOKENS} | options)
 
     @pytest.mark.parametrize("texts", [[], [""], iter([])])
     def test_no_text(self, texts):
         with pytest.raises(ValueError, match="there is no text to train a tokenizer on"):
-            trained(texts, vocab_size=300, special=SPECIAL)
+            train_bpe(texts, vocab_size=300, special_tokens=SPECIAL_TOKENS)
 
     def test_one_text(self):
-        with pytest.raises(TypeError, match=r"texts are many: hand over \[text\]"):
-            trained("one", vocab_size=300, special=SPECIAL)
+        with pytest.raises(TypeError, match=r"texts is a list of texts: pass \[text\]"):
+            train_bpe("one", vocab_size=300, special_tokens=SPECIAL_TOKENS)

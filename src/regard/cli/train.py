@@ -16,7 +16,7 @@ from regard.errors import InputError
 
 __all__ = ["train"]
 
-MODEL, RATE, WHERE = "The model", "The optimizer", "Where it runs"
+MODEL, OPTIMIZER, HARDWARE = "The model", "The optimizer", "The hardware"
 
 
 def _number(metavar: str, help_: str, panel: str, **more: Any) -> Any:
@@ -30,151 +30,159 @@ def _number(metavar: str, help_: str, panel: str, **more: Any) -> Any:
     "dates in 12 languages, written by Babel, to ISO.\n\n"
     "lm: a decoder, on texts (text files, JSONL, Parquet with text, globs). Without DATA: Python's own "
     "documentation.\n\n"
-    "mlm: an encoder that guesses masked tokens, on the same.\n\n"
+    "mlm: an encoder that predicts masked tokens, on the same data.\n\n"
     "caption: an image encoder and a decoder, on a folder of images and a CSV with file_name and text. Without DATA: "
     "scikit-learn's handwritten digits, spelled.\n\n"
-    "DIR holds the best model so far, which every other command takes as --model, a picture of the loss, "
-    "metrics.jsonl, the attention of one held-out example at each look, and checkpoints. A run that was stopped or "
-    "killed goes on with --resume, and ends as it would have ended.",
+    "DIR holds the best model so far, which every other command takes as --model, a plot of the loss, "
+    "metrics.jsonl, the attention of one eval row at each evaluation, and checkpoints. --resume continues a run that "
+    "was stopped or killed; the run ends as it would have ended without the stop.",
     epilog="Examples:\n\n"
     "Learn to read dates, in some minutes: regard train translate --out dates\n\n"
-    "Your own pairs: regard train translate pairs.tsv --out en-de --steps 20000 --d-model 512 --layers 6 --heads 8 "
-    "--d-ff 2048 --vocab-size 16000\n\n"
+    "Your own pairs: regard train translate pairs.tsv --out en-de --max-steps 20000 --d-model 512 --num-layers 6 "
+    "--num-heads 8 --d-ff 2048 --vocab-size 16000\n\n"
     "Two processes on this machine: regard train lm 'corpus/**/*.txt' --out lm --devices 2 --strategy fsdp\n\n"
     "Two machines: torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m regard "
     "train lm 'corpus/*.parquet' --out /shared/lm --strategy fsdp --precision bf16-mixed --resume",
 )
 def train(
     task: Annotated[str, typer.Argument(help="translate, lm, mlm or caption.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The run's folder.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory of the run.")],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATA]...", help="Files or globs; what they may be is told above.")
+        list[str] | None, typer.Argument(metavar="[DATA]...", help="Files or globs of the formats named above.")
     ] = None,
-    held_out: Annotated[
+    eval_file: Annotated[
         Path | None,
-        option("PATH", "Examples to judge the model by, in the same format; by default every twentieth of DATA."),
+        option("PATH", "Examples for the evaluations, in the same format; by default every twentieth of DATA."),
     ] = None,
     model: Annotated[
-        str | None, option("NAME", "Go on from this model, a folder or a name on the Hub, with its tokenizer.")
+        str | None, option("NAME", "Start from this model, a folder or a name on the Hub, with its tokenizer.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in DIR; begin one where there is none.")
+        bool, typer.Option("--resume", help="Continue the run in DIR; start one where there is none.")
     ] = False,
-    steps: Annotated[int | None, _number("N", "Updates of the weights.", RATE)] = None,
-    batch_size: Annotated[int | None, _number("N", "Examples of an update, over all processes.", RATE)] = None,
-    accumulate: Annotated[
-        int | None, _number("N", "Compute each batch in N parts, one after the other, to save memory.", RATE)
+    max_steps: Annotated[int | None, _number("N", "Updates of the weights.", OPTIMIZER)] = None,
+    batch_size: Annotated[int | None, _number("N", "Examples of an update, over all processes.", OPTIMIZER)] = None,
+    gradient_accumulation_steps: Annotated[
+        int | None,
+        _number("N", "Compute each batch as N micro-batches, one after the other, to save memory.", OPTIMIZER),
     ] = None,
-    lr: Annotated[float | None, _number("R", "The learning rate at its peak.", RATE)] = None,
-    warm_up: Annotated[int | None, _number("N", "Updates until that peak; then a cosine down.", RATE)] = None,
-    weight_decay: Annotated[float | None, _number("W", "Of AdamW, on matrices.", RATE)] = None,
-    clip: Annotated[float | None, _number("L", "The longest gradient.", RATE)] = None,
+    learning_rate: Annotated[float | None, _number("R", "The learning rate at its peak.", OPTIMIZER)] = None,
+    warmup_steps: Annotated[int | None, _number("N", "Updates until that peak; then a cosine down.", OPTIMIZER)] = None,
+    weight_decay: Annotated[float | None, _number("W", "Of AdamW, on matrices.", OPTIMIZER)] = None,
+    max_grad_norm: Annotated[float | None, _number("L", "The gradient is clipped to this norm.", OPTIMIZER)] = None,
     label_smoothing: Annotated[
-        float | None, _number("E", "Probability spread over all tokens (paper, section 5.4).", RATE)
+        float | None, _number("E", "Probability spread over all tokens (paper, section 5.4).", OPTIMIZER)
     ] = None,
-    evaluate_every: Annotated[
-        int | None, _number("N", "Updates between two looks at the held-out examples, and checkpoints.", RATE)
+    eval_steps: Annotated[
+        int | None, _number("N", "Updates between two evaluations; each saves a checkpoint.", OPTIMIZER)
     ] = None,
-    patience: Annotated[int | None, _number("N", "Stop after N looks without a better one.", RATE)] = None,
-    seed: Annotated[int | None, _number("N", "Of weights, order and dropout.", RATE)] = None,
-    layers: Annotated[int | None, _number("N", "Blocks of each stack.", MODEL)] = None,
+    patience: Annotated[int | None, _number("N", "Stop after N evaluations without a better loss.", OPTIMIZER)] = None,
+    seed: Annotated[int | None, _number("N", "Of weights, order and dropout.", OPTIMIZER)] = None,
+    num_layers: Annotated[int | None, _number("N", "Blocks of each stack.", MODEL)] = None,
     d_model: Annotated[int | None, _number("N", "Width of the token vectors.", MODEL)] = None,
-    heads: Annotated[int | None, _number("N", "Heads of each attention.", MODEL)] = None,
+    num_heads: Annotated[int | None, _number("N", "Heads of each attention.", MODEL)] = None,
     d_ff: Annotated[int | None, _number("N", "Width of the feed-forward networks.", MODEL)] = None,
-    context: Annotated[
-        int | None, _number("N", "The longest text in tokens; longer documents are read in pieces.", MODEL)
+    max_length: Annotated[
+        int | None, _number("N", "The longest text in tokens; longer documents are split into chunks.", MODEL)
     ] = None,
-    vocab_size: Annotated[int | None, _number("N", "Tokens of the tokenizer that is trained, at most.", MODEL)] = None,
-    dropout: Annotated[float | None, _number("P", "Share of each sub-layer's output dropped.", RATE)] = None,
-    noise: Annotated[
-        float | None, _number("P", "Share of tokens read as others while it learns; lm, where texts are few.", RATE)
+    vocab_size: Annotated[
+        int | None, _number("N", "The largest vocabulary of the tokenizer that is trained.", MODEL)
+    ] = None,
+    dropout: Annotated[
+        float | None, _number("P", "Share of each sub-layer's output that is dropped.", OPTIMIZER)
+    ] = None,
+    token_noise: Annotated[
+        float | None,
+        _number("P", "Share of input tokens replaced in training; lm, for small data sets.", OPTIMIZER),
     ] = None,
     image_size: Annotated[
-        int | None, _number("N", "Images are resized to N x N pixels; by default to the first one's size.", MODEL)
+        int | None, _number("N", "Images are resized to N x N pixels; by default to the size of the first.", MODEL)
     ] = None,
-    patch_size: Annotated[int | None, _number("N", "They are read in patches of N x N pixels.", MODEL)] = None,
+    patch_size: Annotated[int | None, _number("N", "Images are split into patches of N x N pixels.", MODEL)] = None,
     skip_long: Annotated[
-        bool, typer.Option("--skip-long", help="Leave out pairs longer than the context.", rich_help_panel=MODEL)
+        bool, typer.Option("--skip-long", help="Skip pairs longer than --max-length.", rich_help_panel=MODEL)
     ] = False,
     devices: Annotated[
-        int | None, _number("N", "Processes on each machine; by default one for each GPU, or one.", WHERE, min=1)
+        int | None, _number("N", "Processes on each machine; by default one for each GPU, or one.", HARDWARE, min=1)
     ] = None,
-    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Machines.", rich_help_panel=WHERE)] = 1,
+    nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Machines.", rich_help_panel=HARDWARE)] = 1,
     strategy: Annotated[
         str,
         typer.Option(
             metavar="S",
-            rich_help_panel=WHERE,
+            rich_help_panel=HARDWARE,
             help="ddp: every process has all weights; fsdp: each has its share; auto: ddp for several.",
         ),
     ] = "auto",
     precision: Annotated[
-        str, typer.Option(metavar="P", rich_help_panel=WHERE, help="32-true, bf16-mixed or bf16-true.")
+        str, typer.Option(metavar="P", rich_help_panel=HARDWARE, help="32-true, bf16-mixed or bf16-true.")
     ] = "32-true",
     accelerator: Annotated[
-        str, typer.Option(metavar="A", rich_help_panel=WHERE, help="cpu, cuda, ...; auto takes the best there is.")
+        str, typer.Option(metavar="A", rich_help_panel=HARDWARE, help="cpu, cuda, ...; auto takes the best there is.")
     ] = "auto",
 ) -> int:
     """Train a transformer."""
     import_torch()
-    asked = {
-        "steps": steps,
+    overrides = {
+        "max_steps": max_steps,
         "batch_size": batch_size,
-        "accumulate": accumulate,
-        "lr": lr,
-        "warm_up": warm_up,
+        "gradient_accumulation_steps": gradient_accumulation_steps,
+        "learning_rate": learning_rate,
+        "warmup_steps": warmup_steps,
         "weight_decay": weight_decay,
-        "clip": clip,
+        "max_grad_norm": max_grad_norm,
         "label_smoothing": label_smoothing,
-        "evaluate_every": evaluate_every,
+        "eval_steps": eval_steps,
         "patience": patience,
         "seed": seed,
-        "layers": layers,
+        "num_layers": num_layers,
         "d_model": d_model,
-        "heads": heads,
+        "num_heads": num_heads,
         "d_ff": d_ff,
-        "context": context,
+        "max_length": max_length,
         "vocab_size": vocab_size,
         "dropout": dropout,
-        "noise": noise,
+        "token_noise": token_noise,
         "image_size": image_size,
         "patch_size": patch_size,
         "skip_long": skip_long or None,
     }
-    with status("getting ready"):
-        from regard.training.console import Terminal, told
-        from regard.training.distributed import engine
-        from regard.training.train import train as begin
+    with status("starting"):
+        from regard.training.console import ConsoleCallback, format_metrics
+        from regard.training.distributed import create_fabric
+        from regard.training.train import train as run_training
 
-        fabric = engine(devices=devices, nodes=nodes, strategy=strategy, precision=precision, accelerator=accelerator)
-    terminal = Terminal()
+        fabric = create_fabric(
+            devices=devices, nodes=nodes, strategy=strategy, precision=precision, accelerator=accelerator
+        )
+    console = ConsoleCallback()
     try:
-        with terminal.listening():
-            ended = begin(
+        with console.handle_signals():
+            result = run_training(
                 task,
                 data or (),
                 out=out,
                 fabric=fabric,
-                held_out=held_out,
+                eval_file=eval_file,
                 model=model,
                 resume=resume,
-                settings={name: value for name, value in asked.items() if value is not None},
+                overrides={name: value for name, value in overrides.items() if value is not None},
                 command=["regard", *sys.argv[1:]],
-                watcher=terminal,
+                callback=console,
             )
     except InputError:
         if fabric.is_global_zero:
             raise
-        return 0  # the process of rank 0 says the same
+        return 0  # the process of rank 0 prints the same error
     if not fabric.is_global_zero:
         return 0
-    if ended.why == "asked to leave":
-        terminal.say(
-            f"saved after update {ended.progress.step:,}; go on with: regard train {task} "
+    if result.stop_reason == "interrupted":
+        console.print_line(
+            f"saved a checkpoint after update {result.progress.step:,}; continue with: regard train {task} "
             f"--out {shlex.quote(str(out))} --resume"
         )
-        return 128 + (terminal.asked or signal.SIGTERM)
-    why = ", stopped early" if ended.why == "patience" else ""
-    best = f"the best was update {ended.progress.best_step:,}, with a held-out loss of {ended.progress.best:.3f}"
-    print(f"{told(ended.metrics) or 'nothing was left to do'}{why}; {best}. The model is in {out}")
+        return 128 + (console.signal_number or signal.SIGTERM)
+    stopped = ", stopped early" if result.stop_reason == "patience" else ""
+    best = f"the best was update {result.progress.best_step:,}, with an eval loss of {result.progress.best_loss:.3f}"
+    print(f"{format_metrics(result.metrics) or 'the run was complete already'}{stopped}; {best}. The model is in {out}")
     return 0

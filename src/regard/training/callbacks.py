@@ -1,4 +1,4 @@
-"""Somebody who follows a run, and how it ended."""
+"""The callback of a training run, and the result of a run."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.training.checkpoint import Progress
-from regard.training.tasks import Sample
+from regard.training.tasks import EvalSample
 
-__all__ = ["Ended", "Watcher"]
+__all__ = ["Callback", "TrainResult"]
 
 
-class Watcher:
-    """Somebody who is told how a run goes, in the process of rank 0. This one does not care."""
+class Callback:
+    """Methods that a run calls in the process of rank 0. Those of this class do nothing."""
 
-    def began(self, steps: int, progress: Progress) -> None:
-        """Before the first update of this session."""
+    def on_train_start(self, max_steps: int, progress: Progress) -> None:
+        """Called before the first update of this session."""
 
-    def updated(self, progress: Progress, loss: float) -> None:
-        """After each update."""
+    def on_update_end(self, progress: Progress, loss: float) -> None:
+        """Called after each update."""
 
-    def looked(self, progress: Progress, metrics: dict[str, float], samples: Sequence[Sample]) -> None:
-        """After each look at the held-out examples."""
+    def on_evaluate(self, progress: Progress, metrics: dict[str, float], samples: Sequence[EvalSample]) -> None:
+        """Called after each evaluation."""
 
-    def leaving(self) -> bool:
-        """Whether to save and leave; asked before each update, in every process."""
+    def should_stop(self) -> bool:
+        """Whether the run shall save a checkpoint and stop. Called before each update, in every process."""
         return False
 
 
 @dataclass(frozen=True)
-class Ended:
+class TrainResult:
     """How a run ended."""
 
-    why: str
-    """``done``, ``patience`` or ``asked to leave``."""
+    stop_reason: str
+    """``completed``, ``patience`` or ``interrupted``."""
     progress: Progress
     metrics: dict[str, float]
-    """Of the last look at the held-out examples in this session."""
+    """Of the last evaluation of this session; empty where there was none."""

@@ -1,4 +1,4 @@
-"""A run's state on disk: written whole or not at all."""
+"""Checkpoints of a run: an atomic write of the model, the optimizer state and the progress."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regard.errors import InputError
 from regard.pretrained import Pretrained
 from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.hub import WEIGHTS_FILE
-from regard.training.distributed import State
+from regard.training.distributed import OptimizerState
 
-__all__ = ["KEPT", "Progress", "latest", "promote", "read", "write"]
+__all__ = ["MAX_CHECKPOINTS", "Progress", "latest", "promote", "read", "write"]
 
-FOLDER, OPTIMIZER, PROGRESS = "checkpoints", "optimizer.safetensors", "progress.json"
-KEPT = 2
-"""So many checkpoints stay; older ones go when a new one is there."""
+SUBDIR, OPTIMIZER, PROGRESS = "checkpoints", "optimizer.safetensors", "progress.json"
+MAX_CHECKPOINTS = 2
+"""Older checkpoints are deleted when a new one is written."""
 
 
 @dataclass
@@ -32,33 +32,33 @@ class Progress:
     step: int = 0
     """Updates done."""
     epoch: int = 0
-    """Which pass over the data it is in."""
-    batches: int = 0
-    """Batches of that pass done."""
-    best: float | None = None
-    """The lowest held-out loss."""
+    """The number of the current pass over the data, from 0."""
+    num_batches: int = 0
+    """Batches of that pass that are done."""
+    best_loss: float | None = None
+    """The lowest eval loss."""
     best_step: int = 0
-    """When that was."""
-    waited: int = 0
-    """Looks at the held-out examples since."""
-    tokens: int = 0
+    """The update with the lowest eval loss."""
+    wait_count: int = 0
+    """Evaluations since then."""
+    num_tokens: int = 0
     """Tokens that went through the model."""
     seconds: float = 0.0
-    """What the updates took, all sessions together."""
-    left_out: int = 0
-    """Rows of a pass over the data that were left out for their length."""
+    """Time of the updates, over all sessions."""
+    num_skipped: int = 0
+    """Rows of one pass over the data that are skipped for their length."""
 
 
-def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress) -> Path:
-    """Write a checkpoint of a run: a model that `regard.load` reads, and what training needs beside it.
+def write(run_dir: Path, model: Pretrained, optimizer: OptimizerState, progress: Progress) -> Path:
+    """Write a checkpoint of a run: a model that `regard.load` reads, the optimizer state and the progress.
 
     Raises:
-        InputError: it cannot be written; those that were there are as before.
+        InputError: the checkpoint cannot be written; earlier checkpoints are unchanged.
     """
-    path = folder / FOLDER / f"step-{progress.step:06d}"
-    draft = folder / FOLDER / f".draft-{progress.step:06d}"
+    path = run_dir / SUBDIR / f"step-{progress.step:06d}"
+    draft = run_dir / SUBDIR / f".draft-{progress.step:06d}"
     try:
-        for stale in (folder / FOLDER).glob(".draft-*"):  # of a session that was killed
+        for stale in (run_dir / SUBDIR).glob(".draft-*"):  # of a session that was killed
             shutil.rmtree(stale, ignore_errors=True)
         model.save(draft)
         save_file(optimizer, draft / OPTIMIZER)
@@ -66,63 +66,61 @@ def write(folder: Path, model: Pretrained, optimizer: State, progress: Progress)
         for file in (OPTIMIZER, PROGRESS):
             with (draft / file).open("rb") as written:
                 os.fsync(written.fileno())
-        if path.exists():  # where somebody wants to leave right after a look
-            _take_away(path)
+        if path.exists():  # where a run is stopped right after an evaluation
+            _remove(path)
         draft.rename(path)
     except (OSError, SafetensorError, InputError) as error:
         shutil.rmtree(draft, ignore_errors=True)
-        before = latest(folder)
-        kept = f"the last checkpoint is {before}" if before else "there is no checkpoint yet"
+        previous = latest(run_dir)
+        state = f"the last checkpoint is {previous}" if previous else "there is no checkpoint yet"
         raise InputError(
-            f"the checkpoint of step {progress.step} cannot be written: {error}. {kept}; make room and go on with "
-            "--resume"
+            f"the checkpoint of step {progress.step} cannot be written: {error}. {state}; free some space, then "
+            "continue with --resume"
         ) from error
-    for old in _all(folder)[:-KEPT]:
-        _take_away(old)
+    for old in _all_checkpoints(run_dir)[:-MAX_CHECKPOINTS]:
+        _remove(old)
     return path
 
 
-def promote(folder: Path, checkpoint: Path) -> None:
-    """Make a checkpoint's weights those of the run's own folder, which `regard.load` reads."""
-    draft = folder / f".draft-{WEIGHTS_FILE}"
+def promote(run_dir: Path, checkpoint: Path) -> None:
+    """Copy the weights of a checkpoint to the run's directory, which `regard.load` reads."""
+    draft = run_dir / f".draft-{WEIGHTS_FILE}"
     try:
         shutil.copyfile(checkpoint / WEIGHTS_FILE, draft)
-        os.replace(draft, folder / WEIGHTS_FILE)
+        os.replace(draft, run_dir / WEIGHTS_FILE)
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise InputError(
-            f"{folder / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}"
-        ) from error
+        raise InputError(f"{run_dir / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}") from error
 
 
-def latest(folder: Path) -> Path | None:
+def latest(run_dir: Path) -> Path | None:
     """The last checkpoint of a run."""
-    return next(iter(_all(folder)[::-1]), None)
+    return next(iter(_all_checkpoints(run_dir)[::-1]), None)
 
 
-def read(checkpoint: Path) -> tuple[State, Progress]:
-    """What the optimizer remembers, and how far the run was. The model is read by `regard.load`.
+def read(checkpoint: Path) -> tuple[OptimizerState, Progress]:
+    """The optimizer state and the progress of a checkpoint. Its model is read by `regard.load`.
 
     Raises:
         InputError: a file is missing or damaged.
     """
-    told = read_json_object(checkpoint / PROGRESS)
+    progress = read_json_object(checkpoint / PROGRESS)
     try:
-        return load_file(checkpoint / OPTIMIZER), Progress(**told)
+        return load_file(checkpoint / OPTIMIZER), Progress(**progress)
     except (OSError, SafetensorError, TypeError) as error:
         raise InputError(
-            f"{checkpoint} is damaged: {error}. Take it away, and --resume goes on from the one before"
+            f"{checkpoint} is damaged: {error}. Delete it, and --resume continues from the one before"
         ) from error
 
 
-def _take_away(checkpoint: Path) -> None:
-    """Half of a checkpoint must never bear its name."""
-    gone = checkpoint.with_name(f".draft-gone-{checkpoint.name}")
-    checkpoint.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+def _remove(checkpoint: Path) -> None:
+    """Delete a checkpoint under another name: a partial checkpoint must never have the name of a whole one."""
+    deleted = checkpoint.with_name(f".draft-gone-{checkpoint.name}")
+    checkpoint.rename(deleted)
+    shutil.rmtree(deleted, ignore_errors=True)
 
 
-def _all(folder: Path) -> list[Path]:
-    found = (folder / FOLDER).glob("step-*")
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name.removeprefix("step-")))
+def _all_checkpoints(run_dir: Path) -> list[Path]:
+    paths = (run_dir / SUBDIR).glob("step-*")
+    return sorted((path for path in paths if path.is_dir()), key=lambda path: int(path.name.removeprefix("step-")))

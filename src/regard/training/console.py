@@ -1,4 +1,4 @@
-"""How a run goes, on standard error: a progress bar, what is measured, a few examples; and the wish to leave."""
+"""A run on standard error: a progress bar, metrics, samples; signals that stop the run."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
 
 from regard.escape import visible
-from regard.training.callbacks import Watcher
-from regard.training.checkpoint import Progress as Where
-from regard.training.tasks import Sample
+from regard.training.callbacks import Callback
+from regard.training.checkpoint import Progress
+from regard.training.tasks import EvalSample
 
-__all__ = ["Terminal", "told"]
+__all__ = ["ConsoleCallback", "format_metrics"]
 
-RECENT = 20
-"""Loss and speed are means over so many updates."""
-LONGEST = 100
-"""Characters of a text that are shown."""
+MEAN_UPDATES = 20
+"""Loss and speed are means over this many updates."""
+MAX_SAMPLE_CHARS = 100
+"""Characters of a sample's text that are shown."""
 
 
-class Terminal(Watcher):
-    """A progress bar where there is a terminal; lines at each look at the held-out examples everywhere.
+class ConsoleCallback(Callback):
+    """A progress bar where there is a terminal; lines at each evaluation everywhere.
 
-    The first SIGTERM, SIGUSR1 (what SLURM sends ahead of its time limit) or Ctrl-C asks the run to save and leave; a
-    second Ctrl-C ends it where it is.
+    The first SIGTERM, SIGUSR1 (which SLURM sends ahead of its time limit) or Ctrl-C lets the run save a checkpoint and
+    stop; a second Ctrl-C ends it at once.
     """
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
-        self.asked: int | None = None
-        """The signal that came."""
-        self._losses: deque[tuple[float, int, float]] = deque(maxlen=RECENT)
-        self._bar = Progress(
+        self.signal_number: int | None = None
+        """The signal that was received."""
+        self._losses: deque[tuple[float, int, float]] = deque(maxlen=MEAN_UPDATES)
+        self._bar = ProgressBar(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
             BarColumn(),
             TextColumn("loss {task.fields[loss]:.3f} · {task.fields[speed]:,.0f} tokens/s"),
@@ -50,68 +51,68 @@ class Terminal(Watcher):
         self._task: TaskID | None = None
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear signals while the block runs."""
-        heard = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
-        before = {number: signal.signal(number, self._hear) for number in heard}
+    def handle_signals(self) -> Iterator[None]:
+        """Receive signals while the block runs."""
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)]
+        previous = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
         finally:
             self._bar.stop()
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def began(self, steps: int, progress: Where) -> None:
+    def on_train_start(self, max_steps: int, progress: Progress) -> None:
         """Show the bar."""
-        self._task = self._bar.add_task("", total=steps, completed=progress.step, loss=0.0, speed=0.0)
+        self._task = self._bar.add_task("", total=max_steps, completed=progress.step, loss=0.0, speed=0.0)
         self._bar.start()
 
-    def leaving(self) -> bool:
-        """Whether a signal came."""
-        return self.asked is not None
+    def should_stop(self) -> bool:
+        """Whether a signal was received."""
+        return self.signal_number is not None
 
-    def updated(self, progress: Where, loss: float) -> None:
+    def on_update_end(self, progress: Progress, loss: float) -> None:
         """Move the bar."""
-        self._losses.append((loss, progress.tokens, progress.seconds))
+        self._losses.append((loss, progress.num_tokens, progress.seconds))
         first, last = self._losses[0], self._losses[-1]
         speed = (last[1] - first[1]) / max(last[2] - first[2], 1e-9) if len(self._losses) > 1 else 0.0
-        loss = sum(one[0] for one in self._losses) / len(self._losses)
+        loss = sum(entry[0] for entry in self._losses) / len(self._losses)
         assert self._task is not None
         self._bar.update(self._task, completed=progress.step, loss=loss, speed=speed)
 
-    def looked(self, progress: Where, metrics: dict[str, float], samples: Sequence[Sample]) -> None:
-        """Say what was measured, and show examples."""
-        self.say(f"update {progress.step:,}: {told(metrics)}" + ("" if progress.waited else ", the best so far"))
+    def on_evaluate(self, progress: Progress, metrics: dict[str, float], samples: Sequence[EvalSample]) -> None:
+        """Print the metrics and some samples."""
+        best = "" if progress.wait_count else ", the best so far"
+        self.print_line(f"update {progress.step:,}: {format_metrics(metrics)}{best}")
         for sample in samples:
-            wanted = (
-                "" if not sample.wanted or sample.wanted == sample.written else f"   (wanted: {_cut(sample.wanted)})"
-            )
-            self.say(f"  {_cut(sample.source)} → {_cut(sample.written)}{wanted}")
+            is_wrong = sample.target and sample.target != sample.prediction
+            target = f"   (target: {_shortened(sample.target)})" if is_wrong else ""
+            self.print_line(f"  {_shortened(sample.source)} → {_shortened(sample.prediction)}{target}")
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line above the bar."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _hear(self, number: int, frame: FrameType | None) -> Any:
-        if self.asked is not None and number == signal.SIGINT:
+    def _on_signal(self, number: int, frame: FrameType | None) -> Any:
+        if self.signal_number is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = number
-        self.say("saving, and leaving; Ctrl-C once more ends it at once")
+        self.signal_number = number
+        self.print_line("saving checkpoint, then stopping; press Ctrl-C again to end at once")
 
 
-def told(metrics: dict[str, float]) -> str:
-    """Measures as a person reads them."""
-    words = {"held_out_loss": "held-out loss", "bits_per_byte": "bits per byte"}
-    said = []
+def format_metrics(metrics: dict[str, float]) -> str:
+    """Metrics as a person reads them."""
+    labels = {"eval_loss": "eval loss", "exact_match": "exact match", "bits_per_byte": "bits per byte"}
+    parts = []
     for name, value in metrics.items():
-        if name == "left_out":
-            said.append(f"{value:,.0f} row{'s' * (value != 1)} left out for their length")
+        if name == "num_skipped":
+            parts.append(f"{value:,.0f} row{'s' * (value != 1)} skipped for their length")
         else:
-            shown = f"{value:.1%}" if name in ("exact", "accuracy") else f"{value:.3f}"
-            said.append(f"{words.get(name, name)} {shown}")
-    return ", ".join(said)
+            number = f"{value:.1%}" if name in ("exact_match", "accuracy") else f"{value:.3f}"
+            parts.append(f"{labels.get(name, name)} {number}")
+    return ", ".join(parts)
 
 
-def _cut(text: str) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+def _shortened(text: str) -> str:
+    escaped = visible(text)
+    return escaped if len(escaped) <= MAX_SAMPLE_CHARS else escaped[: MAX_SAMPLE_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Batches: of each, the parts that one process computes."""
+"""The batches of a run: of each, the micro-batches that one process computes."""
 
 from __future__ import annotations
 
@@ -9,99 +9,102 @@ from typing import TYPE_CHECKING
 from regard.errors import InputError
 from regard.pretrained import Pretrained
 from regard.training.checkpoint import Progress
-from regard.training.data import Data
-from regard.training.distributed import all_sum, hold
-from regard.training.shuffling import Example, epoch
-from regard.training.tasks import Batch, Task
+from regard.training.data import TrainingData
+from regard.training.distributed import all_sum, raise_on_all_ranks
+from regard.training.shuffling import epoch_examples
+from regard.training.tasks import Batch, Example, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Batches"]
+__all__ = ["BatchLoader"]
 
 
-class Batches:
-    """The batches of a run, from where it is on. Whatever one process meets, all of them meet.
+class BatchLoader:
+    """The batches of a run, from its progress on. An error or a stop in one process reaches all of them.
 
     Args:
         task: makes examples of rows.
         data: has the rows.
         fabric: launched.
         pretrained: with the tokenizer.
-        progress: where the run is; its epoch and what was left out are kept up to date here.
-        leaving: whether this process wants to leave.
-        failed: what went wrong in this process since the last batch.
+        progress: of the run; this class updates its epoch and its number of skipped rows.
+        should_stop: whether this process wants to stop.
+        pending_error: an error of this process since the last batch.
 
     Raises:
-        InputError: a batch that does not divide among the processes.
+        InputError: the batch does not divide among the processes.
     """
 
     def __init__(
         self,
         task: Task,
-        data: Data,
+        data: TrainingData,
         fabric: Fabric,
         pretrained: Pretrained,
         progress: Progress,
-        leaving: Callable[[], bool],
-        failed: Callable[[], InputError | None],
+        should_stop: Callable[[], bool],
+        pending_error: Callable[[], InputError | None],
     ) -> None:
         self.task, self.data, self.fabric = task, data, fabric
         self.pretrained, self.progress = pretrained, progress
-        self.leaving, self.failed = leaving, failed
-        self.share = task.settings.share(fabric.world_size)
-        self._left_out = 0
+        self.should_stop, self.pending_error = should_stop, pending_error
+        self.micro_batch_size = task.config.micro_batch_size(fabric.world_size)
+        self._num_skipped = 0
 
     def __iter__(self) -> Iterator[tuple[list[Batch], int] | None]:
-        """For each update this process's parts, and how many tokens all processes predict; None: one wants to leave.
+        """For each update the micro-batches of this process, and how many tokens all processes predict.
+
+        None: a process wants to stop.
 
         Raises:
-            InputError: data that cannot be used, too little of it, or what ``failed`` tells, in any process.
+            InputError: data that cannot be used, too little data, or a ``pending_error``, in any process.
         """
-        progress, size = self.progress, self.share * self.task.settings.accumulate
+        progress, size = self.progress, self.micro_batch_size
+        num_examples = size * self.task.config.gradient_accumulation_steps
         while True:
-            self._left_out = 0
-            examples = self._examples(skip=progress.batches * size)
+            self._num_skipped = 0
+            examples = self._examples(skip=progress.num_batches * num_examples)
             while True:
                 own: list[Example] = []
-                error = self.failed()
+                error = self.pending_error()
                 try:
-                    own = list(islice(examples, size))
+                    own = list(islice(examples, num_examples))
                 except InputError as raised:
                     error = error or raised
-                progress.left_out = max(progress.left_out, self._left_out)
-                parts = [self.task.batch(own[i : i + self.share]) for i in range(0, len(own), self.share)]
-                predicted, ended, failed, leaving = all_sum(
+                progress.num_skipped = max(progress.num_skipped, self._num_skipped)
+                micro_batches = [self.task.batch(own[i : i + size]) for i in range(0, len(own), size)]
+                num_predicted, epoch_ended, failed, stop = all_sum(
                     self.fabric,
-                    sum(part.predicted for part in parts),
-                    len(own) < size,
+                    sum(batch.num_predicted for batch in micro_batches),
+                    len(own) < num_examples,
                     error is not None,
-                    self.leaving(),
+                    self.should_stop(),
                 )
                 if failed:
-                    hold(self.fabric, error)
-                if leaving:
+                    raise_on_all_ranks(self.fabric, error)
+                if stop:
                     yield None
-                if ended:
+                if epoch_ended:
                     break
-                yield parts, int(predicted)
-            if progress.batches == 0:
+                yield micro_batches, int(num_predicted)
+            if progress.num_batches == 0:
                 raise InputError(self._too_few())
-            progress.epoch, progress.batches = progress.epoch + 1, 0
+            progress.epoch, progress.num_batches = progress.epoch + 1, 0
 
     def _examples(self, skip: int) -> Iterator[Example]:
-        def encode(row: Example, number: int) -> Sequence[Example]:
-            found = self.task.encode(row, number, self.pretrained)
-            self._left_out += not found
-            return found
+        def encode(row: Example, epoch: int) -> Sequence[Example]:
+            examples = self.task.encode(row, epoch, self.pretrained)
+            self._num_skipped += not examples
+            return examples
 
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-        seed = self.task.settings.seed
-        return epoch(self.data, encode, self.progress.epoch, seed=seed, rank=rank, world=world, skip=skip)
+        rank, world_size = self.fabric.global_rank, self.fabric.world_size
+        seed, epoch = self.task.config.seed, self.progress.epoch
+        return epoch_examples(self.data, encode, epoch, seed=seed, rank=rank, world_size=world_size, skip=skip)
 
     def _too_few(self) -> str:
-        left_out = f" ({self._left_out} rows are left out for their length)" if self._left_out else ""
+        skipped = f" ({self._num_skipped} rows are skipped for their length)" if self._num_skipped else ""
         return (
-            f"{self.data.name} makes fewer than the {self.task.settings.batch_size} examples of one batch{left_out}: "
+            f"{self.data.name} makes fewer than the {self.task.config.batch_size} examples of one batch{skipped}: "
             "give more data, or a smaller --batch-size"
         )

@@ -1,4 +1,4 @@
-"""One process or many: Lightning Fabric, and what has to be known of all processes at once."""
+"""Lightning Fabric for one process or many, and operations over all processes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,29 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
-__all__ = ["State", "all_sum", "alone", "engine", "hold", "is_sharded", "put", "taken", "together", "whole"]
+__all__ = [
+    "OptimizerState",
+    "all_ranks",
+    "all_sum",
+    "create_fabric",
+    "full_tensor",
+    "is_sharded",
+    "load_optimizer_state",
+    "optimizer_state",
+    "raise_on_all_ranks",
+    "rank_zero",
+]
 
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 
 T = TypeVar("T")
 
-State = dict[str, Tensor]
-"""What an optimizer remembers, by the parameter's name and its own word, such as ``model.norm.weight/exp_avg``."""
+OptimizerState = dict[str, Tensor]
+"""Tensors by the parameter's name and the optimizer's key, such as ``model.norm.weight/exp_avg``."""
 
 
-def engine(
+def create_fabric(
     *,
     devices: int | None = None,
     nodes: int = 1,
@@ -39,75 +50,75 @@ def engine(
 ) -> Fabric:
     """The processes of a run, not yet started.
 
-    Under ``torchrun``, ``fabric run`` and SLURM the processes are there already, and their number is theirs to say.
+    ``torchrun``, ``fabric run`` and SLURM start the processes themselves, and their number overrides the arguments.
 
     Args:
-        devices: processes on each machine; by default those that a launcher says, or one for each GPU, or one.
+        devices: processes on each machine; by default the number of the launcher, or one for each GPU, or one.
         nodes: machines.
         strategy: ``ddp``: every process has all weights (PyTorch's DistributedDataParallel); ``fsdp``: each has its
             share of them (``fully_shard``, FSDP2; Zhao et al. 2023). By default none for one process and ddp for more.
         precision: of the arithmetic: ``32-true``, ``bf16-mixed`` or ``bf16-true``.
-        accelerator: ``cpu``, ``cuda``, ... of Fabric; by default the best there is.
+        accelerator: ``cpu``, ``cuda``, ... of Fabric; by default the best of this machine.
 
     Raises:
-        InputError: another strategy or precision; Fabric is missing, or refuses.
+        InputError: an unknown strategy or precision; Fabric is missing, or refuses.
     """
-    for name, value, known in (("strategy", strategy, STRATEGIES), ("precision", precision, PRECISIONS)):
-        if value not in known:
-            raise InputError(f"--{name} {value}: it is one of {', '.join(known)}")
+    for name, value, choices in (("strategy", strategy, STRATEGIES), ("precision", precision, PRECISIONS)):
+        if value not in choices:
+            raise InputError(f"--{name} {value}: it is one of {', '.join(choices)}")
     library: Any = needed("lightning_fabric", "train")
-    # Fabric tells each process's number when it starts; the progress bar says what matters.
+    # Fabric prints the rank of each process when it starts; the progress bar shows what matters.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if "LOCAL_WORLD_SIZE" in os.environ:
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
-        devices, nodes = devices or local, max(nodes, int(os.environ["WORLD_SIZE"]) // local)
+        local_size = int(os.environ["LOCAL_WORLD_SIZE"])
+        devices, nodes = devices or local_size, max(nodes, int(os.environ["WORLD_SIZE"]) // local_size)
     on_cpu = accelerator == "cpu" or not torch.accelerator.is_available()
-    each = devices or (1 if on_cpu else torch.accelerator.device_count())
-    chosen: Any = strategy
+    num_devices = devices or (1 if on_cpu else torch.accelerator.device_count())
+    fabric_strategy: Any = strategy
     if strategy == "fsdp":
-        chosen = library.strategies.ModelParallelStrategy(
-            _shard, data_parallel_size=each * nodes, tensor_parallel_size=1
+        fabric_strategy = library.strategies.ModelParallelStrategy(
+            _shard, data_parallel_size=num_devices * nodes, tensor_parallel_size=1
         )
-    options: dict[str, Any] = {"num_nodes": nodes, "strategy": chosen, "precision": precision}
+    options: dict[str, Any] = {"num_nodes": nodes, "strategy": fabric_strategy, "precision": precision}
     try:
-        fabric: Fabric = library.Fabric(accelerator=accelerator, devices=each, **options)
+        fabric: Fabric = library.Fabric(accelerator=accelerator, devices=num_devices, **options)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"these processes cannot be had: {error}") from error
+        raise InputError(f"these processes are not available: {error}") from error
     return fabric
 
 
-def _shard(learner: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Every block's weights are gathered when it runs, and those outside the blocks for the whole pass."""
+def _shard(loss_module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """The weights of a block are gathered when it runs, and those outside the blocks for the whole pass."""
     from torch.distributed.fsdp import fully_shard
 
-    among = mesh["data_parallel"]
-    for module in learner.modules():
+    data_parallel = mesh["data_parallel"]
+    for module in loss_module.modules():
         if isinstance(module, Block):
-            fully_shard(module, mesh=among)
-    fully_shard(learner, mesh=among)
-    return learner
+            fully_shard(module, mesh=data_parallel)
+    fully_shard(loss_module, mesh=data_parallel)
+    return loss_module
 
 
 def is_sharded(fabric: Fabric) -> bool:
-    """Whether each process has a share of the weights only."""
+    """Whether each process has only a share of the weights."""
     library: Any = needed("lightning_fabric", "train")
     return isinstance(fabric.strategy, library.strategies.ModelParallelStrategy)
 
 
 def all_sum(fabric: Fabric, *numbers: float | int) -> list[float]:
-    """Numbers of each process, added up over all of them."""
+    """The sum of each number over all processes."""
     if fabric.world_size == 1:
         return [float(number) for number in numbers]
-    # float32 where a device has no float64; whole numbers below 2**24 are exact in it.
+    # float32 where a device has no float64; integers below 2**24 are exact in it.
     dtype = torch.float32 if fabric.device.type == "mps" else torch.float64
     summed = fabric.all_reduce(torch.tensor(numbers, dtype=dtype, device=fabric.device), reduce_op="sum")
     assert isinstance(summed, Tensor)
-    found: list[float] = summed.tolist()
-    return found
+    sums: list[float] = summed.tolist()
+    return sums
 
 
-def hold(fabric: Fabric, error: InputError | None) -> None:
-    """What one process cannot use, none can: the same is raised in all of them, which all have to call this.
+def raise_on_all_ranks(fabric: Fabric, error: InputError | None) -> None:
+    """Raise an error of any process in all processes. Every process has to call this.
 
     Raises:
         InputError: of this process, or of the first that has one.
@@ -116,72 +127,72 @@ def hold(fabric: Fabric, error: InputError | None) -> None:
         if error is not None:
             raise error
         return
-    told: list[str | None] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(told, None if error is None else str(error))
-    first = next((message for message in told if message is not None), None)
+    messages: list[str | None] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(messages, None if error is None else str(error))
+    first = next((message for message in messages if message is not None), None)
     if first is not None:
         raise InputError(first) from error
 
 
-def together(fabric: Fabric, do: Callable[[], T]) -> T:
-    """Do something in every process. If it fails in one, it fails in all.
+def all_ranks(fabric: Fabric, function: Callable[[], T]) -> T:
+    """Call a function in every process. If it fails in one, it fails in all.
 
     Raises:
-        InputError: where it cannot be done; a disk that refuses is one.
+        InputError: the function raised it, or an OSError.
     """
-    error, done = None, None
+    error, result = None, None
     try:
-        done = do()
+        result = function()
     except InputError as raised:
         error = raised
     except OSError as raised:
         error = InputError(f"{raised.filename or 'a file'}: {raised.strerror or raised}")
-    hold(fabric, error)
-    return done  # type: ignore[return-value]
+    raise_on_all_ranks(fabric, error)
+    return result  # type: ignore[return-value]
 
 
-def alone(fabric: Fabric, do: Callable[[], None]) -> None:
-    """Do something in the process of rank 0, while the others wait. If it fails there, it fails in all.
+def rank_zero(fabric: Fabric, function: Callable[[], None]) -> None:
+    """Call a function in the process of rank 0, while the others wait. If it fails there, it fails in all.
 
     Raises:
-        InputError: as `together`.
+        InputError: as `all_ranks`.
     """
-    together(fabric, do if fabric.is_global_zero else lambda: None)
+    all_ranks(fabric, function if fabric.is_global_zero else lambda: None)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A parameter, or what is remembered of one, from all processes that have shares of it, on the CPU.
+def full_tensor(tensor: Tensor) -> Tensor:
+    """A parameter or an optimizer's tensor on the CPU, gathered from all processes that have shares of it.
 
-    With shares, every process has to ask.
+    With shares, every process has to call this.
     """
     gathered = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return gathered.detach().cpu()
 
 
-def taken(learner: nn.Module, optimizer: Optimizer) -> State:
-    """What an optimizer remembers. With shares, every process has to ask."""
+def optimizer_state(loss_module: nn.Module, optimizer: Optimizer) -> OptimizerState:
+    """The state of an optimizer. With shares, every process has to call this."""
     return {
-        f"{name}/{word}": whole(value).contiguous().clone()
-        for name, parameter in learner.named_parameters()
-        for word, value in optimizer.state.get(parameter, {}).items()
+        f"{name}/{key}": full_tensor(value).contiguous().clone()
+        for name, parameter in loss_module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
     }
 
 
-def put(state: Mapping[str, Tensor], learner: nn.Module, optimizer: Optimizer) -> None:
-    """The opposite of `taken`."""
-    parameters = dict(learner.named_parameters())
-    for key, value in state.items():
-        name, _, word = key.rpartition("/")
+def load_optimizer_state(state: Mapping[str, Tensor], loss_module: nn.Module, optimizer: Optimizer) -> None:
+    """The opposite of `optimizer_state`."""
+    parameters = dict(loss_module.named_parameters())
+    for path, value in state.items():
+        name, _, key = path.rpartition("/")
         parameter = parameters[name]
-        if word != "step":
-            held = _as(value, parameter)
-        else:  # one number, on the CPU but for the fused optimizer
-            held = value.to(parameter.device) if optimizer.defaults["fused"] else value
-        optimizer.state.setdefault(parameter, {})[word] = held
+        if key != "step":
+            value = _sharded_like(value, parameter)
+        elif optimizer.defaults["fused"]:  # one number, on the CPU unless the optimizer is fused
+            value = value.to(parameter.device)
+        optimizer.state.setdefault(parameter, {})[key] = value
 
 
-def _as(value: Tensor, parameter: Tensor) -> Tensor:
-    """A tensor shared among processes as a parameter is."""
+def _sharded_like(value: Tensor, parameter: Tensor) -> Tensor:
+    """A tensor distributed over the processes as a parameter is."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     value = value.to(parameter.device)

@@ -1,9 +1,11 @@
-"""The loss of tokens, together with the product that makes their logits.
+"""The cross-entropy of tokens, computed together with the matrix product that makes their logits.
 
-A logit for each token of a vocabulary of 50,000 and more is most of what a small language model writes, and a loss by
-itself writes and reads so many numbers six times. Here some rows at a time are multiplied, become probabilities and
-then the gradient in the same memory, and are multiplied back at once. What is kept for the backward pass are the
-gradients of the vectors and of the weights.
+The logits of a vocabulary of 50,000 tokens and more are most of the memory of a small language model, and a separate
+loss writes and reads them six times. Here a chunk of rows is multiplied, turned into probabilities and
+then into the gradient in the same memory, and multiplied back at once. The backward pass only needs the gradients of
+the hidden states and of the weights.
+
+torch 2.13 has a function of this name, `torch.nn.functional.linear_cross_entropy`; earlier versions have none.
 """
 
 from __future__ import annotations
@@ -15,183 +17,186 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float, Int
-from regard.training.packing import NOTHING
 from regard.transformer import Decoder
 
-__all__ = ["Logits", "logits_of", "surprise"]
+__all__ = ["IGNORE_INDEX", "LinearLogits", "decoder_logits", "linear_cross_entropy"]
 
-AT_ONCE = 2**24, 2**27
-"""So many logits stand in memory, at most, on the CPU and elsewhere."""
-UNSURE = 60.0
-"""Beyond so many nats a float32 probability is near the smallest there is, and its logarithm would be wrong."""
+IGNORE_INDEX = -100
+"""The target where nothing is predicted, as in PyTorch's cross-entropy."""
+MAX_CHUNK_LOGITS = 2**24, 2**27
+"""Logits that are in memory at once, at most, on the CPU and elsewhere."""
+MAX_SAFE_NATS = 60.0
+"""Above this loss a float32 probability is close to the smallest float32, and its logarithm would be wrong."""
 
 
-class Logits(NamedTuple):
-    """Logits that are not multiplied out: vectors times one vector for each token of the vocabulary."""
+class LinearLogits(NamedTuple):
+    """Logits before their matrix product: hidden states times one weight vector for each token of the vocabulary."""
 
-    vectors: Float[Tensor, "predicted d_model"]
+    hidden_states: Float[Tensor, "predicted d_model"]
     weight: Float[Tensor, "vocab_size d_model"]
     bias: Float[Tensor, " vocab_size"] | None = None
 
-    def whole(self) -> Float[Tensor, "predicted vocab_size"]:
-        """All of them."""
-        return F.linear(*self)
 
-
-def logits_of(decoder: Decoder, vectors: Float[Tensor, "predicted d_model"]) -> Logits | Tensor:
-    """What a decoder makes of its last vectors: whole where it does more than multiply."""
+def decoder_logits(decoder: Decoder, hidden_states: Float[Tensor, "predicted d_model"]) -> LinearLogits | Tensor:
+    """The logits of a decoder's last hidden states: a tensor where the decoder does more than multiply."""
     config = decoder.config
     if config.logit_softcap is not None:
-        return decoder.logits(vectors)
+        return decoder.logits(hidden_states)
     weight = decoder.embeddings.token.weight if decoder.lm_head is None else decoder.lm_head.weight
-    scaled = vectors if config.logit_scale is None else vectors * config.logit_scale
-    return Logits(scaled, weight, decoder.lm_head_bias)
+    scaled = hidden_states if config.logit_scale is None else hidden_states * config.logit_scale
+    return LinearLogits(scaled, weight, decoder.lm_head_bias)
 
 
-def surprise(
-    logits: Logits | Float[Tensor, "predicted vocab_size"],
+def linear_cross_entropy(
+    logits: LinearLogits | Float[Tensor, "predicted vocab_size"],
     targets: Int[Tensor, " predicted"],
     label_smoothing: float | int = 0.0,
     scale: float | int = 1.0,
 ) -> Float[Tensor, ""]:
-    """-log of the probability of each target, summed, in nats; `NOTHING` counts nothing.
+    """The summed cross-entropy in nats, without the targets that are `IGNORE_INDEX`.
 
-    With label smoothing e, a target has the probability 1 - e and all tokens share e (Szegedy et al. 2016, section 7).
-    In float32, or wider where the logits are.
+    With label smoothing e, a target has the probability 1 - e, and e is spread over all tokens (Szegedy et al. 2016,
+    section 7). In float32, or wider where the logits are.
 
     Args:
-        logits: by whose softmax.
-        targets: the token that follows.
+        logits: one row for each target.
+        targets: the ids of the tokens to predict.
         label_smoothing: e.
-        scale: what the sum is multiplied by.
+        scale: a factor of the sum.
     """
-    if not isinstance(logits, Logits):
+    if not isinstance(logits, LinearLogits):
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        summed = F.cross_entropy(wide, targets, reduction="sum", ignore_index=NOTHING, label_smoothing=label_smoothing)
+        summed = F.cross_entropy(
+            wide, targets, reduction="sum", ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing
+        )
         return summed * scale
-    vectors, weight, bias = logits
-    predicted = targets != NOTHING
-    if not bool(predicted.all()):
-        vectors, targets = vectors[predicted], targets[predicted]
-    if not torch.is_grad_enabled():  # which a Function does not see, and would compute gradients for nobody
-        vectors, weight, bias = vectors.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss: Tensor = _Surprise.apply(vectors, weight, bias, targets, label_smoothing, scale)  # type: ignore[no-untyped-call]
+    hidden_states, weight, bias = logits
+    is_predicted = targets != IGNORE_INDEX
+    if not bool(is_predicted.all()):
+        hidden_states, targets = hidden_states[is_predicted], targets[is_predicted]
+    if not torch.is_grad_enabled():  # a Function cannot know, and would compute gradients that nobody needs
+        hidden_states, weight = hidden_states.detach(), weight.detach()
+        bias = None if bias is None else bias.detach()
+    loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_states, weight, bias, targets, label_smoothing, scale
+    )
     return loss
 
 
-class _Surprise(torch.autograd.Function):
+class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        vectors: Tensor,
+        hidden_states: Tensor,
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
-        smoothing: float,
+        label_smoothing: float,
         scale: float,
     ) -> Tensor:
-        device = vectors.device.type
-        dtypes = [tensor.dtype for tensor in (vectors, weight)]
-        of_weight = None if bias is None else bias.dtype
-        if torch.is_autocast_enabled(device) and torch.float64 not in dtypes:
+        device = hidden_states.device.type
+        dtypes = (hidden_states.dtype, weight.dtype, None if bias is None else bias.dtype)
+        if torch.is_autocast_enabled(device) and torch.float64 not in dtypes[:2]:
             dtype = torch.get_autocast_dtype(device)
-            vectors, weight = vectors.to(dtype), weight.to(dtype)
+            hidden_states, weight = hidden_states.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
+        needs_grad = ctx.needs_input_grad[:3]
         with torch.autocast(device, enabled=False):
-            loss, found = _computed(vectors, weight, bias, targets, smoothing, scale, ctx.needs_input_grad[:3])
-        wanted = (*dtypes, of_weight)
-        found = [None if one is None else one.to(dtype) for one, dtype in zip(found, wanted, strict=True)]
-        ctx.save_for_backward(*found)
+            loss, grads = _loss_and_grads(hidden_states, weight, bias, targets, label_smoothing, scale, needs_grad)
+        grads = [None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, dtypes, strict=True)]
+        ctx.save_for_backward(*grads)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # Gradients are on inside a backward pass only if its own are asked for.
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        # Gradients are enabled in a backward pass only with create_graph=True.
         if torch.is_grad_enabled():
             raise NotImplementedError("create_graph=True: this loss has no second derivative")
-        found = ctx.saved_tensors
-        if not bool(gradient == 1):  # which is a pass over all of the weights' gradient
-            found = [None if one is None else one * gradient.to(one.dtype) for one in found]
-        return (*found, None, None, None)
+        grads = ctx.saved_tensors
+        if not bool(grad_output == 1):  # a product would be one more pass over the gradient of all weights
+            grads = [None if grad is None else grad * grad_output.to(grad.dtype) for grad in grads]
+        return (*grads, None, None, None)
 
 
-def _computed(
-    vectors: Tensor,
+def _loss_and_grads(
+    hidden_states: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     targets: Tensor,
-    smoothing: float,
+    label_smoothing: float,
     scale: float,
-    needed: tuple[bool, ...],
+    needs_grad: tuple[bool, ...],
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """The loss, and the gradients that are needed, some rows at a time."""
-    wide = torch.promote_types(vectors.dtype, torch.float32)
-    vocabulary, together = len(weight), AT_ONCE[vectors.device.type != "cpu"]
-    parts = max(1, -(-len(vectors) * vocabulary // together))
-    rows = max(1, -(-len(vectors) // parts))
-    room = torch.empty(min(rows, len(vectors)), vocabulary, dtype=wide, device=vectors.device)
-    losses = torch.empty(len(vectors), dtype=wide, device=vectors.device)
-    of_vectors = torch.empty_like(vectors) if needed[0] else None
-    of_weight = torch.empty_like(weight, dtype=wide) if needed[1] else None
-    if of_weight is not None and not len(vectors):
-        of_weight.zero_()
-    of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if needed[2] else None
-    for start in range(0, len(vectors), rows):
-        some, target = vectors[start : start + rows], targets[start : start + rows]
-        at = torch.arange(len(some), device=vectors.device), target
-        logits = _product(some, weight, bias, room[: len(some)])
-        more = None
-        if smoothing:
-            # The mean surprise of all tokens, less that of the target.
-            more = smoothing * (logits[at] - logits.mean(-1))
-        likely = _softmax(logits)
-        each = -likely[at].log()
-        unsure = ~(each < UNSURE)
-        if bool(unsure.any()):
-            each[unsure] = _exactly(some[unsure], weight, bias, target[unsure])
-        losses[start : start + rows] = each if more is None else each + more
-        if not any(needed):
+    """The loss, and the gradients that are needed, chunk by chunk of the rows."""
+    wide = torch.promote_types(hidden_states.dtype, torch.float32)
+    num_rows, vocab_size, max_logits = len(hidden_states), len(weight), MAX_CHUNK_LOGITS[not hidden_states.is_cpu]
+    num_chunks = max(1, -(-num_rows * vocab_size // max_logits))
+    chunk_size = max(1, -(-num_rows // num_chunks))
+    buffer = torch.empty(min(chunk_size, num_rows), vocab_size, dtype=wide, device=hidden_states.device)
+    losses = torch.empty(num_rows, dtype=wide, device=hidden_states.device)
+    hidden_grad = torch.empty_like(hidden_states) if needs_grad[0] else None
+    weight_grad = torch.empty_like(weight, dtype=wide) if needs_grad[1] else None
+    if weight_grad is not None and not num_rows:
+        weight_grad.zero_()
+    bias_grad = torch.zeros_like(weight[:, 0], dtype=wide) if needs_grad[2] else None
+    for start in range(0, num_rows, chunk_size):
+        rows = slice(start, start + chunk_size)
+        chunk, target = hidden_states[rows], targets[rows]
+        at_target = torch.arange(len(chunk), device=hidden_states.device), target
+        logits = _multiply_into(buffer[: len(chunk)], chunk, weight, bias)
+        smoothing_loss = None
+        if label_smoothing:
+            # The mean loss of all tokens, less that of the target.
+            smoothing_loss = label_smoothing * (logits[at_target] - logits.mean(-1))
+        probabilities = _softmax(logits)
+        loss = -probabilities[at_target].log()
+        is_unsafe = ~(loss < MAX_SAFE_NATS)
+        if bool(is_unsafe.any()):
+            loss[is_unsafe] = _exact_loss(chunk[is_unsafe], weight, bias, target[is_unsafe])
+        losses[rows] = loss if smoothing_loss is None else loss + smoothing_loss
+        if not any(needs_grad):
             continue
-        # The gradient of each logit: its probability less the one wanted.
-        likely[at] -= 1.0 - smoothing
-        if smoothing:
-            likely -= smoothing / vocabulary
-        by = likely.to(vectors.dtype)
-        if of_vectors is not None:
-            torch.mm(by, weight, out=of_vectors[start : start + rows]).mul_(scale)
-        if of_weight is not None:
-            _add_product(of_weight, by, some * scale, first=start == 0)
-        if of_bias is not None:
-            of_bias.add_(likely.sum(0), alpha=scale)
-    return losses.sum() * scale, [of_vectors, of_weight, of_bias]
+        # The gradient of a logit is its probability less that of the target distribution.
+        logits_grad = probabilities
+        logits_grad[at_target] -= 1.0 - label_smoothing
+        if label_smoothing:
+            logits_grad -= label_smoothing / vocab_size
+        narrow_grad = logits_grad.to(hidden_states.dtype)
+        if hidden_grad is not None:
+            torch.mm(narrow_grad, weight, out=hidden_grad[rows]).mul_(scale)
+        if weight_grad is not None:
+            _add_weight_grad(weight_grad, narrow_grad, chunk * scale, is_first=start == 0)
+        if bias_grad is not None:
+            bias_grad.add_(logits_grad.sum(0), alpha=scale)
+    return losses.sum() * scale, [hidden_grad, weight_grad, bias_grad]
 
 
-def _product(vectors: Tensor, weight: Tensor, bias: Tensor | None, room: Tensor) -> Tensor:
-    """Logits of some vectors, in memory that is there already."""
-    if vectors.dtype != room.dtype:
-        return room.copy_(F.linear(vectors, weight, bias))
+def _multiply_into(buffer: Tensor, hidden_states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The logits of some hidden states, written to a buffer."""
+    if hidden_states.dtype != buffer.dtype:
+        return buffer.copy_(F.linear(hidden_states, weight, bias))
     if bias is None:
-        return torch.mm(vectors, weight.t(), out=room)
-    return torch.addmm(bias, vectors, weight.t(), out=room)
+        return torch.mm(hidden_states, weight.t(), out=buffer)
+    return torch.addmm(bias, hidden_states, weight.t(), out=buffer)
 
 
-def _add_product(total: Tensor, by: Tensor, vectors: Tensor, *, first: bool) -> None:
-    """What some rows say of the weights."""
-    if total.dtype == by.dtype:
-        torch.addmm(total, by.t(), vectors, beta=0 if first else 1, out=total)  # beta=0 does not look at what was there
-    elif first:
-        total.copy_(by.t() @ vectors)
+def _add_weight_grad(total: Tensor, logits_grad: Tensor, hidden_states: Tensor, *, is_first: bool) -> None:
+    """Add the weights' gradient of a chunk."""
+    if total.dtype == logits_grad.dtype:  # beta=0 does not read the total
+        torch.addmm(total, logits_grad.t(), hidden_states, beta=0 if is_first else 1, out=total)
+    elif is_first:
+        total.copy_(logits_grad.t() @ hidden_states)
     else:
-        total += by.t() @ vectors
+        total += logits_grad.t() @ hidden_states
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Probabilities, on the CPU in the memory of the logits: its kernel writes a number after the last look at it."""
+    """Probabilities, on the CPU in the memory of the logits: its kernel writes a number after the last read of it."""
     return torch.softmax(logits, -1, out=logits) if logits.is_cpu else torch.softmax(logits, -1)
 
 
-def _exactly(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """The surprise of targets that are next to impossible, or no number."""
-    logits = F.linear(vectors, weight, bias)
+def _exact_loss(hidden_states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """The loss of targets whose probability is close to 0, or is NaN."""
+    logits = F.linear(hidden_states, weight, bias)
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(wide, targets, reduction="none")

@@ -1,4 +1,4 @@
-"""A model with its loss as one module, which is what is run on one process or many."""
+"""A model with its loss as one module, which runs on one process or many; its optimizer."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import torch
 from torch import Tensor, nn
 
 from regard._shapes import Float
-from regard.training.loss import surprise
+from regard.training.loss import linear_cross_entropy
 
 if TYPE_CHECKING:
     from regard.training.tasks.task import Task
 
-__all__ = ["Learner", "groups", "optimizer_of"]
+__all__ = ["LossModule", "build_optimizer", "parameter_groups"]
 
 
-class Learner(nn.Module):
-    """The loss of a batch, summed over what is predicted.
+class LossModule(nn.Module):
+    """The loss of a batch, summed over the predicted tokens.
 
-    A sum, because processes and parts of a batch predict different numbers of tokens: whoever knows them all divides.
+    The loss is a sum, because processes and micro-batches predict different numbers of tokens: the caller, who knows
+    the number of all predicted tokens, divides.
 
     Args:
         model: a transformer.
-        task: how it is run on a batch.
-        label_smoothing: while it is in training mode.
-        dropout: of every sub-layer and the embeddings, while it is in training mode. Said here, for the formats of some
-            families, as Llama's, have no word for it, and their models none; None leaves it as the model has it.
+        task: runs the model on a batch.
+        label_smoothing: in training mode.
+        dropout: of every sub-layer and of the embeddings, in training mode. Some formats, as Llama's, have no field
+            for dropout, and their models load without it. None leaves the model's own dropout.
     """
 
     def __init__(
@@ -46,27 +47,29 @@ class Learner(nn.Module):
 
         Args:
             tensors: of `Batch`.
-            scale: what the sum is multiplied by: cheaper here, where gradients are made, than behind.
+            scale: a factor of the sum. A factor here, where gradients are computed, costs less than one after it.
         """
         logits, targets = self.task.predict(self.model, tensors)
-        return surprise(logits, targets, self.label_smoothing if self.training else 0.0, scale)
+        return linear_cross_entropy(logits, targets, self.label_smoothing if self.training else 0.0, scale)
 
 
-def optimizer_of(learner: nn.Module, *, lr: float | int, weight_decay: float | int) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019), in one pass over the weights where PyTorch has it: a sixth of the time.
+def build_optimizer(
+    module: nn.Module, *, learning_rate: float | int, weight_decay: float | int
+) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter 2019), fused into one pass over the weights where PyTorch can: a sixth of the time.
 
     Args:
-        learner: whose weights are learned.
-        lr: the learning rate.
+        module: whose weights are trained.
+        learning_rate: of the first update.
         weight_decay: of matrices.
     """
-    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in learner.parameters())
-    return torch.optim.AdamW(groups(learner, weight_decay), lr=lr, betas=(0.9, 0.98), fused=fused)
+    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in module.parameters())
+    return torch.optim.AdamW(parameter_groups(module, weight_decay), lr=learning_rate, betas=(0.9, 0.98), fused=fused)
 
 
-def groups(learner: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters for an optimizer: matrices shrink by weight decay; biases, norms and the like do not."""
-    parameters = list(learner.parameters())
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters for an optimizer: matrices have weight decay; biases, norms and other vectors have none."""
+    parameters = list(module.parameters())
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},

@@ -1,4 +1,4 @@
-"""The folder of a run: what it was asked for, and what it measured."""
+"""The directory of a run: its configuration, its metrics, its plots."""
 
 from __future__ import annotations
 
@@ -14,92 +14,93 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.errors import InputError
+from regard.errors import InputError, needed
+from regard.lens import Recording
 from regard.pretrained.checkpoint import read_json_object
 
-__all__ = ["Folder", "versions"]
+__all__ = ["RunDir", "versions"]
 
-RUN, METRICS = "run.json", "metrics.jsonl"
+RUN, METRICS, LOSS_PLOT, ATTENTION_DIR = "run.json", "metrics.jsonl", "loss.png", "attention"
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors", "datasets", "lightning-fabric", "babel", "scikit-learn")
 
 
 @dataclass(frozen=True)
-class Folder:
+class RunDir:
     """A run on disk.
 
-    ``run.json`` is what it takes to repeat it, ``metrics.jsonl`` a line for each update and each look at the held-out
-    examples, ``checkpoints/`` where it goes on from; ``config.json``, ``tokenizer.json`` and ``model.safetensors`` are
-    its best model so far, which `regard.load` reads.
+    ``run.json`` has what is needed to repeat the run, ``metrics.jsonl`` a line for each update and each evaluation,
+    ``checkpoints/`` the states from which the run can be resumed, ``loss.png`` and ``attention/`` its plots;
+    ``config.json``, ``tokenizer.json`` and ``model.safetensors`` are its best model so far, which `regard.load` reads.
     """
 
     path: Path
 
     @property
-    def begun(self) -> bool:
-        """Whether there is a run."""
+    def has_run(self) -> bool:
+        """Whether the directory has a run."""
         return (self.path / RUN).is_file()
 
     @property
-    def holds_something(self) -> bool:
-        """Whether anything else is in it; what a killed run was about to write does not count."""
+    def is_occupied(self) -> bool:
+        """Whether the path has any file; drafts of a killed run do not count."""
         return self.path.exists() and (
             not self.path.is_dir() or any(not file.name.startswith(".draft-") for file in self.path.iterdir())
         )
 
-    def claim(self) -> None:
-        """Make the folder, for a run that begins.
+    def create(self) -> None:
+        """Make the directory of a new run.
 
         Raises:
-            InputError: there is a run, or something else, in it.
+            InputError: the directory has a run, or something else.
         """
-        if self.begun:
+        if self.has_run:
             raise InputError(
-                f"{self.path} holds a run already. Go on with it by --resume, or name another folder: nothing is "
+                f"{self.path} holds a run already. Continue it with --resume, or name another folder: nothing is "
                 "overwritten"
             )
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file: a run wants a folder")
-        if self.holds_something:
-            raise InputError(f"{self.path} is not empty: a run wants a folder of its own, or one that is not there yet")
+            raise InputError(f"{self.path} is a file: a run needs a folder")
+        if self.is_occupied:
+            raise InputError(f"{self.path} is not empty: a run needs an empty folder, or one that does not exist yet")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path} cannot be made: {error.strerror or error}") from error
 
-    def begin(self, facts: Mapping[str, Any]) -> None:
-        """Write down what the run is. From now on it can be resumed."""
-        about = {**facts, "versions": versions(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-        self._replace(RUN, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
+    def write_run(self, facts: Mapping[str, Any]) -> None:
+        """Write ``run.json``. From now on the run can be resumed."""
+        run = {**facts, "versions": versions(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+        self._replace(RUN, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
-    def give_up(self) -> None:
-        """Take back all that was written since `claim`, for a run that could not begin."""
+    def clear(self) -> None:
+        """Delete everything that was written since `create`, of a run that could not start."""
         for file in self.path.iterdir():
             if file.is_dir():
                 shutil.rmtree(file, ignore_errors=True)
             else:
                 file.unlink(missing_ok=True)
 
-    def facts(self) -> dict[str, Any]:
-        """What was written down.
+    def read_run(self) -> dict[str, Any]:
+        """The content of ``run.json``.
 
         Raises:
-            InputError: the file is damaged, or of something else.
+            InputError: the file is damaged, or of another program.
         """
         facts = read_json_object(self.path / RUN)
-        if any(name not in facts for name in ("task", "paths", "held_out", "model", "settings", "data")):
+        if any(name not in facts for name in ("task", "paths", "eval_file", "model", "config", "data")):
             raise InputError(f"{self.path / RUN} was not written by regard train: name another folder")
         return facts
 
-    def note(self, facts: Mapping[str, Any]) -> None:
+    def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Add a line to the metrics."""
         try:
             with (self.path / METRICS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(facts) + "\n")
+                file.write(json.dumps(metrics) + "\n")
         except OSError as error:
             raise InputError(f"{self.path / METRICS} cannot be written: {error.strerror or error}") from error
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """Those lines; a last one that was cut off is left out."""
+        """The lines of the metrics, without an incomplete last line."""
         path = self.path / METRICS
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
             try:
@@ -107,10 +108,28 @@ class Folder:
             except ValueError:
                 return
 
-    def forget(self, after: int) -> None:
-        """Drop the metrics of updates that a resumed run does again."""
-        kept = [facts for facts in self.metrics() if facts["step"] <= after]
-        self._replace(METRICS, "".join(json.dumps(facts) + "\n" for facts in kept))
+    def truncate_metrics(self, last_step: int) -> None:
+        """Delete the metrics of the updates after a step, which a resumed run repeats."""
+        lines = [line for line in self.metrics() if line["step"] <= last_step]
+        self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def plot(self, recording: Recording, step: int) -> None:
+        """Draw the losses so far, save a recording and draw its attention.
+
+        Args:
+            recording: of one eval row, the same each time; of an encoder-decoder the cross-attention is drawn.
+            step: the number of updates done.
+        """
+        needed("matplotlib", "train")
+        from regard.views.figures.losses import plot_losses
+        from regard.views.figures.maps import plot_heads
+
+        plot_losses(list(self.metrics())).savefig(self.path / LOSS_PLOT)
+        directory = self.path / ATTENTION_DIR
+        directory.mkdir(exist_ok=True)
+        recording.save(directory / f"step-{step:06d}.safetensors")
+        has_cross = any(recording.entry(path).kind == "cross" for path in recording)
+        plot_heads(recording, "cross" if has_cross else None).savefig(directory / f"step-{step:06d}.png")
 
     def _replace(self, name: str, text: str) -> None:
         draft = self.path / f".draft-{name}"
@@ -122,7 +141,7 @@ class Folder:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that has a say in the numbers."""
+    """The versions of Python and of every library that affects the numbers."""
     found = {"regard": regard.__version__, "python": sys.version.split()[0]}
     for name in LIBRARIES:
         try:

@@ -1,4 +1,4 @@
-"""The examples of a run in their order: the same for any number of processes, and from any point on."""
+"""The order of the examples of a run: the same for any number of processes, and from any point on."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from regard.training.data import Data
+from regard.training.data import TrainingData
+from regard.training.tasks.batch import Example
 
-__all__ = ["Encode", "Example", "epoch"]
+__all__ = ["EncodeRow", "epoch_examples"]
 
-Example = Mapping[str, Any]
-Encode = Callable[[Mapping[str, Any], int], Sequence[Example]]
-"""Of a row of the data and the number of the epoch, the examples that it makes."""
+EncodeRow = Callable[[Mapping[str, Any], int], Sequence[Example]]
+"""The examples of a row of the data in the epoch of this number."""
 
-BUFFER = 10_000
-"""Examples are drawn from so many that follow one another."""
+SHUFFLE_BUFFER = 10_000
+"""Each example is drawn at random from a buffer of this many."""
 
 
-def epoch(
-    data: Data, encode: Encode, number: int, *, seed: int, rank: int, world: int, skip: int = 0
+def epoch_examples(
+    data: TrainingData, encode: EncodeRow, epoch: int, *, seed: int, rank: int, world_size: int, skip: int = 0
 ) -> Iterator[Example]:
-    """A process's share of one pass over the data.
+    """The examples that a process has of one pass over the data.
 
-    All processes together have the order that one alone would have: process r of n has its examples r, r + n, r + 2n,
-    ... Each reads all rows for that. If each read files of its own, batches would hang on how many processes there
-    are, and where one's files end first, the rest of the others' would never be trained on.
+    All processes together have the order of a single process: process r of n has its examples r, r + n, r + 2n, ... So
+    each process reads all rows. If each read its own files, batches would depend on the number of processes, and
+    as soon as the files of one process end, the remaining rows of the others would not be trained on.
 
     Args:
         data: where rows come from.
         encode: makes examples of a row.
-        number: of the epoch, from 0; each has an order of its own.
+        epoch: its number, from 0; each epoch has its own order.
         seed: of the order.
         rank: of this process.
-        world: how many processes there are.
-        skip: how many examples this process has had of this epoch.
+        world_size: the number of processes.
+        skip: the number of examples of this epoch that this process has had before.
     """
 
-    def encoded(batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    def encode_batch(batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         names = list(batch)
         rows = (dict(zip(names, values, strict=True)) for values in zip(*batch.values(), strict=True))
-        return {"example": [example for row in rows for example in encode(row, number)]}
+        return {"example": [example for row in rows for example in encode(row, epoch)]}
 
-    rows = data.train
-    examples = rows.map(encoded, batched=True, batch_size=16, remove_columns=list(data.held_out[0]))
-    examples = examples.shuffle(seed=seed, buffer_size=BUFFER)
-    examples.set_epoch(number)
-    for row in islice(iter(examples), rank + skip * world, None, world):
+    columns = list(data.eval_rows[0])
+    examples = data.train.map(encode_batch, batched=True, batch_size=16, remove_columns=columns)
+    examples = examples.shuffle(seed=seed, buffer_size=SHUFFLE_BUFFER)
+    examples.set_epoch(epoch)
+    for row in islice(iter(examples), rank + skip * world_size, None, world_size):
         yield row["example"]

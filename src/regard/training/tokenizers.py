@@ -1,4 +1,4 @@
-"""Tokenizers that are trained on the texts they will read."""
+"""Byte-level BPE tokenizers, trained on the texts of a run."""
 
 from __future__ import annotations
 
@@ -11,139 +11,141 @@ from itertools import accumulate
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-__all__ = ["BYTES", "trained"]
+__all__ = ["NUM_BYTES", "train_bpe"]
 
-BYTES = 256
-"""Tokens that every vocabulary has: with one for each byte, no text is unknown."""
+NUM_BYTES = 256
+"""Every vocabulary has a token for each byte, so that no text is unknown."""
 
-PIECES = Regex(
+PRETOKENS = Regex(
     r" ?[\p{L}\p{M}]+"  # a word, with the space before it
     r"|\p{N}"  # digits one by one
     r"| ?[^\s\p{L}\p{M}\p{N}]+"  # signs
     r"|\s+(?!\S)|\s+"  # spaces, but for the last, which goes with the word
 )
-"""What a text is cut into first; no token reaches across. Marks belong to words: vowels are, in Hindi."""
+"""The text is split into these first; no token crosses their limits. Vowels of Hindi are marks, and belong to words."""
 
 
-def trained(
+def train_bpe(
     texts: Iterable[str],
     *,
     vocab_size: int,
-    special: Sequence[str],
-    start: str | None = None,
-    stop: str | None = None,
+    special_tokens: Sequence[str],
+    bos_token: str | None = None,
+    eos_token: str | None = None,
 ) -> Tokenizer:
     """Train byte-level byte-pair encoding (Sennrich et al. 2016, section 3.2; Radford et al. 2019, section 2.2).
 
-    Plain byte pairs would tear letters of several bytes apart and join halves of two. Here the pairs of bytes that make
-    the texts' letters come first, and pairs are counted among letters. What is written out is byte-level as
-    everywhere.
+    Plain byte pairs would split characters of several bytes and join halves of two. Here the pairs of bytes that make
+    the characters of the texts come first, and the other pairs are pairs of characters. The file of the tokenizer is
+    that of any byte-level BPE.
 
-    The same texts give the same tokenizer, byte for byte. Decoding gives back every text in which no special token is
-    written out: that would be read as the token.
+    The same texts give the same tokenizer, byte for byte. Decoding gives back every text, except one that contains the
+    text of a special token: that is encoded as the token.
 
     Args:
         texts: to count in. They are read twice; an iterator is kept in a temporary file meanwhile.
-        vocab_size: tokens, at most: few texts have few pairs.
-        special: tokens that stand for no text; they have the first ids, in this order.
-        start: of these, what is added before every text.
-        stop: of these, what is added behind it.
+        vocab_size: the largest number of tokens; few texts have few pairs.
+        special_tokens: tokens without a text; they have the first ids, in this order.
+        bos_token: the special token that is added before every text.
+        eos_token: the special token that is added after every text.
 
     Raises:
-        ValueError: no room for the special tokens and the bytes; special tokens that are empty or given twice; a
-            ``start`` or ``stop`` that is none of them; no text.
-        TypeError: one text instead of many.
+        ValueError: a vocabulary too small for the special tokens and the bytes; special tokens that are empty or given
+            twice; a ``bos_token`` or ``eos_token`` that is not among them; no text.
+        TypeError: one text instead of a list.
     """
-    _hold(texts, vocab_size, special, start, stop)
-    with _twice(texts) as again:
-        counted: Counter[str] = Counter()
-        for text in again:
-            counted.update(text)
-        if not counted:
+    _validate(texts, vocab_size, special_tokens, bos_token, eos_token)
+    with _rereadable(texts) as corpus:
+        counts: Counter[str] = Counter()
+        for text in corpus:
+            counts.update(text)
+        if not counts:
             raise ValueError("there is no text to train a tokenizer on")
-        tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-        letters, merges = _letters(counted, (vocab_size - len(tokens)) // 2)
+        tokens = [*special_tokens, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        characters, merges = _character_merges(counts, (vocab_size - len(tokens)) // 2)
         tokens += ["".join(pair) for pair in merges]
-        alphabet = [*filter(str.isascii, counted), *letters]
-        for pair in _pairs(again, alphabet, vocab_size - len(tokens)):
+        alphabet = [*filter(str.isascii, counts), *characters]
+        for pair in _bpe_merges(corpus, alphabet, vocab_size - len(tokens)):
             left, right = map(_as_bytes, pair)
             merges.append((left, right))
             tokens.append(left + right)
-    # Two pairs may make one token; it has the number of the first.
-    vocabulary = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    # Two pairs may make the same token; it has the id of the first.
+    vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special_tokens])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(PIECES, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pre_tokenizers.Split(PRETOKENS, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    if start is not None or stop is not None:
-        framed = [token for token in (start, "$A", stop) if token is not None]
-        ids = [(token, vocabulary[token]) for token in special if token in (start, stop)]
-        tokenizer.post_processor = processors.TemplateProcessing(single=framed, special_tokens=ids)
+    if bos_token is not None or eos_token is not None:
+        template = [token for token in (bos_token, "$A", eos_token) if token is not None]
+        ids = [(token, vocab[token]) for token in special_tokens if token in (bos_token, eos_token)]
+        tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=ids)
     return tokenizer
 
 
-def _hold(texts: Iterable[str], vocab_size: int, special: Sequence[str], start: str | None, stop: str | None) -> None:
+def _validate(
+    texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str], bos_token: str | None, eos_token: str | None
+) -> None:
     if isinstance(texts, str):
-        raise TypeError("texts are many: hand over [text]")
-    if len(set(special)) != len(special) or not all(special):
-        raise ValueError(f"special tokens are different texts, and none is empty; not {list(special)}")
-    for name, token in (("start", start), ("stop", stop)):
-        if token is not None and token not in special:
-            raise ValueError(f"{name}={token!r} is none of the special tokens {list(special)}")
-    least = BYTES + len(special)
-    if vocab_size < least:
+        raise TypeError("texts is a list of texts: pass [text]")
+    if len(set(special_tokens)) != len(special_tokens) or not all(special_tokens):
+        raise ValueError(f"special tokens must differ, and none may be empty; not {list(special_tokens)}")
+    for name, token in (("bos_token", bos_token), ("eos_token", eos_token)):
+        if token is not None and token not in special_tokens:
+            raise ValueError(f"{name}={token!r} is not one of the special tokens {list(special_tokens)}")
+    min_size = NUM_BYTES + len(special_tokens)
+    if vocab_size < min_size:
         raise ValueError(
-            f"vocab_size={vocab_size} has no room for {BYTES} bytes and {len(special)} special tokens: "
-            f"give at least {least}"
+            f"vocab_size={vocab_size} is too small for {NUM_BYTES} bytes and {len(special_tokens)} special tokens: "
+            f"give at least {min_size}"
         )
 
 
-def _letters(counted: Counter[str], room: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """The letters of several bytes that have a token of their own, the most frequent first, and the pairs they take.
+def _character_merges(counts: Counter[str], max_merges: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """The characters of several bytes that have their own token, the most frequent first, and the merges they need.
 
     Args:
-        counted: how often each letter is there; one that is there once gets none.
-        room: for so many tokens.
+        counts: how often each character occurs; one that occurs once has no token.
+        max_merges: the number of tokens there is space for.
     """
-    letters: list[str] = []
+    characters: list[str] = []
     merges: dict[tuple[str, str], None] = {}
-    for letter, number in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
-        if letter.isascii() or number < 2:
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if character.isascii() or count < 2:
             continue
-        written = _as_bytes(letter)
-        parts = list(accumulate(written))  # its first byte, its first two, ...
-        new = dict.fromkeys(pair for pair in zip(parts, written[1:], strict=False) if pair not in merges)
-        if len(merges) + len(new) > room:
+        as_bytes = _as_bytes(character)
+        prefixes = list(accumulate(as_bytes))  # its first byte, its first two, ...
+        new = dict.fromkeys(pair for pair in zip(prefixes, as_bytes[1:], strict=False) if pair not in merges)
+        if len(merges) + len(new) > max_merges:
             break
         merges |= new
-        letters.append(letter)
-    return letters, list(merges)
+        characters.append(character)
+    return characters, list(merges)
 
 
-def _pairs(texts: Iterable[str], alphabet: Sequence[str], room: int) -> list[tuple[str, str]]:
-    """The pairs that byte-pair encoding joins among letters, in their order, to make so many tokens."""
-    counting = Tokenizer(models.BPE())
-    counting.pre_tokenizer = pre_tokenizers.Split(PIECES, "isolated")
+def _bpe_merges(texts: Iterable[str], alphabet: Sequence[str], max_merges: int) -> list[tuple[str, str]]:
+    """The pairs that byte-pair encoding merges over an alphabet of characters, in their order."""
+    counter = Tokenizer(models.BPE())
+    counter.pre_tokenizer = pre_tokenizers.Split(PRETOKENS, "isolated")
     trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + room,
+        vocab_size=len(alphabet) + max_merges,
         initial_alphabet=list(alphabet),
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    counting.train_from_iterator(texts, trainer)
-    return [(left, right) for left, right in json.loads(counting.to_str())["model"]["merges"]]
+    counter.train_from_iterator(texts, trainer)
+    return [(left, right) for left, right in json.loads(counter.to_str())["model"]["merges"]]
 
 
 def _as_bytes(text: str) -> str:
-    """A text as byte-level tokens write it: a letter for each byte."""
+    """A text as byte-level tokens write it: a character for each byte."""
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
     return "".join(piece for piece, _ in pieces)
 
 
 @contextmanager
-def _twice(texts: Iterable[str]) -> Iterator[Iterable[str]]:
+def _rereadable(texts: Iterable[str]) -> Iterator[Iterable[str]]:
     """Texts that can be read more than once."""
     if iter(texts) is not texts:
         yield texts
@@ -152,9 +154,9 @@ def _twice(texts: Iterable[str]) -> Iterator[Iterable[str]]:
         for text in texts:
             file.write(json.dumps(text) + "\n")
 
-        class Kept:
+        class FileTexts:
             def __iter__(self) -> Iterator[str]:
                 file.seek(0)
                 return map(json.loads, file)
 
-        yield Kept()
+        yield FileTexts()

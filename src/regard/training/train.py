@@ -1,4 +1,4 @@
-"""The door: a task, data and a folder in; a trained model out."""
+"""`train`: a task, data and a directory in; a trained model out."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import InputError, needed
 from regard.pretrained import Pretrained, load
 from regard.training import checkpoint
-from regard.training.callbacks import Ended, Watcher
+from regard.training.callbacks import Callback, TrainResult
 from regard.training.checkpoint import Progress
-from regard.training.config import Settings
-from regard.training.data import Data
-from regard.training.distributed import State, alone, together
-from regard.training.run_dir import Folder
+from regard.training.config import TrainingConfig
+from regard.training.data import TrainingData
+from regard.training.distributed import OptimizerState, all_ranks, rank_zero
+from regard.training.run_dir import RunDir
 from regard.training.tasks import TASKS, Task
-from regard.training.trainer import Loop
+from regard.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["settings_of", "train"]
+__all__ = ["build_config", "train"]
 
-OF_THE_MODEL = frozenset({"layers", "d_model", "heads", "d_ff", "vocab_size", "image_size", "patch_size"})
-"""Settings of a model that begins from nothing."""
-MAY_CHANGE = frozenset({"accumulate", "patience"})
-"""Settings that a resumed run may have otherwise: they change how it is computed, or when it ends, and no weight."""
+MODEL_FIELDS = frozenset({"num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "image_size", "patch_size"})
+"""Fields of `TrainingConfig` that only a model with random weights has."""
+RESUME_FIELDS = frozenset({"gradient_accumulation_steps", "patience"})
+"""Fields that may differ when a run is resumed: they change how it is computed, or when it ends, and no weight."""
 
 
 def train(
@@ -36,101 +36,112 @@ def train(
     *,
     out: str | Path,
     fabric: Fabric,
-    held_out: str | Path | None = None,
+    eval_file: str | Path | None = None,
     model: str | None = None,
     resume: bool = False,
-    settings: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     command: Sequence[str] = (),
-    watcher: Watcher | None = None,
-) -> Ended:
+    callback: Callback | None = None,
+) -> TrainResult:
     """Train a transformer.
 
     Args:
         task: ``translate``, ``lm``, ``mlm`` or ``caption``.
-        paths: the data; by default what is always there.
-        out: the run's folder. `regard.load` reads its best model there.
+        paths: the data; by default the built-in data of the task.
+        out: the directory of the run. `regard.load` reads its best model there.
         fabric: the processes, from `regard.training.distributed`, not yet launched.
-        held_out: a file of examples to judge the model by; by default every twentieth row of the data.
-        model: what to go on from, by the name or folder that `regard.load` takes; by default random weights.
-        resume: go on with the run that is in the folder. Without one there, begin.
-        settings: of `Settings`, where they are not the task's defaults.
-        command: how the run was started, to be written down.
-        watcher: who is told how it goes.
+        eval_file: examples for the evaluations; by default every twentieth row of the data.
+        model: the name or folder of a model to start from, as `regard.load` takes it; by default random weights.
+        resume: continue the run of the directory. Without a run there, start one.
+        overrides: fields of `TrainingConfig` that differ from the task's defaults.
+        command: the command line of the run, which ``run.json`` stores.
+        callback: is called during the run.
 
     Raises:
-        InputError: data, settings or a folder that cannot be used; a loss that is no number; a checkpoint that cannot
-            be written.
+        InputError: data, a configuration or a directory that cannot be used; a loss that is not finite; a checkpoint
+            that cannot be written.
     """
-    kind = TASKS.get(task)
-    if kind is None:
+    task_class = TASKS.get(task)
+    if task_class is None:
         raise InputError(f"there is no task {task!r}; there are {', '.join(TASKS)}")
-    needed("matplotlib", "train")  # rather than at the first look
-    folder, asked = Folder(Path(out)), {**(settings or {})}
+    needed("matplotlib", "train")  # here, and not at the first evaluation
+    run_dir, overrides = RunDir(Path(out)), {**(overrides or {})}
     sources: dict[str, Any] = {
         "paths": [str(Path(path).absolute()) for path in paths],
-        "held_out": None if held_out is None else str(Path(held_out).absolute()),
+        "eval_file": None if eval_file is None else str(Path(eval_file).absolute()),
         "model": model,
     }
-    told = None
-    if resume and folder.begun:
-        told = folder.facts()
-        sources, wanted = _resumed(folder, told, task, sources, asked)
+    previous = None
+    if resume and run_dir.has_run:
+        previous = run_dir.read_run()
+        sources, config = _resumed(run_dir, previous, task, sources, overrides)
     else:
-        _may_begin(folder, sources, asked)
-        wanted = settings_of(kind, asked)
+        _validate_new_run(run_dir, sources, overrides)
+        config = build_config(task_class, overrides)
     fabric.launch()
-    wanted.share(fabric.world_size)
-    data = together(fabric, lambda: kind.data(sources["paths"], sources["held_out"]))
-    learned, progress = kind(wanted), Progress()
-    alone(fabric, lambda: _prepare(folder, learned, data, told, sources, command, fabric))
+    config.micro_batch_size(fabric.world_size)
+    data = all_ranks(fabric, lambda: task_class.load_data(sources["paths"], sources["eval_file"]))
+    trained_task, progress = task_class(config), Progress()
+    rank_zero(fabric, lambda: _prepare(run_dir, trained_task, data, previous, sources, command, fabric))
     try:
-        pretrained, state, progress = together(fabric, lambda: _restored(folder))
-        return Loop(learned, data, fabric, folder, pretrained, state, progress, watcher or Watcher()).run()
+        pretrained, state, progress = all_ranks(fabric, lambda: _load_state(run_dir))
+        trainer = Trainer(trained_task, data, fabric, run_dir, pretrained, state, progress, callback or Callback())
+        return trainer.run()
     except InputError:
-        if told is None and progress.step == 0:
-            alone(fabric, folder.give_up)  # so that the same command can be tried again
+        if previous is None and progress.step == 0:
+            rank_zero(fabric, run_dir.clear)  # so that the same command can be tried again
         raise
 
 
-def settings_of(task: type[Task], asked: Mapping[str, Any]) -> Settings:
-    """A task's settings, with what is asked for in place of its defaults."""
-    if asked.get("noise") and "noise" not in task.defaults:
-        raise InputError(f"--noise {asked['noise']} is of lm; {task.name} reads its tokens as they are")
-    return Settings(**{**task.defaults, **asked})
+def build_config(task: type[Task], overrides: Mapping[str, Any]) -> TrainingConfig:
+    """A task's default configuration with some fields changed."""
+    if overrides.get("token_noise") and "token_noise" not in task.defaults:
+        raise InputError(f"--token-noise {overrides['token_noise']} is an option of lm; {task.name} has no token noise")
+    return TrainingConfig(**{**task.defaults, **overrides})
 
 
-def _may_begin(folder: Folder, sources: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse, before anything is computed, a folder that holds something, and choices that a given model leaves not."""
-    if folder.begun or folder.holds_something:
-        folder.claim()
-    for name in OF_THE_MODEL & asked.keys() if sources["model"] is not None else ():
-        raise InputError(f"--{_option(name)} is of a new model; --model {sources['model']} is as it is. Leave one out")
+def _validate_new_run(run_dir: RunDir, sources: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    """Refuse, before anything is computed, an occupied directory, and options that contradict a given model."""
+    if run_dir.has_run or run_dir.is_occupied:
+        run_dir.create()
+    for name in MODEL_FIELDS & overrides.keys() if sources["model"] is not None else ():
+        raise InputError(
+            f"--{_option(name)} is an option of a new model, and --model {sources['model']} cannot be changed. "
+            "Leave one of them out"
+        )
 
 
 def _resumed(
-    folder: Folder, told: Mapping[str, Any], task: str, sources: Mapping[str, Any], asked: Mapping[str, Any]
-) -> tuple[dict[str, Any], Settings]:
-    """The sources and settings of the run in a folder. What is asked for must be what they are."""
-    if told["task"] != task:
-        raise InputError(f"{folder.path} holds a run of {told['task']}, not of {task}")
-    way_out = (
-        "a resumed run ends as it would have ended. Leave it out, or begin another from it: "
-        f"--model {folder.path} --out ANOTHER"
+    run_dir: RunDir,
+    previous: Mapping[str, Any],
+    task: str,
+    sources: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+) -> tuple[dict[str, Any], TrainingConfig]:
+    """The sources and the configuration of the run in a directory. Options that are given must equal them."""
+    if previous["task"] != task:
+        raise InputError(f"{run_dir.path} holds a run of {previous['task']}, not of {task}")
+    hint = (
+        "a resumed run ends as it would have ended without the stop. Leave the option out, or start another run from "
+        f"this one: --model {run_dir.path} --out ANOTHER"
     )
     for name, value in sources.items():
-        if value and value != told[name]:
-            what = "the data" if name == "paths" else f"--{_option(name)}"
-            raise InputError(f"the run in {folder.path} has {what} {_said(told[name])}, not {_said(value)}: {way_out}")
-    known = {field.name for field in fields(Settings)}
-    kept = {name: value for name, value in told["settings"].items() if name in known}
-    for name, value in asked.items():
-        if name not in MAY_CHANGE and kept.get(name) != value:
-            raise InputError(f"the run in {folder.path} has --{_option(name)} {kept.get(name)}, not {value}: {way_out}")
-    return {name: told[name] for name in sources}, settings_of(TASKS[task], {**kept, **asked})
+        if value and value != previous[name]:
+            subject = "the data" if name == "paths" else f"--{_option(name)}"
+            raise InputError(
+                f"the run in {run_dir.path} has {subject} {_source_text(previous[name])}, not {_source_text(value)}: "
+                f"{hint}"
+            )
+    names = {field.name for field in fields(TrainingConfig)}
+    config = {name: value for name, value in previous["config"].items() if name in names}
+    for name, value in overrides.items():
+        if name not in RESUME_FIELDS and config.get(name) != value:
+            raise InputError(f"the run in {run_dir.path} has --{_option(name)} {config.get(name)}, not {value}: {hint}")
+    return {name: previous[name] for name in sources}, build_config(TASKS[task], {**config, **overrides})
 
 
-def _said(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) and value else str(value or "that is always there")
+def _source_text(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) and value else str(value or "by default")
 
 
 def _option(name: str) -> str:
@@ -138,75 +149,77 @@ def _option(name: str) -> str:
 
 
 def _prepare(
-    folder: Folder,
+    run_dir: RunDir,
     task: Task,
-    data: Data,
-    told: Mapping[str, Any] | None,
+    data: TrainingData,
+    previous: Mapping[str, Any] | None,
     sources: Mapping[str, Any],
     command: Sequence[str],
     fabric: Fabric,
 ) -> None:
-    """Write down a run that begins; hold the data of one that is resumed against what it had."""
-    about = {"name": data.name, "rows": data.rows, "held_out": len(data.held_out), **data.facts}
-    if told is None:
-        folder.claim()
-        folder.begin(
+    """Write ``run.json`` of a new run; compare the data of a resumed run with what it had."""
+    data_facts = {"name": data.name, "num_rows": data.num_rows, "num_eval_rows": len(data.eval_rows), **data.facts}
+    if previous is None:
+        run_dir.create()
+        run_dir.write_run(
             {
                 "task": task.name,
                 "command": list(command),
                 **sources,
-                "settings": task.settings.to_dict(),
-                "data": about,
+                "config": task.config.to_dict(),
+                "data": data_facts,
                 "processes": fabric.world_size,
                 "strategy": type(fabric.strategy).__name__,
                 "precision": fabric._precision.precision,
             }
         )
-    elif told["data"] != about:
-        differs = [name for name in about if told["data"].get(name) != about[name]]
+    elif previous["data"] != data_facts:
+        changed = [name for name in data_facts if previous["data"].get(name) != data_facts[name]]
         raise InputError(
-            f"the data of the run in {folder.path} has changed since ({', '.join(differs)}): a resumed run wants "
-            "what it had. Begin another from it: --model and another --out"
+            f"the data of the run in {run_dir.path} has changed since ({', '.join(changed)}): a resumed run needs "
+            "the same data. Start another run from this one: --model and another --out"
         )
-    path = checkpoint.latest(folder.path)
+    path = checkpoint.latest(run_dir.path)
     if path is not None:
         progress = checkpoint.read(path)[1]
         if progress.best_step == progress.step:
-            checkpoint.promote(folder.path, path)  # in case it was killed between the one and the other
-        folder.forget(after=progress.step)
+            checkpoint.promote(run_dir.path, path)  # the run may have been killed before it did so
+        run_dir.truncate_metrics(progress.step)
         return
     # Also where a process was killed before the first checkpoint: the same seed gives the same weights.
     try:
-        _begin(folder, task, data, sources["model"])
+        _init_model(run_dir, task, data, sources["model"])
     except InputError:
-        if told is None:
-            folder.give_up()
+        if previous is None:
+            run_dir.clear()
         raise
-    folder.forget(after=0)
+    run_dir.truncate_metrics(0)
 
 
-def _begin(folder: Folder, task: Task, data: Data, model: str | None) -> None:
-    """Put the model that training begins with into the folder."""
+def _init_model(run_dir: RunDir, task: Task, data: TrainingData, model: str | None) -> None:
+    """Write the model that training starts from."""
     if model is None:
         try:
-            task.begin(folder.path, data)
+            task.init_model(run_dir.path, data)
         except InputError:
             raise
         except (ValueError, NotImplementedError) as error:
-            raise InputError(f"these settings make no model: {error}") from error
+            raise InputError(f"no model has these options: {error}") from error
         return
     pretrained = load(model)
-    if (what := task.unfit(pretrained)) is not None:
-        raise InputError(f"{task.name} trains an {task.kind} that reads {task.reads}, and {model} is {what}")
-    positions = (pretrained.config.decoder or pretrained.config).max_positions
-    if positions is not None and positions < task.settings.context:
-        raise InputError(f"--context {task.settings.context}: {model} has positions for {positions}")
-    pretrained.save(folder.path)
+    if (reason := task.incompatibility(pretrained)) is not None:
+        raise InputError(
+            f"{task.name} needs a model of the kind {task.kind} that reads {task.modality}, and {model} {reason}"
+        )
+    max_positions = (pretrained.config.decoder or pretrained.config).max_positions
+    if max_positions is not None and max_positions < task.config.max_length:
+        raise InputError(f"--max-length {task.config.max_length}: {model} has positions for {max_positions}")
+    pretrained.save(run_dir.path)
 
 
-def _restored(folder: Folder) -> tuple[Pretrained, State, Progress]:
-    """Where the run goes on from."""
-    path = checkpoint.latest(folder.path)
+def _load_state(run_dir: RunDir) -> tuple[Pretrained, OptimizerState, Progress]:
+    """The model, the optimizer state and the progress that the run continues from."""
+    path = checkpoint.latest(run_dir.path)
     if path is None:
-        return load(folder.path), {}, Progress()
+        return load(run_dir.path), {}, Progress()
     return load(path), *checkpoint.read(path)

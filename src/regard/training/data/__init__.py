@@ -1,6 +1,16 @@
-"""Where training data comes from: files of one's own, or what is always there."""
+"""Training data: rows of files, or built-in data.
+
+- `datasets`: pairs, texts and images, of files or built in
+- `files`: which files a user names
+- `readers`: rows of TSV, JSONL, Parquet and text files
+- `image_folder`: rows of a folder of images and a CSV
+- `builtin`: Python's documentation and scikit-learn's digits
+- `dates`: dates in twelve languages
+- `split`: the eval rows, and the rows that are trained on
+- `progress`: a progress bar
+"""
 
 from regard.training.data.datasets import images, pairs, texts
-from regard.training.data.split import HELD_OUT, Data
+from regard.training.data.split import MAX_EVAL_ROWS, TrainingData
 
-__all__ = ["HELD_OUT", "Data", "images", "pairs", "texts"]
+__all__ = ["MAX_EVAL_ROWS", "TrainingData", "images", "pairs", "texts"]

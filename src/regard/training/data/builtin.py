@@ -1,4 +1,4 @@
-"""What is always there: Python's own documentation, and scikit-learn's handwritten digits."""
+"""The built-in data: Python's own documentation, and scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import numpy as np
 
 from regard.errors import needed
 from regard.training.data.readers import Row
-from regard.training.data.split import Data, streamed
+from regard.training.data.split import TrainingData, iterable_dataset
 
-__all__ = ["SPELLED", "digits", "topics"]
+__all__ = ["DIGIT_NAMES", "digits", "topics"]
 
-SPELLED = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-EVERY_TOPIC, EVERY_DIGIT = 10, 5
-"""Of so many, one is held out."""
-PARTS = 12
-"""Shards of the digits."""
+DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TOPICS_STRIDE, DIGITS_STRIDE = 10, 5
+"""One of this many rows is an eval row."""
+NUM_DIGIT_SHARDS = 12
 
 
-def topics() -> Data:
-    """Python's documentation, as ``help()`` shows it: one text for each topic, by name, every tenth held out."""
+def topics() -> TrainingData:
+    """Python's documentation, as ``help()`` shows it: one text for each topic, by name; every tenth is an eval row."""
     names = sorted(_topics())
-    held = names[::EVERY_TOPIC]
-    names = [name for name in names if name not in held]
-    every = hashlib.blake2b(digest_size=16)
-    for name in sorted(_topics()):
-        every.update(f"{name}\n{_topics()[name]}\n".encode())
+    eval_names = names[::TOPICS_STRIDE]
+    train_names = [name for name in names if name not in eval_names]
+    fingerprint = hashlib.blake2b(digest_size=16)
+    for name in names:
+        fingerprint.update(f"{name}\n{_topics()[name]}\n".encode())
     facts: dict[str, Any] = {
         "python": platform.python_version(),
-        "fingerprint": every.hexdigest(),
-        "split": "held out: of each 10 topics by name, the first",
+        "fingerprint": fingerprint.hexdigest(),
+        "split": "eval rows: of each 10 topics by name, the first",
     }
-    return Data("topics", streamed(_told, shards=names), list(_told(held)), len(names), facts)
+    train = iterable_dataset(_topic_rows, shards=train_names)
+    return TrainingData("topics", train, list(_topic_rows(eval_names)), len(train_names), facts)
 
 
 def _topics() -> dict[str, str]:
@@ -45,45 +45,46 @@ def _topics() -> dict[str, str]:
     return all_topics
 
 
-def _told(shards: list[str]) -> Iterator[Row]:
+def _topic_rows(shards: list[str]) -> Iterator[Row]:
     for name in shards:
-        yield {"text": _topics()[name], "where": f"topic {name!r} of Python's documentation"}
+        yield {"text": _topics()[name], "location": f"topic {name!r} of Python's documentation"}
 
 
-def digits() -> Data:
-    """1,797 handwritten digits of 8 x 8 pixels, and their names; of each digit every fifth is held out.
+def digits() -> TrainingData:
+    """1,797 handwritten digits of 8 x 8 pixels, and their names; of each digit every fifth is an eval row.
 
     Raises:
         InputError: scikit-learn is not installed.
     """
     sklearn = needed("sklearn", "train")
     pixels, labels = _digits()
-    held = np.zeros(len(labels), dtype=bool)
+    is_eval = np.zeros(len(labels), dtype=bool)
     for digit in range(10):
-        held[np.flatnonzero(labels == digit)[::EVERY_DIGIT]] = True
-    every = hashlib.blake2b(pixels.tobytes() + labels.tobytes(), digest_size=16)
+        is_eval[np.flatnonzero(labels == digit)[::DIGITS_STRIDE]] = True
+    fingerprint = hashlib.blake2b(pixels.tobytes() + labels.tobytes(), digest_size=16)
     facts: dict[str, Any] = {
         "scikit-learn": sklearn.__version__,
-        "fingerprint": every.hexdigest(),
-        "split": "held out: of each digit, of 5 pictures the first",
+        "fingerprint": fingerprint.hexdigest(),
+        "split": "eval rows: of each digit, of 5 images the first",
     }
-    kept = [tuple(part.tolist()) for part in np.array_split(np.flatnonzero(~held), PARTS)]
-    train = streamed(_spelled, shards=kept)
-    return Data("digits", train, list(_spelled([tuple(np.flatnonzero(held).tolist())])), int((~held).sum()), facts)
+    shards = [tuple(part.tolist()) for part in np.array_split(np.flatnonzero(~is_eval), NUM_DIGIT_SHARDS)]
+    train = iterable_dataset(_digit_rows, shards=shards)
+    eval_rows = list(_digit_rows([tuple(np.flatnonzero(is_eval).tolist())]))
+    return TrainingData("digits", train, eval_rows, int((~is_eval).sum()), facts)
 
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    found = needed("sklearn.datasets", "train").load_digits()
-    return np.rint(found.images * (255 / 16)).astype(np.uint8), found.target.astype(np.int64)
+    bunch = needed("sklearn.datasets", "train").load_digits()
+    return np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target.astype(np.int64)
 
 
-def _spelled(shards: list[tuple[int, ...]]) -> Iterator[Row]:
+def _digit_rows(shards: list[tuple[int, ...]]) -> Iterator[Row]:
     pixels, labels = _digits()
     for shard in shards:
-        for number in shard:
+        for index in shard:
             yield {
-                "image": pixels[number].copy(),
-                "text": SPELLED[labels[number]],
-                "where": f"digits, row {number + 1}",
+                "image": pixels[index].copy(),
+                "text": DIGIT_NAMES[labels[index]],
+                "location": f"digits, row {index + 1}",
             }

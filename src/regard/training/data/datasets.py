@@ -1,4 +1,4 @@
-"""The data of a task: of files, or what is always there."""
+"""The data sets of the tasks: pairs, texts and images, of files or built in."""
 
 from __future__ import annotations
 
@@ -7,93 +7,96 @@ from functools import partial
 from pathlib import Path
 
 from regard.training.data import builtin, dates, files, image_folder
-from regard.training.data.progress import progress
+from regard.training.data.progress import progress_bar
 from regard.training.data.readers import Row, read
-from regard.training.data.split import EVERY, Data, beginning, divided, passed
+from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split, split_single_text
 
 __all__ = ["images", "pairs", "texts"]
 
 
-def pairs(paths: Sequence[str | Path] = (), *, held_out: str | Path | None = None) -> Data:
-    """Pairs of texts: rows of ``source``, ``target`` and ``where``.
+def pairs(paths: Sequence[str | Path] = (), *, eval_file: str | Path | None = None) -> TrainingData:
+    """Pairs of texts: rows of ``source``, ``target`` and ``location``.
 
     Without paths: dates in twelve languages and as ISO 8601, see `regard.training.data.dates`.
 
     Args:
-        paths: files (TSV without a header, JSONL, Parquet; TSV and JSONL gzipped too) or patterns of them.
-        held_out: such a file, to be judged by. By default every twentieth row is held out, at most `HELD_OUT`.
+        paths: files (TSV without a header, JSONL, Parquet; TSV and JSONL gzipped too) or glob patterns.
+        eval_file: a file with the eval rows. By default every twentieth row is one, at most `MAX_EVAL_ROWS`.
 
     Raises:
-        InputError: what cannot be used, with file and line.
+        InputError: a row or a file that cannot be used, with file and line.
     """
-    return _of_files(paths, held_out, "pairs", ("source", "target")) if _given(paths, held_out) else dates.data()
+    if not _has_paths(paths, eval_file):
+        return dates.dates()
+    return _read_files(paths, eval_file, "pairs", ("source", "target"))
 
 
-def texts(paths: Sequence[str | Path] = (), *, held_out: str | Path | None = None) -> Data:
-    """Texts: rows of ``text`` and ``where``.
+def texts(paths: Sequence[str | Path] = (), *, eval_file: str | Path | None = None) -> TrainingData:
+    """Texts: rows of ``text`` and ``location``.
 
     Without paths: the topics of Python's own documentation.
 
     Args:
-        paths: files or patterns of them: JSONL and Parquet with a column ``text``; any other file is one text.
-        held_out: such a file, to be judged by. By default every twentieth text is held out, at most `HELD_OUT`; of a
-            single one, its last twentieth.
+        paths: files or glob patterns: JSONL and Parquet with a column ``text``; any other file is one text.
+        eval_file: a file with the eval rows. By default every twentieth text is one, at most `MAX_EVAL_ROWS`; of a
+            single text, the last twentieth.
 
     Raises:
-        InputError: what cannot be used, with file and line.
+        InputError: a row or a file that cannot be used, with file and line.
     """
-    return _of_files(paths, held_out, "texts", ("text",)) if _given(paths, held_out) else builtin.topics()
+    return _read_files(paths, eval_file, "texts", ("text",)) if _has_paths(paths, eval_file) else builtin.topics()
 
 
-def images(paths: Sequence[str | Path] = (), *, held_out: str | Path | None = None) -> Data:
-    """Pictures with what is said of them: rows of ``image`` (height, width[, 3]) in uint8, ``text`` and ``where``.
+def images(paths: Sequence[str | Path] = (), *, eval_file: str | Path | None = None) -> TrainingData:
+    """Images with captions: rows of ``image`` (height, width[, 3]) in uint8, ``text`` and ``location``.
 
     Without paths: scikit-learn's handwritten digits, spelled.
 
     Args:
-        paths: a folder of pictures and a CSV with the columns ``file_name`` (or ``file``) and ``text``, in any order;
-            or a folder with such a ``metadata.csv`` in it.
-        held_out: another CSV of pictures in that folder, or another folder with its ``metadata.csv``, to be judged by.
-            By default every twentieth row is held out, at most `HELD_OUT`.
+        paths: a folder of images and a CSV with the columns ``file_name`` (or ``file``) and ``text``, in any order;
+            or a folder that has such a ``metadata.csv``.
+        eval_file: another CSV of images in that folder, or another folder with its ``metadata.csv``, for the eval
+            rows. By default every twentieth row is one, at most `MAX_EVAL_ROWS`.
 
     Raises:
-        InputError: what cannot be used, with file and line.
+        InputError: a row or a file that cannot be used, with file and line.
     """
-    return image_folder.data(paths, held_out) if _given(paths, held_out) else builtin.digits()
+    return image_folder.load(paths, eval_file) if _has_paths(paths, eval_file) else builtin.digits()
 
 
-def _given(paths: Sequence[str | Path], held_out: str | Path | None) -> bool:
+def _has_paths(paths: Sequence[str | Path], eval_file: str | Path | None) -> bool:
     if isinstance(paths, str | Path):
         raise TypeError(f"paths is a list of paths, not the one {str(paths)!r}")
-    if held_out is not None and not paths:
+    if eval_file is not None and not paths:
         raise ValueError(
-            f"{str(held_out)!r} is to be held out of data that is not named; what is always there has a "
-            "split of its own"
+            f"eval_file {str(eval_file)!r} needs paths: the built-in data has its own split into training and eval rows"
         )
     return bool(paths)
 
 
-def _of_files(paths: Sequence[str | Path], held_out: str | Path | None, what: str, columns: tuple[str, ...]) -> Data:
+def _read_files(
+    paths: Sequence[str | Path], eval_file: str | Path | None, content: str, columns: tuple[str, ...]
+) -> TrainingData:
     name = " ".join(map(str, paths))
-    found = files.files(paths, what)
-    others = files.files([held_out], what) if held_out is not None else []
-    facts = files.facts([file.path for file in found])
+    train_files = files.files(paths, content)
+    eval_files = files.files([eval_file], content) if eval_file is not None else []
+    facts = files.facts([file.path for file in train_files])
     reader = partial(read, columns=columns)
-    if others:
-        facts["held_out"] = files.facts([file.path for file in others])
-        judged = passed(_all(others, columns), columns[0], 1)
-        rows = passed(_all(found, columns), columns[0], EVERY)
-        return divided(name, rows, columns[0], found, reader, facts, others=judged)
-    rows = passed(_all(found, columns), columns[0], EVERY)
-    if what == "texts" and len(rows.keys) == 1:
-        return beginning(name, rows.rows[0], found, reader, facts)
-    return divided(name, rows, columns[0], found, reader, facts)
+    if eval_files:
+        facts["eval_file"] = files.facts([file.path for file in eval_files])
+        eval_scan = scan(_read_all(eval_files, columns), columns[0], 1)
+        train_scan = scan(_read_all(train_files, columns), columns[0], EVAL_STRIDE)
+        return split(name, train_scan, columns[0], train_files, reader, facts, eval_scan=eval_scan)
+    train_scan = scan(_read_all(train_files, columns), columns[0], EVAL_STRIDE)
+    if content == "texts" and len(train_scan.keys) == 1:
+        return split_single_text(name, train_scan.rows[0], train_files, reader, facts)
+    return split(name, train_scan, columns[0], train_files, reader, facts)
 
 
-def _all(found: Sequence[files.File], columns: tuple[str, ...]) -> Iterator[Row]:
+def _read_all(row_files: Sequence[files.File], columns: tuple[str, ...]) -> Iterator[Row]:
     """All rows of all files, with a progress bar."""
     before = 0
-    with progress("reading the data", sum(file.size for file in found)) as tell:
-        for file in found:
-            yield from read(file, columns, lambda done, before=before: tell(before + done))  # type: ignore[misc]
+    with progress_bar("reading the data", sum(file.size for file in row_files)) as on_progress:
+        for file in row_files:
+            yield from read(file, columns, lambda done, before=before: on_progress(before + done))  # type: ignore[misc]
             before += file.size

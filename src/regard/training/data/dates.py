@@ -1,4 +1,4 @@
-"""Dates in twelve languages, as Babel writes them from the CLDR, and as ISO 8601 does."""
+"""Built-in pairs: dates in twelve languages, as Babel writes them from the CLDR, and in ISO 8601."""
 
 from __future__ import annotations
 
@@ -12,88 +12,89 @@ from typing import Any
 
 from regard.errors import needed
 from regard.training.data.readers import Row
-from regard.training.data.split import Data, streamed
+from regard.training.data.split import TrainingData, iterable_dataset
 
-__all__ = ["LANGUAGES", "data"]
+__all__ = ["LANGUAGES", "dates"]
 
 LANGUAGES = ("bn", "de", "el", "en", "es", "fa", "fr", "he", "hi", "hu", "pl", "ru")
-"""Seven alphabets; Hungarian begins with the year, Bengali and Persian have digits of their own."""
+"""Seven alphabets; Hungarian starts with the year, Bengali and Persian have their own digits."""
 STYLES = ("full", "long", "medium")
-"""The CLDR's; where one writes the month as a number, it is left out."""
-FIELD = re.compile(r"%\((\w+)\)s")
-"""How Babel writes a place in a pattern."""
-NUMBERS, NAMES, MONTHS = {"d", "dd", "y"}, {"EEEE", "cccc"}, {"MMMM", "MMM"}
-"""The CLDR's places for day and year, for the day of the week, and for the month as a word."""
-ZERO = {"latn": "0", "beng": "\N{BENGALI DIGIT ZERO}", "arabext": "\N{EXTENDED ARABIC-INDIC DIGIT ZERO}"}
-"""The CLDR names the digits of a language, and Babel writes dates with the Latin ones."""
+"""Of the CLDR. A style of a language that writes the month as a number is not used."""
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+"""How Babel writes a field in a pattern."""
+NUMBER_FIELDS, WEEKDAY_FIELDS, MONTH_FIELDS = {"d", "dd", "y"}, {"EEEE", "cccc"}, {"MMMM", "MMM"}
+"""The CLDR's fields of day and year, of the weekday, and of the month as a word."""
+ZERO_DIGITS = {"latn": "0", "beng": "\N{BENGALI DIGIT ZERO}", "arabext": "\N{EXTENDED ARABIC-INDIC DIGIT ZERO}"}
+"""The CLDR names the numbering system of a language; Babel writes dates with Latin digits."""
 
-FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
+FIRST_DAY, LAST_DAY = datetime.date(1900, 1, 1), datetime.date(2100, 12, 31)
+NUM_DAYS = (LAST_DAY - FIRST_DAY).days + 1
 SEED = 1987
-SHARDS, ROWS = 48, 1_250
-HELD = 1_000
+NUM_SHARDS, ROWS_PER_SHARD = 48, 1_250
+NUM_EVAL_DAYS = 1_000
 
 
-def data() -> Data:
-    """60,000 dates to learn from and 1,000 held out, which are written in no language in training.
+def dates() -> TrainingData:
+    """60,000 dates to train on and 1,000 eval rows, whose days are in no language among the training rows.
 
-    Rows have, beside ``source``, ``target`` and ``where``: ``month``, the month's word as it stands in the source,
-    ``month_at``, its first letter and the one behind its last, and ``language``.
+    In addition to ``source``, ``target`` and ``location``, rows have ``month``, the month's word as the source has it,
+    ``month_at``, its start and its end in the source, and ``language``.
 
     Raises:
         InputError: Babel is not installed.
     """
     babel = needed("babel", "train")
-    held = _held()
-    drawn = random.Random(f"{SEED} held out")
-    held_out = [_row(day, drawn, f"dates held out, row {number}") for number, day in enumerate(held, 1)]
-    train = streamed(_written, shards=range(SHARDS), held=frozenset(held))
+    eval_days = _eval_days()
+    rng = random.Random(f"{SEED} held out")
+    eval_rows = [_row(day, rng, f"dates, eval row {number}") for number, day in enumerate(eval_days, 1)]
+    train = iterable_dataset(_train_rows, shards=range(NUM_SHARDS), eval_days=frozenset(eval_days))
     facts: dict[str, Any] = {
         "babel": babel.__version__,
         "languages": list(LANGUAGES),
         "seed": SEED,
-        "fingerprint": _fingerprint(held_out),
-        "split": f"held out: {HELD} days; none of them is written in any language in training",
+        "fingerprint": _fingerprint(eval_rows),
+        "split": f"eval rows: {NUM_EVAL_DAYS} days; none of them is written in any language in training",
     }
-    return Data("dates", train, held_out, SHARDS * ROWS, facts)
+    return TrainingData("dates", train, eval_rows, NUM_SHARDS * ROWS_PER_SHARD, facts)
 
 
-def _held() -> list[datetime.date]:
-    """The days that are held out, in an order by chance."""
-    drawn = random.Random(SEED)
-    days = [FIRST + datetime.timedelta(days=number) for number in range((LAST - FIRST).days + 1)]
-    return sorted(days, key=lambda day: drawn.random())[:HELD]
+def _eval_days() -> list[datetime.date]:
+    """The days of the eval rows, in random order."""
+    rng = random.Random(SEED)
+    days = [FIRST_DAY + datetime.timedelta(days=offset) for offset in range(NUM_DAYS)]
+    return sorted(days, key=lambda day: rng.random())[:NUM_EVAL_DAYS]
 
 
-def _written(shards: list[int], held: frozenset[datetime.date]) -> Iterator[Row]:
+def _train_rows(shards: list[int], eval_days: frozenset[datetime.date]) -> Iterator[Row]:
     for shard in shards:
-        drawn = random.Random(f"{SEED} {shard}")
-        for number in range(ROWS):
-            day = _day(drawn)
-            while day in held:
-                day = _day(drawn)
-            yield _row(day, drawn, f"dates, row {shard * ROWS + number + 1}")
+        rng = random.Random(f"{SEED} {shard}")
+        for index in range(ROWS_PER_SHARD):
+            day = _random_day(rng)
+            while day in eval_days:
+                day = _random_day(rng)
+            yield _row(day, rng, f"dates, row {shard * ROWS_PER_SHARD + index + 1}")
 
 
-def _day(drawn: random.Random) -> datetime.date:
-    return FIRST + datetime.timedelta(days=_below((LAST - FIRST).days + 1, drawn))
+def _random_day(rng: random.Random) -> datetime.date:
+    return FIRST_DAY + datetime.timedelta(days=_random_below(NUM_DAYS, rng))
 
 
-def _below(number: int, drawn: random.Random) -> int:
-    """Python promises the same numbers in later versions for `random()`, and for nothing that is made of it."""
-    return int(drawn.random() * number)
+def _random_below(stop: int, rng: random.Random) -> int:
+    """Later versions of Python give the same numbers for `random()`; for its other methods nothing is promised."""
+    return int(rng.random() * stop)
 
 
-def _row(day: datetime.date, drawn: random.Random, where: str) -> Row:
-    language = LANGUAGES[_below(len(LANGUAGES), drawn)]
+def _row(day: datetime.date, rng: random.Random, location: str) -> Row:
+    language = LANGUAGES[_random_below(len(LANGUAGES), rng)]
     styles = _styles(language)
-    style = styles[_below(len(styles), drawn)]
-    before, month, after = _around(language, style, day.month, day.weekday())
+    style = styles[_random_below(len(styles), rng)]
+    before, month, after = _around_month(language, style, day.month, day.weekday())
     numbers = {"d": day.day, "dd": f"{day.day:02}", "y": day.year}
-    before, after = ((part % numbers).translate(_digits(language)) for part in (before, after))
+    before, after = ((part % numbers).translate(_native_digits(language)) for part in (before, after))
     return {
         "source": before + month + after,
         "target": day.isoformat(),
-        "where": where,
+        "location": location,
         "month": month,
         "month_at": [len(before), len(before) + len(month)],
         "language": language,
@@ -102,45 +103,47 @@ def _row(day: datetime.date, drawn: random.Random, where: str) -> Row:
 
 @cache
 def _pattern(language: str, style: str) -> str:
-    dates = needed("babel.dates", "train")
-    return str(dates.get_date_format(style, language).format)
+    babel_dates = needed("babel.dates", "train")
+    return str(babel_dates.get_date_format(style, language).format)
 
 
 @cache
 def _styles(language: str) -> list[str]:
-    """In which the month is a word."""
-    places = {style: set(FIELD.findall(_pattern(language, style))) for style in STYLES}
-    return [style for style in STYLES if places[style] & MONTHS and places[style] <= NUMBERS | NAMES | MONTHS]
+    """The styles in which the month is a word."""
+    fields = {style: set(PLACEHOLDER.findall(_pattern(language, style))) for style in STYLES}
+    known = NUMBER_FIELDS | WEEKDAY_FIELDS | MONTH_FIELDS
+    return [style for style in STYLES if fields[style] & MONTH_FIELDS and fields[style] <= known]
 
 
 @cache
-def _around(language: str, style: str, month: int, weekday: int) -> tuple[str, str, str]:
-    """What stands before the month's word, the word, and what stands behind it, with places for day and year.
+def _around_month(language: str, style: str, month: int, weekday: int) -> tuple[str, str, str]:
+    """The text before the month's word, the word, and the text after it, with placeholders of day and year.
 
-    Babel takes 50 microseconds for a date, and 3,000 of these answer for all.
+    Babel takes 50 microseconds for a date, and 3,000 of these results are enough for all dates.
     """
-    dates = needed("babel.dates", "train")
-    like = next(day for day in (datetime.date(2024, month, 1 + n) for n in range(7)) if day.weekday() == weekday)
-    fields = dates.DateTimeFormat(like, language)
+    babel_dates = needed("babel.dates", "train")
+    days = (datetime.date(2024, month, 1 + n) for n in range(7))
+    fields = babel_dates.DateTimeFormat(next(day for day in days if day.weekday() == weekday), language)
 
-    def named(place: re.Match[str]) -> str:
-        return place[0] if place[1] in NUMBERS else str(fields[place[1]])
+    def fill(placeholder: re.Match[str]) -> str:
+        field = placeholder[1]
+        return placeholder[0] if field in NUMBER_FIELDS else str(fields[field])
 
     pattern = _pattern(language, style)
-    (name,) = set(FIELD.findall(pattern)) & MONTHS
-    before, after = (FIELD.sub(named, part) for part in pattern.split(f"%({name})s"))
-    return before, fields[name], after
+    (month_field,) = set(PLACEHOLDER.findall(pattern)) & MONTH_FIELDS
+    before, after = (PLACEHOLDER.sub(fill, part) for part in pattern.split(f"%({month_field})s"))
+    return before, fields[month_field], after
 
 
 @cache
-def _digits(language: str) -> dict[int, str]:
-    zero = ZERO[needed("babel", "train").Locale.parse(language).default_numbering_system]
+def _native_digits(language: str) -> dict[int, str]:
+    zero = ZERO_DIGITS[needed("babel", "train").Locale.parse(language).default_numbering_system]
     return {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
 
 
 def _fingerprint(rows: list[Row]) -> str:
-    """Of the held-out rows, in which every language, style and month stands."""
-    every = hashlib.blake2b(digest_size=16)
+    """A hash of the eval rows, which have every language, style and month."""
+    fingerprint = hashlib.blake2b(digest_size=16)
     for row in rows:
-        every.update(f"{row['source']}\t{row['target']}\n".encode())
-    return every.hexdigest()
+        fingerprint.update(f"{row['source']}\t{row['target']}\n".encode())
+    return fingerprint.hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, quoted
-from regard.training.data.progress import progress
+from regard.training.data.progress import progress_bar
 
 __all__ = ["File", "existing", "facts", "files", "kind_of"]
 
@@ -114,7 +114,7 @@ def facts(paths: Sequence[str | Path]) -> dict[str, Any]:
     every = hashlib.blake2b(digest_size=16)
     listed: list[dict[str, Any]] = []
     read = 0
-    with progress("looking at the files", sum(Path(path).stat().st_size for path in paths)) as tell:
+    with progress_bar("looking at the files", sum(Path(path).stat().st_size for path in paths)) as on_progress:
         for path in paths:
             try:
                 with open(path, "rb") as raw:
@@ -126,7 +126,7 @@ def facts(paths: Sequence[str | Path]) -> dict[str, Any]:
             if len(listed) < LISTED:
                 listed.append({"file": str(Path(path).resolve()), "bytes": size, "blake2b": one.hexdigest()})
             read += size
-            tell(read)
+            on_progress(read)
     return {"files": listed, "how_many_files": len(paths), "bytes": read, "fingerprint": every.hexdigest()}
 
 

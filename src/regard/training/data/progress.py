@@ -1,4 +1,4 @@
-"""A progress bar for what may be over at once."""
+"""A progress bar for work that may be done within a second."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-__all__ = ["progress"]
+__all__ = ["progress_bar"]
 
-PATIENCE = 1.0
-"""Seconds that somebody waits without asking how long it will take."""
+DELAY_SECONDS = 1.0
+"""The bar appears after this time."""
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal and it takes longer than a second.
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal and the work takes longer than a second.
 
     Args:
-        what: is being done.
-        total: how much there is to do.
+        description: of the work.
+        total: the amount of work.
 
     Yields:
-        What is told how much is done.
+        A function to call with the amount of work that is done.
     """
     bar = Progress(console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=total)
-    due, shown = time.monotonic() + PATIENCE, False
+    task = bar.add_task(description, total=total)
+    start_time, is_shown = time.monotonic() + DELAY_SECONDS, False
 
-    def tell(done: int) -> None:
-        nonlocal shown
-        if not shown and time.monotonic() >= due and bar.console.is_terminal:
+    def on_progress(done: int) -> None:
+        nonlocal is_shown
+        if not is_shown and time.monotonic() >= start_time and bar.console.is_terminal:
             bar.start()
-            shown = True
-        if shown:
+            is_shown = True
+        if is_shown:
             bar.update(task, completed=done)
 
     try:
-        yield tell
+        yield on_progress
     finally:
-        if shown:
+        if is_shown:
             bar.stop()

@@ -21,16 +21,16 @@ __all__ = ["Row", "filled", "lines", "read"]
 Row = dict[str, Any]
 
 
-def read(file: File, columns: Sequence[str], tell: Callable[[int], None] = lambda done: None) -> Iterator[Row]:
+def read(file: File, columns: Sequence[str], on_progress: Callable[[int], None] = lambda done: None) -> Iterator[Row]:
     """The rows of a file, one at a time.
 
     Args:
         file: to read.
         columns: that each row has.
-        tell: is told how many bytes are read.
+        on_progress: is called with the number of bytes that are read.
 
     Yields:
-        The columns, each a text that is not empty, and ``where``: the file and the line.
+        The columns, each a text that is not empty, and ``location``: the file and the line.
 
     Raises:
         InputError: what is not as it must be, with file and line.
@@ -41,8 +41,8 @@ def read(file: File, columns: Sequence[str], tell: Callable[[int], None] = lambd
                 raise InputError(f"{file.path} has changed since it was first read: begin again")
             for number, (values, where) in enumerate(_READERS[file.kind](raw, file.path, columns)):
                 if number % 256 == 0:
-                    tell(raw.tell())
-                yield {name: filled(values[name], name, where) for name in columns} | {"where": where}
+                    on_progress(raw.tell())
+                yield {name: filled(values[name], name, where) for name in columns} | {"location": where}
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{file.path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 

@@ -1,4 +1,4 @@
-"""What is trained on, and what is held out of it."""
+"""Training data, split into the rows to train on and the eval rows."""
 
 from __future__ import annotations
 
@@ -16,132 +16,138 @@ from regard.training.data.readers import Row
 if TYPE_CHECKING:
     import datasets
 
-__all__ = ["HELD_OUT", "Data", "Passed", "beginning", "divided", "passed", "streamed"]
+__all__ = ["MAX_EVAL_ROWS", "RowScan", "TrainingData", "iterable_dataset", "scan", "split", "split_single_text"]
 
-HELD_OUT = 2_000
-"""Rows that are held out, at most."""
-HELD_SIZE = 1 << 29
-"""Letters, or numbers of pictures, in them, at most: they are kept in memory."""
-EVERY = 20
-"""Of so many rows one is held out; of more, where that would be too many."""
+MAX_EVAL_ROWS = 2_000
+MAX_EVAL_ELEMENTS = 1 << 29
+"""Characters, or numbers of images, of all eval rows: they are kept in memory."""
+EVAL_STRIDE = 20
+"""One of this many rows is an eval row; one of more, where that would be too many."""
 
 
 @dataclass(frozen=True)
-class Data:
-    """Examples to learn from, and others to be judged by."""
+class TrainingData:
+    """Rows to train on, and others to evaluate on."""
 
     name: str
-    """What it is called: the paths as they were given, or the name of what is always there."""
+    """The paths that were given, or the name of the built-in data."""
     train: datasets.IterableDataset
-    """Rows in their order, never shuffled; read from their files as they are asked for."""
-    held_out: list[Row]
-    """Rows whose source (text, picture) stands nowhere in ``train``; at most `HELD_OUT`."""
-    rows: int
-    """How many ``train`` has."""
+    """Rows in their order, never shuffled, read from their files one after the other."""
+    eval_rows: list[Row]
+    """Rows whose source (text, image) is nowhere in ``train``; at most `MAX_EVAL_ROWS`."""
+    num_rows: int
+    """The number of rows of ``train``."""
     facts: dict[str, Any]
-    """How it can be had again, as JSON: files with sizes and fingerprint, or versions; the rule of the split."""
+    """What identifies the data, as JSON: files with sizes and fingerprint, or versions; the rule of the split."""
 
 
 @dataclass(frozen=True)
-class Passed:
-    """What one pass over all rows leaves."""
+class RowScan:
+    """The result of one pass over all rows."""
 
     rows: list[Row]
     """Some of them, evenly spread."""
-    step: int
-    """Of so many rows, one is among these."""
+    stride: int
+    """One of this many rows is among ``rows``."""
     keys: array[int]
-    """A number for the content of each row, of 64 bits."""
+    """A hash of the content of each row, of 64 bits."""
 
 
-def passed(rows: Iterable[Row], column: str, step: int) -> Passed:
-    """Go over all rows once; how many there will be is not known.
+def scan(rows: Iterable[Row], column: str, stride: int) -> RowScan:
+    """Read all rows once, without knowing their number.
 
     Args:
         rows: in their order.
-        column: what makes two rows the same: the source, the text, the picture.
-        step: of so many rows keep one, the first at first; fewer where these would be too many.
+        column: the column that identifies a row: the source, the text, the image.
+        stride: keep the first of each this many rows; fewer where these would be too many.
     """
-    keys, kept = array("Q"), list[Row]()
+    keys, sampled = array("Q"), list[Row]()
     size = 0
-    for number, row in enumerate(rows):
-        keys.append(_key(row[column]))
-        if number % step == 0:
-            kept.append(row)
-            size += _size(row[column])
-            while len(kept) > HELD_OUT or (size > HELD_SIZE and len(kept) > 1):
-                del kept[1::2]
-                step *= 2
-                size = sum(_size(row[column]) for row in kept)
-    return Passed(kept, step, keys)
+    for index, row in enumerate(rows):
+        keys.append(_content_key(row[column]))
+        if index % stride == 0:
+            sampled.append(row)
+            size += _num_elements(row[column])
+            while len(sampled) > MAX_EVAL_ROWS or (size > MAX_EVAL_ELEMENTS and len(sampled) > 1):
+                del sampled[1::2]
+                stride *= 2
+                size = sum(_num_elements(row[column]) for row in sampled)
+    return RowScan(sampled, stride, keys)
 
 
-def divided(
+def split(
     name: str,
-    rows: Passed,
+    train_scan: RowScan,
     column: str,
     shards: Sequence[Any],
     read: Callable[[Any], Iterator[Row]],
     facts: dict[str, Any],
     *,
-    others: Passed | None = None,
-) -> Data:
-    """Hold some rows out, and stream those that are not the same as any of them.
+    eval_scan: RowScan | None = None,
+) -> TrainingData:
+    """Select the eval rows; train on the rows whose content differs from all of them.
 
     Args:
         name: of the data.
-        rows: all of them, passed over.
-        column: what makes two rows the same.
+        train_scan: of all rows.
+        column: the column that identifies a row.
         shards: parts of the data that can be read alone.
         read: the rows of a shard.
         facts: of the files.
-        others: rows of another file that are held out, instead of some of these.
+        eval_scan: of an eval file, which has the eval rows instead.
 
     Raises:
-        InputError: nothing is left to train on.
+        InputError: no row is left to train on.
     """
-    if not rows.keys:
+    if not train_scan.keys:
         raise InputError(f"{name} has no rows")
-    if others is None:
-        held, held_out = {_key(row[column]) for row in rows.rows}, rows.rows
-        split = f"held out: of each {rows.step} rows the first"
+    if eval_scan is None:
+        eval_keys, eval_rows = {_content_key(row[column]) for row in train_scan.rows}, train_scan.rows
+        rule = f"eval rows: of each {train_scan.stride} rows the first"
     else:
-        held, held_out = set(others.keys), others.rows
-        split = f"held out: the rows of the other file, judged by: of each {others.step} the first"
-    left = sum(key not in held for key in rows.keys)
-    if not left:
-        count = len(rows.keys)
+        eval_keys, eval_rows = set(eval_scan.keys), eval_scan.rows
+        rule = f"eval rows: of each {eval_scan.stride} rows of the eval file the first"
+    num_rows = sum(key not in eval_keys for key in train_scan.keys)
+    if not num_rows:
+        count = len(train_scan.keys)
         raise InputError(
-            f"{name}: nothing is left to train on. Of {count} row{'s' * (count != 1)} at least one is held out, and "
-            f"what has the same {column} as one held out is not trained on. Give more, or hold out rows of another file"
+            f"{name}: nothing is left to train on. Of {count} row{'s' * (count != 1)} at least one is an eval row, and "
+            f"a row with the {column} of an eval row is not trained on. Give more rows, or eval rows in another file"
         )
-    facts = {**facts, "rows_read": len(rows.keys), "split": f"{split}; none with the same {column} is trained on"}
-    train = streamed(_others, shards=shards, read=read, column=column, held=frozenset(held))
-    return Data(name, train, held_out, left, facts)
+    rule += f"; no row with the same {column} is trained on"
+    facts = {**facts, "rows_read": len(train_scan.keys), "split": rule}
+    train = iterable_dataset(_train_rows, shards=shards, read=read, column=column, eval_keys=frozenset(eval_keys))
+    return TrainingData(name, train, eval_rows, num_rows, facts)
 
 
-def beginning(name: str, row: Row, shards: Sequence[Any], read: Callable[[Any], Iterator[Row]], facts: Row) -> Data:
-    """Of one text, hold the last twentieth out.
+def split_single_text(
+    name: str, row: Row, shards: Sequence[Any], read: Callable[[Any], Iterator[Row]], facts: Row
+) -> TrainingData:
+    """Train on one text without its last twentieth, which is the eval row.
 
     Raises:
-        InputError: it has not even twenty letters.
+        InputError: the text has fewer than twenty characters.
     """
     text = row["text"]
-    until = len(text) * (EVERY - 1) // EVERY
-    if len(text) < EVERY:
-        raise InputError(f"{name} is one text of {len(text)} letters: it takes {EVERY} to hold one out. Give more")
-    facts = {**facts, "rows_read": 1, "split": f"held out: the one text from its letter {until} on"}
-    train = streamed(_cut, shards=shards, read=read, until=until)
-    return Data(name, train, [{**row, "text": text[until:]}], 1, facts)
+    stop = len(text) * (EVAL_STRIDE - 1) // EVAL_STRIDE
+    if len(text) < EVAL_STRIDE:
+        raise InputError(
+            f"{name} is one text of {len(text)} characters: an eval row needs at least {EVAL_STRIDE}. Give more"
+        )
+    facts = {**facts, "rows_read": 1, "split": f"eval row: the one text from its character {stop} on"}
+    train = iterable_dataset(_truncated_rows, shards=shards, read=read, stop=stop)
+    return TrainingData(name, train, [{**row, "text": text[stop:]}], 1, facts)
 
 
-def streamed(rows: Callable[..., Iterator[Row]], *, shards: Sequence[Any], **fixed: Any) -> datasets.IterableDataset:
+def iterable_dataset(
+    rows: Callable[..., Iterator[Row]], *, shards: Sequence[Any], **fixed: Any
+) -> datasets.IterableDataset:
     """Rows as a dataset of `datasets`, which can divide the shards among processes.
 
     Args:
-        rows: makes them of the shards.
+        rows: makes rows of shards.
         shards: parts of the data.
-        fixed: other arguments of ``rows``, none of them a list: `datasets` would take it for shards.
+        fixed: other arguments of ``rows``, none of them a list: `datasets` would treat it as shards.
 
     Raises:
         InputError: `datasets` is not installed, or has no folder to write to.
@@ -151,7 +157,7 @@ def streamed(rows: Callable[..., Iterator[Row]], *, shards: Sequence[Any], **fix
         dataset: datasets.IterableDataset = library.IterableDataset.from_generator(
             rows, gen_kwargs={"shards": list(shards), **fixed}
         )
-    except OSError as error:  # it keeps a lock there, although nothing else
+    except OSError as error:  # datasets writes a lock there, and nothing else
         raise InputError(
             f"the library datasets cannot write to its folder {library.config.HF_DATASETS_CACHE}: {error.strerror}. "
             "Name another in the environment variable HF_DATASETS_CACHE"
@@ -159,26 +165,26 @@ def streamed(rows: Callable[..., Iterator[Row]], *, shards: Sequence[Any], **fix
     return dataset
 
 
-def _others(
-    shards: list[Any], read: Callable[[Any], Iterator[Row]], column: str, held: frozenset[int]
+def _train_rows(
+    shards: list[Any], read: Callable[[Any], Iterator[Row]], column: str, eval_keys: frozenset[int]
 ) -> Iterator[Row]:
     for shard in shards:
         for row in read(shard):
-            if _key(row[column]) not in held:
+            if _content_key(row[column]) not in eval_keys:
                 yield row
 
 
-def _cut(shards: list[Any], read: Callable[[Any], Iterator[Row]], until: int) -> Iterator[Row]:
+def _truncated_rows(shards: list[Any], read: Callable[[Any], Iterator[Row]], stop: int) -> Iterator[Row]:
     for shard in shards:
         for row in read(shard):
-            yield {**row, "text": row["text"][:until]}
+            yield {**row, "text": row["text"][:stop]}
 
 
-def _key(value: str | np.ndarray) -> int:
-    """64 bits of blake2b: among a million rows, two that differ share them with a chance of 3 in 100 million."""
+def _content_key(value: str | np.ndarray) -> int:
+    """64 bits of blake2b: among a million different rows, two have the same with a chance of 3 in 100 million."""
     content = value.encode() if isinstance(value, str) else repr(value.shape).encode() + value.tobytes()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _size(value: str | np.ndarray) -> int:
+def _num_elements(value: str | np.ndarray) -> int:
     return len(value) if isinstance(value, str) else value.size

@@ -1,4 +1,4 @@
-"""Texts: a decoder learns which token comes next."""
+"""Causal language modeling: a decoder predicts the next token of a text."""
 
 from __future__ import annotations
 
@@ -11,70 +11,67 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from regard.attention import mask
-from regard.generation import Sample as Draw
-from regard.generation import generate
+from regard.generation import Sample, generate
 from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
 from regard.pretrained.initialize import initialize_model
-from regard.training import data as kept
-from regard.training.data import Data
-from regard.training.loss import Logits, logits_of
-from regard.training.packing import NOTHING
-from regard.training.shuffling import Example
-from regard.training.tasks.task import Batch, Sample, Task, beginning, in_one_row
-from regard.training.tokenizers import trained
+from regard.training.data import TrainingData, texts
+from regard.training.loss import IGNORE_INDEX, LinearLogits, decoder_logits
+from regard.training.tasks.batch import Batch, Example, pack_examples
+from regard.training.tasks.task import EvalSample, Task, text_prefix
+from regard.training.tokenizers import train_bpe
 from regard.transformer import Decoder
 
-__all__ = ["END", "Language", "pieces"]
+__all__ = ["END", "CausalLMTask", "split_into_chunks"]
 
 END = "<|end|>"
-"""Stands before every text and behind it."""
+"""The token before and after every text."""
 
 
-class Language(Task):
+class CausalLMTask(Task):
     """A decoder-only transformer in the format of Llama (Touvron et al. 2023): rotary positions, RMSNorm, SwiGLU."""
 
     name = "lm"
     kind = "decoder"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "layers": 4,
+        "num_layers": 4,
         "d_model": 256,
-        "heads": 4,
+        "num_heads": 4,
         "d_ff": 704,
-        "context": 256,
+        "max_length": 256,
         "vocab_size": 2_000,
         "dropout": 0.25,
-        "noise": 0.2,
-        "steps": 1_200,
+        "token_noise": 0.2,
+        "max_steps": 1_200,
         "batch_size": 16,
-        "lr": 2e-3,
-        "warm_up": 60,
+        "learning_rate": 2e-3,
+        "warmup_steps": 60,
         "weight_decay": 1.0,
-        "evaluate_every": 100,
+        "eval_steps": 100,
     }
 
     @staticmethod
-    def data(paths: Sequence[str | Path], held_out: str | Path | None) -> Data:
+    def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
         """Texts."""
-        return kept.texts(paths, held_out=held_out)
+        return texts(paths, eval_file=eval_file)
 
-    def begin(self, folder: Path, data: Data) -> Pretrained:
+    def init_model(self, folder: Path, data: TrainingData) -> Pretrained:
         """A Llama."""
-        wanted = self.settings
-        texts: Iterator[str] = (row["text"] for row in data.train)
-        tokenizer = trained(texts, vocab_size=wanted.vocab_size, special=(END,))
+        config = self.config
+        corpus: Iterator[str] = (row["text"] for row in data.train)
+        tokenizer = train_bpe(corpus, vocab_size=config.vocab_size, special_tokens=(END,))
         end = tokenizer.token_to_id(END)
-        settings = {
+        hf_config = {
             "model_type": "llama",
             "architectures": ["LlamaForCausalLM"],
             "vocab_size": tokenizer.get_vocab_size(),
-            "hidden_size": wanted.d_model,
-            "num_hidden_layers": wanted.layers,
-            "num_attention_heads": wanted.heads,
-            "num_key_value_heads": wanted.heads,
-            "intermediate_size": wanted.d_ff,
-            "max_position_embeddings": wanted.context,
+            "hidden_size": config.d_model,
+            "num_hidden_layers": config.num_layers,
+            "num_attention_heads": config.num_heads,
+            "num_key_value_heads": config.num_heads,
+            "intermediate_size": config.d_ff,
+            "max_position_embeddings": config.max_length,
             "hidden_act": "silu",
             "rms_norm_eps": 1e-5,
             "attention_dropout": 0.0,
@@ -82,91 +79,100 @@ class Language(Task):
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
 
-    def unfit(self, model: Pretrained) -> str | None:
-        """Also where no token ends a text."""
-        return super().unfit(model) or (None if model.config.special_tokens.eos else "without a token that ends a text")
+    def incompatibility(self, pretrained: Pretrained) -> str | None:
+        """Also a model without a token that ends a text."""
+        has_end = pretrained.config.special_tokens.eos
+        return super().incompatibility(pretrained) or (None if has_end else "has no token that ends a text")
 
-    def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
-        """A text in pieces, cut in other places in each epoch, and some of its tokens read as others."""
-        ids = self._framed(row["text"], model)
-        drawn = random.Random(f"{self.settings.seed} {epoch} {row['where']}")
-        found = pieces(ids, self.settings.context, drawn.randrange(self.settings.context))
-        return [{**piece, "ids": self._noisy(piece["ids"], drawn, model), "where": row["where"]} for piece in found]
+    def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
+        """The chunks of a text, split at other positions in each epoch, with token noise."""
+        ids = self._encode_text(row["text"], pretrained)
+        rng = random.Random(f"{self.config.seed} {epoch} {row['location']}")
+        chunks = split_into_chunks(ids, self.config.max_length, rng.randrange(self.config.max_length))
+        return [
+            {**chunk, "ids": self._add_token_noise(chunk["ids"], rng, pretrained), "location": row["location"]}
+            for chunk in chunks
+        ]
 
-    def _noisy(self, ids: list[int], drawn: random.Random, model: Pretrained) -> list[int]:
-        """Some tokens as others, more in one piece and fewer in another; what stands between texts stays.
+    def _add_token_noise(self, ids: list[int], rng: random.Random, pretrained: Pretrained) -> list[int]:
+        """Replace some tokens at random, more in one chunk and fewer in another; the end token stays.
 
-        Xie et al. 2017, "Data Noising as Smoothing in Neural Network Language Models": what was read is not to be
-        relied on to the letter, or few texts are learned by heart.
+        Xie et al. 2017, "Data Noising as Smoothing in Neural Network Language Models": without noise a model learns
+        a small data set by heart.
         """
-        share = 2 * self.settings.noise * drawn.random()
+        share = 2 * self.config.token_noise * rng.random()
         if not share:
             return ids
-        end, size = model.config.special_tokens.eos[0], model.config.vocab_size
-        return [one if one == end or drawn.random() >= share else drawn.randrange(size) for one in ids]
+        end, vocab_size = pretrained.config.special_tokens.eos[0], pretrained.config.vocab_size
+        return [token if token == end or rng.random() >= share else rng.randrange(vocab_size) for token in ids]
 
-    def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
-        """Pieces that overlap by half, so that what is predicted has half the context before it, where there is any."""
-        ids, context = self._framed(row["text"], model), self.settings.context
+    def encode_eval(self, row: Mapping[str, Any], pretrained: Pretrained) -> Sequence[Example]:
+        """Chunks that overlap by half: every predicted token has half of ``max_length`` before it, if the text has."""
+        ids, max_length = self._encode_text(row["text"], pretrained), self.config.max_length
         examples = []
-        for start in range(0, max(1, len(ids) - 1 - context // 2), context - context // 2):
-            (piece,) = pieces(ids[start : start + context + 1], context)
-            known = 0 if start == 0 else context // 2
-            examples.append({**piece, "targets": [NOTHING] * known + piece["targets"][known:], "where": row["where"]})
+        for start in range(0, max(1, len(ids) - 1 - max_length // 2), max_length - max_length // 2):
+            (chunk,) = split_into_chunks(ids[start : start + max_length + 1], max_length)
+            overlap = 0 if start == 0 else max_length // 2
+            targets = [IGNORE_INDEX] * overlap + chunk["targets"][overlap:]
+            examples.append({**chunk, "targets": targets, "location": row["location"]})
         return examples
 
     def batch(self, examples: Sequence[Example]) -> Batch:
-        """Pieces as one packed row."""
-        return in_one_row(examples)
+        """Chunks as one packed row."""
+        return pack_examples(examples)
 
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
-        """What the decoder says of each next token."""
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[LinearLogits | Tensor, Tensor]:
+        """The decoder's logits of each next token."""
         assert isinstance(model, Decoder)
-        *_, vectors = model.hidden_states(
+        *_, hidden_states = model.hidden_states(
             tensors["ids"], None, mask.documents(tensors["documents"]), positions=tensors["positions"]
         )
-        return logits_of(model, vectors[0]), tensors["targets"]
+        return decoder_logits(model, hidden_states[0]), tensors["targets"]
 
-    def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
-        """Bits for each byte of the held-out texts, their ends included, and the perplexity of a token."""
-        tokens = sum(len(self._framed(row["text"], model)) - 1 for row in rows)
-        written = sum(len(row["text"].encode()) for row in rows)
-        return {"bits_per_byte": loss * tokens / written / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+    def metrics(
+        self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, max_samples: int
+    ) -> dict[str, float]:
+        """Bits for each byte of the eval texts, their end tokens included, and the perplexity of a token."""
+        num_tokens = sum(len(self._encode_text(row["text"], pretrained)) - 1 for row in rows)
+        num_bytes = sum(len(row["text"].encode()) for row in rows)
+        bits_per_byte = loss * num_tokens / num_bytes / math.log(2)
+        return {"bits_per_byte": bits_per_byte, "perplexity": math.exp(min(loss, 700.0))}
 
-    def samples(self, model: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[Sample]:
-        """How the model goes on from the beginning of a text."""
-        found = []
+    def samples(self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[EvalSample]:
+        """The model's continuation of the first tokens of each text."""
+        samples = []
         for row in rows:
-            tokens = model.encode_continuation(row["text"])[: min(16, self.settings.context // 2)]
-            start = model.decode(tokens)
-            room = min(48, self.settings.context - len(tokens) - 1)
-            written = generate(model, start, max_new_tokens=room, strategy=Draw(temperature=0.8, seed=0))
-            found.append(Sample(start, "", str(written)))
-        return found
+            ids = pretrained.encode_continuation(row["text"])[: min(16, self.config.max_length // 2)]
+            prompt = pretrained.decode(ids)
+            max_new_tokens = min(48, self.config.max_length - len(ids) - 1)
+            strategy = Sample(temperature=0.8, seed=0)
+            continuation = generate(pretrained, prompt, max_new_tokens=max_new_tokens, strategy=strategy)
+            samples.append(EvalSample(prompt, "", str(continuation)))
+        return samples
 
-    def watched(self, model: Pretrained, row: Mapping[str, Any]) -> Recording:
-        """The beginning of a text."""
-        return run(beginning(row["text"], model, min(64, self.settings.context)), model).recording
+    def record_attention(self, pretrained: Pretrained, row: Mapping[str, Any]) -> Recording:
+        """The attention of the first tokens of a text."""
+        return run(text_prefix(pretrained, row["text"], min(64, self.config.max_length)), pretrained).recording
 
-    def _framed(self, text: str, model: Pretrained) -> list[int]:
-        end = model.config.special_tokens.eos[0]
-        return [end, *model.encode_continuation(text), end]
+    def _encode_text(self, text: str, pretrained: Pretrained) -> list[int]:
+        end = pretrained.config.special_tokens.eos[0]
+        return [end, *pretrained.encode_continuation(text), end]
 
 
-def pieces(ids: Sequence[int], context: int, first: int = 0) -> list[dict[str, list[int]]]:
-    """A text as inputs of at most so many tokens, each with the token that follows it.
+def split_into_chunks(ids: Sequence[int], max_length: int, first_length: int = 0) -> list[dict[str, list[int]]]:
+    """A text as inputs of ``max_length`` tokens at most, each with the token that follows it.
 
     Args:
         ids: of the text.
-        context: the longest input.
-        first: the length of the first piece, where it is not to be whole.
+        max_length: of an input.
+        first_length: of the first chunk; 0: ``max_length``.
     """
-    starts = [0, *range(first, len(ids) - 1, context)] if first else range(0, len(ids) - 1, context)
+    starts = [0, *range(first_length, len(ids) - 1, max_length)] if first_length else range(0, len(ids) - 1, max_length)
     stops = [*starts[1:], len(ids) - 1]
-    found = []
+    chunks = []
     for start, stop in zip(starts, stops, strict=True):
         if stop > start:
-            found.append({"ids": list(ids[start:stop]), "targets": list(ids[start + 1 : stop + 1])})
-    return found
+            chunks.append({"ids": list(ids[start:stop]), "targets": list(ids[start + 1 : stop + 1])})
+    return chunks

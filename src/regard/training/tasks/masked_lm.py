@@ -1,4 +1,4 @@
-"""Texts with some tokens masked: an encoder learns what they were."""
+"""Masked language modeling: an encoder predicts the tokens that are masked in a text."""
 
 from __future__ import annotations
 
@@ -16,163 +16,171 @@ from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
 from regard.pretrained.initialize import initialize_model
-from regard.training import data as kept
-from regard.training.data import Data
-from regard.training.packing import NOTHING
-from regard.training.shuffling import Example
-from regard.training.tasks.task import Batch, Sample, Task, beginning, in_one_row, tokens
-from regard.training.tokenizers import trained
+from regard.training.data import TrainingData, texts
+from regard.training.loss import IGNORE_INDEX
+from regard.training.tasks.batch import Batch, Example, pack_examples
+from regard.training.tasks.task import EvalSample, Task, encode_text, text_prefix
+from regard.training.tokenizers import train_bpe
 from regard.transformer import Encoder
 
-__all__ = ["Masked"]
+__all__ = ["MaskedLMTask"]
 
-SPECIAL = PAD, UNKNOWN, FIRST, LAST, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-SHARE = 0.15
-"""Of the tokens are to be guessed; of these 8 in 10 are masked, 1 is another token, and 1 stays (BERT, section 3.1)."""
+SPECIAL_TOKENS = PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+MASKED_SHARE = 0.15
+"""Share of the tokens to predict; of 10 of these, 8 are masked, 1 is replaced and 1 unchanged (BERT, section 3.1)."""
 
 
-class Masked(Task):
+class MaskedLMTask(Task):
     """A masked language model in the format of BERT (Devlin et al. 2019)."""
 
     name = "mlm"
     kind = "encoder"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "layers": 4,
+        "num_layers": 4,
         "d_model": 256,
-        "heads": 4,
+        "num_heads": 4,
         "d_ff": 1024,
-        "context": 128,
+        "max_length": 128,
         "vocab_size": 2_000,
         "dropout": 0.1,
-        "steps": 2_000,
+        "max_steps": 2_000,
         "batch_size": 32,
-        "lr": 5e-4,
-        "warm_up": 200,
+        "learning_rate": 5e-4,
+        "warmup_steps": 200,
         "weight_decay": 0.01,
-        "evaluate_every": 250,
+        "eval_steps": 250,
     }
 
     @staticmethod
-    def data(paths: Sequence[str | Path], held_out: str | Path | None) -> Data:
+    def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
         """Texts."""
-        return kept.texts(paths, held_out=held_out)
+        return texts(paths, eval_file=eval_file)
 
-    def begin(self, folder: Path, data: Data) -> Pretrained:
+    def init_model(self, folder: Path, data: TrainingData) -> Pretrained:
         """A BERT."""
-        wanted = self.settings
-        texts = (row["text"] for row in data.train)
-        tokenizer = trained(texts, vocab_size=wanted.vocab_size, special=SPECIAL, start=FIRST, stop=LAST)
-        settings = {
+        config = self.config
+        corpus = (row["text"] for row in data.train)
+        tokenizer = train_bpe(
+            corpus, vocab_size=config.vocab_size, special_tokens=SPECIAL_TOKENS, bos_token=CLS, eos_token=SEP
+        )
+        hf_config = {
             "model_type": "bert",
             "architectures": ["BertForMaskedLM"],
             "vocab_size": tokenizer.get_vocab_size(),
-            "hidden_size": wanted.d_model,
-            "num_hidden_layers": wanted.layers,
-            "num_attention_heads": wanted.heads,
-            "intermediate_size": wanted.d_ff,
-            "max_position_embeddings": wanted.context,
+            "hidden_size": config.d_model,
+            "num_hidden_layers": config.num_layers,
+            "num_attention_heads": config.num_heads,
+            "intermediate_size": config.d_ff,
+            "max_position_embeddings": config.max_length,
             "type_vocab_size": 2,
             "hidden_act": "gelu",
             "layer_norm_eps": 1e-12,
-            "hidden_dropout_prob": wanted.dropout,
+            "hidden_dropout_prob": config.dropout,
             "attention_probs_dropout_prob": 0.0,
             "tie_word_embeddings": True,
             "pad_token_id": tokenizer.token_to_id(PAD),
         }
-        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
 
-    def unfit(self, model: Pretrained) -> str | None:
-        """Also where it has no head to guess with."""
-        has_head = isinstance(model.model, Encoder) and model.model.mlm_head is not None
-        return super().unfit(model) or (None if has_head else "without a head that guesses masked tokens")
+    def incompatibility(self, pretrained: Pretrained) -> str | None:
+        """Also a model without a head that predicts masked tokens."""
+        has_head = isinstance(pretrained.model, Encoder) and pretrained.model.mlm_head is not None
+        return super().incompatibility(pretrained) or (None if has_head else "has no head that predicts masked tokens")
 
-    def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
-        """A text in pieces, cut and masked in another way in each epoch."""
-        chance = random.Random(f"{self.settings.seed} {epoch} {row['where']}")
-        length = self.settings.context - 2
-        return self._pieces(row, model, chance, chance.randrange(length))
+    def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
+        """The chunks of a text, split and masked in another way in each epoch."""
+        rng = random.Random(f"{self.config.seed} {epoch} {row['location']}")
+        return self._masked_chunks(row, pretrained, rng, rng.randrange(self.config.max_length - 2))
 
-    def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
-        """Pieces, masked in the same way each time."""
-        return self._pieces(row, model, random.Random(row["where"]), 0)
+    def encode_eval(self, row: Mapping[str, Any], pretrained: Pretrained) -> Sequence[Example]:
+        """The chunks of a text, masked in the same way each time."""
+        return self._masked_chunks(row, pretrained, random.Random(row["location"]), 0)
 
-    def _pieces(self, row: Mapping[str, Any], model: Pretrained, chance: random.Random, first: int) -> list[Example]:
-        start, *ids, stop = tokens(model, row["text"])
-        length = self.settings.context - 2
-        cuts = [0, *([first] if first else []), *range(first + length, len(ids), length)]
-        found: list[Example] = []
-        for begin, end in zip(cuts, [*cuts[1:], len(ids)], strict=True):
-            if end > begin:
-                masked, targets = self._masked(ids[begin:end], model, chance)
-                around = {"ids": [start, *masked, stop], "targets": [NOTHING, *targets, NOTHING]}
-                found.append({**around, "where": row["where"]})
-        return found
+    def _masked_chunks(
+        self, row: Mapping[str, Any], pretrained: Pretrained, rng: random.Random, first_length: int
+    ) -> list[Example]:
+        cls, *ids, sep = encode_text(pretrained, row["text"])
+        length = self.config.max_length - 2
+        starts = [0, *([first_length] if first_length else []), *range(first_length + length, len(ids), length)]
+        examples: list[Example] = []
+        for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
+            if stop > start:
+                masked, targets = self._mask_tokens(ids[start:stop], pretrained, rng)
+                framed = {"ids": [cls, *masked, sep], "targets": [IGNORE_INDEX, *targets, IGNORE_INDEX]}
+                examples.append({**framed, "location": row["location"]})
+        return examples
 
-    def _masked(self, ids: Sequence[int], model: Pretrained, chance: random.Random) -> tuple[list[int], list[int]]:
-        """What the model reads in place of some tokens, and what it is to guess for each of them."""
-        mask_id = _mask_id(model)
-        read, targets = list(ids), [NOTHING] * len(ids)
-        for place in chance.sample(range(len(ids)), max(1, round(SHARE * len(ids)))):
-            targets[place] = ids[place]
-            drawn = chance.random()
-            if drawn < 0.8:
-                read[place] = mask_id
-            elif drawn < 0.9:
-                read[place] = chance.randrange(model.config.vocab_size)
-        return read, targets
+    def _mask_tokens(
+        self, ids: Sequence[int], pretrained: Pretrained, rng: random.Random
+    ) -> tuple[list[int], list[int]]:
+        """The tokens that the model reads, and the target of each of them."""
+        mask_id = _mask_id(pretrained)
+        masked, targets = list(ids), [IGNORE_INDEX] * len(ids)
+        for position in rng.sample(range(len(ids)), max(1, round(MASKED_SHARE * len(ids)))):
+            targets[position] = ids[position]
+            draw = rng.random()
+            if draw < 0.8:
+                masked[position] = mask_id
+            elif draw < 0.9:
+                masked[position] = rng.randrange(pretrained.config.vocab_size)
+        return masked, targets
 
     def batch(self, examples: Sequence[Example]) -> Batch:
-        """Pieces as one packed row."""
-        return in_one_row(examples)
+        """Chunks as one packed row."""
+        return pack_examples(examples)
 
     def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What the encoder says of the tokens to guess, and of no others."""
+        """The encoder's logits of the tokens to predict, and of no others."""
         assert isinstance(model, Encoder)
-        states = model(tensors["ids"], mask=mask.documents(tensors["documents"]), positions=tensors["positions"])
-        chosen = tensors["targets"] != NOTHING
-        return model.logits(states[:, chosen])[0], tensors["targets"][chosen]
+        hidden_states = model(tensors["ids"], mask=mask.documents(tensors["documents"]), positions=tensors["positions"])
+        is_predicted = tensors["targets"] != IGNORE_INDEX
+        return model.logits(hidden_states[:, is_predicted])[0], tensors["targets"][is_predicted]
 
     @torch.no_grad()
-    def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
-        """The share of masked tokens that are guessed."""
-        right = count = 0
-        for row in rows[:most]:
-            examples = self.held_out(row, model)
-            for start in range(0, len(examples), self.settings.batch_size):
-                tensors = self.batch(examples[start : start + self.settings.batch_size]).tensors
-                on_device = {name: tensor.to(model.device) for name, tensor in tensors.items()}
-                logits, targets = self.predict(model.model, on_device)
-                right += int((logits.argmax(-1) == targets).sum())
-                count += len(targets)
-        return {"accuracy": right / max(1, count)}
+    def metrics(
+        self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, max_samples: int
+    ) -> dict[str, float]:
+        """The share of masked tokens that are predicted."""
+        num_correct = num_predicted = 0
+        for row in rows[:max_samples]:
+            examples = self.encode_eval(row, pretrained)
+            for start in range(0, len(examples), self.config.batch_size):
+                tensors = self.batch(examples[start : start + self.config.batch_size]).tensors
+                on_device = {name: tensor.to(pretrained.device) for name, tensor in tensors.items()}
+                logits, targets = self.predict(pretrained.model, on_device)
+                num_correct += int((logits.argmax(-1) == targets).sum())
+                num_predicted += len(targets)
+        return {"accuracy": num_correct / max(1, num_predicted)}
 
     @torch.no_grad()
-    def samples(self, model: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[Sample]:
-        """The beginning of a text with tokens masked, and with the guesses in their places."""
-        found = []
+    def samples(self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[EvalSample]:
+        """The first tokens of a text with some masked, and with the predictions in their places."""
+        samples = []
         for row in rows:
-            start, *ids, stop = tokens(model, row["text"])
-            ids = ids[: min(24, self.settings.context - 2)]
-            masked, targets = self._masked(ids, model, random.Random(row["where"]))
-            read = torch.tensor([[start, *masked, stop]], device=model.device)
-            assert isinstance(model.model, Encoder)
-            guesses = model.model.logits(model.model(read))[0, 1:-1].argmax(-1).tolist()
-            pairs = list(zip(masked, targets, guesses, strict=True))
-            hidden = "".join(MASK if target != NOTHING else model.decode([token]) for token, target, _ in pairs)
-            written = model.decode([guess if target != NOTHING else token for token, target, guess in pairs])
-            found.append(Sample(hidden, model.decode(ids), written))
-        return found
+            cls, *ids, sep = encode_text(pretrained, row["text"])
+            ids = ids[: min(24, self.config.max_length - 2)]
+            masked, targets = self._mask_tokens(ids, pretrained, random.Random(row["location"]))
+            input_ids = torch.tensor([[cls, *masked, sep]], device=pretrained.device)
+            assert isinstance(pretrained.model, Encoder)
+            predicted = pretrained.model.logits(pretrained.model(input_ids))[0, 1:-1].argmax(-1).tolist()
+            is_masked = [target != IGNORE_INDEX for target in targets]
+            source = "".join(
+                MASK if hidden else pretrained.decode([token]) for token, hidden in zip(masked, is_masked, strict=True)
+            )
+            filled = [new if hidden else old for old, new, hidden in zip(masked, predicted, is_masked, strict=True)]
+            samples.append(EvalSample(source, pretrained.decode(ids), pretrained.decode(filled)))
+        return samples
 
-    def watched(self, model: Pretrained, row: Mapping[str, Any]) -> Recording:
-        """The beginning of a text."""
-        return run(beginning(row["text"], model, min(64, self.settings.context) - 2), model).recording
+    def record_attention(self, pretrained: Pretrained, row: Mapping[str, Any]) -> Recording:
+        """The attention of the first tokens of a text."""
+        return run(text_prefix(pretrained, row["text"], min(64, self.config.max_length) - 2), pretrained).recording
 
 
-def _mask_id(model: Pretrained) -> int:
-    tokenizer = model.tokenizer
+def _mask_id(pretrained: Pretrained) -> int:
+    tokenizer = pretrained.tokenizer
     assert tokenizer is not None
-    found = [tokenizer.token_to_id(name) for name in (MASK, "<mask>")]
-    for token in found:
+    for name in (MASK, "<mask>"):
+        token = tokenizer.token_to_id(name)
         if token is not None:
             return int(token)
-    raise InputError(f"{model.name} has no token for what is masked, {MASK} or <mask>")
+    raise InputError(f"{pretrained.name} has no mask token, {MASK} or <mask>")

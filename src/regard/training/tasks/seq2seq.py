@@ -1,4 +1,4 @@
-"""Pairs of texts: an encoder-decoder reads one and writes the other."""
+"""Translation: an encoder-decoder reads the source of a pair of texts and generates the target."""
 
 from __future__ import annotations
 
@@ -16,124 +16,121 @@ from regard.lens import Recording
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
 from regard.pretrained.initialize import initialize_model
-from regard.training import data as kept
-from regard.training.data import Data
-from regard.training.loss import Logits, logits_of
-from regard.training.packing import packed
-from regard.training.shuffling import Example
-from regard.training.tasks.task import Batch, Sample, Task, exact, tokens
-from regard.training.tokenizers import trained
+from regard.training.data import TrainingData, pairs
+from regard.training.loss import LinearLogits, decoder_logits
+from regard.training.tasks.batch import Batch, Example, pack
+from regard.training.tasks.task import EvalSample, Task, encode_text, exact_match
+from regard.training.tokenizers import train_bpe
 from regard.transformer import EncoderDecoder
 
-__all__ = ["Translate"]
+__all__ = ["TranslationTask"]
 
-STOP, PAD = "</s>", "<pad>"
+EOS, PAD = "</s>", "<pad>"
 
 
-class Translate(Task):
-    """The paper's own model and task (Vaswani et al. 2017, figure 1 and section 5), in the format of Marian."""
+class TranslationTask(Task):
+    """The model and the task of the paper (Vaswani et al. 2017, figure 1 and section 5), in the format of Marian."""
 
     name = "translate"
     kind = "encoder-decoder"
     defaults: ClassVar[Mapping[str, Any]] = {
-        "layers": 2,
+        "num_layers": 2,
         "d_model": 128,
-        "heads": 4,
+        "num_heads": 4,
         "d_ff": 512,
-        "context": 128,
+        "max_length": 128,
         "vocab_size": 2_000,
         "dropout": 0.1,
-        "steps": 1_000,
+        "max_steps": 1_000,
         "batch_size": 128,
-        "lr": 2e-3,
-        "warm_up": 100,
+        "learning_rate": 2e-3,
+        "warmup_steps": 100,
         "weight_decay": 0.01,
         "label_smoothing": 0.1,
-        "evaluate_every": 250,
+        "eval_steps": 250,
     }
 
     @staticmethod
-    def data(paths: Sequence[str | Path], held_out: str | Path | None) -> Data:
-        """Pairs."""
-        return kept.pairs(paths, held_out=held_out)
+    def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
+        """Pairs of texts."""
+        return pairs(paths, eval_file=eval_file)
 
-    def begin(self, folder: Path, data: Data) -> Pretrained:
+    def init_model(self, folder: Path, data: TrainingData) -> Pretrained:
         """One vocabulary for both sides, so that they share their token vectors (paper, section 3.4)."""
-        wanted = self.settings
+        config = self.config
 
         def texts() -> Iterator[str]:
             for row in data.train:
                 yield from (row["source"], row["target"])
 
-        tokenizer = trained(texts(), vocab_size=wanted.vocab_size, special=(STOP, PAD), stop=STOP)
-        size = tokenizer.get_vocab_size()
-        stop, pad = tokenizer.token_to_id(STOP), tokenizer.token_to_id(PAD)
-        settings = {
+        tokenizer = train_bpe(texts(), vocab_size=config.vocab_size, special_tokens=(EOS, PAD), eos_token=EOS)
+        vocab_size = tokenizer.get_vocab_size()
+        eos, pad = tokenizer.token_to_id(EOS), tokenizer.token_to_id(PAD)
+        hf_config = {
             "model_type": "marian",
             "architectures": ["MarianMTModel"],
-            "vocab_size": size,
-            "decoder_vocab_size": size,
-            "d_model": wanted.d_model,
-            "encoder_layers": wanted.layers,
-            "decoder_layers": wanted.layers,
-            "encoder_attention_heads": wanted.heads,
-            "decoder_attention_heads": wanted.heads,
-            "encoder_ffn_dim": wanted.d_ff,
-            "decoder_ffn_dim": wanted.d_ff,
-            "max_position_embeddings": wanted.context,
+            "vocab_size": vocab_size,
+            "decoder_vocab_size": vocab_size,
+            "d_model": config.d_model,
+            "encoder_layers": config.num_layers,
+            "decoder_layers": config.num_layers,
+            "encoder_attention_heads": config.num_heads,
+            "decoder_attention_heads": config.num_heads,
+            "encoder_ffn_dim": config.d_ff,
+            "decoder_ffn_dim": config.d_ff,
+            "max_position_embeddings": config.max_length,
             "activation_function": "relu",
             "scale_embedding": True,
             "static_position_embeddings": True,
             "normalize_embedding": False,
             "share_encoder_decoder_embeddings": True,
             "tie_word_embeddings": True,
-            "dropout": wanted.dropout,
-            "eos_token_id": stop,
+            "dropout": config.dropout,
+            "eos_token_id": eos,
             "pad_token_id": pad,
             "decoder_start_token_id": pad,
-            "forced_eos_token_id": stop,
+            "forced_eos_token_id": eos,
         }
-        return initialize_model(folder, settings, tokenizer, seed=wanted.seed)
+        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
 
-    def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
+    def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
         """The one example of a pair."""
-        sides = [tokens(model, row["source"]), tokens(model, row["target"], target=True)]
-        for side, ids in zip(("source", "target"), sides, strict=True):
-            if len(ids) > self.settings.context:
-                if self.settings.skip_long:
+        source, target = encode_text(pretrained, row["source"]), encode_text(pretrained, row["target"], target=True)
+        for side, ids in (("source", source), ("target", target)):
+            if len(ids) > self.config.max_length:
+                if self.config.skip_long:
                     return []
                 raise InputError(
-                    f"{row['where']}: the {side} has {len(ids)} tokens, and the model has positions for "
-                    f"{self.settings.context}. Give --context {len(ids)}, or leave such pairs out by --skip-long"
+                    f"{row['location']}: the {side} has {len(ids)} tokens, and the model has positions for "
+                    f"{self.config.max_length}. Give --max-length {len(ids)}, or skip such pairs with --skip-long"
                 )
-        source, target = sides
-        start = model.config.special_tokens.decoder_start
+        start = pretrained.config.special_tokens.decoder_start
         assert start is not None
-        return [{"source": source, "ids": [start, *target[:-1]], "targets": target, "where": row["where"]}]
+        return [{"source": source, "ids": [start, *target[:-1]], "targets": target, "location": row["location"]}]
 
-    def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
+    def encode_eval(self, row: Mapping[str, Any], pretrained: Pretrained) -> Sequence[Example]:
         """The same."""
-        return self.encode(row, 0, model)
+        return self.encode(row, 0, pretrained)
 
     def batch(self, examples: Sequence[Example]) -> Batch:
         """Pairs as two packed rows."""
         examples = sorted(examples, key=lambda example: (len(example["source"]), len(example["ids"])))
-        source = packed([example["source"] for example in examples])
-        target = packed([example["ids"] for example in examples])
+        source = pack([example["source"] for example in examples])
+        target = pack([example["ids"] for example in examples])
         targets = torch.tensor([token for example in examples for token in example["targets"]])
         tensors = {f"source_{name}": tensor for name, tensor in source._asdict().items()}
         tensors |= {**target._asdict(), "targets": targets}
-        read = source.ids.numel() + target.ids.numel()
-        return Batch(tensors, len(targets), read, tuple(example["where"] for example in examples))
+        num_tokens = source.ids.numel() + target.ids.numel()
+        return Batch(tensors, len(targets), num_tokens, tuple(example["location"] for example in examples))
 
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
-        """What the decoder says of each token of the targets."""
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[LinearLogits | Tensor, Tensor]:
+        """The decoder's logits of each token of the targets."""
         assert isinstance(model, EncoderDecoder)
         sources, documents = tensors["source_documents"], tensors["documents"]
         context = model.encoder(
             tensors["source_ids"], mask=mask.documents(sources), positions=tensors["source_positions"]
         )
-        *_, vectors = model.decoder.hidden_states(
+        *_, hidden_states = model.decoder.hidden_states(
             tensors["ids"],
             None,
             mask.documents(documents),
@@ -141,21 +138,23 @@ class Translate(Task):
             context=context,
             context_mask=mask.documents(documents, sources),
         )
-        return logits_of(model.decoder, vectors[0]), tensors["targets"]
+        return decoder_logits(model.decoder, hidden_states[0]), tensors["targets"]
 
-    def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
-        """The share of rows that are written as they stand in the data."""
-        return {"exact": exact(self.samples(model, rows[:most]))}
+    def metrics(
+        self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, max_samples: int
+    ) -> dict[str, float]:
+        """The share of rows whose translation is the target."""
+        return {"exact_match": exact_match(self.samples(pretrained, rows[:max_samples]))}
 
-    def samples(self, model: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[Sample]:
-        """Translations, cut off where they are much longer than any that is wanted."""
-        rows = [row for row in rows if len(tokens(model, row["source"])) <= self.settings.context]
-        longest = max((len(tokens(model, row["target"], target=True)) for row in rows), default=1)
-        most = min(longest + 8, self.settings.context)
+    def samples(self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[EvalSample]:
+        """Translations, cut off where they are much longer than the longest target."""
+        rows = [row for row in rows if len(encode_text(pretrained, row["source"])) <= self.config.max_length]
+        longest = max((len(encode_text(pretrained, row["target"], target=True)) for row in rows), default=1)
+        max_new_tokens = min(longest + 8, self.config.max_length)
         sources = [row["source"] for row in rows]
-        written = translate(model, sources, strategy=Greedy(), max_new_tokens=most, batch_size=64)
-        return [Sample(row["source"], row["target"], said) for row, said in zip(rows, written, strict=True)]
+        texts = translate(pretrained, sources, strategy=Greedy(), max_new_tokens=max_new_tokens, batch_size=64)
+        return [EvalSample(row["source"], row["target"], text) for row, text in zip(rows, texts, strict=True)]
 
-    def watched(self, model: Pretrained, row: Mapping[str, Any]) -> Recording:
-        """The translation that stands in the data, read with the source."""
-        return run(row["source"], model, target=row["target"]).recording
+    def record_attention(self, pretrained: Pretrained, row: Mapping[str, Any]) -> Recording:
+        """The attention of the source and the target of the data."""
+        return run(row["source"], pretrained, target=row["target"]).recording

@@ -1,4 +1,4 @@
-"""What a task is: which model it begins with, what it makes of data, and how it is judged."""
+"""The interface of a task: the model it starts from, the examples it makes of data, and its metrics."""
 
 from __future__ import annotations
 
@@ -8,155 +8,132 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from regard.lens import Recording
 from regard.pretrained import Pretrained
 from regard.pretrained.marian_tokenizer import MarianTokenizer
-from regard.training.config import Settings
-from regard.training.data import Data
-from regard.training.loss import Logits
-from regard.training.packing import NOTHING, packed
-from regard.training.shuffling import Example
+from regard.training.config import TrainingConfig
+from regard.training.data import TrainingData
+from regard.training.loss import LinearLogits
+from regard.training.tasks.batch import Batch, Example
 
-__all__ = ["Batch", "Sample", "Task", "beginning", "exact", "in_one_row", "tokens"]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Examples as the model reads them."""
-
-    tensors: dict[str, Tensor]
-    """What `Task.predict` takes."""
-    predicted: int
-    """How many tokens are predicted."""
-    tokens: int
-    """How many tokens, or patches, go through the model."""
-    where: tuple[str, ...]
-    """The rows of the data that it comes from."""
+__all__ = ["EvalSample", "Task", "encode_text", "exact_match", "text_prefix"]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What a model made of a held-out example."""
+class EvalSample:
+    """What a model generates for an eval row."""
 
     source: str
-    wanted: str
-    """What stands in the data; empty where nothing does."""
-    written: str
+    target: str
+    """The text of the data; empty where there is none."""
+    prediction: str
 
 
 class Task(ABC):
     """One kind of training. A task knows nothing of steps, processes and files.
 
     Args:
-        settings: of the run.
+        config: of the run.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     """Of the model: ``encoder``, ``decoder`` or ``encoder-decoder``."""
-    reads: ClassVar[str] = "text"
-    """Or ``images``."""
+    modality: ClassVar[str] = "text"
+    """What the model reads: ``text`` or ``images``."""
     defaults: ClassVar[Mapping[str, Any]]
-    """Of `Settings`."""
+    """Fields of `TrainingConfig`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
 
     @staticmethod
     @abstractmethod
-    def data(paths: Sequence[str | Path], held_out: str | Path | None) -> Data:
-        """The data of these files, or what is always there.
+    def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
+        """The data of these files, or the built-in data.
 
         Raises:
             InputError: files that cannot be used.
         """
 
     @abstractmethod
-    def begin(self, folder: Path, data: Data) -> Pretrained:
+    def init_model(self, folder: Path, data: TrainingData) -> Pretrained:
         """A tokenizer trained on the data and a model with random weights, written to a folder."""
 
-    def unfit(self, model: Pretrained) -> str | None:
-        """Why a model that is there already cannot be trained by this task; None where it can."""
-        if model.kind != self.kind:
-            return f"of the kind {model.kind}"
-        if model.modality != self.reads:
-            return f"one that reads {model.modality}"
-        return "without a tokenizer" if model.tokenizer is None else None
+    def incompatibility(self, pretrained: Pretrained) -> str | None:
+        """Why this task cannot train a model; None where it can."""
+        if pretrained.kind != self.kind:
+            return f"is of the kind {pretrained.kind}"
+        if pretrained.modality != self.modality:
+            return f"reads {pretrained.modality}"
+        return "has no tokenizer" if pretrained.tokenizer is None else None
 
     @abstractmethod
-    def encode(self, row: Mapping[str, Any], epoch: int, model: Pretrained) -> Sequence[Example]:
-        """The examples that a row of the data makes.
+    def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
+        """The examples of a row of the data.
 
         Raises:
             InputError: a row that is too long.
         """
 
     @abstractmethod
-    def held_out(self, row: Mapping[str, Any], model: Pretrained) -> Sequence[Example]:
-        """The examples by which a held-out row is judged: every token of it is predicted once."""
+    def encode_eval(self, row: Mapping[str, Any], pretrained: Pretrained) -> Sequence[Example]:
+        """The examples of an eval row: every token of it is predicted once."""
 
     @abstractmethod
     def batch(self, examples: Sequence[Example]) -> Batch:
         """Examples as one batch."""
 
     @abstractmethod
-    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[Logits | Tensor, Tensor]:
-        """Logits ``(predicted, vocab_size)``, multiplied out or not, and targets ``(predicted,)`` of a batch."""
+    def predict(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[LinearLogits | Tensor, Tensor]:
+        """Logits ``(num_predicted, vocab_size)`` and targets ``(num_predicted,)`` of a batch."""
 
-    def judge(self, model: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, most: int) -> dict[str, float]:
-        """What is told of the held-out rows beside the loss.
+    def metrics(
+        self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]], loss: float, max_samples: int
+    ) -> dict[str, float]:
+        """The metrics of the eval rows other than the loss.
 
         Args:
-            model: in evaluation mode.
-            rows: all of them.
-            loss: mean over every predicted token of theirs, in nats.
-            most: write texts for so many of them.
+            pretrained: its model is in evaluation mode.
+            rows: all eval rows.
+            loss: mean over every predicted token of the rows, in nats.
+            max_samples: generate texts for this many rows at most.
         """
         return {}
 
     @abstractmethod
-    def samples(self, model: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[Sample]:
-        """What the model makes of held-out rows."""
+    def samples(self, pretrained: Pretrained, rows: Sequence[Mapping[str, Any]]) -> list[EvalSample]:
+        """What the model generates for eval rows."""
 
     @abstractmethod
-    def watched(self, model: Pretrained, row: Mapping[str, Any]) -> Recording:
-        """The attention of one held-out row, with its tokens."""
+    def record_attention(self, pretrained: Pretrained, row: Mapping[str, Any]) -> Recording:
+        """The attention of one eval row, with its tokens."""
 
 
-def in_one_row(examples: Sequence[Example]) -> Batch:
-    """Examples with ``ids`` and a target for each of them, packed, the short ones first."""
-    examples = sorted(examples, key=lambda example: len(example["ids"]))
-    row = packed([example["ids"] for example in examples])
-    targets = torch.tensor([token for example in examples for token in example["targets"]])
-    where = tuple(example["where"] for example in examples)
-    return Batch({**row._asdict(), "targets": targets}, int((targets != NOTHING).sum()), row.ids.numel(), where)
+def exact_match(samples: Sequence[EvalSample]) -> float:
+    """The share of samples whose prediction is the target, without the space around both."""
+    return sum(sample.prediction.strip() == sample.target.strip() for sample in samples) / max(1, len(samples))
 
 
-def exact(samples: Sequence[Sample]) -> float:
-    """The share of samples that are what was wanted, but for space around them."""
-    return sum(sample.written.strip() == sample.wanted.strip() for sample in samples) / max(1, len(samples))
-
-
-def tokens(model: Pretrained, text: str, *, target: bool = False) -> list[int]:
-    """The ids of a text of any length, with the special tokens that the model reads around it.
+def encode_text(pretrained: Pretrained, text: str, *, target: bool = False) -> list[int]:
+    """The token ids of a text of any length, with the special tokens that the model reads around it.
 
     Args:
-        model: with a tokenizer.
+        pretrained: with a tokenizer.
         text: any text.
-        target: whether it is what an encoder-decoder writes.
+        target: whether it is what an encoder-decoder generates.
     """
-    tokenizer = model.tokenizer
+    tokenizer = pretrained.tokenizer
     if isinstance(tokenizer, MarianTokenizer):
         return tokenizer.encode(text, target=target).ids
     assert tokenizer is not None
     return list(tokenizer.encode(text).ids)
 
 
-def beginning(text: str, model: Pretrained, tokens: int) -> str:
-    """So much of a text as has that many tokens."""
-    encoding = model.tokenizer.encode(text[: 32 * tokens])  # type: ignore[union-attr]
-    ends = [stop for _, stop in encoding.offsets[:tokens]]
+def text_prefix(pretrained: Pretrained, text: str, num_tokens: int) -> str:
+    """The first tokens of a text, as text."""
+    encoding = pretrained.tokenizer.encode(text[: 32 * num_tokens])  # type: ignore[union-attr]
+    ends = [stop for _, stop in encoding.offsets[:num_tokens]]
     return text[: max(ends, default=0)]

@@ -32,7 +32,7 @@ def plot_losses(metrics: Sequence[Mapping[str, Any]]) -> PaperFigure:
         linewidth=1.0,
         label="training" if width == 1 else f"training, mean of {width} updates",
     )
-    seen = [(line["step"], line["held_out_loss"]) for line in metrics if "held_out_loss" in line]
+    seen = [(line["step"], line["eval_loss"]) for line in metrics if "eval_loss" in line]
     axes.plot(*zip(*seen, strict=True), "o-", color="#d1495b", markersize=4, linewidth=1.0, label="held out")
     axes.set(xlabel="update", ylabel="loss, nats per token", ylim=(0, None))
     axes.grid(alpha=0.3, linewidth=0.5)

@@ -5,8 +5,8 @@ import pytest
 from regard.views.figures.losses import POINTS, plot_losses
 
 
-def test_updates_are_a_line_and_looks_are_dots():
-    lines = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "held_out_loss": 2.5, "exact": 0.1}]
+def test_updates_are_a_line_and_evaluations_are_dots():
+    lines = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "eval_loss": 2.5, "exact_match": 0.1}]
     (axes,) = plot_losses(lines).axes
     line, dots = axes.lines
     assert line.get_xydata().tolist() == [[1, 3.0], [2, 2.0]]
@@ -24,6 +24,6 @@ def test_a_long_run_is_drawn_in_means():
     assert line.get_xdata()[-1] > 10 * POINTS
 
 
-def test_before_the_first_look():
+def test_before_the_first_evaluation():
     figure = plot_losses([{"step": 1, "loss": 3.0}])
     assert len(figure.axes[0].lines) >= 1

@@ -1,4 +1,4 @@
-"""The loop, on one process: what an update does, when it stops, and what it refuses."""
+"""The training loop on one process: an update, when a run ends, what it refuses, how it is resumed."""
 
 import json
 import math
@@ -6,18 +6,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from runs import TINY, Stop, losses, metrics, run, same, weights, write, write_pairs, write_pictures, write_texts
-from written import tsv
+from data_files import tsv
+from runs import TINY, Stop, losses, metrics, run, same, weights, write, write_images, write_pairs, write_texts
 
 import regard
 from regard import InputError
 from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
-from regard.training.callbacks import Watcher
+from regard.training.callbacks import Callback
 from regard.training.data import pairs
-from regard.training.loss_module import groups
+from regard.training.loss_module import parameter_groups
 from regard.training.tasks import TASKS
-from regard.training.train import settings_of
+from regard.training.train import build_config
 
 
 @pytest.fixture(scope="module")
@@ -32,51 +32,59 @@ def whole(data, tmp_path_factory):
     return run("translate", data, out), out
 
 
-def fresh(data, folder, **settings):
+def initial_weights(data, folder, **overrides):
     """The weights that such a run begins with."""
-    task = TASKS["translate"](settings_of(TASKS["translate"], {**TINY, "patience": None, **settings}))
-    task.begin(folder, pairs([data]))
+    task = TASKS["translate"](build_config(TASKS["translate"], {**TINY, "patience": None, **overrides}))
+    task.init_model(folder, pairs([data]))
     return weights(folder)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_shape_is_what_its_annotation_says(task, tmp_path):
     """The other runs are not checked for it: that takes most of the time."""
-    ended = run(task, write(task, tmp_path), tmp_path / "out", checked=True, steps=3, evaluate_every=2)
-    assert ended.why == "done"
+    result = run(task, write(task, tmp_path), tmp_path / "out", checked=True, max_steps=3, eval_steps=2)
+    assert result.stop_reason == "completed"
 
 
 class TestUpdate:
     def test_the_same_again(self, data, whole, tmp_path):
-        ended = run("translate", data, tmp_path / "out")
-        assert ended.metrics == whole[0].metrics
+        result = run("translate", data, tmp_path / "out")
+        assert result.metrics == whole[0].metrics
         assert same(weights(tmp_path / "out"), weights(whole[1]))
         assert metrics(tmp_path / "out") == metrics(whole[1])
-        run("translate", data, tmp_path / "other", seed=1, steps=3, evaluate_every=3)
+        run("translate", data, tmp_path / "other", seed=1, max_steps=3, eval_steps=3)
         assert not same(weights(tmp_path / "other"), weights(whole[1]))
 
     def test_it_leaves_pytorchs_generator_alone(self, data, tmp_path):
         before = torch.random.get_rng_state()
-        run("translate", data, tmp_path / "out", steps=3, evaluate_every=3)
+        run("translate", data, tmp_path / "out", max_steps=3, eval_steps=3)
         assert torch.equal(torch.random.get_rng_state(), before)
 
     def test_parts_of_a_batch_add_up_to_it(self, data, tmp_path):
         for parts in (1, 4):
-            run("translate", data, tmp_path / str(parts), accumulate=parts, dropout=0.0, steps=4, evaluate_every=4)
+            run(
+                "translate",
+                data,
+                tmp_path / str(parts),
+                gradient_accumulation_steps=parts,
+                dropout=0.0,
+                max_steps=4,
+                eval_steps=4,
+            )
         assert losses(tmp_path / "4") == pytest.approx(losses(tmp_path / "1"), abs=1e-5)
 
     def test_the_learning_rate_and_what_it_read(self, data, whole):
         lines = [line for line in metrics(whole[1]) if "loss" in line]
-        settings = settings_of(TASKS["translate"], {**TINY, "patience": None})
-        assert [line["lr"] for line in lines] == [settings.rate(step) for step in range(10)]
-        assert sum(line["tokens"] for line in lines) == whole[0].progress.tokens
-        assert all(math.isfinite(line["gradient"]) and line["gradient"] > 0 for line in lines)
+        config = build_config(TASKS["translate"], {**TINY, "patience": None})
+        assert [line["learning_rate"] for line in lines] == [config.learning_rate_at(step) for step in range(10)]
+        assert sum(line["num_tokens"] for line in lines) == whole[0].progress.num_tokens
+        assert all(math.isfinite(line["grad_norm"]) and line["grad_norm"] > 0 for line in lines)
 
     def test_weight_decay_is_for_matrices_and_a_gradient_is_clipped(self, data, tmp_path):
         """With a gradient clipped to nothing only the decay is left."""
-        settings = {"steps": 1, "warm_up": 0, "lr": 0.1, "weight_decay": 0.5}
-        before = fresh(data, tmp_path / "before", **settings)
-        run("translate", data, tmp_path / "out", clip=1e-20, **settings)
+        settings = {"max_steps": 1, "warmup_steps": 0, "learning_rate": 0.1, "weight_decay": 0.5}
+        before = initial_weights(data, tmp_path / "before", **settings)
+        run("translate", data, tmp_path / "out", max_grad_norm=1e-20, **settings)
         after = weights(tmp_path / "out")
         assert any(before[name].ndim == 1 and before[name].any() for name in before)
         for name, tensor in before.items():
@@ -86,84 +94,93 @@ class TestUpdate:
 
     def test_every_parameter_is_in_one_group(self, whole):
         model = regard.load(whole[1]).model
-        decayed, kept = groups(model, 0.3)
+        decayed, kept = parameter_groups(model, 0.3)
         assert (decayed["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
         assert {p.ndim for p in decayed["params"]} == {2}
         assert {p.ndim for p in kept["params"]} == {1}
         assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
 
 
-class Told(Watcher):
-    """Remembers what it was told."""
+class RecordingCallback(Callback):
+    """Records its calls."""
 
     def __init__(self):
-        self.began_at, self.losses, self.looks = None, [], []
+        self.start, self.losses, self.evaluations = None, [], []
 
-    def began(self, steps, progress):
-        self.began_at = (steps, progress.step)
+    def on_train_start(self, max_steps, progress):
+        self.start = (max_steps, progress.step)
 
-    def updated(self, progress, loss):
+    def on_update_end(self, progress, loss):
         self.losses.append(loss)
 
-    def looked(self, progress, metrics, samples):
-        self.looks.append((progress.step, metrics, samples))
+    def on_evaluate(self, progress, metrics, samples):
+        self.evaluations.append((progress.step, metrics, samples))
 
 
 class TestEnd:
-    def test_who_watches_is_told_of_everything(self, data, tmp_path):
-        watcher = Told()
-        ended = run("translate", data, tmp_path / "out", watcher=watcher)
-        assert (ended.why, ended.progress.step, watcher.began_at) == ("done", 10, (10, 0))
-        assert watcher.losses == [line["loss"] for line in metrics(tmp_path / "out") if "loss" in line]
-        assert [step for step, _, _ in watcher.looks] == [5, 10]
-        assert watcher.looks[-1][1] == ended.metrics
-        held_out = pairs([data]).held_out[:3]
-        assert [one.source for one in watcher.looks[0][2]] == [row["source"] for row in held_out]
-        assert [one.wanted for one in watcher.looks[0][2]] == [row["target"] for row in held_out]
+    def test_every_method_of_the_callback_is_called(self, data, tmp_path):
+        callback = RecordingCallback()
+        result = run("translate", data, tmp_path / "out", callback=callback)
+        assert (result.stop_reason, result.progress.step, callback.start) == ("completed", 10, (10, 0))
+        assert callback.losses == [line["loss"] for line in metrics(tmp_path / "out") if "loss" in line]
+        assert [step for step, _, _ in callback.evaluations] == [5, 10]
+        assert callback.evaluations[-1][1] == result.metrics
+        eval_rows = pairs([data]).eval_rows[:3]
+        assert [sample.source for sample in callback.evaluations[0][2]] == [row["source"] for row in eval_rows]
+        assert [sample.target for sample in callback.evaluations[0][2]] == [row["target"] for row in eval_rows]
 
     def test_a_run_that_gets_no_better_is_stopped_and_its_best_model_kept(self, tmp_path):
         out, data = tmp_path / "out", write_pairs(tmp_path / "few.tsv", 40)
-        settings = {"lr": 3.0, "steps": 40, "evaluate_every": 2, "warm_up": 1}
-        ended = run("translate", data, out, patience=2, **settings)
-        looks = [line for line in metrics(out) if "held_out_loss" in line]
-        values = [line["held_out_loss"] for line in looks]
-        assert ended.why == "patience"
+        settings = {"learning_rate": 3.0, "max_steps": 40, "eval_steps": 2, "warmup_steps": 1}
+        result = run("translate", data, out, patience=2, **settings)
+        evaluations = [line for line in metrics(out) if "eval_loss" in line]
+        values = [line["eval_loss"] for line in evaluations]
+        assert result.stop_reason == "patience"
         assert len(values) == values.index(min(values)) + 3 < 20
-        assert ended.progress.best == min(values)
-        assert ended.progress.best_step == looks[values.index(min(values))]["step"]
+        assert result.progress.best_loss == min(values)
+        assert result.progress.best_step == evaluations[values.index(min(values))]["step"]
         assert not same(weights(out), weights(checkpoint.latest(out)))
         again = run("translate", data, out, resume=True, patience=2, **settings)
-        assert (again.why, again.progress.step) == ("patience", ended.progress.step)
+        assert (again.stop_reason, again.progress.step) == ("patience", result.progress.step)
         further = run("translate", data, out, resume=True, patience=3, **settings)
-        assert further.progress.step > ended.progress.step
+        assert further.progress.step > result.progress.step
 
-    def test_asked_to_leave_and_gone_on_with(self, data, whole, tmp_path):
+    def test_interrupted_and_resumed(self, data, whole, tmp_path):
         out = tmp_path / "out"
         for step in (0, 3, 5, 9):
-            ended = run("translate", data, out, watcher=Stop(step), resume=step > 0)
-            assert (ended.why, ended.progress.step) == ("asked to leave", step)
+            result = run("translate", data, out, callback=Stop(step), resume=step > 0)
+            assert (result.stop_reason, result.progress.step) == ("interrupted", step)
             assert checkpoint.latest(out).name == f"step-{step:06d}"
-        assert run("translate", data, out, resume=True).why == "done"
+        assert run("translate", data, out, resume=True).stop_reason == "completed"
         assert same(weights(out), weights(whole[1]))
         assert metrics(out) == metrics(whole[1])
-        ended = run("translate", data, out, resume=True)
-        assert (ended.why, ended.metrics, ended.progress.step) == ("done", {}, 10)
+        result = run("translate", data, out, resume=True)
+        assert (result.stop_reason, result.metrics, result.progress.step) == ("completed", {}, 10)
 
     def test_beyond_one_epoch(self, tmp_path):
         """Leaving in the third epoch, at the end of one, and an order of its own for each."""
         data = write_pairs(tmp_path / "few.tsv", 26)
-        settings = {"steps": 11, "evaluate_every": 11, "seed": 3}
-        ended = run("translate", data, tmp_path / "whole", **settings)
-        assert (ended.progress.epoch, ended.progress.batches) == (3, 2)  # 24 rows are 3 batches
+        settings = {"max_steps": 11, "eval_steps": 11, "seed": 3}
+        result = run("translate", data, tmp_path / "whole", **settings)
+        assert (result.progress.epoch, result.progress.num_batches) == (3, 2)  # 24 rows are 3 batches
         for step in (7, 9):
-            run("translate", data, tmp_path / "out", watcher=Stop(step), resume=step > 7, **settings)
+            run("translate", data, tmp_path / "out", callback=Stop(step), resume=step > 7, **settings)
         run("translate", data, tmp_path / "out", resume=True, **settings)
         assert same(weights(tmp_path / "out"), weights(tmp_path / "whole"))
         said = losses(tmp_path / "out")
         assert len(set(said)) == len(said)
 
     def test_a_model_goes_on_from_another(self, data, whole, tmp_path):
-        run("translate", data, tmp_path / "out", model=whole[1], steps=1, warm_up=0, lr=1e-9, weight_decay=0.0)
+        run(
+            "translate",
+            data,
+            tmp_path / "out",
+            model=whole[1],
+            max_steps=1,
+            warmup_steps=0,
+            learning_rate=1e-9,
+            weight_decay=0.0,
+        )
         before, after = weights(whole[1]), weights(tmp_path / "out")
         assert not same(before, after)
         assert all(torch.allclose(before[name], after[name], atol=1e-7) for name in before)
@@ -179,7 +196,7 @@ class TestLong:
 
     def test_is_refused_and_nothing_is_left_of_a_run_that_did_not_begin(self, long, tmp_path):
         message = (
-            r"long\.tsv, line 1: the target has \d+ tokens, and the model has positions for 16\. Give --context \d+"
+            r"long\.tsv, line 1: the target has \d+ tokens, and the model has positions for 16\. Give --max-length \d+"
         )
         with pytest.raises(InputError, match=message):
             run("translate", long, tmp_path / "out")
@@ -187,7 +204,7 @@ class TestLong:
 
     def test_met_later_takes_nothing_with_it(self, long, tmp_path, monkeypatch):
         monkeypatch.setattr(
-            "regard.training.shuffling.BUFFER", 8
+            "regard.training.shuffling.SHUFFLE_BUFFER", 8
         )  # so that the rows are not met before the first update
         rows = long.read_text().splitlines()
         rows[0], rows[40], rows[7], rows[30] = "a\tA", "b\tB", "c\tC", "d\tD"
@@ -198,22 +215,20 @@ class TestLong:
         assert checkpoint.read(last)[1].step > 0
 
     def test_is_left_out_and_counted(self, long, tmp_path):
-        settings = {"skip_long": True, "steps": 20, "evaluate_every": 20}
-        ended = run("translate", long, tmp_path / "out", **settings)
-        assert ended.progress.epoch == 2
-        assert ended.metrics["left_out"] == 5
-        assert metrics(tmp_path / "out")[-1]["left_out"] == 5
-        run("translate", long, tmp_path / "two", **settings, watcher=Stop(12))
-        assert run("translate", long, tmp_path / "two", **settings, resume=True).metrics == ended.metrics
+        settings = {"skip_long": True, "max_steps": 20, "eval_steps": 20}
+        result = run("translate", long, tmp_path / "out", **settings)
+        assert result.progress.epoch == 2
+        assert result.metrics["num_skipped"] == 5
+        assert metrics(tmp_path / "out")[-1]["num_skipped"] == 5
+        run("translate", long, tmp_path / "two", **settings, callback=Stop(12))
+        assert run("translate", long, tmp_path / "two", **settings, resume=True).metrics == result.metrics
 
     def test_all_held_out_or_nearly_all(self, data, tmp_path):
         rows = [(f"{i}", "xyz " * 20) for i in range(40)]
-        with pytest.raises(InputError, match=r"all 2 held-out rows of .*long\.tsv are longer than --context 16"):
+        with pytest.raises(InputError, match=r"all 2 eval rows of .*long\.tsv are longer than --max-length 16"):
             run("translate", tsv(tmp_path / "long.tsv", rows), tmp_path / "out", skip_long=True)
-        with pytest.raises(
-            InputError, match=r"fewer than the 8 examples of one batch \(40 rows are left out for their"
-        ):
-            run("translate", tmp_path / "long.tsv", tmp_path / "out", skip_long=True, held_out=data)
+        with pytest.raises(InputError, match=r"fewer than the 8 examples of one batch \(40 rows are skipped for their"):
+            run("translate", tmp_path / "long.tsv", tmp_path / "out", skip_long=True, eval_file=data)
 
 
 class TestRefusals:
@@ -222,56 +237,78 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"few\.tsv makes fewer than the 8 examples of one batch: give more data"):
             run("translate", data, tmp_path / "out")
         assert not list((tmp_path / "out").iterdir())
-        run("translate", data, tmp_path / "out", batch_size=2, steps=3)  # the same folder, tried again
+        run("translate", data, tmp_path / "out", batch_size=2, max_steps=3)  # the same folder, tried again
 
     def test_a_loss_that_runs_away(self, data, tmp_path):
         message = (
-            r"in update [23] the loss is (nan|inf) and its gradient \S+ long: nothing was changed by it\. The rows "
+            r"in update [23] the loss is (nan|inf) and the norm of its gradient \S+: the weights were not changed\. "
         )
-        message += r"were .*pairs\.tsv, line \d+, .*, \.\.\.\. There is no checkpoint yet\. A smaller --lr, a longer "
+        message += (
+            r"The rows were .*pairs\.tsv, line \d+, .*, \.\.\.\. There is no checkpoint yet\. If the training div"
+        )
         with pytest.raises(InputError, match=message):
-            run("translate", data, tmp_path / "out", lr=1e30, warm_up=0)
-        with pytest.raises(InputError, match=r"after update 1 (the held-out loss is nan|weights)"):
-            run("translate", data, tmp_path / "again", lr=1e30, warm_up=0, evaluate_every=1)
+            run("translate", data, tmp_path / "out", learning_rate=1e30, warmup_steps=0)
+        with pytest.raises(InputError, match=r"after update 1 (the eval loss is nan|weights)"):
+            run("translate", data, tmp_path / "again", learning_rate=1e30, warmup_steps=0, eval_steps=1)
 
     def test_the_last_good_checkpoint_stays(self, data, tmp_path):
         out = tmp_path / "out"
-        run("translate", data, out, watcher=Stop(3))
-        told = json.loads((out / "run.json").read_text())
-        told["settings"]["lr"] = 1e30
-        (out / "run.json").write_text(json.dumps(told))
+        run("translate", data, out, callback=Stop(3))
+        facts = json.loads((out / "run.json").read_text())
+        facts["config"]["learning_rate"] = 1e30
+        (out / "run.json").write_text(json.dumps(facts))
         with pytest.raises(InputError, match=r"in update \d the loss is .*The last good checkpoint is .*step-000003"):
-            run("translate", data, out, resume=True, lr=1e30)
+            run("translate", data, out, resume=True, learning_rate=1e30)
         assert checkpoint.latest(out).name == "step-000003"
         assert regard.load(checkpoint.latest(out)).kind == "encoder-decoder"
 
     def test_weights_that_are_lost_are_not_kept(self, data, tmp_path):
         """Asked to leave right after the update that spoiled them."""
         with pytest.raises(InputError, match=r"after update 1 weights are no longer finite\. There is no check"):
-            run("translate", data, tmp_path / "out", lr=1e38, weight_decay=10.0, warm_up=0, watcher=Stop(1))
+            run(
+                "translate",
+                data,
+                tmp_path / "out",
+                learning_rate=1e38,
+                weight_decay=10.0,
+                warmup_steps=0,
+                callback=Stop(1),
+            )
 
     def test_a_model_that_does_not_fit(self, data, whole, tmp_path):
         texts = write_texts(tmp_path / "texts.jsonl")
-        with pytest.raises(InputError, match=r"lm trains an decoder that reads text, and .*out is of the kind enc"):
+        with pytest.raises(
+            InputError, match=r"lm needs a model of the kind decoder that reads text, and .*out is of the kind enc"
+        ):
             run("lm", texts, tmp_path / "out", model=whole[1])
-        with pytest.raises(InputError, match=r"--context 17: .*out has positions for 16"):
-            run("translate", data, tmp_path / "out", model=whole[1], context=17)
+        with pytest.raises(InputError, match=r"--max-length 17: .*out has positions for 16"):
+            run("translate", data, tmp_path / "out", model=whole[1], max_length=17)
         regard.load(whole[1]).save(tmp_path / "mute")
         (tmp_path / "mute" / "tokenizer.json").unlink()
-        with pytest.raises(InputError, match=r"mute is without a tokenizer"):
+        with pytest.raises(InputError, match=r"mute has no tokenizer"):
             run("translate", data, tmp_path / "out", model=tmp_path / "mute")
-        with pytest.raises(InputError, match=r"caption trains .* that reads images, and .*out is one that reads text"):
-            run("caption", write_pictures(tmp_path / "pictures"), tmp_path / "out", model=whole[1])
-        with pytest.raises(InputError, match=r"mlm trains .*MiniLM-L6-v2 is without a head that guesses masked tokens"):
+        with pytest.raises(InputError, match=r"caption needs .* that reads images, and .*out reads text"):
+            run("caption", write_images(tmp_path / "images"), tmp_path / "out", model=whole[1])
+        with pytest.raises(InputError, match=r"mlm needs .*MiniLM-L6-v2 has no head that predicts masked tokens"):
             run("mlm", texts, tmp_path / "out", model=DEFAULT_MODEL)
         assert not list((tmp_path / "out").iterdir())
 
     def test_a_choice_that_a_given_model_leaves_not(self, data, whole, tmp_path):
-        from regard.training.distributed import engine
+        from regard.training.distributed import create_fabric
         from regard.training.train import train
 
-        with pytest.raises(InputError, match=r"--layers is of a new model; --model .*out is as it is\. Leave one"):
-            train("translate", [data], out=tmp_path / "o", fabric=engine(), model=str(whole[1]), settings={"layers": 3})
+        with pytest.raises(
+            InputError,
+            match=r"--num-layers is an option of a new model, and --model .*out cannot be changed\. Leave one",
+        ):
+            train(
+                "translate",
+                [data],
+                out=tmp_path / "o",
+                fabric=create_fabric(),
+                model=str(whole[1]),
+                overrides={"num_layers": 3},
+            )
 
     def test_no_such_task(self, data, tmp_path):
         with pytest.raises(InputError, match="there is no task 'summarize'; there are translate, lm, mlm, caption"):
@@ -281,20 +318,20 @@ class TestRefusals:
 class TestResume:
     @pytest.fixture
     def begun(self, data, tmp_path):
-        run("translate", data, tmp_path / "out", watcher=Stop(3))
+        run("translate", data, tmp_path / "out", callback=Stop(3))
         return tmp_path / "out"
 
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
             (
-                {"lr": 0.5},
-                r"has --lr 0\.01, not 0\.5: a resumed run ends as it would have ended\. Leave it out",
+                {"learning_rate": 0.5},
+                r"has --learning-rate 0\.01, not 0\.5: a resumed run ends as it would have ended without the stop",
             ),
-            ({"steps": 20}, "has --steps 10, not 20"),
+            ({"max_steps": 20}, "has --max-steps 10, not 20"),
             ({"batch_size": 4}, "has --batch-size 8, not 4"),
             ({"skip_long": True}, "has --skip-long False, not True"),
-            ({"model": "gpt2"}, "has --model that is always there, not gpt2"),
+            ({"model": "gpt2"}, "has --model by default, not gpt2"),
         ],
     )
     def test_with_other_settings(self, changed, message, data, begun):
@@ -307,34 +344,37 @@ class TestResume:
         other = write_pairs(tmp_path / "other.tsv")
         with pytest.raises(InputError, match=r"has the data .*pairs\.tsv, not .*other\.tsv"):
             run("translate", other, begun, resume=True)
-        with pytest.raises(InputError, match=r"has --held-out .*, not .*other\.tsv"):
-            run("translate", data, begun, resume=True, held_out=other)
+        with pytest.raises(InputError, match=r"has --eval-file .*, not .*other\.tsv"):
+            run("translate", data, begun, resume=True, eval_file=other)
 
     def test_with_data_that_has_changed(self, tmp_path):
         data = write_pairs(tmp_path / "pairs.tsv")
-        run("translate", data, tmp_path / "out", watcher=Stop(3))
+        run("translate", data, tmp_path / "out", callback=Stop(3))
         data.write_text(data.read_text().replace("a", "f"))
         with pytest.raises(InputError, match=r"the data of the run in .*out has changed since \(.*fingerprint.*\)"):
             run("translate", data, tmp_path / "out", resume=True)
 
     def test_without_saying_anything_again(self, data, whole, begun):
-        from regard.training.distributed import engine
+        from regard.training.distributed import create_fabric
         from regard.training.train import train
 
-        assert train("translate", out=begun, fabric=engine(accelerator="cpu"), resume=True).why == "done"
+        assert (
+            train("translate", out=begun, fabric=create_fabric(accelerator="cpu"), resume=True).stop_reason
+            == "completed"
+        )
         assert same(weights(begun), weights(whole[1]))
 
     def test_in_other_parts(self, data, begun, tmp_path):
-        ended = run("translate", data, begun, resume=True, accumulate=2)
-        assert ended.why == "done"
+        result = run("translate", data, begun, resume=True, gradient_accumulation_steps=2)
+        assert result.stop_reason == "completed"
         assert np.isfinite(losses(begun)).all()
 
     def test_what_is_not_to_be_resumed_is_never_overwritten(self, data, begun):
         before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
-        with pytest.raises(InputError, match=r"holds a run already\. Go on with it by --resume"):
+        with pytest.raises(InputError, match=r"holds a run already\. Continue it with --resume"):
             run("translate", data, begun)
         assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
 
     def test_where_there_is_none_yet_one_begins(self, data, whole, tmp_path):
-        assert run("translate", data, tmp_path / "new", resume=True).why == "done"
+        assert run("translate", data, tmp_path / "new", resume=True).stop_reason == "completed"
         assert same(weights(tmp_path / "new"), weights(whole[1]))

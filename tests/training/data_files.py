@@ -25,6 +25,6 @@ def parquet(path, columns):
 
 
 def zipped(path):
-    there = path.with_name(path.name + ".gz")
-    there.write_bytes(gzip.compress(path.read_bytes()))
-    return there
+    zipped_path = path.with_name(path.name + ".gz")
+    zipped_path.write_bytes(gzip.compress(path.read_bytes()))
+    return zipped_path

@@ -11,12 +11,11 @@ import regard
 from regard import InputError
 from regard.pretrained.initialize import initialize_model
 from regard.training.data import images
-from regard.training.loss import surprise
-from regard.training.loss_module import Learner
-from regard.training.packing import NOTHING
+from regard.training.loss import IGNORE_INDEX, linear_cross_entropy
+from regard.training.loss_module import LossModule
 from regard.training.tasks import TASKS
-from regard.training.tokenizers import trained
-from regard.training.train import settings_of
+from regard.training.tokenizers import train_bpe
+from regard.training.train import build_config
 
 SETTINGS = {
     "model_type": "llama",
@@ -38,7 +37,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return trained(["a text"], vocab_size=257, special=("<|end|>",))
+    return train_bpe(["a text"], vocab_size=257, special_tokens=("<|end|>",))
 
 
 def test_the_same_seed_gives_the_same_weights(tokenizer, tmp_path):
@@ -79,22 +78,24 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_new_model_knows_nothing_yet(task, tmp_path):
     """Its first loss is that of a guess, or little more: no weight begins too large."""
-    learned = TASKS[task](settings_of(TASKS[task], {**TINY, "d_model": 64, "layers": 2}))
-    data = images([write(task, tmp_path)]) if task == "caption" else learned.data([write(task, tmp_path)], None)
-    made = learned.begin(tmp_path / "model", data)
-    assert made.kind == learned.kind
-    examples = [example for row in data.held_out for example in learned.held_out(row, made)]
+    trained_task = TASKS[task](build_config(TASKS[task], {**TINY, "d_model": 64, "num_layers": 2}))
+    data = (
+        images([write(task, tmp_path)]) if task == "caption" else trained_task.load_data([write(task, tmp_path)], None)
+    )
+    pretrained = trained_task.init_model(tmp_path / "model", data)
+    assert pretrained.kind == trained_task.kind
+    examples = [example for row in data.eval_rows for example in trained_task.encode_eval(row, pretrained)]
     with torch.inference_mode():
-        logits, targets = learned.predict(made.model, learned.batch(examples).tensors)
-        loss = float(surprise(logits, targets)) / int((targets != NOTHING).sum())
-    size = (made.config.decoder or made.config).vocab_size
+        logits, targets = trained_task.predict(pretrained.model, trained_task.batch(examples).tensors)
+        loss = float(linear_cross_entropy(logits, targets)) / int((targets != IGNORE_INDEX).sum())
+    size = (pretrained.config.decoder or pretrained.config).vocab_size
     print(task, loss, math.log(size))
     assert math.log(size) - 0.3 < loss < math.log(size) + 1.5
 
 
-def test_the_dropout_asked_for_is_there_where_the_format_has_no_word_for_it(tmp_path):
-    task = TASKS["lm"](settings_of(TASKS["lm"], {"dropout": 0.3, "d_model": 16, "layers": 1, "vocab_size": 300}))
-    model = task.begin(tmp_path, task.data([], None)).model
+def test_dropout_of_a_format_without_a_field_for_it(tmp_path):
+    task = TASKS["lm"](build_config(TASKS["lm"], {"dropout": 0.3, "d_model": 16, "num_layers": 1, "vocab_size": 300}))
+    model = task.init_model(tmp_path, task.load_data([], None)).model
     assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.0}, "Llama's"
-    learner = Learner(model, task, dropout=task.settings.dropout)
-    assert {module.p for module in learner.modules() if isinstance(module, torch.nn.Dropout)} == {0.3}
+    loss_module = LossModule(model, task, dropout=task.config.dropout)
+    assert {module.p for module in loss_module.modules() if isinstance(module, torch.nn.Dropout)} == {0.3}

@@ -1,17 +1,16 @@
-"""The loss that is computed together with its logits, against the plain one."""
+"""The loss that is computed together with its logits, against PyTorch's cross-entropy."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from runs import TINY, write
 
-from regard.training import loss as room
-from regard.training.distributed import put, taken
-from regard.training.loss import Logits, logits_of, surprise
-from regard.training.loss_module import Learner, optimizer_of
-from regard.training.packing import NOTHING
+from regard.training import loss as loss_file
+from regard.training.distributed import load_optimizer_state, optimizer_state
+from regard.training.loss import IGNORE_INDEX, LinearLogits, decoder_logits, linear_cross_entropy
+from regard.training.loss_module import LossModule, build_optimizer
 from regard.training.tasks import TASKS
-from regard.training.train import settings_of
+from regard.training.train import build_config
 from regard.transformer import Config, Decoder
 
 PREDICTED, VOCABULARY, WIDTH = 23, 101, 16
@@ -19,23 +18,23 @@ ONE_ROW, SOME_ROWS, ALL_ROWS = VOCABULARY, 5 * VOCABULARY, 2**24
 
 
 @pytest.fixture(params=[ONE_ROW, SOME_ROWS, ALL_ROWS])
-def at_once(request, monkeypatch):
-    """So many logits stand in memory."""
-    monkeypatch.setattr(room, "AT_ONCE", (request.param, request.param))
+def chunk_logits(request, monkeypatch):
+    """The number of logits in memory at once."""
+    monkeypatch.setattr(loss_file, "MAX_CHUNK_LOGITS", (request.param, request.param))
 
 
 def drawn(dtype=torch.float32, *, bias=False):
-    vectors = torch.randn(PREDICTED, WIDTH, dtype=dtype, requires_grad=True)
+    hidden_states = torch.randn(PREDICTED, WIDTH, dtype=dtype, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
     added = torch.randn(VOCABULARY, dtype=dtype, requires_grad=True) if bias else None
     targets = torch.randint(VOCABULARY, (PREDICTED,))
-    targets[[0, 7, 22]] = NOTHING
-    return Logits(vectors, weight, added), targets
+    targets[[0, 7, 22]] = IGNORE_INDEX
+    return LinearLogits(hidden_states, weight, added), targets
 
 
 def plain(logits, targets, label_smoothing=0.0):
     """As PyTorch does it."""
-    return F.cross_entropy(logits, targets, reduction="sum", ignore_index=NOTHING, label_smoothing=label_smoothing)
+    return F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing)
 
 
 def gradients(loss, logits):
@@ -51,20 +50,20 @@ def assert_same(ours, theirs, *, relative):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("chunk_logits")
 def test_loss_and_gradients_are_those_of_the_plain_one(dtype, relative, label_smoothing, bias):
     logits, targets = drawn(dtype, bias=bias)
-    ours = surprise(logits, targets, label_smoothing)
+    ours = linear_cross_entropy(logits, targets, label_smoothing)
     theirs = plain(F.linear(*logits), targets, label_smoothing)
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=relative)
     assert_same(gradients(ours, logits), gradients(theirs, logits), relative=relative)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("chunk_logits")
 def test_half_precision_is_summed_in_float32():
     logits, targets = drawn(torch.bfloat16, bias=True)
-    ours = surprise(logits, targets)
-    wide = Logits(*(part.detach().float().requires_grad_() for part in logits))
+    ours = linear_cross_entropy(logits, targets)
+    wide = LinearLogits(*(part.detach().float().requires_grad_() for part in logits))
     exact = plain(F.linear(*wide), targets)
     assert ours.dtype == torch.float32
     assert float(ours.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
@@ -73,11 +72,11 @@ def test_half_precision_is_summed_in_float32():
         assert (one - other).abs().max() <= 2e-2 * other.abs().max()
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("chunk_logits")
 def test_autocast_multiplies_in_half_precision():
     logits, targets = drawn(bias=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = surprise(logits, targets)
+        ours = linear_cross_entropy(logits, targets)
         theirs = plain(F.linear(*logits).float(), targets)
     assert ours.dtype == torch.float32
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
@@ -87,14 +86,14 @@ def test_autocast_multiplies_in_half_precision():
 def test_autocast_leaves_float64_alone():
     logits, targets = drawn(torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = surprise(logits, targets)
+        ours = linear_cross_entropy(logits, targets)
     assert float(ours.detach()) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-14)
 
 
 @pytest.mark.parametrize("behind", [1.0, 3.0])
 def test_a_scale_before_or_behind(behind):
     logits, targets = drawn(bias=True)
-    ours = surprise(logits, targets, 0.1, 0.25) * behind
+    ours = linear_cross_entropy(logits, targets, 0.1, 0.25) * behind
     theirs = plain(F.linear(*logits), targets, 0.1) * (0.25 * behind)
     assert_same([ours.detach()], [theirs.detach()], relative=1e-6)
     assert_same(gradients(ours, logits), gradients(theirs, logits), relative=1e-6)
@@ -104,7 +103,7 @@ def test_a_scale_before_or_behind(behind):
 def test_only_what_is_learned_has_a_gradient(wanted):
     logits, targets = drawn()
     parts = [part.detach().requires_grad_(learned) for part, learned in zip(logits[:2], wanted, strict=True)]
-    surprise(Logits(*parts), targets).backward()
+    linear_cross_entropy(LinearLogits(*parts), targets).backward()
     plain(F.linear(*logits), targets, 0.0).backward()
     for part, whole, learned in zip(parts, logits[:2], wanted, strict=True):
         assert (part.grad is not None) == learned
@@ -115,8 +114,8 @@ def test_only_what_is_learned_has_a_gradient(wanted):
 def test_a_target_that_is_next_to_impossible():
     """Its probability is no float32, its logarithm is -200."""
     weight = torch.tensor([[100.0], [-100.0]], requires_grad=True)
-    logits = Logits(torch.ones(2, 1, requires_grad=True), weight)
-    loss = surprise(logits, torch.tensor([1, 0]))
+    logits = LinearLogits(torch.ones(2, 1, requires_grad=True), weight)
+    loss = linear_cross_entropy(logits, torch.tensor([1, 0]))
     assert float(loss.detach()) == 200.0
     assert_same(gradients(loss, logits), [torch.tensor([[200.0], [0.0]]), torch.tensor([[1.0], [-1.0]])], relative=1e-6)
 
@@ -125,15 +124,15 @@ def test_a_target_that_is_next_to_impossible():
 def test_what_is_no_number_shows(worst):
     logits, targets = drawn()
     with torch.no_grad():
-        logits.vectors[3, 0] = worst
-    loss = surprise(logits, targets)
+        logits.hidden_states[3, 0] = worst
+    loss = linear_cross_entropy(logits, targets)
     assert loss.isnan()
     assert gradients(loss, logits)[1].isnan().any()
 
 
 def test_nothing_to_predict():
     logits, targets = drawn(bias=True)
-    loss = surprise(logits, torch.full_like(targets, NOTHING))
+    loss = linear_cross_entropy(logits, torch.full_like(targets, IGNORE_INDEX))
     assert float(loss.detach()) == 0.0
     assert all(not gradient.any() for gradient in gradients(loss, logits))
 
@@ -141,7 +140,7 @@ def test_nothing_to_predict():
 def test_without_gradients_none_are_computed():
     logits, targets = drawn()
     with torch.no_grad():
-        loss = surprise(logits, targets)
+        loss = linear_cross_entropy(logits, targets)
     assert not loss.requires_grad
     assert float(loss) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-6)
 
@@ -149,16 +148,16 @@ def test_without_gradients_none_are_computed():
 def test_no_second_derivative():
     logits, targets = drawn()
     with pytest.raises(NotImplementedError, match="no second derivative"):
-        torch.autograd.grad(surprise(logits, targets), [logits.vectors], create_graph=True)
+        torch.autograd.grad(linear_cross_entropy(logits, targets), [logits.hidden_states], create_graph=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_softmax_may_write_over_its_logits(dtype):
-    """What PyTorch does not promise, and `_softmax` counts on: rows of every length around those of its vectors."""
+    """PyTorch does not promise it, and `_softmax` relies on it: rows of any length, also with a rest of its vectors."""
     for length in (*range(1, 70), 1000, 50_257):
         logits = torch.randn(3, length, dtype=dtype) * 10
         wanted = torch.softmax(logits, -1)
-        assert torch.equal(room._softmax(logits), wanted)
+        assert torch.equal(loss_file._softmax(logits), wanted)
 
 
 @pytest.mark.parametrize(
@@ -177,41 +176,44 @@ def test_what_a_decoder_makes_of_its_vectors(choices):
     decoder = Decoder(config)
     if decoder.lm_head_bias is not None:
         torch.nn.init.normal_(decoder.lm_head_bias)
-    vectors, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
-    learned = [vectors, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
+    hidden_states, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
+    parameters = [hidden_states, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
     found = []
-    for loss in (surprise(logits_of(decoder, vectors), targets), plain(decoder.logits(vectors), targets)):
-        found.append([loss.detach(), *torch.autograd.grad(loss, learned, allow_unused=True, materialize_grads=True)])
+    for loss in (
+        linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
+        plain(decoder.logits(hidden_states), targets),
+    ):
+        found.append([loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)])
     assert_same(*found, relative=1e-6)
 
 
 def test_the_optimizer_goes_on_as_if_it_had_not_stopped(tmp_path):
     """Its memory, written and read back, gives the same weights bit for bit."""
-    task = TASKS["lm"](settings_of(TASKS["lm"], TINY))
-    data = task.data([write("lm", tmp_path)], None)
-    made = task.begin(tmp_path / "model", data)
-    batch = task.batch([example for row in data.held_out for example in task.held_out(row, made)])
+    task = TASKS["lm"](build_config(TASKS["lm"], TINY))
+    data = task.load_data([write("lm", tmp_path)], None)
+    pretrained = task.init_model(tmp_path / "model", data)
+    batch = task.batch([example for row in data.eval_rows for example in task.encode_eval(row, pretrained)])
 
-    def update(learner, optimizer):
-        learner(batch.tensors, 1 / batch.predicted).backward()
+    def update(loss_module, optimizer):
+        loss_module(batch.tensors, 1 / batch.num_predicted).backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    learner = Learner(made.model, task)
-    optimizer = optimizer_of(learner, lr=1e-2, weight_decay=0.1)
+    loss_module = LossModule(pretrained.model, task)
+    optimizer = build_optimizer(loss_module, learning_rate=1e-2, weight_decay=0.1)
     for _ in range(3):
-        update(learner, optimizer)
-    kept = {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
-    state = taken(learner, optimizer)
-    update(learner, optimizer)
-    wanted = {name: parameter.detach().clone() for name, parameter in learner.named_parameters()}
+        update(loss_module, optimizer)
+    saved = {name: parameter.detach().clone() for name, parameter in loss_module.named_parameters()}
+    state = optimizer_state(loss_module, optimizer)
+    update(loss_module, optimizer)
+    wanted = {name: parameter.detach().clone() for name, parameter in loss_module.named_parameters()}
     with torch.no_grad():
-        for name, parameter in learner.named_parameters():
-            parameter.copy_(kept[name])
-    again = optimizer_of(learner, lr=1e-2, weight_decay=0.1)
-    put(state, learner, again)
-    update(learner, again)
-    for name, parameter in learner.named_parameters():
+        for name, parameter in loss_module.named_parameters():
+            parameter.copy_(saved[name])
+    again = build_optimizer(loss_module, learning_rate=1e-2, weight_decay=0.1)
+    load_optimizer_state(state, loss_module, again)
+    update(loss_module, again)
+    for name, parameter in loss_module.named_parameters():
         assert torch.equal(parameter, wanted[name])
 
 
@@ -220,7 +222,7 @@ def test_the_fused_optimizer_is_adamw():
     ours, theirs = torch.nn.Linear(33, 65), torch.nn.Linear(33, 65)
     theirs.load_state_dict(ours.state_dict())
     optimizers = [
-        optimizer_of(ours, lr=1e-2, weight_decay=0.1),
+        build_optimizer(ours, learning_rate=1e-2, weight_decay=0.1),
         torch.optim.AdamW(
             [{"params": [theirs.weight], "weight_decay": 0.1}, {"params": [theirs.bias], "weight_decay": 0.0}],
             lr=1e-2,

@@ -1,4 +1,4 @@
-"""The data that is always there."""
+"""The built-in data."""
 
 import datetime
 import json
@@ -16,8 +16,8 @@ from babel.dates import format_date
 from datasets.distributed import split_dataset_by_node
 from sklearn.datasets import load_digits
 
-from regard.training.data import HELD_OUT, images, pairs, texts
-from regard.training.data.dates import LANGUAGES, ZERO
+from regard.training.data import MAX_EVAL_ROWS, images, pairs, texts
+from regard.training.data.dates import LANGUAGES, ZERO_DIGITS
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +35,21 @@ def train(data):
 
 class TestDates:
     def test_sizes(self, data, train):
-        assert (data.name, data.rows, len(data.held_out)) == ("dates", 60_000, 1_000)
-        assert len(train) == data.rows
-        assert len(data.held_out) <= HELD_OUT
+        assert (data.name, data.num_rows, len(data.eval_rows)) == ("dates", 60_000, 1_000)
+        assert len(train) == data.num_rows
+        assert len(data.eval_rows) <= MAX_EVAL_ROWS
 
-    def test_a_held_out_day_is_written_in_no_language_in_training(self, data, train):
-        held = {row["target"] for row in data.held_out}
-        assert len(held) == 1_000
-        assert not held & {row["target"] for row in train}
-        assert not {row["source"] for row in data.held_out} & {row["source"] for row in train}
+    def test_an_eval_day_is_written_in_no_language_in_training(self, data, train):
+        eval_days = {row["target"] for row in data.eval_rows}
+        assert len(eval_days) == 1_000
+        assert not eval_days & {row["target"] for row in train}
+        assert not {row["source"] for row in data.eval_rows} & {row["source"] for row in train}
 
     def test_what_babel_writes(self, data, train):
         """Every row is one of what Babel itself formats, but for the digits."""
-        digits = {ord(zero) + n: str(n) for zero in ZERO.values() for n in range(10)}
+        digits = {ord(zero) + n: str(n) for zero in ZERO_DIGITS.values() for n in range(10)}
         styles = set()
-        for row in [*train[::40], *data.held_out]:
+        for row in [*train[::40], *data.eval_rows]:
             day = datetime.date.fromisoformat(row["target"])
             assert datetime.date(1900, 1, 1) <= day <= datetime.date(2100, 12, 31)
             written = {style: format_date(day, style, row["language"]) for style in ("full", "long", "medium")}
@@ -60,15 +60,15 @@ class TestDates:
         assert {style for _, style in styles} == {"full", "long", "medium"}
 
     def test_digits_are_the_languages_own(self, data, train):
-        for row in [*train[:3_000], *data.held_out]:
+        for row in [*train[:3_000], *data.eval_rows]:
             digits = [letter for letter in row["source"] if letter.isdecimal()]
-            zero = ZERO[Locale.parse(row["language"]).default_numbering_system]
+            zero = ZERO_DIGITS[Locale.parse(row["language"]).default_numbering_system]
             assert 5 <= len(digits) <= 6
             assert all(ord(zero) <= ord(digit) < ord(zero) + 10 for digit in digits)
-        assert {Locale.parse(language).default_numbering_system for language in LANGUAGES} == set(ZERO)
+        assert {Locale.parse(language).default_numbering_system for language in LANGUAGES} == set(ZERO_DIGITS)
 
     def test_the_months_word_stands_where_it_is_said(self, data, train):
-        for row in [*train, *data.held_out]:
+        for row in [*train, *data.eval_rows]:
             start, stop = row["month_at"]
             assert row["source"][start:stop] == row["month"]
             assert not any(letter.isdecimal() or letter.isspace() for letter in row["month"])
@@ -85,11 +85,11 @@ class TestDates:
         assert {row["language"] for row in train[:100]} == set(LANGUAGES)
 
     def test_another_process_writes_the_same(self, data):
-        code = "from regard.training.data import pairs; import json; d = pairs(); print(json.dumps(d.held_out[-3:]), "
+        code = "from regard.training.data import pairs; import json; d = pairs(); print(json.dumps(d.eval_rows[-3:]), "
         code += "json.dumps(list(d.train.skip(1300).take(3))), json.dumps(d.facts), sep='\\n')"
         lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        held_out, train, facts = map(json.loads, lines.splitlines())
-        assert held_out == data.held_out[-3:]
+        eval_rows, train, facts = map(json.loads, lines.splitlines())
+        assert eval_rows == data.eval_rows[-3:]
         assert train == list(data.train.skip(1300).take(3))
         assert facts == data.facts
         assert facts["babel"] == __import__("babel").__version__
@@ -103,36 +103,36 @@ class TestDates:
 
 
 class TestTopics:
-    def test_every_tenth_is_held_out(self):
+    def test_every_tenth_is_an_eval_row(self):
         data = texts()
         names = sorted(topics)
-        assert [row["text"] for row in data.held_out] == [topics[name] for name in names[::10]]
+        assert [row["text"] for row in data.eval_rows] == [topics[name] for name in names[::10]]
         assert [row["text"] for row in data.train] == [topics[name] for i, name in enumerate(names) if i % 10]
-        assert data.rows == len(names) - len(data.held_out)
-        assert data.held_out[0]["where"] == f"topic {names[0]!r} of Python's documentation"
+        assert data.num_rows == len(names) - len(data.eval_rows)
+        assert data.eval_rows[0]["location"] == f"topic {names[0]!r} of Python's documentation"
         assert data.facts["python"] == sys.version.split()[0]
         assert json.loads(json.dumps(data.facts)) == texts().facts
 
 
 class TestDigits:
-    def test_every_fifth_of_each_is_held_out(self):
+    def test_every_fifth_of_each_is_an_eval_row(self):
         data, theirs = images(), load_digits()
-        assert data.rows == len(list(data.train))
+        assert data.num_rows == len(list(data.train))
         spelled = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-        rows = {int(row["where"].split()[-1]) - 1: row for row in [*data.train, *data.held_out]}
+        rows = {int(row["location"].split()[-1]) - 1: row for row in [*data.train, *data.eval_rows]}
         assert sorted(rows) == list(range(1797))
         for i, row in rows.items():
             assert (row["image"].shape, row["image"].dtype) == ((8, 8), np.uint8)
             assert np.abs(row["image"] / 255 * 16 - theirs.images[i]).max() < 0.04
             assert row["text"] == spelled[theirs.target[i]]
-        held = Counter(row["text"] for row in data.held_out)
-        assert held == {name: -(-n // 5) for name, n in Counter(spelled[theirs.target]).items()}
+        counts = Counter(row["text"] for row in data.eval_rows)
+        assert counts == {name: -(-n // 5) for name, n in Counter(spelled[theirs.target]).items()}
 
-    def test_no_held_out_digit_is_trained_on(self):
+    def test_no_eval_digit_is_trained_on(self):
         data = images()
-        assert not {row["image"].tobytes() for row in data.held_out} & {row["image"].tobytes() for row in data.train}
-        shares = [[row["where"] for row in split_dataset_by_node(data.train, rank, 2)] for rank in range(2)]
-        assert sorted([*shares[0], *shares[1]]) == sorted(row["where"] for row in data.train)
+        assert not {row["image"].tobytes() for row in data.eval_rows} & {row["image"].tobytes() for row in data.train}
+        shares = [[row["location"] for row in split_dataset_by_node(data.train, rank, 2)] for rank in range(2)]
+        assert sorted([*shares[0], *shares[1]]) == sorted(row["location"] for row in data.train)
         assert json.loads(json.dumps(data.facts)) == images().facts
 
 

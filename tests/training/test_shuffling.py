@@ -1,0 +1,71 @@
+"""The order of examples: one for any number of processes, and the same from any point on."""
+
+import pytest
+from data_files import tsv
+from runs import write_pairs
+
+from regard import InputError
+from regard.training.data import pairs
+from regard.training.shuffling import epoch_examples
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    rows = [line.split("\t") for line in write_pairs(folder / "all.tsv").read_text().splitlines()]
+    # Files of very different lengths, whose number divides among 2 and 4 processes.
+    cuts = [0, 5, 30, 60, len(rows)]
+    paths = [tsv(folder / f"{i}.tsv", rows[cuts[i] : cuts[i + 1]]) for i in range(4)]
+    return pairs(paths)
+
+
+def encode(row, epoch):
+    """Of a row no example, one, or two."""
+    return [{"location": row["location"], "part": part, "epoch": epoch} for part in range(len(row["source"]) % 3)]
+
+
+def order(data, epoch=0, *, seed=0, rank=0, world_size=1, skip=0):
+    return list(epoch_examples(data, encode, epoch, seed=seed, rank=rank, world_size=world_size, skip=skip))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
+def test_any_number_of_processes_has_the_order_of_one(data, world_size):
+    single = order(data)
+    for rank in range(world_size):
+        assert order(data, rank=rank, world_size=world_size) == single[rank::world_size]
+
+
+def test_every_row_once_and_by_chance(data):
+    found = [(one["location"], one["part"]) for one in order(data)]
+    wanted = [(one["location"], one["part"]) for row in data.train for one in encode(row, 0)]
+    assert len(wanted) > 150
+    assert sorted(found) == sorted(wanted)
+    assert sum(a == b for a, b in zip(found, wanted, strict=True)) < 10
+
+
+def test_every_epoch_and_seed_has_an_order_of_its_own(data):
+    first = order(data)
+    assert order(data) == first
+    assert {one["epoch"] for one in order(data, 1)} == {1}
+    orders = [
+        [one["location"] for one in each] for each in (first, order(data, 1), order(data, 2), order(data, seed=1))
+    ]
+    assert all(sorted(each) == sorted(orders[0]) for each in orders)
+    assert len({tuple(each) for each in orders}) == 4
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_skipping_leaves_the_rest(data, world_size):
+    for skip in (1, 17, 70, 10_000):
+        assert (
+            order(data, 3, rank=world_size - 1, world_size=world_size, skip=skip)
+            == order(data, 3, rank=world_size - 1, world_size=world_size)[skip:]
+        )
+
+
+def test_a_row_that_cannot_be_used_says_so_itself(data):
+    def refuse(row, epoch):
+        raise InputError(f"{row['location']} is bad")
+
+    with pytest.raises(InputError, match=r"\.tsv, line \d+ is bad"):
+        next(epoch_examples(data, refuse, 0, seed=0, rank=0, world_size=1))
