@@ -91,7 +91,9 @@ def promote(run_dir: Path, checkpoint: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink()
-        raise InputError(f"{run_dir / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}") from error
+        raise InputError(
+            f"{run_dir / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}"
+        ) from error
 
 
 def latest(run_dir: Path) -> Path | None:
