@@ -73,12 +73,12 @@ def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> It
 
 
 def read_tsv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
-    """The rows of a TSV file with a header; tabs and line breaks cannot be quoted.
+    """The rows of a TSV file with a header; a value cannot contain a tab or a line break.
 
     Raises:
         InputError: a line is not UTF-8 or has another number of values than the header; the header lacks a column.
     """
-    lines = (strip_end(line).split("\t") for line, _ in read_lines(stream, name))
+    lines = ((strip_end(line).split("\t"), location) for line, location in read_lines(stream, name))
     yield from _with_header(lines, name, columns)
 
 
@@ -89,23 +89,33 @@ def read_csv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iter
         InputError: a line is not UTF-8 or not CSV, or has another number of values than the header; the header lacks a
             column.
     """
+    hint = ': put a text with commas in "quotation marks"'
+    yield from _with_header(_split_csv(stream, name), name, columns, hint)
+
+
+def _split_csv(stream: Iterable[bytes], name: str) -> Iterator[tuple[list[str], str]]:
+    # A carriage return without a line feed ends a line of CSV as well.
     lines = chain.from_iterable(io.StringIO(line, newline="") for line, _ in read_lines(stream, name))
     reader = csv.reader(lines, strict=True)
     try:
-        yield from _with_header(reader, name, columns)
+        first = 1
+        for values in reader:
+            yield values, f"{name}, line {first}"
+            first = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{name}, line {reader.line_num}: {error}") from error
+        raise InputError(f"{name}, line {reader.line_num} is not CSV: {error}") from error
 
 
-def _with_header(lines: Iterable[list[str]], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+def _with_header(
+    lines: Iterable[tuple[list[str], str]], name: str, columns: Sequence[str], hint: str = ""
+) -> Iterator[LocatedRow]:
     header: list[str] | None = None
-    for number, values in enumerate(lines):
-        location = f"{name}, row {number}"
+    for values, location in lines:
         if header is None:
             header = values
             _require_columns(columns, header, name)
         elif len(values) != len(header):
-            raise InputError(f"{location} has {len(values)} columns, the header {len(header)}")
+            raise InputError(f"{location} has {len(values)} values for {len(header)} columns{hint}")
         else:
             yield dict(zip(header, values, strict=True)), location
     if header is None:

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.files import fsync
 from regard.pretrained.checkpoint import read_json_array
 from regard.pretrained.hub import CONFIG_FILE, INDEX_FILE, TOKENIZER_FILE, WEIGHTS_FILE, ModelFiles
 from regard.pretrained.image_processor import PREPROCESSOR_FILE
@@ -109,9 +110,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _move(draft: Path, folder: Path) -> None:
     """Put every file in its place, and take away weights that were there under other names."""
     files = sorted(str(path.relative_to(draft)) for path in draft.rglob("*") if path.is_file())
-    for file in files:
-        with (draft / file).open("rb") as written:
-            os.fsync(written.fileno())
+    fsync(draft)
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         os.replace(draft / file, folder / file)
