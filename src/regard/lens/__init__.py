@@ -1,10 +1,11 @@
-"""The attention of models while they run, and what it says.
+"""What a model attends to: exact attention maps of any PyTorch model, and the attention of a text.
 
-- `capture`: records the attention calls of any PyTorch model
-- `maps`: exact statistics of one attention, without a queries x keys matrix
-- `recording`: the maps of a model by module path, and their file
-- `watch`: `regard.watch`, which fills a recording
-- `text`: a text in one of regard's models: `regard.explain`, the overview of all heads, words in context
+- `maps`: exact attention maps and their statistics.
+- `capture`: how the attention calls of a running model are captured.
+- `recording`: the maps of a model by module path, and their files.
+- `watch`: capture a model while it runs, without changing it.
+- `text`: a text through a model of regard; the only part that loads models.
+- `display`: drawing by `regard.views`; the only file that uses it.
 """
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads

@@ -3,11 +3,11 @@
 PyTorch offers two places to intercept: a function mode sees what the model's Python code calls and costs little, but
 it turns PyTorch's fused layers off and does not see inside FlexAttention; a dispatch mode sees every operation below.
 
-- `eager_pattern`: recognizes eager attention, a softmax between two matrix products
-- `call`: `CapturedCall`, the arguments of one attention and sampled rows of its output
-- `fast_path`: PyTorch's fused layers, of which only inputs, weights and the output are known
-- `sequence`: `CallSequence`, the calls of one module as one map: a forward pass, or all steps of a generation
-- `recorder`: `CallRecorder`, which finds the module of each call
-- `dispatch_mode`: capture of PyTorch's operations
-- `function_mode`: capture of Python calls
+- `eager_pattern`: recognizes eager attention, a softmax between two matrix products.
+- `call`: `CapturedCall`, the arguments of one attention and sampled rows of its output.
+- `fast_path`: PyTorch's fused layers, of which only inputs, weights and the output are known.
+- `sequence`: `CallSequence`, the calls of one module as one map: a forward pass, or all steps of a generation.
+- `recorder`: `CallRecorder`, which finds the module of each call.
+- `dispatch_mode`: capture of PyTorch's operations.
+- `function_mode`: capture of Python calls.
 """

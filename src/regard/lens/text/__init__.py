@@ -1,13 +1,13 @@
 """A text in one of regard's models: the only part of the lens that loads models.
 
-- `words`: the words of a text and their tokens
-- `streams`: which words are the queries of an attention, and which are its keys
-- `hidden_states`: hidden states of a text and of a word
-- `activations`: one forward pass under `regard.watch`, with the attention map of every layer
-- `head_survey`: all heads on one word: its top keys, the most informative head
-- `explanation`: `Explanation` and its JSON
-- `explain`: `regard.explain`
-- `overview`: the facts of every head on a text, and their JSON
-- `run`: a model run on a text under `regard.watch`, and its overview
-- `contextual`: the hidden states of a word in several sentences
+- `words`: the words of a text and their tokens.
+- `streams`: which words are the queries of an attention, and which are its keys.
+- `hidden_states`: hidden states of a text and of a word.
+- `activations`: one forward pass under `regard.watch`, with the attention map of every layer.
+- `head_survey`: all heads on one word: its top keys, the most informative head.
+- `explanation`: `Explanation` and its JSON.
+- `explain`: `regard.explain`.
+- `overview`: the facts of every head on a text, and their JSON.
+- `run`: a model run on a text under `regard.watch`, and its overview.
+- `contextual`: the hidden states of a word in several sentences.
 """
