@@ -27,7 +27,7 @@ def models(tmp_path_factory):
     return folders
 
 
-def facts(command, *arguments):
+def run_json(command, *arguments):
     code, out, err = command("watch", *arguments, "--json", "-")
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -35,13 +35,13 @@ def facts(command, *arguments):
 
 def test_every_number_is_the_definition_s(command):
     """All heads of two layers of the default model, every matrix written out in float64."""
-    found = facts(command, RIVER, "--layers", "0,1")
-    assert found["tokens"][6:8] == ["man", "fishing"]
-    assert [layer["path"] for layer in found["layers"]] == [f"blocks.{n}.attention" for n in range(2)]
+    overview = run_json(command, RIVER, "--layers", "0,1")
+    assert overview["tokens"][6:8] == ["man", "fishing"]
+    assert [layer["path"] for layer in overview["layers"]] == [f"blocks.{n}.attention" for n in range(2)]
     recording = run.run(RIVER, minilm(), [0, 1]).recording
     position = torch.arange(14.0, dtype=torch.float64)
     received = torch.zeros(14, dtype=torch.float64)
-    for layer in found["layers"]:
+    for layer in overview["layers"]:
         m = recording[layer["path"]]
         weights = regard.steps(m.q.double(), m.k.double(), m.v.double()).weights[0]
         received += weights.sum((0, 1)) / 14 / 12 / 2
@@ -59,14 +59,14 @@ def test_every_number_is_the_definition_s(command):
             assert pair["weight"] == pytest.approx(float(words.max()), abs=1e-4)
             assert words[pair["query_index"] - 1, pair["key_index"] - 1] == pytest.approx(pair["weight"], abs=1e-4)
             assert (pair["query"], pair["key"]) == tuple(
-                found["tokens"][pair[side]] for side in ("query_index", "key_index")
+                overview["tokens"][pair[side]] for side in ("query_index", "key_index")
             )
-    assert found["layers"][0]["heads"][2]["head_type"] == "previous token"
-    (most,) = found["most_attended"]
-    for word in most["words"]:
+    assert overview["layers"][0]["heads"][2]["head_type"] == "previous token"
+    (most_attended,) = overview["most_attended"]
+    for word in most_attended["words"]:
         assert word["received_share"] == pytest.approx(float(received[word["token_index"]].sum()), abs=1e-5)
-    assert sum(word["received_share"] for word in most["words"]) == pytest.approx(1.0)
-    assert [word["word"] for word in most["words"] if not word["is_text"]] == ["[CLS]", "[SEP]"]
+    assert sum(word["received_share"] for word in most_attended["words"]) == pytest.approx(1.0)
+    assert [word["word"] for word in most_attended["words"] if not word["is_text"]] == ["[CLS]", "[SEP]"]
 
 
 def test_the_table_shows_what_the_json_says(command):
@@ -85,8 +85,8 @@ def test_a_long_file_gets_a_report(command, tmp_path):
     code, out, err = command("watch", "--file", path, "--layers", "0")
     assert (code, err) == (0, "")
     assert "What it looked at most" in out
-    found = facts(command, "--file", path, "--layers", "0")
-    shares = [word for word in found["most_attended"][0]["words"] if word["is_text"] and word["word"] != "."]
+    overview = run_json(command, "--file", path, "--layers", "0")
+    shares = [word for word in overview["most_attended"][0]["words"] if word["is_text"] and word["word"] != "."]
     first = shares[0]
     assert f"{first['word']} " in out.split("What it looked at most")[1]
     assert f"{100 * first['received_share']:.1f} %" in out
@@ -95,18 +95,18 @@ def test_a_long_file_gets_a_report(command, tmp_path):
 def test_a_byte_order_mark_is_no_part_of_the_text(models, tmp_path, command):
     path = tmp_path / "marked.txt"
     path.write_bytes(b"\xef\xbb\xbfthe river")
-    found = facts(command, "--file", path, "--model", models["gpt2"])
-    assert found["text"] == "the river"
-    assert found == facts(command, "the river", "--model", models["gpt2"])
+    overview = run_json(command, "--file", path, "--model", models["gpt2"])
+    assert overview["text"] == "the river"
+    assert overview == run_json(command, "the river", "--model", models["gpt2"])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "mistral"])
 def test_every_family_of_one_stack(models, command, family):
-    found = facts(command, "the river bank, a bank", "--model", models[family])
-    assert len(found["layers"]) == 3
-    assert all(layer["error"] < 1e-5 for layer in found["layers"])
-    assert {layer["kind"] for layer in found["layers"]} == {"self"}
-    assert found["target"] is None
+    overview = run_json(command, "the river bank, a bank", "--model", models[family])
+    assert len(overview["layers"]) == 3
+    assert all(layer["error"] < 1e-5 for layer in overview["layers"])
+    assert {layer["kind"] for layer in overview["layers"]} == {"self"}
+    assert overview["target"] is None
     code, out, _ = command("watch", "the river bank, a bank", "--model", models[family])
     assert code == 0
     assert ("causal()" in out, "window(4)" in out) == (family == "gpt2", family == "mistral")
@@ -114,22 +114,24 @@ def test_every_family_of_one_stack(models, command, family):
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
 def test_an_encoder_decoder_has_three_attentions(models, command, family):
-    found = facts(command, "the river bank", "--model", models[family])
-    assert [(most["stack"], most["kind"]) for most in found["most_attended"]] == [
+    overview = run_json(command, "the river bank", "--model", models[family])
+    assert [(most_attended["stack"], most_attended["kind"]) for most_attended in overview["most_attended"]] == [
         ("encoder.blocks", "self"),
         ("decoder.blocks", "self"),
         ("decoder.blocks", "cross"),
     ]
-    assert len(found["layers"]) == 3 + 2 + 2
-    assert all(layer["error"] < 1e-5 for layer in found["layers"])
-    cross = [layer for layer in found["layers"] if layer["kind"] == "cross"]
+    assert len(overview["layers"]) == 3 + 2 + 2
+    assert all(layer["error"] < 1e-5 for layer in overview["layers"])
+    cross = [layer for layer in overview["layers"] if layer["kind"] == "cross"]
     for layer in cross:
-        assert (layer["num_queries"], layer["num_keys"]) == (len(found["target_tokens"]), len(found["tokens"]))
+        assert (layer["num_queries"], layer["num_keys"]) == (len(overview["target_tokens"]), len(overview["tokens"]))
         for head in layer["heads"]:
             assert head["distance"] is None
             assert head["scores"]["previous token"] is None
-            assert head["pair"]["key"] == found["tokens"][head["pair"]["key_index"]]
-    sums = [sum(word["received_share"] for word in most["words"]) for most in found["most_attended"]]
+            assert head["pair"]["key"] == overview["tokens"][head["pair"]["key_index"]]
+    sums = [
+        sum(word["received_share"] for word in most_attended["words"]) for most_attended in overview["most_attended"]
+    ]
     assert sums == pytest.approx([1.0] * 3)
     code, out, _ = command("watch", "the river bank", "--model", models[family])
     assert code == 0
@@ -138,10 +140,11 @@ def test_an_encoder_decoder_has_three_attentions(models, command, family):
 
 def test_layers_choose(models, command):
     paths = [
-        layer["path"] for layer in facts(command, "the river", "--model", models["gpt2"], "--layers", "2,0-0")["layers"]
+        layer["path"]
+        for layer in run_json(command, "the river", "--model", models["gpt2"], "--layers", "2,0-0")["layers"]
     ]
     assert paths == ["blocks.0.attention", "blocks.2.attention"]
-    both = facts(command, "the river", "--model", models["bart"], "--layers", "2")
+    both = run_json(command, "the river", "--model", models["bart"], "--layers", "2")
     assert [layer["path"] for layer in both["layers"]] == ["encoder.blocks.2.attention"]
 
 
@@ -173,7 +176,7 @@ def test_json_to_a_file_carries_the_facts(command, tmp_path):
     code, out, _ = command("watch", RIVER, "--layers", "3", "--json", path)
     assert code == 0
     assert "The heads" in out
-    assert json.loads(path.read_text(encoding="utf-8")) == facts(command, RIVER, "--layers", "3")
+    assert json.loads(path.read_text(encoding="utf-8")) == run_json(command, RIVER, "--layers", "3")
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,13 @@ def test_the_numbers_follow_from_one_another_by_hand(river):
     powers = [math.exp(s - max(scaled)) for s in scaled]
     weights = [power / sum(powers) for power in powers]
     output = [sum(w * value[d] for w, value in zip(weights, v, strict=True)) for d in range(32)]
-    for expected, given in [
+    for expected, vectors in [
         (scores, river.row.scores),
         (scaled, river.row.scaled),
         (weights, river.row.weights),
         (output, river.row.output),
     ]:
-        assert given[0].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        assert vectors[0].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert river.row.weights.dtype == torch.float64
     assert river.row.scale == pytest.approx(1 / math.sqrt(32))
 
@@ -119,6 +119,13 @@ def test_watching_the_pass_changes_nothing_and_leaves_nothing():
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
+def test_a_model_that_is_watched_can_be_explained(river):
+    with regard.watch(minilm().model) as recording:
+        inside = regard.explain(RIVER, "bank", minilm(), LOAN)
+    assert inside.to_dict() == river.to_dict()
+    assert list(recording) == [f"blocks.{layer}.attention{again}" for again in ("", "#1") for layer in range(6)]
+
+
 def test_the_hooks_are_gone_after_an_error():
     with pytest.raises(IndexError):
         run_with_cache(minilm().model, torch.tensor([10**6]), torch.tensor([0]))
@@ -126,11 +133,11 @@ def test_the_hooks_are_gone_after_an_error():
 
 
 def test_the_input_is_token_plus_position_plus_segment(river):
-    given = river.input
-    assert given.shape == [14, 384]
-    torch.testing.assert_close(given.token + given.position + given.token_type, given.sum)
+    vectors = river.input
+    assert vectors.shape == [14, 384]
+    torch.testing.assert_close(vectors.token + vectors.position + vectors.token_type, vectors.sum)
     state = next(iter(minilm().model.hidden_states(torch.tensor(river.queries.ids))))
-    torch.testing.assert_close(given.normed, state[river.word.token_index])
+    torch.testing.assert_close(vectors.normed, state[river.word.token_index])
 
 
 def test_context_is_compared_at_the_input_and_after_each_layer(river):

@@ -12,10 +12,10 @@ TEXT = "the man is in the bank"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    found = {family: tmp_path_factory.mktemp(family) for family in ("gpt2", "bart")}
-    for family, folder in found.items():
+    explanation = {family: tmp_path_factory.mktemp(family) for family in ("gpt2", "bart")}
+    for family, folder in explanation.items():
         random_checkpoint(folder, family)
-    return found
+    return explanation
 
 
 @pytest.fixture
@@ -31,32 +31,36 @@ def command(monkeypatch, capsys, as_a_user_runs_it):
     return call
 
 
-def facts(command, *arguments):
+def run_json(command, *arguments):
     code, out, err = command(*arguments, "--json", "-")
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
 def test_a_decoder(folders, command):
-    found = facts(command, TEXT, "--model", folders["gpt2"])
-    assert (found["model"]["kind"], found["attention"], found["word"]["text"]) == ("decoder", "self", "bank")
-    assert sum(found["row"]["weights"]) == pytest.approx(1.0)
+    explanation = run_json(command, TEXT, "--model", folders["gpt2"])
+    assert (explanation["model"]["kind"], explanation["attention"], explanation["word"]["text"]) == (
+        "decoder",
+        "self",
+        "bank",
+    )
+    assert sum(explanation["row"]["weights"]) == pytest.approx(1.0)
     assert "A token of a decoder sees itself" in command(TEXT, "--model", folders["gpt2"])[1]
 
 
 def test_a_target_and_its_attentions(folders, command):
     arguments = (TEXT, "--model", folders["bart"], "--target", "a river", "--token", "river")
-    cross = facts(command, *arguments)
+    cross = run_json(command, *arguments)
     assert (cross["model"]["kind"], cross["attention"], cross["target"]) == ("encoder-decoder", "cross", "a river")
-    assert facts(command, *arguments, "--attention", "cross") == cross
-    assert facts(command, *arguments, "--attention", "decoder")["attention"] == "self"
-    source = facts(command, TEXT, "--model", folders["bart"], "--attention", "encoder")
+    assert run_json(command, *arguments, "--attention", "cross") == cross
+    assert run_json(command, *arguments, "--attention", "decoder")["attention"] == "self"
+    source = run_json(command, TEXT, "--model", folders["bart"], "--attention", "encoder")
     assert (source["attention"], source["target"], source["word"]["text"]) == ("self", None, "bank")
 
 
 def test_without_a_target_it_is_written(folders, command):
-    found = facts(command, TEXT, "--model", folders["bart"])
-    assert found["word"]["text"] in found["target"]
+    explanation = run_json(command, TEXT, "--model", folders["bart"])
+    assert explanation["word"]["text"] in explanation["target"]
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ def maps(family, attention):
         if attention == "cross":
             reads = reads[:-1]
         out = theirs(torch.tensor([source]), decoder_input_ids=torch.tensor([reads]), output_attentions=True)
-    found, rows, columns = {
+    maps_found, rows, columns = {
         "encoder": (out.encoder_attentions, source, source),
         "decoder": (out.decoder_attentions, reads, reads),
         "cross": (out.cross_attentions, target, source),
     }[attention]
-    return [m[0] for m in found], rows, columns
+    return [m[0] for m in maps_found], rows, columns
 
 
-def explained(family, token, attention=None, **options):
+def explain(family, token, attention=None, **options):
     ours, _ = models(family)
     if family in DECODERS or attention == "encoder":
         return regard.explain(TEXT, token, ours, attention=attention, **options)
@@ -69,11 +69,11 @@ CASES = [(family, "decoder") for family in DECODERS] + [
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention):
     theirs, rows, columns = maps(family, attention)
-    e = explained(family, "bank", attention)
+    e = explain(family, "bank", attention)
     assert (e.model.num_layers, e.model.num_heads) == (len(theirs), len(theirs[0]))
     for layer in range(e.model.num_layers):
         for head in range(e.model.num_heads):
-            e = explained(family, "bank", attention, layer=layer, head=head)
+            e = explain(family, "bank", attention, layer=layer, head=head)
             assert e.queries.ids == rows[: len(e.queries.ids)]
             assert e.keys.ids == columns[: len(e.keys.tokens)]
             row = theirs[layer][head, e.word.token_index, : len(e.keys.tokens)]
@@ -86,7 +86,7 @@ def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention):
 def test_the_row_of_a_produced_word_is_that_of_the_position_that_writes_it(family):
     """Position i reads the target's token i - 1, and its logits are of the token i."""
     ours, theirs = models(family)
-    e = explained(family, "man", layer=1, head=0)
+    e = explain(family, "man", layer=1, head=0)
     target = ours.encode(TARGET).ids
     assert e.queries.tokens == ours.encode(TARGET).tokens
     assert "".join(e.queries.surface_forms[i] for i in e.word.token_index).strip() == "man"
@@ -104,7 +104,7 @@ def test_the_row_of_a_produced_word_is_that_of_the_position_that_writes_it(famil
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
 def test_the_top_keys_are_the_words_of_the_source_by_their_mean_share(family):
     theirs, _, _ = maps(family, "cross")
-    e = explained(family, "man")
+    e = explain(family, "man")
     shares = torch.stack([m[:, e.word.token_index].mean(dim=1) for m in theirs])  # (layers, heads, source tokens)
     assert [top.token for top in sorted(e.top_keys, key=lambda top: top.index)] == [
         "the", "man", "is", "in", "the", "bank", ",", "and", "the", "river", "ran", "by", "."
@@ -122,7 +122,7 @@ def test_the_top_keys_are_the_words_of_the_source_by_their_mean_share(family):
 
 
 def test_a_decoder_lists_the_tokens_before_the_word_only():
-    e = explained("gpt2", "bank")
+    e = explain("gpt2", "bank")
     (place,) = e.word.token_index
     assert {top.index for top in e.top_keys} == set(range(place))
     assert not e.row.weights[0, place + 1 :].any()
@@ -138,11 +138,11 @@ def test_the_first_word_of_a_decoder_sees_itself_alone():
 
 
 def test_a_window_hides_what_lies_before_it():
-    e = explained("mistral", "by", layer=0, head=0)
+    e = explain("mistral", "by", layer=0, head=0)
     last = e.word.token_index[-1]
     assert e.variant.window == 4
     assert e.row.allowed[-1].tolist() == [last - 4 < i <= last for i in range(len(e.queries.tokens))]
-    assert explained("gemma2", "by", layer=1, head=0).variant.window is None
+    assert explain("gemma2", "by", layer=1, head=0).variant.window is None
 
 
 def softmax(scores, sink=None):
@@ -175,7 +175,7 @@ def by_hand(e):
 
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_the_numbers_follow_from_one_another_by_hand(family, attention):
-    e = explained(family, "bank", attention)
+    e = explain(family, "bank", attention)
     by_hand(e)
     scale = {"gemma2": 7**-0.5, "t5": 1.0}.get(family, e.row.q.shape[-1] ** -0.5)
     assert e.row.scale == pytest.approx(scale, rel=1e-12)
@@ -191,14 +191,14 @@ def test_the_numbers_follow_from_one_another_by_hand(family, attention):
 def test_the_bias_of_t5_is_the_checkpoints_own(attention):
     _, theirs = models("t5")
     half = theirs.encoder if attention == "encoder" else theirs.decoder
-    e = explained("t5", "bank", attention, layer=1, head=2)
+    e = explain("t5", "bank", attention, layer=1, head=2)
     with torch.no_grad():
         length = len(e.queries.tokens)
         bias = half.block[0].layer[0].SelfAttention.compute_bias(length, length)[0, 2, e.word.token_index]
     torch.testing.assert_close((e.row.biased - e.row.scaled).float(), bias, atol=1e-5, rtol=0)
 
 
-def sinking(**choices):
+def decoder_with_sinks(**choices):
     """A decoder with sinks: no checkpoint of a family that regard loads has any."""
     config = Config(vocab_size=61, d_model=24, num_layers=2, num_heads=4, d_ff=30, sinks=True, **choices)
     model = Decoder(config).eval()
@@ -209,7 +209,7 @@ def sinking(**choices):
 
 
 def test_a_sink_takes_its_share_and_carries_nothing():
-    e = regard.explain(TEXT, "bank", sinking(), layer=1, head=2)
+    e = regard.explain(TEXT, "bank", decoder_with_sinks(), layer=1, head=2)
     assert e.variant.sink == pytest.approx(1.1)
     assert e.row.weights.sum().item() < 0.95
     assert e.proof.verified
@@ -217,7 +217,7 @@ def test_a_sink_takes_its_share_and_carries_nothing():
 
 
 def test_alibi_is_a_bias_too():
-    e = regard.explain(TEXT, "bank", sinking(positions="alibi"), layer=1, head=2)
+    e = regard.explain(TEXT, "bank", decoder_with_sinks(positions="alibi"), layer=1, head=2)
     assert e.variant.bias == "ALiBi"
     by_hand(e)
     slope = (e.row.biased - e.row.scaled)[0].diff()[: e.word.token_index[0]]
@@ -230,7 +230,7 @@ def test_the_proof_fails_when_cross_attention_computes_something_else(monkeypatc
     right = multihead.attend
     monkeypatch.setattr(multihead, "attend", lambda q, k, v, mask=None, **kw: right(q, k, v, mask, **kw) * 1.001)
     for family, attention in (("bart", "cross"), ("t5", "decoder"), ("llama", "decoder")):
-        assert not explained(family, "bank", attention).proof.verified
+        assert not explain(family, "bank", attention).proof.verified
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -260,7 +260,7 @@ def test_words_of_the_source_are_compared_and_those_of_the_target_are_not():
 @pytest.mark.parametrize(("family", "attention"), CASES)
 def test_the_input_is_what_the_first_layer_reads(family, attention):
     ours, _ = models(family)
-    e = explained(family, "bank", attention)
+    e = explain(family, "bank", attention)
     model = ours.model
     stack = model if family in DECODERS else model.encoder if attention == "encoder" else model.decoder
     if attention == "cross":
@@ -271,19 +271,19 @@ def test_the_input_is_what_the_first_layer_reads(family, attention):
         if attention == "decoder" and family in ENCODER_DECODERS:
             context = model.encoder(torch.tensor(ours.encode(TEXT).ids))
     state = next(stack.hidden_states(torch.tensor(read), context=context))
-    given = e.input
-    torch.testing.assert_close(given.sum if given.normed is None else given.normed, state[e.word.token_index])
-    total = given.token + (0 if given.position is None else given.position)
-    torch.testing.assert_close(given.sum, total)
-    assert (given.position is None) == (family == "t5" or (family in DECODERS and family != "gpt2"))
-    assert (given.normed is not None) == (family == "bart")
-    assert given.token_type is None
+    vectors = e.input
+    torch.testing.assert_close(vectors.sum if vectors.normed is None else vectors.normed, state[e.word.token_index])
+    total = vectors.token + (0 if vectors.position is None else vectors.position)
+    torch.testing.assert_close(vectors.sum, total)
+    assert (vectors.position is None) == (family == "t5" or (family in DECODERS and family != "gpt2"))
+    assert (vectors.normed is not None) == (family == "bart")
+    assert vectors.token_type is None
 
 
 @pytest.mark.parametrize(("family", "attention"), [("gpt2", None), ("gemma2", None), ("t5", "decoder"), ("bart", None)])
 @pytest.mark.parametrize("word", ["bank", "man"])
 def test_what_was_saved_can_be_reopened(tmp_path, family, attention, word):
-    before = explained(family, word, attention)
+    before = explain(family, word, attention)
     before.save(tmp_path / "facts.json")
     after = regard.Explanation.load(tmp_path / "facts.json")
     assert after.to_dict() == before.to_dict() == json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
@@ -423,4 +423,4 @@ def test_half_precision_is_proved_as_far_as_its_rounding_goes():
 def test_a_text_whose_maps_would_fill_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(sys.modules["regard.lens.text.head_survey"], "MAX_LAYER_WEIGHTS", 100)
     with pytest.raises(InputError, match=r"the text is too long to explain: .* attention weights in each layer"):
-        explained("gpt2", "bank")
+        explain("gpt2", "bank")

@@ -8,12 +8,12 @@ import warnings
 
 import pytest
 import torch
+from model_cases import MODES, each_mode, output_tensors, sharpen
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import flex_attention as flex
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
-from watched import MODES, each_mode, sharpened, tensors
 
 import regard
 
@@ -43,16 +43,16 @@ class Part(nn.Module):
         return self.call(*args)
 
 
-def watched(model, *args, **kwargs):
+def record(model, *args, **kwargs):
     """The recording and the output, which has the bits of an unwatched run."""
     state = torch.get_rng_state()
-    expected = list(tensors(model(*args, **kwargs)))
+    expected = list(output_tensors(model(*args, **kwargs)))
     torch.set_rng_state(state)
-    with regard.watch(model) as seen:
-        got = list(tensors(model(*args, **kwargs)))
+    with regard.watch(model) as recording:
+        got = list(output_tensors(model(*args, **kwargs)))
     assert len(expected) == len(got) >= 1
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    return seen, got[0]
+    return recording, got[0]
 
 
 def definition(q: Tensor, k: Tensor, *, scale=None, allowed=None, bias=None) -> Tensor:
@@ -86,12 +86,12 @@ def kernels(call) -> set[str]:
 def own_weights(model, run) -> dict[str, Tensor]:
     """What every `nn.MultiheadAttention` in a model says its weights are, by path: its inputs once more, slowly."""
     model = copy.deepcopy(model).eval()
-    given, hooks = {}, []
+    arguments, hooks = {}, []
     for path, module in model.named_modules():
         if isinstance(module, nn.MultiheadAttention):
 
             def keep(_, args, kwargs, path=path):
-                given[path] = (args, kwargs)
+                arguments[path] = (args, kwargs)
 
             hooks.append(module.register_forward_pre_hook(keep, with_kwargs=True))
     with torch.enable_grad():
@@ -99,7 +99,7 @@ def own_weights(model, run) -> dict[str, Tensor]:
     for hook in hooks:
         hook.remove()
     found = {}
-    for path, (args, kwargs) in given.items():
+    for path, (args, kwargs) in arguments.items():
         asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
         found[path] = model.get_submodule(path)(*args, **asked)[1].detach()
     return found
@@ -122,20 +122,20 @@ MULTIHEAD = {
 @each_mode(name=list(MULTIHEAD), asked=["none", "mean", "each head"])
 def test_multihead_attention_of_another_sequence(name, asked, mode):
     options = MULTIHEAD[name]
-    model = sharpened(nn.MultiheadAttention(16, 4, **options))
+    model = sharpen(nn.MultiheadAttention(16, 4, **options))
     x = torch.randn(2, 5, 16)
     k, v = torch.randn(2, 7, options.get("kdim", 16)), torch.randn(2, 7, options.get("vdim", 16))
     if not options.get("batch_first"):
         x, k, v = x.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     need, average = asked != "none", asked != "each head"
     with mode():
-        seen, _ = watched(model, x, k, v, need_weights=need, average_attn_weights=average)
+        recording, _ = record(model, x, k, v, need_weights=need, average_attn_weights=average)
         expected = model(x, k, v, average_attn_weights=False)[1]
-    assert len(seen) == 1
-    (path,) = seen
+    assert len(recording) == 1
+    (path,) = recording
     assert model.get_submodule(path) is model
-    agrees(seen[path], expected)
-    assert seen[path].shape == expected.shape
+    agrees(recording[path], expected)
+    assert recording[path].shape == expected.shape
 
 
 def masks(name, heads=4, batch=2, tokens=6):
@@ -175,28 +175,32 @@ MASKS = [
 @each_mode(name=MASKS, need=[False, True])
 def test_multihead_attention_of_itself_with_masks(name, need, mode):
     """Under `no_grad` and `inference_mode` this is PyTorch's fast path, where it takes the mask."""
-    model = sharpened(nn.MultiheadAttention(16, 4, batch_first=True))
-    x, given = torch.randn(2, 6, 16), masks(name)
-    expected = own_weights(model, lambda m: m(x, x, x, **given))[""]
-    fast = NATIVE in kernels(lambda: model(x, x, x, need_weights=need, **given)) if mode != torch.enable_grad else False
+    model = sharpen(nn.MultiheadAttention(16, 4, batch_first=True))
+    x, arguments = torch.randn(2, 6, 16), masks(name)
+    expected = own_weights(model, lambda m: m(x, x, x, **arguments))[""]
+    fast = (
+        NATIVE in kernels(lambda: model(x, x, x, need_weights=need, **arguments))
+        if mode != torch.enable_grad
+        else False
+    )
     with mode():
-        seen, _ = watched(model, x, x, x, need_weights=need, **given)
+        recording, _ = record(model, x, x, x, need_weights=need, **arguments)
         with regard.watch(model):
-            ran = kernels(lambda: model(x, x, x, need_weights=need, **given))
-        fast = NATIVE in kernels(lambda: model(x, x, x, need_weights=need, **given))
+            ran = kernels(lambda: model(x, x, x, need_weights=need, **arguments))
+        fast = NATIVE in kernels(lambda: model(x, x, x, need_weights=need, **arguments))
     assert (NATIVE in ran) == fast
-    (m,) = seen.values()
+    (m,) = recording.values()
     agrees(m, expected)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("need", [False, True])
 def test_multihead_attention_without_a_batch(need, mode):
-    model = sharpened(nn.MultiheadAttention(16, 4))
+    model = sharpen(nn.MultiheadAttention(16, 4))
     x = torch.randn(6, 16)
     with mode():
-        seen, _ = watched(model, x, x, x, need_weights=need)
-    (m,) = seen.values()
+        recording, _ = record(model, x, x, x, need_weights=need)
+    (m,) = recording.values()
     assert m.shape == (1, 4, 6, 6)
     agrees(m, own_weights(model, lambda m: m(x, x, x))[""])
 
@@ -204,7 +208,7 @@ def test_multihead_attention_without_a_batch(need, mode):
 @pytest.mark.parametrize("need", [False, True])
 def test_multihead_attention_in_training(need):
     """The weights before dropout; outputs and gradients of the same draw."""
-    model = sharpened(nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True)).train()
+    model = sharpen(nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True)).train()
     x = torch.randn(2, 6, 16)
 
     def learn():
@@ -215,10 +219,10 @@ def test_multihead_attention_in_training(need):
         return [out.detach(), *(p.grad.clone() for p in model.parameters())]
 
     expected = learn()
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         got = learn()
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    (m,) = seen.values()
+    (m,) = recording.values()
     assert m.dropout == 0.5
     agrees(m, own_weights(model, lambda m: m(x, x, x))[""])
 
@@ -233,10 +237,10 @@ def test_the_function_behind_it_called_directly(need):
             x, x, x, 16, 4, weight, bias, None, None, False, 0.0, out, None, False, need_weights=need
         )[0]
 
-    seen, _ = watched(Own(forward), x)
-    assert list(seen) == ["attn"]
+    recording, _ = record(Own(forward), x)
+    assert list(recording) == ["attn"]
     q, k, _ = (t.transpose(0, 1).unflatten(-1, (4, 4)).transpose(1, 2) for t in (x @ weight.T + bias).chunk(3, -1))
-    agrees(seen["attn"], definition(q, k))
+    agrees(recording["attn"], definition(q, k))
 
 
 # Encoders and decoders
@@ -254,7 +258,7 @@ ENCODERS = {
 def encoder(name, dropout=0.0):
     options, nested = ENCODERS[name]
     layer = nn.TransformerEncoderLayer(16, 4, 20, **{"batch_first": True, "dropout": dropout, **options})
-    return sharpened(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested))
+    return sharpen(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -266,19 +270,19 @@ def test_transformer_encoder(name, padding, mode):
     x = torch.randn(3, 6, 16)
     x = x.transpose(0, 1) if first else x
     blocked = torch.arange(6) >= torch.tensor([[6], [4], [1]])
-    given = {"src_key_padding_mask": blocked} if padding == "ragged" else {}
-    expected = own_weights(model, lambda m: m(x, **given))
+    arguments = {"src_key_padding_mask": blocked} if padding == "ragged" else {}
+    expected = own_weights(model, lambda m: m(x, **arguments))
     with mode():
-        plain = kernels(lambda: model(x, **given))
-        seen, _ = watched(model, x, **given)
+        plain = kernels(lambda: model(x, **arguments))
+        recording, _ = record(model, x, **arguments)
         with regard.watch(model):
-            ran = kernels(lambda: model(x, **given))
+            ran = kernels(lambda: model(x, **arguments))
     assert (LAYER in ran) == (LAYER in plain)
     if name in ("post", "post, gelu", "post, not nested", "pre") and mode != torch.enable_grad:
         assert LAYER in ran
-    assert list(seen) == list(expected) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert list(recording) == list(expected) == ["layers.0.self_attn", "layers.1.self_attn"]
     for path, dense in expected.items():
-        m = seen[path]
+        m = recording[path]
         assert m.shape == dense.shape
         counted = ~blocked[:, None, :, None] if padding == "ragged" else torch.tensor(True)
         assert ((m.dense() - dense) * counted).abs().max() <= 1e-5, path
@@ -290,12 +294,15 @@ def test_transformer_encoder(name, padding, mode):
 def test_transformer_encoder_with_a_causal_mask(name, said, mode):
     model = encoder(name)
     x = torch.randn(6, 6, 16)
-    given = {"mask": nn.Transformer.generate_square_subsequent_mask(6), "is_causal": None if said == "a mask" else True}
-    expected = own_weights(model, lambda m: m(x, **given))
+    arguments = {
+        "mask": nn.Transformer.generate_square_subsequent_mask(6),
+        "is_causal": None if said == "a mask" else True,
+    }
+    expected = own_weights(model, lambda m: m(x, **arguments))
     with mode():
-        seen, _ = watched(model, x, **given)
+        recording, _ = record(model, x, **arguments)
     for path, dense in expected.items():
-        agrees(seen[path], dense)
+        agrees(recording[path], dense)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -305,9 +312,9 @@ def test_texts_that_are_all_shorter_than_the_batch():
     x = torch.randn(2, 6, 16)
     blocked = torch.arange(6) >= torch.tensor([[4], [2]])
     with torch.inference_mode():
-        seen, _ = watched(model, x, src_key_padding_mask=blocked)
+        recording, _ = record(model, x, src_key_padding_mask=blocked)
     for path, dense in own_weights(model, lambda m: m(x, src_key_padding_mask=blocked)).items():
-        m = seen[path]
+        m = recording[path]
         assert ((m.dense()[:, :, :4, :4] - dense[:, :, :4, :4]) * ~blocked[:, None, :4, None]).abs().max() <= 1e-5
         assert m.error < 1e-4
 
@@ -325,33 +332,33 @@ def test_transformer_encoder_in_training(name):
         return [out.detach(), *(p.grad.clone() for p in model.parameters())]
 
     expected = learn()
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         got = learn()
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    assert list(seen) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert all(m.error < 1e-4 and m.verified and m.dropout == 0.3 for m in seen.values())
+    assert list(recording) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert all(m.error < 1e-4 and m.verified and m.dropout == 0.3 for m in recording.values())
     first = own_weights(model, lambda m: m(x))["layers.0.self_attn"]
-    agrees(seen["layers.0.self_attn"], first)
+    agrees(recording["layers.0.self_attn"], first)
 
 
 @each_mode(norm_first=[False, True])
 def test_transformer_decoder(norm_first, mode):
     layer = nn.TransformerDecoderLayer(16, 4, 20, dropout=0.0, batch_first=True, norm_first=norm_first)
-    model = sharpened(nn.TransformerDecoder(layer, 2))
+    model = sharpen(nn.TransformerDecoder(layer, 2))
     x, memory = torch.randn(3, 6, 16), torch.randn(3, 8, 16)
-    given = {
+    arguments = {
         "tgt_mask": torch.ones(6, 6).triu(1).bool(),
         "tgt_is_causal": True,
         "memory_key_padding_mask": torch.arange(8) >= torch.tensor([[8], [5], [2]]),
     }
-    expected = own_weights(model, lambda m: m(x, memory, **given))
+    expected = own_weights(model, lambda m: m(x, memory, **arguments))
     with mode():
-        seen, _ = watched(model, x, memory, **given)
-    assert list(seen) == list(expected)
-    assert list(seen.subset("self")) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert list(seen.subset("cross")) == ["layers.0.multihead_attn", "layers.1.multihead_attn"]
+        recording, _ = record(model, x, memory, **arguments)
+    assert list(recording) == list(expected)
+    assert list(recording.subset("self")) == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert list(recording.subset("cross")) == ["layers.0.multihead_attn", "layers.1.multihead_attn"]
     for path, dense in expected.items():
-        agrees(seen[path], dense)
+        agrees(recording[path], dense)
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -359,29 +366,29 @@ def test_transformer_decoder(norm_first, mode):
 @each_mode(tokens_first=[True, False])
 def test_transformer(tokens_first, mode):
     """Both stacks, of one length: what is cross-attention does not show in the lengths."""
-    model = sharpened(nn.Transformer(16, 4, 2, 2, 20, dropout=0.0, batch_first=not tokens_first))
+    model = sharpen(nn.Transformer(16, 4, 2, 2, 20, dropout=0.0, batch_first=not tokens_first))
     x, y = torch.randn(6, 6, 16), torch.randn(6, 6, 16)
-    given = {"tgt_mask": nn.Transformer.generate_square_subsequent_mask(6)}
-    expected = own_weights(model, lambda m: m(x, y, **given))
+    arguments = {"tgt_mask": nn.Transformer.generate_square_subsequent_mask(6)}
+    expected = own_weights(model, lambda m: m(x, y, **arguments))
     with mode():
-        seen, _ = watched(model, x, y, **given)
-    assert list(seen) == list(expected)
-    assert len(seen) == 6
-    assert list(seen.subset("cross")) == [f"decoder.layers.{i}.multihead_attn" for i in range(2)]
+        recording, _ = record(model, x, y, **arguments)
+    assert list(recording) == list(expected)
+    assert len(recording) == 6
+    assert list(recording.subset("cross")) == [f"decoder.layers.{i}.multihead_attn" for i in range(2)]
     for path, dense in expected.items():
-        agrees(seen[path], dense)
+        agrees(recording[path], dense)
 
 
 def test_a_model_in_evaluation_whose_weights_are_frozen():
     """The fast path under grad."""
     model = encoder("post").requires_grad_(False)
     x = torch.randn(2, 6, 16)
-    seen, _ = watched(model, x)
+    recording, _ = record(model, x)
     with regard.watch(model):
         assert LAYER in kernels(lambda: model(x))
     expected = own_weights(copy.deepcopy(model).requires_grad_(), lambda m: m(x))
     for path, dense in expected.items():
-        agrees(seen[path], dense)
+        agrees(recording[path], dense)
 
 
 def test_a_layer_alone_and_a_model_around_it():
@@ -393,15 +400,15 @@ def test_a_layer_alone_and_a_model_around_it():
         def forward(self, x):
             return self.body["first"](x).mean(1)
 
-    model, x = sharpened(Around()), torch.randn(2, 6, 16)
+    model, x = sharpen(Around()), torch.randn(2, 6, 16)
     for mode in MODES:
         with mode():
-            seen, _ = watched(model, x)
-            assert list(seen) == ["body.first.self_attn"]
-            agrees(seen["body.first.self_attn"], own_weights(model, lambda m: m(x))["body.first.self_attn"])
+            recording, _ = record(model, x)
+            assert list(recording) == ["body.first.self_attn"]
+            agrees(recording["body.first.self_attn"], own_weights(model, lambda m: m(x))["body.first.self_attn"])
             layer = model.body["first"]
-            seen, _ = watched(layer, x)
-            assert list(seen) == ["self_attn"]
+            recording, _ = record(layer, x)
+            assert list(recording) == ["self_attn"]
 
 
 # Modules that call the kernel themselves
@@ -429,9 +436,9 @@ def test_every_way_to_call_it(call, mode):
     allowed = torch.rand(2, 1, 5, 7) > 0.4
     allowed[..., 0] = True
     with mode():
-        seen, _ = watched(Own(CALLS[call]), q, k, v, allowed)
-    assert list(seen) == ["attn"]
-    agrees(seen["attn"], definition(q, k, allowed=allowed))
+        recording, _ = record(Own(CALLS[call]), q, k, v, allowed)
+    assert list(recording) == ["attn"]
+    agrees(recording["attn"], definition(q, k, allowed=allowed))
 
 
 ARGUMENTS = {
@@ -461,12 +468,12 @@ ARGUMENTS = {
 
 @each_mode(name=list(ARGUMENTS), dtype=[torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_every_argument(name, dtype, mode):
-    sizes, given, expected = ARGUMENTS[name]
+    sizes, arguments, expected = ARGUMENTS[name]
     q, k, v = inputs(**sizes, dtype=dtype)
-    model = Own(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, **given))
+    model = Own(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, **arguments))
     with mode():
-        seen, _ = watched(model, q, k, v)
-    m = seen["attn"]
+        recording, _ = record(model, q, k, v)
+    m = recording["attn"]
     torch.testing.assert_close(m.dense().double(), definition(q, k, **expected), atol=1e-5, rtol=0)
     assert m.shape == (2, 4, q.shape[2], k.shape[2])
     assert m.verified
@@ -498,10 +505,12 @@ def test_every_shape_of_mask(kind, shape, mode):
         mask = torch.zeros(MASKED[shape]).masked_fill(~allowed, low)
         expected = definition(q, k, bias=mask)
     with mode():
-        seen, out = watched(Own(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m)), q, k, v, mask)
+        recording, out = record(
+            Own(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m)), q, k, v, mask
+        )
     # What PyTorch makes of a row that may attend to nothing is its own affair: 0, NaN, or a mean.
     rows = allowed.expand(2, 4, 5, 7).any(-1) if kind != "bias" else torch.ones(2, 4, 5).bool()
-    m = seen["attn"]
+    m = recording["attn"]
     torch.testing.assert_close(m.dense().double()[rows], expected[rows], atol=1e-5, rtol=0)
     if rows.all() or kind == "bool":
         assert not out.isnan().any()
@@ -518,10 +527,12 @@ def test_a_row_of_lowest_numbers_is_the_mean_as_the_kernel_has_it(mode):
     mask = torch.zeros(5, 7)
     mask[2] = torch.finfo(torch.float32).min
     with mode():
-        seen, out = watched(Own(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m)), q, k, v, mask)
+        recording, out = record(
+            Own(lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m)), q, k, v, mask
+        )
     torch.testing.assert_close(out[:, :, 2], v.mean(2), atol=1e-5, rtol=0)
-    torch.testing.assert_close(seen["attn"].dense()[:, :, 2], torch.full((2, 4, 7), 1 / 7), atol=1e-5, rtol=0)
-    assert seen["attn"].verified
+    torch.testing.assert_close(recording["attn"].dense()[:, :, 2], torch.full((2, 4, 7), 1 / 7), atol=1e-5, rtol=0)
+    assert recording["attn"].verified
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4)], ids=["3 axes", "5 axes"])
@@ -529,8 +540,8 @@ def test_a_row_of_lowest_numbers_is_the_mean_as_the_kernel_has_it(mode):
 def test_other_numbers_of_axes(shape, mode):
     q, k, v = torch.randn(*shape, 5, 8), torch.randn(*shape, 7, 8), torch.randn(*shape, 7, 8)
     with mode():
-        seen, _ = watched(Own(functional.scaled_dot_product_attention), q, k, v)
-    m = seen["attn"]
+        recording, _ = record(Own(functional.scaled_dot_product_attention), q, k, v)
+    m = recording["attn"]
     assert math.prod(m.shape[:2]) == math.prod(shape)
     assert m.shape[2:] == (5, 7)
     agrees(m, definition(q, k))
@@ -541,10 +552,10 @@ def test_strided_inputs(mode):
     """As every projection makes them."""
     x = torch.randn(2, 5, 3, 4, 8)
     with mode():
-        seen, _ = watched(
+        recording, _ = record(
             Own(lambda x: functional.scaled_dot_product_attention(*(x[:, :, i].transpose(1, 2) for i in range(3)))), x
         )
-    agrees(seen["attn"], definition(x[:, :, 0].transpose(1, 2), x[:, :, 1].transpose(1, 2)))
+    agrees(recording["attn"], definition(x[:, :, 0].transpose(1, 2), x[:, :, 1].transpose(1, 2)))
 
 
 @pytest.mark.parametrize("mask", [None, "bool", "bias"])
@@ -552,10 +563,10 @@ def test_dropout_of_the_call(mask):
     q, k, v = inputs()
     m = {None: None, "bool": torch.ones(5, 7).tril().bool(), "bias": torch.randn(5, 7)}[mask]
     model = Own(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, m, dropout_p=0.4))
-    seen, _ = watched(model, q.requires_grad_(), k, v)
+    recording, _ = record(model, q.requires_grad_(), k, v)
     known = {} if m is None else {"allowed" if mask == "bool" else "bias": m}
-    assert seen["attn"].dropout == 0.4
-    agrees(seen["attn"], definition(q, k, **known))
+    assert recording["attn"].dropout == 0.4
+    agrees(recording["attn"], definition(q, k, **known))
 
 
 def test_a_mask_that_learns():
@@ -563,21 +574,21 @@ def test_a_mask_that_learns():
     q, k, v = inputs(queries=7)
     bias = torch.randn(4, 7, 7, requires_grad=True)
     model = Own(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, bias))
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         model(q, k, v).sum().backward()
     watched_gradient, bias.grad = bias.grad, None
     model(q, k, v).sum().backward()
     assert torch.equal(bias.grad, watched_gradient)
-    agrees(seen["attn"], definition(q, k, bias=bias.detach()))
+    agrees(recording["attn"], definition(q, k, bias=bias.detach()))
 
 
 def test_autocast():
     q, k, v = inputs()
     for mode in MODES:
         with mode(), torch.autocast("cpu", torch.bfloat16):
-            seen, out = watched(Own(functional.scaled_dot_product_attention), q, k, v)
+            recording, out = record(Own(functional.scaled_dot_product_attention), q, k, v)
         assert out.dtype == torch.bfloat16
-        m = seen["attn"]
+        m = recording["attn"]
         assert m.verified
         torch.testing.assert_close(m.dense().double(), definition(q.bfloat16(), k.bfloat16()), atol=1e-5, rtol=0)
 
@@ -598,10 +609,10 @@ def test_recomputed_in_the_backward_pass(reentrant):
     q, k, v = inputs()
     model = Frugal()
     q.requires_grad_()
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         model(q, k, v).sum().backward()
-    assert list(seen) == ["part.attn"]
-    agrees(seen["part.attn"], definition(q, k))
+    assert list(recording) == ["part.attn"]
+    agrees(recording["part.attn"], definition(q, k))
 
 
 @pytest.mark.parametrize("backend", ["MATH", "FLASH_ATTENTION"])
@@ -616,8 +627,8 @@ def test_a_chosen_kernel(backend, mode):
             return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     with mode():
-        seen, _ = watched(Own(forward), q, k, v)
-    agrees(seen["attn"], definition(q, k, allowed=torch.ones(7, 7).tril().bool()))
+        recording, _ = record(Own(forward), q, k, v)
+    agrees(recording["attn"], definition(q, k, allowed=torch.ones(7, 7).tril().bool()))
 
 
 def test_several_calls_in_one_module():
@@ -629,45 +640,45 @@ def test_several_calls_in_one_module():
         attend = functional.scaled_dot_product_attention
         return attend(q, k, v) + attend(*other)
 
-    seen, _ = watched(Own(forward), q, k, v)
-    assert len(seen) == 2
-    for path, (a, b) in zip(seen, [(q, k), (other[0], other[1])], strict=True):
+    recording, _ = record(Own(forward), q, k, v)
+    assert len(recording) == 2
+    for path, (a, b) in zip(recording, [(q, k), (other[0], other[1])], strict=True):
         assert path.startswith("attn")
-        agrees(seen[path], definition(a, b))
+        agrees(recording[path], definition(a, b))
 
 
 def test_the_model_may_itself_be_the_attention():
     q, k, v = inputs()
     model = Part(functional.scaled_dot_product_attention)
-    seen, _ = watched(model, q, k, v)
-    (path,) = seen
+    recording, _ = record(model, q, k, v)
+    (path,) = recording
     assert model.get_submodule(path) is model
-    agrees(seen[path], definition(q, k))
+    agrees(recording[path], definition(q, k))
 
 
 def test_a_call_outside_the_model_is_not_the_models():
     q, k, v = inputs()
     model = Own(functional.scaled_dot_product_attention)
     other = Own(functional.scaled_dot_product_attention)
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         model(q, k, v)
         functional.scaled_dot_product_attention(k, k, k)
         other(k, k, k)
-    assert list(seen) == ["attn"]
-    agrees(seen["attn"], definition(q, k))
+    assert list(recording) == ["attn"]
+    agrees(recording["attn"], definition(q, k))
 
 
 def test_ours():
     """regard's own modules, on its own kernels, windows and all."""
     from regard import mask
 
-    model = sharpened(regard.MultiHeadAttention(32, 4, num_kv_heads=2))
+    model = sharpen(regard.MultiHeadAttention(32, 4, num_kv_heads=2))
     x = torch.randn(2, 9, 32)
     for m in (None, mask.causal(), mask.window(3), mask.causal() & mask.padding(torch.tensor([9, 4]))):
         for mode in MODES:
             with mode():
-                seen, _ = watched(model, x, mask=m)
-            (found,) = seen.values()
+                recording, _ = record(model, x, mask=m)
+            (found,) = recording.values()
             steps = copy.deepcopy(model).double().steps(x.double(), mask=m)
             agrees(found, steps.weights.detach())
 
@@ -699,8 +710,8 @@ SLOWLY = pytest.mark.slow
 def test_flex_attention_without_a_mask(mode):
     q, k, v = inputs()
     with mode():
-        seen, _ = watched(flexed(), q, k, v)
-    agrees(seen["attn"], definition(q, k))
+        recording, _ = record(flexed(), q, k, v)
+    agrees(recording["attn"], definition(q, k))
 
 
 @pytest.mark.parametrize(
@@ -726,17 +737,17 @@ def test_flex_attention_with_a_block_mask(name, mode):
     q, k, v = inputs(queries=9, keys=9, kv_heads=2)
     block = flex.create_block_mask(lambda b, h, i, j: allowed(i, j), None, None, 9, 9, device="cpu")
     with mode():
-        seen, _ = watched(flexed(block_mask=block, enable_gqa=True, scale=0.3), q, k, v)
+        recording, _ = record(flexed(block_mask=block, enable_gqa=True, scale=0.3), q, k, v)
     i = torch.arange(9)
-    agrees(seen["attn"], definition(q, k, allowed=allowed(i[:, None], i), scale=0.3))
+    agrees(recording["attn"], definition(q, k, allowed=allowed(i[:, None], i), scale=0.3))
 
 
 def test_flex_attention_with_a_mask_of_each_text():
     q, k, v = inputs(queries=9, keys=9)
     lengths = torch.tensor([9, 4])
     block = flex.create_block_mask(lambda b, h, i, j: j < lengths[b], 2, None, 9, 9, device="cpu")
-    seen, _ = watched(flexed(block_mask=block), q, k, v)
-    agrees(seen["attn"], definition(q, k, allowed=(torch.arange(9) < lengths[:, None])[:, None, None, :]))
+    recording, _ = record(flexed(block_mask=block), q, k, v)
+    agrees(recording["attn"], definition(q, k, allowed=(torch.arange(9) < lengths[:, None])[:, None, None, :]))
 
 
 def test_flex_attention_with_a_score_function():
@@ -748,16 +759,16 @@ def test_flex_attention_with_a_score_function():
 
     model = flexed(score_mod=nearer_is_better)
     expected = model(q, k, v)
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         assert torch.equal(model(q, k, v), expected)
-    if seen:
+    if recording:
         bias = -0.5 * (torch.arange(5)[:, None] - torch.arange(7)).abs()
-        agrees(seen["attn"], definition(q, k, bias=bias))
+        agrees(recording["attn"], definition(q, k, bias=bias))
     else:
-        assert "score_mod" in "\n".join(seen.notes)
-        assert "attn" in "\n".join(seen.notes)
+        assert "score_mod" in "\n".join(recording.notes)
+        assert "attn" in "\n".join(recording.notes)
         with pytest.raises(KeyError, match="score_mod"):
-            seen["attn"]
+            recording["attn"]
 
 
 def test_flex_attention_that_returns_its_lse():
@@ -768,8 +779,8 @@ def test_flex_attention_that_returns_its_lse():
             warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
             return flex.flex_attention(q, k, v, return_aux=flex.AuxRequest(lse=True))[0]
 
-    seen, _ = watched(Own(forward), q, k, v)
-    agrees(seen["attn"], definition(q, k))
+    recording, _ = record(Own(forward), q, k, v)
+    agrees(recording["attn"], definition(q, k))
 
 
 # x-transformers
@@ -781,7 +792,7 @@ def x_transformers(name, **options):
         import x_transformers as x
 
     torch.manual_seed(0)
-    return sharpened(getattr(x, name)(dim=32, depth=2, heads=4, attn_dim_head=8, **options))
+    return sharpen(getattr(x, name)(dim=32, depth=2, heads=4, attn_dim_head=8, **options))
 
 
 X_OPTIONS = {
@@ -802,16 +813,16 @@ def test_x_transformers_with_flash(name, options, texts, mode):
     x = torch.randn(2, 9, 32)
     mask = torch.arange(9) < torch.tensor([[9], [5]]) if texts == "ragged" else None
     with mode():
-        seen, _ = watched(fused, x, mask=mask)
+        recording, _ = record(fused, x, mask=mask)
         expected = by_hand(x, mask=mask, return_hiddens=True)[1].attn_intermediates
-    assert len(seen) == len(expected) == 2
-    for path, own in zip(seen, expected, strict=True):
+    assert len(recording) == len(expected) == 2
+    for path, own in zip(recording, expected, strict=True):
         assert fused.get_submodule(path) is not None
-        assert path.startswith(f"layers.{2 * list(seen).index(path)}.1")
+        assert path.startswith(f"layers.{2 * list(recording).index(path)}.1")
         counted = mask[:, None, :, None] if texts == "ragged" else torch.tensor(True)
-        assert ((seen[path].dense() - own.post_softmax_attn) * counted).abs().max() <= 1e-5
-        assert seen[path].error < 1e-4
-        assert seen[path].verified
+        assert ((recording[path].dense() - own.post_softmax_attn) * counted).abs().max() <= 1e-5
+        assert recording[path].error < 1e-4
+        assert recording[path].verified
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -819,9 +830,9 @@ def test_x_transformers_by_default(mode):
     """It computes attention by hand, and that is said."""
     model, x = x_transformers("Encoder"), torch.randn(2, 9, 32)
     with mode():
-        seen, _ = watched(model, x)
-    assert len(seen) == 0
-    notes = "\n".join(seen.notes)
+        recording, _ = record(model, x)
+    assert len(recording) == 0
+    notes = "\n".join(recording.notes)
     assert "layers.0.1" in notes
     assert "layers.2.1" in notes
     assert "by hand" in notes
@@ -853,15 +864,15 @@ HAND = {
 def test_attention_by_hand_is_said(name, mode):
     q, k, v = inputs()
     with mode():
-        seen, _ = watched(Own(HAND[name]), q, k, v)
-    assert len(seen) == 0
-    (note,) = seen.notes
+        recording, _ = record(Own(HAND[name]), q, k, v)
+    assert len(recording) == 0
+    (note,) = recording.notes
     assert "attn" in note
     assert "by hand" in note
     assert "scaled_dot_product_attention" in note  # what to change
-    assert "by hand" in str(seen)
+    assert "by hand" in str(recording)
     with pytest.raises(KeyError, match="by hand"):
-        seen["attn"]
+        recording["attn"]
 
 
 def test_attention_by_hand_beside_one_that_is_seen():
@@ -875,9 +886,9 @@ def test_attention_by_hand_beside_one_that_is_seen():
             return self.fused(q, k, v) + self.manual(q, k, v)
 
     q, k, v = inputs()
-    seen, _ = watched(Two(), q, k, v)
-    assert list(seen) == ["fused"]
-    (note,) = seen.notes
+    recording, _ = record(Two(), q, k, v)
+    assert list(recording) == ["fused"]
+    (note,) = recording.notes
     assert "manual" in note
     assert "fused" not in note.split("scaled_dot_product_attention")[0]
 
@@ -900,14 +911,14 @@ def test_a_softmax_that_is_no_attention_is_not_said(mode):
             return torch.softmax(self.head(x.mean(1)), -1)
 
     with mode():
-        seen, _ = watched(sharpened(Classifier()), torch.randn(2, 6, 16))
-    assert list(seen) == ["attn"]
-    assert not seen.notes
+        recording, _ = record(sharpen(Classifier()), torch.randn(2, 6, 16))
+    assert list(recording) == ["attn"]
+    assert not recording.notes
 
 
 def test_layers_of_the_fast_path_are_numbered():
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3).eval()
-    with torch.inference_mode(), regard.watch(model, layers=[0, 2]) as seen:
+    with torch.inference_mode(), regard.watch(model, layers=[0, 2]) as recording:
         model(torch.randn(1, 5, 16))
-    assert list(seen) == ["layers.0.self_attn", "layers.2.self_attn"]
-    assert [seen.entry(path).layer for path in seen] == [0, 2]
+    assert list(recording) == ["layers.0.self_attn", "layers.2.self_attn"]
+    assert [recording.entry(path).layer for path in recording] == [0, 2]

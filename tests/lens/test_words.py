@@ -25,7 +25,7 @@ def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
 
 
 @pytest.mark.parametrize(
-    ("text", "word", "places"),
+    ("text", "word", "occurrences"),
     [
         (RIVER, "bank", [[11]]),
         (RIVER, "BANK", [[11]]),
@@ -51,8 +51,8 @@ def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
         ("nul\u200bl width", "width", [[2]]),
     ],
 )
-def test_a_word_is_all_its_pieces_wherever_it_stands(text, word, places):
-    assert words(text).resolve(word) == places
+def test_a_word_is_all_its_pieces_wherever_it_stands(text, word, occurrences):
+    assert words(text).resolve(word) == occurrences
 
 
 @pytest.mark.parametrize("word", ["ban", "ization", "river bank fishing", "", " ", "riverbank", "xyz"])
@@ -93,7 +93,7 @@ def test_what_is_written_is_the_texts_own():
 
 
 @cache
-def trained(kind):
+def train_tokenizer(kind):
     """A tokenizer of another family's kind, trained here: it cuts this text into whole words, and others into bytes."""
     corpus = ["the man sits on the river bank in the sun .", "a loan from a bank , do n't you know", "tokens"] * 20
     tokenizer = Tokenizer(models.BPE(unk_token=None if kind.startswith("bytes") else "<unk>"))
@@ -112,10 +112,10 @@ def trained(kind):
     return replace(minilm(), tokenizer=tokenizer)
 
 
-KINDS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
+TOKENIZERS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -127,45 +127,45 @@ KINDS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
     ],
 )
 def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
-    found = Words.of(text, trained(kind))
-    assert found.word_list() == expected
+    text_words = Words.of(text, train_tokenizer(kind))
+    assert text_words.word_list() == expected
     for word in dict.fromkeys(expected):
-        places = found.find(word)
-        assert len(places) == expected.count(word)
-        for place in places:
-            assert found.surface_form(place) == word
-            assert place == list(range(place[0], place[-1] + 1))
+        occurrences = text_words.find(word)
+        assert len(occurrences) == expected.count(word)
+        for positions in occurrences:
+            assert text_words.surface_form(positions) == word
+            assert positions == list(range(positions[0], positions[-1] + 1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_letters_with_digits_are_found_however_they_are_cut(kind):
-    found = Words.of("a tokens2know", trained(kind))
-    (place,) = found.find("tokens2know")
-    assert found.surface_form(place) == "tokens2know"
+    text_words = Words.of("a tokens2know", train_tokenizer(kind))
+    (positions,) = text_words.find("tokens2know")
+    assert text_words.surface_form(positions) == "tokens2know"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("word", ["ban", "iver", "thé", "k."])
 def test_a_part_of_a_word_is_no_word_to_any_of_them(kind, word):
     with pytest.raises(InputError, match=r"Its words are: the, river, bank, \.$"):
-        Words.of("the river bank.", trained(kind)).find(word)
+        Words.of("the river bank.", train_tokenizer(kind)).find(word)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bytes, trimmed"])
 def test_the_bytes_of_a_character_are_one_word(kind):
-    found = Words.of("a 🙂 é bank", trained(kind))
-    assert found.word_list() == ["a", "🙂", "é", "bank"]
-    (emoji,) = found.find("🙂")
+    text_words = Words.of("a 🙂 é bank", train_tokenizer(kind))
+    assert text_words.word_list() == ["a", "🙂", "é", "bank"]
+    (emoji,) = text_words.find("🙂")
     assert len(emoji) >= 4
-    assert len(found.find("é")) == 1
+    assert len(text_words.find("é")) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_what_a_decoder_reads_first_is_no_word(kind):
-    found = Words.of("the river bank.", trained(kind)).prepend("<s>", 7)
-    assert (found.tokens[0], found.ids[0], found.is_text(0)) == ("<s>", 7, False)
-    assert found.word_list() == ["the", "river", "bank", "."]
-    assert found.find("<s>") == [[0]]
-    plain = Words.of("the river bank.", trained(kind))
-    assert found.find("river") == [[i + 1 for i in plain.find("river")[0]]]
-    assert found.truncate(2).tokens == found.tokens[:2]
+    text_words = Words.of("the river bank.", train_tokenizer(kind)).prepend("<s>", 7)
+    assert (text_words.tokens[0], text_words.ids[0], text_words.is_text(0)) == ("<s>", 7, False)
+    assert text_words.word_list() == ["the", "river", "bank", "."]
+    assert text_words.find("<s>") == [[0]]
+    plain = Words.of("the river bank.", train_tokenizer(kind))
+    assert text_words.find("river") == [[i + 1 for i in plain.find("river")[0]]]
+    assert text_words.truncate(2).tokens == text_words.tokens[:2]

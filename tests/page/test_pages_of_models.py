@@ -14,7 +14,7 @@ from decoded import Page, holds, opened
 from PIL import Image
 
 import regard
-from lens.watched import KINDS, inputs, made
+from lens.model_cases import MODEL_CASES, load_model, make_inputs
 from regard.lens.recording.recording import Recording
 
 PICTURE = Image.linear_gradient("L").resize((16, 16))
@@ -26,18 +26,18 @@ TABS = PICTURED | {"arithmetic", "whatif"}
 """What a page shows of pictures alone, and of heads that it carries whole."""
 
 
-def watched(name, **options):
+def model_cases(name, **options):
     """A small model of a kind and what it attends to."""
-    with torch.no_grad(), regard.watch(made(name), **options) as seen:
-        made(name)(**inputs(name, "even"))
+    with torch.no_grad(), regard.watch(load_model(name), **options) as seen:
+        load_model(name)(**make_inputs(name, "even"))
     return seen
 
 
 def generated(name, prompt=5, **options):
     """A decoder that writes on, one token at a time, with its cache."""
-    model = getattr(transformers, DECODERS[name])(copy.deepcopy(made(name).config)).eval()
-    model.base_model.load_state_dict(made(name).state_dict())
-    ids = inputs(name, "even")["input_ids"][:1, :prompt]
+    model = getattr(transformers, DECODERS[name])(copy.deepcopy(load_model(name).config)).eval()
+    model.base_model.load_state_dict(load_model(name).state_dict())
+    ids = make_inputs(name, "even")["input_ids"][:1, :prompt]
     with torch.no_grad(), regard.watch(model, **options) as seen:
         model.generate(
             ids,
@@ -52,11 +52,11 @@ def generated(name, prompt=5, **options):
 
 def continued():
     """The last three of eight tokens, of which a cache holds the first five."""
-    ids = inputs("gpt2", "even")["input_ids"][:1, :8]
+    ids = make_inputs("gpt2", "even")["input_ids"][:1, :8]
     with torch.no_grad():
-        cache = made("gpt2")(ids[:, :5], use_cache=True).past_key_values
-        with regard.watch(made("gpt2")) as seen:
-            made("gpt2")(ids[:, 5:], past_key_values=cache)
+        cache = load_model("gpt2")(ids[:, :5], use_cache=True).past_key_values
+        with regard.watch(load_model("gpt2")) as seen:
+            load_model("gpt2")(ids[:, 5:], past_key_values=cache)
     seen.label([f"word{i}" for i in range(8)])
     return seen
 
@@ -89,24 +89,24 @@ def changed():
 def by_hand():
     """Two layers of which one computes attention in a way that no eye sees."""
     torch.manual_seed(0)
-    model = transformers.BertModel(transformers.BertConfig(**made("bert").config.to_diff_dict())).eval()
+    model = transformers.BertModel(transformers.BertConfig(**load_model("bert").config.to_diff_dict())).eval()
     model.encoder.layer[1].attention.self.config = copy.deepcopy(model.config)
     model.encoder.layer[1].attention.self.config._attn_implementation = "eager"
     with torch.no_grad(), regard.watch(model) as seen:
-        model(**inputs("bert", "even"))
+        model(**make_inputs("bert", "even"))
     return seen
 
 
 MADE = {
-    "bart": lambda: watched("bart"),
-    "t5": lambda: watched("t5"),
-    "clip": lambda: watched("clip"),
-    "vit": lambda: watched("vit"),
+    "bart": lambda: model_cases("bart"),
+    "t5": lambda: model_cases("t5"),
+    "clip": lambda: model_cases("clip"),
+    "vit": lambda: model_cases("vit"),
     "gpt2 writes": lambda: generated("gpt2"),
     "llama writes": lambda: generated("llama"),
     "steps of llama": lambda: generated("llama", keep="summary"),
     "a cache": continued,
-    "summaries": lambda: watched("bart", keep="summary"),
+    "summaries": lambda: model_cases("bart", keep="summary"),
     "changed": changed,
     "by hand": by_hand,
 }
@@ -152,11 +152,11 @@ def test_every_row_is_the_models(shown, name):
 def test_layers_stand_in_their_groups(shown):
     for name in ("bart", "t5"):
         stacks = {"encoder": [], "decoder": [], "cross": []}
-        for place in KINDS[name].places:
+        for place in MODEL_CASES[name].places:
             group = "cross" if place.kind == "cross" else "encoder" if "encoder" in place.path[:7] else "decoder"
             stacks[group].append(place.path)
         assert shown[name].groups == stacks
-    assert shown["vit"].groups == {"self": [place.path for place in KINDS["vit"].places]}
+    assert shown["vit"].groups == {"self": [spec.path for spec in MODEL_CASES["vit"].attentions]}
     towers = shown["clip"].groups
     assert len(towers) == 2
     for group, paths in towers.items():

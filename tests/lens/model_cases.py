@@ -63,7 +63,7 @@ SEEING = {k: v for k, v in WIDTHS.items() if k not in ("vocab_size", "max_positi
 
 
 @dataclass(frozen=True)
-class Place:
+class AttentionSpec:
     """One attention of a model."""
 
     path: str
@@ -77,35 +77,39 @@ class Place:
     columns: str = "source"
 
 
-def stack(template: str, layers: int = 2, output: str = "attentions", rows: str = "source") -> list[Place]:
+def stack_attentions(
+    template: str, layers: int = 2, output: str = "attentions", rows: str = "source"
+) -> list[AttentionSpec]:
     """The self-attentions of one stack, in order."""
-    return [Place(template.format(i), "self", output, i, rows, rows) for i in range(layers)]
+    return [AttentionSpec(template.format(i), "self", output, i, rows, rows) for i in range(layers)]
 
 
-def both(own: str, other: str, layers: int = 2, columns: str = "source") -> list[Place]:
+def decoder_attentions(own: str, other: str, layers: int = 2, columns: str = "source") -> list[AttentionSpec]:
     """The attentions of a decoder that reads an encoder, in order."""
-    places = []
+    attentions = []
     for i in range(layers):
-        places.append(Place(own.format(i), "self", "decoder_attentions", i, "target", "target"))
-        places.append(Place(other.format(i), "cross", "cross_attentions", i, "target", columns))
-    return places
+        attentions.append(AttentionSpec(own.format(i), "self", "decoder_attentions", i, "target", "target"))
+        attentions.append(AttentionSpec(other.format(i), "cross", "cross_attentions", i, "target", columns))
+    return attentions
 
 
-def bart_like(columns: str = "source") -> list[Place]:
-    encoder = stack("encoder.layers.{}.self_attn", output="encoder_attentions", rows=columns)
-    return encoder + both("decoder.layers.{}.self_attn", "decoder.layers.{}.encoder_attn", columns=columns)
+def bart_attentions(columns: str = "source") -> list[AttentionSpec]:
+    encoder = stack_attentions("encoder.layers.{}.self_attn", output="encoder_attentions", rows=columns)
+    return encoder + decoder_attentions(
+        "decoder.layers.{}.self_attn", "decoder.layers.{}.encoder_attn", columns=columns
+    )
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelCase:
     """How a model of one architecture is made, what it reads, and where its attentions are."""
 
     build: Callable[[], nn.Module]
-    places: list[Place]
-    reads: str = "text"
+    attentions: list[AttentionSpec]
+    input_kind: str = "text"
     """``text``, ``texts`` (a source and a target), ``sound``, ``picture``, ``both`` (a text and a picture)."""
     paddings: tuple[str, ...] = ("even", "right")
-    spread: float = 0.3
+    weight_scale: float = 0.3
     """How large its weights are drawn. T5 does not scale its scores down."""
 
 
@@ -115,34 +119,34 @@ def _clip() -> nn.Module:
     return transformers.CLIPModel(config)
 
 
-KINDS: dict[str, Kind] = {
-    "bert": Kind(
+MODEL_CASES: dict[str, ModelCase] = {
+    "bert": ModelCase(
         lambda: transformers.BertModel(transformers.BertConfig(**WIDTHS)),
-        stack("encoder.layer.{}.attention.self"),
+        stack_attentions("encoder.layer.{}.attention.self"),
     ),
-    "gpt2": Kind(
+    "gpt2": ModelCase(
         lambda: transformers.GPT2Model(
             transformers.GPT2Config(vocab_size=40, n_embd=32, n_layer=2, n_head=4, n_positions=64, **SPECIAL)
         ),
-        stack("h.{}.attn"),
+        stack_attentions("h.{}.attn"),
         paddings=("even", "right", "left"),
     ),
-    "llama": Kind(
+    "llama": ModelCase(
         lambda: transformers.LlamaModel(transformers.LlamaConfig(**GROUPED)),
-        stack("layers.{}.self_attn"),
+        stack_attentions("layers.{}.self_attn"),
         paddings=("even", "right", "left"),
     ),
-    "mistral": Kind(
+    "mistral": ModelCase(
         lambda: transformers.MistralModel(transformers.MistralConfig(**GROUPED, sliding_window=4)),
-        stack("layers.{}.self_attn"),
+        stack_attentions("layers.{}.self_attn"),
         paddings=("even", "right", "left"),
     ),
-    "qwen3": Kind(
+    "qwen3": ModelCase(
         lambda: transformers.Qwen3Model(transformers.Qwen3Config(**GROUPED)),
-        stack("layers.{}.self_attn"),
+        stack_attentions("layers.{}.self_attn"),
         paddings=("even", "left"),
     ),
-    "t5": Kind(
+    "t5": ModelCase(
         lambda: transformers.T5Model(
             transformers.T5Config(
                 vocab_size=40,
@@ -155,22 +159,24 @@ KINDS: dict[str, Kind] = {
                 relative_attention_max_distance=10,
             )
         ),
-        stack("encoder.block.{}.layer.0.SelfAttention", output="encoder_attentions")
-        + both("decoder.block.{}.layer.0.SelfAttention", "decoder.block.{}.layer.1.EncDecAttention"),
-        reads="texts",
-        spread=0.15,
+        stack_attentions("encoder.block.{}.layer.0.SelfAttention", output="encoder_attentions")
+        + decoder_attentions("decoder.block.{}.layer.0.SelfAttention", "decoder.block.{}.layer.1.EncDecAttention"),
+        input_kind="texts",
+        weight_scale=0.15,
     ),
-    "bart": Kind(
-        lambda: transformers.BartModel(transformers.BartConfig(**TOWERS, **SPECIAL)), bart_like(), reads="texts"
+    "bart": ModelCase(
+        lambda: transformers.BartModel(transformers.BartConfig(**TOWERS, **SPECIAL)),
+        bart_attentions(),
+        input_kind="texts",
     ),
-    "marian": Kind(
+    "marian": ModelCase(
         lambda: transformers.MarianModel(
             transformers.MarianConfig(**TOWERS, **SPECIAL, decoder_start_token_id=3, forced_eos_token_id=2)
         ),
-        bart_like(),
-        reads="texts",
+        bart_attentions(),
+        input_kind="texts",
     ),
-    "whisper": Kind(
+    "whisper": ModelCase(
         lambda: transformers.WhisperModel(
             transformers.WhisperConfig(
                 **{k: v for k, v in TOWERS.items() if k != "max_position_embeddings"},
@@ -181,23 +187,25 @@ KINDS: dict[str, Kind] = {
                 max_target_positions=20,
             )
         ),
-        bart_like(columns="all"),
-        reads="sound",
+        bart_attentions(columns="all"),
+        input_kind="sound",
         paddings=("even",),
     ),
-    "vit": Kind(
+    "vit": ModelCase(
         lambda: transformers.ViTModel(transformers.ViTConfig(**SEEING, **PICTURE)),
-        stack("layers.{}.attention", rows="all"),
-        reads="picture",
+        stack_attentions("layers.{}.attention", rows="all"),
+        input_kind="picture",
         paddings=("even",),
     ),
-    "clip": Kind(
+    "clip": ModelCase(
         _clip,
-        stack("vision_model.encoder.layers.{}.self_attn", output="vision_model_output.attentions", rows="all")
-        + stack("text_model.encoder.layers.{}.self_attn", output="text_model_output.attentions"),
-        reads="both",
+        stack_attentions(
+            "vision_model.encoder.layers.{}.self_attn", output="vision_model_output.attentions", rows="all"
+        )
+        + stack_attentions("text_model.encoder.layers.{}.self_attn", output="text_model_output.attentions"),
+        input_kind="both",
     ),
-    "modernbert": Kind(
+    "modernbert": ModelCase(
         lambda: transformers.ModernBertModel(
             transformers.ModernBertConfig(
                 **{**WIDTHS, "num_hidden_layers": 3},
@@ -208,40 +216,40 @@ KINDS: dict[str, Kind] = {
                 global_attn_every_n_layers=3,
             )
         ),
-        stack("layers.{}.attn", layers=3),
+        stack_attentions("layers.{}.attn", layers=3),
     ),
 }
 
-CASES = [(name, padding) for name, kind in KINDS.items() for padding in kind.paddings]
+CASES = [(name, padding) for name, kind in MODEL_CASES.items() for padding in kind.paddings]
 
 
-def sharpened(model: nn.Module, spread: float = 0.3) -> nn.Module:
+def sharpen(model: nn.Module, weight_scale: float = 0.3) -> nn.Module:
     """Weights drawn so large that heads look at some tokens and not at others, as trained ones do; in evaluation."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() >= 2:
-                p.copy_(spread * torch.randn(p.shape, generator=generator))
+                p.copy_(weight_scale * torch.randn(p.shape, generator=generator))
     return model.eval()
 
 
 @cache
-def made(name: str) -> nn.Module:
+def load_model(name: str) -> nn.Module:
     """A model of that kind, with the attention that transformers chooses by itself."""
     torch.manual_seed(0)
-    model = sharpened(KINDS[name].build(), KINDS[name].spread)
+    model = sharpen(MODEL_CASES[name].build(), MODEL_CASES[name].weight_scale)
     assert model.config._attn_implementation == "sdpa"
     return model
 
 
-def real(padding: str, tokens: int = TOKENS) -> Tensor:
+def token_mask(padding: str, tokens: int = TOKENS) -> Tensor:
     """Which tokens count: (batch, tokens), True for those."""
     lengths = torch.tensor(LENGTHS[padding])[:, None].clamp(max=tokens)
     at = torch.arange(tokens)
     return at >= tokens - lengths if padding == "left" else at < lengths
 
 
-def inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
+def make_inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
     """What such a model reads."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, 40, (BATCH, TOKENS), generator=generator)
@@ -250,11 +258,11 @@ def inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
     picture = torch.randn(BATCH, 3, 16, 16, generator=generator)
     text = {"input_ids": ids}
     if padding != "even":
-        text["attention_mask"] = real(padding).long()
-    match KINDS[name].reads:
+        text["attention_mask"] = token_mask(padding).long()
+    match MODEL_CASES[name].input_kind:
         case "texts":
             if padding != "even":
-                text["decoder_attention_mask"] = real(padding, TARGETS).long()
+                text["decoder_attention_mask"] = token_mask(padding, TARGETS).long()
             return {**text, "decoder_input_ids": answer}
         case "sound":
             return {"input_features": sound, "decoder_input_ids": answer}
@@ -266,45 +274,45 @@ def inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
             return text
 
 
-def eager(name: str, given: dict[str, Tensor], model: nn.Module | None = None) -> dict[str, Tensor]:
+def eager_maps(name: str, model_inputs: dict[str, Tensor], model: nn.Module | None = None) -> dict[str, Tensor]:
     """The maps that the model itself gives out, by the paths of its attentions."""
-    slow = copy.deepcopy(model if model is not None else made(name)).eval()
+    slow = copy.deepcopy(model if model is not None else load_model(name)).eval()
     slow.set_attn_implementation("eager")
     with torch.no_grad():
-        out = slow(**given, output_attentions=True)
+        out = slow(**model_inputs, output_attentions=True)
     maps = {}
-    for place in KINDS[name].places:
-        found = out
-        for part in place.output.split("."):
-            found = getattr(found, part)
-        maps[place.path] = found[place.layer]
+    for spec in MODEL_CASES[name].attentions:
+        output = out
+        for part in spec.output.split("."):
+            output = getattr(output, part)
+        maps[spec.path] = output[spec.layer]
     return maps
 
 
 @cache
-def known(name: str, padding: str) -> dict[str, Tensor]:
+def cached_eager_maps(name: str, padding: str) -> dict[str, Tensor]:
     """`eager` of a kind's own inputs, computed once."""
-    return eager(name, inputs(name, padding))
+    return eager_maps(name, make_inputs(name, padding))
 
 
-def rows(place: Place, padding: str) -> Tensor | None:
+def counted_rows(spec: AttentionSpec, padding: str) -> Tensor | None:
     """The rows of a map that count, (batch, queries), or None for all of them."""
-    return None if place.rows == "all" else real(padding, TARGETS if place.rows == "target" else TOKENS)
+    return None if spec.rows == "all" else token_mask(padding, TARGETS if spec.rows == "target" else TOKENS)
 
 
-def tensors(found: Any) -> Iterator[Tensor]:
+def output_tensors(output: Any) -> Iterator[Tensor]:
     """Every tensor in what a model returned, in order."""
-    if isinstance(found, Tensor):
-        yield found
-    elif isinstance(found, dict):
-        for value in found.values():
-            yield from tensors(value)
-    elif isinstance(found, (list, tuple)):
-        for value in found:
-            yield from tensors(value)
-    elif is_dataclass(found):
-        for field in fields(found):
-            yield from tensors(getattr(found, field.name))
-    elif hasattr(found, "layers"):  # a cache of transformers
-        for layer in found.layers:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from output_tensors(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from output_tensors(value)
+    elif is_dataclass(output):
+        for field in fields(output):
+            yield from output_tensors(getattr(output, field.name))
+    elif hasattr(output, "layers"):  # a cache of transformers
+        for layer in output.layers:
             yield from (layer.keys, layer.values)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from model_cases import GROUPED, eager_maps, load_model, make_inputs, sharpen
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-from watched import GROUPED, eager, inputs, made, sharpened
 
 import regard
 from regard import InputError
@@ -105,32 +105,32 @@ def traces(model):
 def test_nothing_stays_behind(name):
     if name == "torch":
         model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 20, batch_first=True), 2).eval()
-        given, args = {}, (torch.randn(2, 6, 16),)
+        model_inputs, args = {}, (torch.randn(2, 6, 16),)
     elif name == "own":
-        model, given, args = Model(), {}, tuple(qkv())
+        model, model_inputs, args = Model(), {}, tuple(qkv())
     else:
-        model, given, args = made(name), inputs(name, "right"), ()
+        model, model_inputs, args = load_model(name), make_inputs(name, "right"), ()
     before = traces(model)
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(*args, **given)
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(*args, **model_inputs)
     assert traces(model) == before
-    for path in seen:
-        seen[path].entropy()
-        assert seen[path].error < 1e-4
-    str(seen)
+    for path in recording:
+        recording[path].entropy()
+        assert recording[path].error < 1e-4
+    str(recording)
     assert traces(model) == before
     with torch.inference_mode(), regard.watch(model):
-        model(*args, **given)
+        model(*args, **model_inputs)
     assert traces(model) == before
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit])
 def test_nothing_stays_behind_after_an_exception(error):
     """In the block, or in the middle of the model."""
-    model, given = made("bert"), inputs("bert", "right")
+    model, model_inputs = load_model("bert"), make_inputs("bert", "right")
     before = traces(model)
     with pytest.raises(error), regard.watch(model):  # noqa: PT012
-        model(**given)
+        model(**model_inputs)
         raise error
     assert traces(model) == before
 
@@ -139,25 +139,25 @@ def test_nothing_stays_behind_after_an_exception(error):
 
     hook = model.encoder.layer[1].attention.self.value.register_forward_hook(interrupt)
     with pytest.raises(error), regard.watch(model):
-        model(**given)
+        model(**model_inputs)
     hook.remove()
     assert traces(model) == before
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(**given)
-    for path, dense in eager("bert", given).items():
-        assert seen[path].shape == dense.shape
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(**model_inputs)
+    for path, dense in eager_maps("bert", model_inputs).items():
+        assert recording[path].shape == dense.shape
 
 
 def test_what_was_seen_before_an_exception_can_be_read():
-    model = made("bert")
-    given = inputs("bert", "even")
-    kept = None
-    with pytest.raises(RuntimeError, match="after the model"), torch.no_grad(), regard.watch(model) as seen:  # noqa: PT012
-        kept = seen
-        model(**given)
+    model = load_model("bert")
+    model_inputs = make_inputs("bert", "even")
+    kept_recording = None
+    with pytest.raises(RuntimeError, match="after the model"), torch.no_grad(), regard.watch(model) as recording:  # noqa: PT012
+        kept_recording = recording
+        model(**model_inputs)
         raise RuntimeError("after the model")
-    for path, dense in eager("bert", given).items():
-        torch.testing.assert_close(kept[path].dense(), dense, atol=1e-5, rtol=0)
+    for path, dense in eager_maps("bert", model_inputs).items():
+        torch.testing.assert_close(kept_recording[path].dense(), dense, atol=1e-5, rtol=0)
 
 
 def test_hooks_of_others_stay():
@@ -190,7 +190,7 @@ def resident():
 
 MODELS = {
     "own": lambda: (Model(), tuple(qkv(tokens=64)), {}),
-    "bert": lambda: (made("bert"), (), inputs("bert", "right")),
+    "bert": lambda: (load_model("bert"), (), make_inputs("bert", "right")),
     "torch": lambda: (
         nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 20, batch_first=True), 1).eval(),
         (torch.randn(2, 6, 16),),
@@ -204,12 +204,12 @@ LONG_BERT, LONG_TORCH = (pytest.param(name, 1000, marks=pytest.mark.slow) for na
 @pytest.mark.parametrize(("name", "times"), [("own", 1000), ("bert", 20), ("torch", 20), LONG_BERT, LONG_TORCH])
 def test_a_thousand_watches_leak_nothing(name, times):
     """Each watches one pass and reads a little of it."""
-    model, args, given = MODELS[name]()
+    model, args, model_inputs = MODELS[name]()
 
     def once():
-        with torch.no_grad(), regard.watch(model) as seen:
-            model(*args, **given)
-        seen[next(iter(seen))][0, 0, 0]
+        with torch.no_grad(), regard.watch(model) as recording:
+            model(*args, **model_inputs)
+        recording[next(iter(recording))][0, 0, 0]
 
     for _ in range(times // 10):
         once()
@@ -224,26 +224,26 @@ def test_a_thousand_watches_leak_nothing(name, times):
 def test_a_thousand_passes_in_one_watch_leak_nothing():
     model, args = Model(), tuple(qkv())
     tensors = live()
-    with torch.no_grad(), regard.watch(model) as seen:
+    with torch.no_grad(), regard.watch(model) as recording:
         for _ in range(1000):
             model(*args)
-    assert len(seen) >= 1
-    del seen
+    assert len(recording) >= 1
+    del recording
     assert live() == tensors
 
 
 def test_a_recording_does_not_outlive_its_last_reference_nor_keep_the_model():
     model, args = Model(), tuple(qkv())
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         model(*args)
-    m = seen["attn"]
+    m = recording["attn"]
     gone = weakref.ref(model)
-    recording = weakref.ref(seen)
-    del seen
+    recording_ref = weakref.ref(recording)
+    del recording
     assert m.error < 1e-4
     del model
     gc.collect()
-    assert recording() is None
+    assert recording_ref() is None
     assert gone() is None, "a recording keeps the model alive"
     torch.testing.assert_close(m.dense().double(), weights(*args[:2]), atol=1e-5, rtol=0)
 
@@ -252,10 +252,10 @@ def test_a_map_keeps_no_graph():
     """Nor the activations that the backward pass would need."""
     model = Model()
     q, k, v = (t.requires_grad_() for t in qkv())
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         inner = q.exp()
         out = model(inner.sin(), k.sin(), v.sin())
-    m = seen["attn"]
+    m = recording["attn"]
     assert not any(t.requires_grad for t in (m.q, m.k, m.v, m.dense(), m.entropy(), m.received()))
     activation = weakref.ref(inner)
     del inner, out
@@ -267,18 +267,22 @@ def test_a_map_keeps_no_graph():
 
 
 def test_nested_watches_of_two_models():
-    one, two = made("bert"), made("gpt2")
-    a, b = inputs("bert", "right"), inputs("gpt2", "even")
+    one, two = load_model("bert"), load_model("gpt2")
+    a, b = make_inputs("bert", "right"), make_inputs("gpt2", "even")
     with torch.no_grad(), regard.watch(one) as first:
         one(**a)
         with regard.watch(two) as second:
             two(**b)
-    for seen, name, given in ((first, "bert", a), (second, "gpt2", b)):
-        expected = eager(name, given)
-        assert list(seen) == list(expected)
-        rows = given["attention_mask"].bool()[:, None, :, None] if "attention_mask" in given else torch.tensor(True)
+    for recording, name, model_inputs in ((first, "bert", a), (second, "gpt2", b)):
+        expected = eager_maps(name, model_inputs)
+        assert list(recording) == list(expected)
+        rows = (
+            model_inputs["attention_mask"].bool()[:, None, :, None]
+            if "attention_mask" in model_inputs
+            else torch.tensor(True)
+        )
         for path, dense in expected.items():
-            assert ((seen[path].dense() - dense) * rows).abs().max() <= 1e-5
+            assert ((recording[path].dense() - dense) * rows).abs().max() <= 1e-5
 
 
 def test_the_outer_of_two_nested_watches_sees_its_model_inside_the_inner_one():
@@ -286,26 +290,26 @@ def test_the_outer_of_two_nested_watches_sees_its_model_inside_the_inner_one():
     with regard.watch(one) as first, regard.watch(two) as second:
         two(*qkv(1))
         one(*qkv(2))
-    for seen, seed in ((first, 2), (second, 1)):
-        assert list(seen) == ["attn"]
-        torch.testing.assert_close(seen["attn"].dense().double(), weights(*qkv(seed)[:2]), atol=1e-5, rtol=0)
+    for recording, seed in ((first, 2), (second, 1)):
+        assert list(recording) == ["attn"]
+        torch.testing.assert_close(recording["attn"].dense().double(), weights(*qkv(seed)[:2]), atol=1e-5, rtol=0)
 
 
 def test_a_watch_of_a_part_inside_a_watch_of_the_whole():
-    model, given = made("bert"), inputs("bert", "even")
+    model, model_inputs = load_model("bert"), make_inputs("bert", "even")
     with torch.no_grad(), regard.watch(model) as whole, regard.watch(model.encoder.layer[1]) as part:
-        model(**given)
+        model(**model_inputs)
     assert list(part) == ["attention.self"]
     assert torch.equal(part["attention.self"].dense(), whole["encoder.layer.1.attention.self"].dense())
 
 
 def test_the_same_model_twice_is_an_error():
     model, before = Model(), traces(Model())
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         with pytest.raises((ValueError, RuntimeError, InputError), match="already"), regard.watch(model):
             pass
         model(*qkv())
-    assert list(seen) == ["attn"]
+    assert list(recording) == ["attn"]
     with regard.watch(model) as again:  # one after the other is fine
         model(*qkv())
     assert list(again) == ["attn"]
@@ -341,13 +345,15 @@ def test_threads_that_watch_keep_apart():
     def watcher(i):
         def call(barrier):
             for turn in range(20):
-                given = qkv(100 * i + turn, tokens=4 + i)
+                model_inputs = qkv(100 * i + turn, tokens=4 + i)
                 barrier.wait()
-                with torch.no_grad(), regard.watch(models[i]) as seen:
-                    models[i](*given)
+                with torch.no_grad(), regard.watch(models[i]) as recording:
+                    models[i](*model_inputs)
                     barrier.wait()
-                assert list(seen) == ["attn"]
-                torch.testing.assert_close(seen["attn"].dense().double(), weights(*given[:2]), atol=1e-5, rtol=0)
+                assert list(recording) == ["attn"]
+                torch.testing.assert_close(
+                    recording["attn"].dense().double(), weights(*model_inputs[:2]), atol=1e-5, rtol=0
+                )
 
         return call
 
@@ -359,16 +365,16 @@ def test_threads_that_watch_keep_apart():
 def test_a_thread_that_does_not_watch_is_not_recorded():
     """Not with a model of its own, nor with the one that is watched: that run is not of this thread's block."""
     model, other = Model(), Model()
-    given = qkv(1)
+    model_inputs = qkv(1)
 
     def watching(barrier):
-        with torch.no_grad(), regard.watch(model) as seen:
+        with torch.no_grad(), regard.watch(model) as recording:
             barrier.wait()
-            model(*given)
+            model(*model_inputs)
             barrier.wait()
-        assert list(seen) == ["attn"]
-        assert seen["attn"].shape == (2, 4, 6, 6)
-        torch.testing.assert_close(seen["attn"].dense().double(), weights(*given[:2]), atol=1e-5, rtol=0)
+        assert list(recording) == ["attn"]
+        assert recording["attn"].shape == (2, 4, 6, 6)
+        torch.testing.assert_close(recording["attn"].dense().double(), weights(*model_inputs[:2]), atol=1e-5, rtol=0)
 
     def running(barrier):
         barrier.wait()
@@ -386,11 +392,11 @@ def test_a_thread_that_does_not_watch_is_not_recorded():
 def test_a_map_of_tensors_that_changed_is_refused():
     """Each of them, whatever is asked; what was answered before stays."""
     for changed in range(3):
-        model, given = Model(), qkv()
-        with torch.no_grad(), regard.watch(model) as seen:
-            model(*given)
-        before = seen["attn"].entropy()
-        given[changed].mul_(2)
+        model, model_inputs = Model(), qkv()
+        with torch.no_grad(), regard.watch(model) as recording:
+            model(*model_inputs)
+        before = recording["attn"].entropy()
+        model_inputs[changed].mul_(2)
         questions = [
             lambda m: m.dense(),
             lambda m: m[0, 0, 0],
@@ -402,10 +408,10 @@ def test_a_map_of_tensors_that_changed_is_refused():
         ]
         for ask in questions if changed < 2 else ():
             with pytest.raises((RuntimeError, ValueError, InputError), match="changed"):
-                ask(seen["attn"])
+                ask(recording["attn"])
         if changed == 2:  # values do not make the map, but its proof
             with pytest.raises((RuntimeError, ValueError, InputError), match="changed"):
-                _ = seen["attn"].error
+                _ = recording["attn"].error
         assert before.isfinite().all()
 
 
@@ -421,10 +427,10 @@ def test_a_mask_that_changed_is_not_used(mode):
             mask = torch.ones(6, 6).tril().bool() if kind == "bool" else torch.randn(6, 6)
             bias = torch.zeros(6, 6).masked_fill(~mask, -torch.inf) if kind == "bool" else mask.clone()
             expected = (q.double() @ k.double().mT / 8**0.5 + bias.double()).softmax(-1)
-            with regard.watch(model) as seen:
+            with regard.watch(model) as recording:
                 model(q, k, v, mask)
             mask.fill_(1)
-        right_or_refused(lambda seen=seen: next(iter(seen.values())), expected)
+        right_or_refused(lambda recording=recording: next(iter(recording.values())), expected)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -452,14 +458,14 @@ def test_a_mask_that_is_written_again_between_two_layers(mode):
             return functional.scaled_dot_product_attention(q, k, v, mask)
 
     with mode():
-        model, given = Layers(), qkv()
+        model, model_inputs = Layers(), qkv()
         model.reset()
-        with regard.watch(model) as seen:
-            model(*given)
+        with regard.watch(model) as recording:
+            model(*model_inputs)
         for number, layer in enumerate(model.layers):
-            scores = layer.q.double() @ given[1].double().mT / 8**0.5
+            scores = layer.q.double() @ model_inputs[1].double().mT / 8**0.5
             expected = scores.masked_fill(torch.ones(6, 6).triu(1 + 2 * number).bool(), -torch.inf).softmax(-1)
-            right_or_refused(lambda number=number: seen[f"layers.{number}"], expected)
+            right_or_refused(lambda number=number: recording[f"layers.{number}"], expected)
 
 
 def right_or_refused(read, expected):
@@ -480,12 +486,12 @@ def right_or_refused(read, expected):
 def test_inputs_that_are_overwritten_after_the_pass(mode):
     """In inference mode tensors count no versions."""
     with mode():
-        model, given = Model(), qkv()
-        expected = weights(*given[:2])
-        with regard.watch(model) as seen:
-            model(*given)
-        given[1].normal_()
-    right_or_refused(lambda: seen["attn"], expected)
+        model, model_inputs = Model(), qkv()
+        expected = weights(*model_inputs[:2])
+        with regard.watch(model) as recording:
+            model(*model_inputs)
+        model_inputs[1].normal_()
+    right_or_refused(lambda: recording["attn"], expected)
 
 
 class Buffered(nn.Module):
@@ -541,13 +547,13 @@ def test_a_buffer_of_keys_that_is_filled_step_by_step(how, mode):
         q, k, v = qkv(tokens=9)
         scores = q.double() @ k.double().mT / 8**0.5
         expected = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1)
-        with regard.watch(model) as seen:
+        with regard.watch(model) as recording:
             model(q[:, :, :5], k[:, :, :5], v[:, :, :5], 0)
             for i in range(5, 9):
                 model(q[:, :, i : i + 1], k[:, :, i : i + 1], v[:, :, i : i + 1], i)
-        (path,) = seen
-        assert seen[path].shape[:3] == (2, 4, 9)
-        right_or_refused(lambda: seen[path], expected)
+        (path,) = recording
+        assert recording[path].shape[:3] == (2, 4, 9)
+        right_or_refused(lambda: recording[path], expected)
         with regard.watch(model) as later:
             model(q[:, :, :5], k[:, :, :5], v[:, :, :5], 0)
         model(*(t[:, :, :5] for t in qkv(7, tokens=9)), 0)
@@ -566,48 +572,51 @@ def test_a_buffer_of_keys_that_is_filled_step_by_step(how, mode):
     ],
 )
 def test_a_static_cache_of_transformers(name, mode):
-    model = made(name)
-    ids = inputs(name, "even")["input_ids"]
-    expected = eager(name, {"input_ids": ids})
+    model = load_model(name)
+    ids = make_inputs(name, "even")["input_ids"]
+    expected = eager_maps(name, {"input_ids": ids})
     with mode():
         cache = transformers.StaticCache(config=model.config, max_cache_len=16)
-        with regard.watch(model) as seen:
+        with regard.watch(model) as recording:
             model(ids[:, :8], past_key_values=cache)
             for i in range(8, 12):
                 model(ids[:, i : i + 1], past_key_values=cache)
-        assert list(seen) == list(expected)
+        assert list(recording) == list(expected)
         for path, dense in expected.items():
-            assert seen[path].shape[2] == 12
-            right_or_refused(lambda path=path: seen[path], dense)
+            assert recording[path].shape[2] == 12
+            right_or_refused(lambda path=path: recording[path], dense)
         cache.reset()
         model(ids.flip(1)[:, :8], past_key_values=cache)
         for path, dense in expected.items():
-            right_or_refused(lambda path=path: seen[path], dense)
+            right_or_refused(lambda path=path: recording[path], dense)
 
 
 def test_generation_with_a_static_cache():
     config = transformers.LlamaConfig(**GROUPED)
-    model = sharpened(transformers.LlamaForCausalLM(config))
-    ids = inputs("llama", "even")["input_ids"]
+    model = sharpen(transformers.LlamaForCausalLM(config))
+    ids = make_inputs("llama", "even")["input_ids"]
     options = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
     expected_text = model.generate(ids, cache_implementation="static", disable_compile=True, **options)
-    with regard.watch(model) as seen:
+    with regard.watch(model) as recording:
         text = model.generate(ids, cache_implementation="static", disable_compile=True, **options)
     assert torch.equal(text, expected_text)
-    for path, dense in eager("llama", {"input_ids": text[:, :-1]}, model.base_model).items():
-        right_or_refused(lambda path=path: seen[f"model.{path}"], dense)
+    for path, dense in eager_maps("llama", {"input_ids": text[:, :-1]}, model.base_model).items():
+        right_or_refused(lambda path=path: recording[f"model.{path}"], dense)
 
 
 def test_weights_that_learn_afterwards_change_no_map():
     """Queries and keys are the model's products, not its weights."""
-    model, given = sharpened(transformers.LlamaModel(transformers.LlamaConfig(**GROUPED))), inputs("llama", "even")
-    expected = eager("llama", given, model)
+    model, model_inputs = (
+        sharpen(transformers.LlamaModel(transformers.LlamaConfig(**GROUPED))),
+        make_inputs("llama", "even"),
+    )
+    expected = eager_maps("llama", model_inputs, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with regard.watch(model) as seen:
-        model(**given).last_hidden_state.sum().backward()
+    with regard.watch(model) as recording:
+        model(**model_inputs).last_hidden_state.sum().backward()
     optimizer.step()
     for path, dense in expected.items():
-        torch.testing.assert_close(seen[path].dense(), dense, atol=1e-5, rtol=0)
+        torch.testing.assert_close(recording[path].dense(), dense, atol=1e-5, rtol=0)
 
 
 # What cannot be watched
@@ -620,7 +629,10 @@ def test_a_model_without_attention():
 
 
 def test_a_model_that_was_not_run():
-    with pytest.raises(ValueError, match=r"no attention was seen in BertModel.*not called"), regard.watch(made("bert")):
+    with (
+        pytest.raises(ValueError, match=r"no attention was seen in BertModel.*not called"),
+        regard.watch(load_model("bert")),
+    ):
         pass
 
 
@@ -633,13 +645,13 @@ def test_what_is_no_module(wrong):
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_options_that_do_not_exist():
-    model = made("bert")
+    model = load_model("bert")
     with pytest.raises(ValueError, match="keep"), regard.watch(model, keep="everything"):
         pass
     with pytest.raises((ValueError, IndexError), match="layer"), torch.no_grad(), regard.watch(model, layers=[7]):
-        model(**inputs("bert", "even"))
+        model(**make_inputs("bert", "even"))
     with pytest.raises((ValueError, IndexError), match="head"), torch.no_grad(), regard.watch(model, heads=[4]):
-        model(**inputs("bert", "even"))
+        model(**make_inputs("bert", "even"))
     for bad in (1, "1", [], [-1], [1.0], [True]):
         for name in ("layers", "heads"):
             said = rf"^{name}=.*: a list of numbers counted from 0, such as \[0, 3\]$"
@@ -651,26 +663,26 @@ def test_options_that_do_not_exist():
 
 @pytest.mark.parametrize("padding", ["even", "right"])
 def test_some_layers_and_heads(padding):
-    model, given = made("llama"), inputs("llama", padding)
-    expected = eager("llama", given)
-    counted = given["attention_mask"].bool()[:, None, :, None] if padding != "even" else torch.tensor(True)
-    with torch.no_grad(), regard.watch(model, layers=[1], heads=[0, 3]) as seen:
-        model(**given)
-    assert list(seen) == ["layers.1.self_attn"]
-    m = seen["layers.1.self_attn"]
+    model, model_inputs = load_model("llama"), make_inputs("llama", padding)
+    expected = eager_maps("llama", model_inputs)
+    counted = model_inputs["attention_mask"].bool()[:, None, :, None] if padding != "even" else torch.tensor(True)
+    with torch.no_grad(), regard.watch(model, layers=[1], heads=[0, 3]) as recording:
+        model(**model_inputs)
+    assert list(recording) == ["layers.1.self_attn"]
+    m = recording["layers.1.self_attn"]
     assert m.shape == (3, 2, 12, 12)
     assert ((m.dense() - expected["layers.1.self_attn"][:, [0, 3]]) * counted).abs().max() <= 1e-5
     assert m.error < 1e-4
 
 
 def test_summaries_answer_as_the_maps_do():
-    model, given = made("t5"), inputs("t5", "right")
+    model, model_inputs = load_model("t5"), make_inputs("t5", "right")
     with torch.no_grad():
-        expected = model(**given)[0]
+        expected = model(**model_inputs)[0]
         with regard.watch(model) as maps:
-            model(**given)
+            model(**model_inputs)
         with regard.watch(model, keep="summary") as summaries:
-            got = model(**given)[0]
+            got = model(**model_inputs)[0]
     assert torch.equal(expected, got)
     assert list(maps) == list(summaries)
     for path in maps:
@@ -694,22 +706,22 @@ def gpt(seed=0):
 def test_another_text_of_the_same_length_and_end_is_not_stitched_on():
     """Keys of layer 0 hang on token and position only, so the last ones of two texts can be equal."""
     model, a, b = gpt(), torch.tensor([[1, 2, 3, 4, 9]]), torch.tensor([[5, 6, 7, 8, 9]])
-    with torch.no_grad(), regard.watch(model) as seen:
+    with torch.no_grad(), regard.watch(model) as recording:
         first = model(a, use_cache=True)
         model(b)
         model(torch.tensor([[11]]), past_key_values=first.past_key_values)
-    assert len(seen) == 6
-    for m in seen.values():
+    assert len(recording) == 6
+    for m in recording.values():
         assert m.error < 1e-4
 
 
 def test_a_beam_search_of_transformers_gives_no_wrong_map():
     model = gpt()
-    with torch.no_grad(), regard.watch(model) as seen:
+    with torch.no_grad(), regard.watch(model) as recording:
         model.generate(torch.tensor([[1, 2, 3]]), num_beams=4, max_new_tokens=8, do_sample=False, pad_token_id=0)
-    for path in seen:
+    for path in recording:
         try:
-            assert seen[path].error < 1e-4
+            assert recording[path].error < 1e-4
         except RuntimeError as error:
             assert "changed" in str(error)  # noqa: PT017
 
@@ -730,16 +742,16 @@ def test_what_attend_was_given_is_looked_after(change):
             return regard.attend(x, x, x, **options)
 
     model = Model()
-    with torch.no_grad(), regard.watch(model) as seen:
+    with torch.no_grad(), regard.watch(model) as recording:
         model(torch.randn(2, 1, 5, 8))
-    before = seen[""].dense()
+    before = recording[""].dense()
     assert before.sum(-1).max() <= 1.0001
     with torch.no_grad():
         {"bias": bias, "sinks": sinks, "allowed": table, "positions": positions.weight}[change][..., 0] = 1
         if change == "allowed":
             table[:, 1:] = False
     with pytest.raises(RuntimeError, match="changed in place"):
-        seen[""].dense()
+        recording[""].dense()
 
 
 def test_heads_of_a_generation_with_folded_heads():
@@ -754,9 +766,9 @@ def test_heads_of_a_generation_with_folded_heads():
     mask[1, :2] = 0
 
     def generate(**options):
-        with torch.no_grad(), regard.watch(model, **options) as seen:
+        with torch.no_grad(), regard.watch(model, **options) as recording:
             model.generate(ids, attention_mask=mask, max_new_tokens=4, min_new_tokens=4, do_sample=False)
-        return seen
+        return recording
 
     (whole,), (some,) = generate().values(), generate(heads=[3, 1]).values()
     assert whole.shape == (2, 4, 9, 9)
@@ -769,10 +781,10 @@ def test_heads_of_a_generation_with_folded_heads():
 
 def test_rollout_needs_every_layer():
     model = gpt()
-    with torch.no_grad(), regard.watch(model, layers=[0]) as seen:
+    with torch.no_grad(), regard.watch(model, layers=[0]) as recording:
         model(torch.tensor([[1, 2, 3]]))
     with pytest.raises(ValueError, match="rollout needs every layer"):
-        seen.rollout(2)
+        recording.rollout(2)
 
 
 def test_a_layer_that_is_skipped_keeps_the_others_numbers():
@@ -785,10 +797,10 @@ def test_a_layer_that_is_skipped_keeps_the_others_numbers():
             return self.layers[3](self.layers[2](self.layers[0](x)))
 
     model = Model()
-    with torch.no_grad(), regard.watch(model, layers=[2]) as seen:
+    with torch.no_grad(), regard.watch(model, layers=[2]) as recording:
         model(torch.randn(1, 5, 16))
-    assert list(seen) == ["layers.2"]
-    assert seen.entry("layers.2").layer == 2
+    assert list(recording) == ["layers.2"]
+    assert recording.entry("layers.2").layer == 2
 
 
 def test_a_float32_mask_in_bfloat16():
@@ -798,10 +810,10 @@ def test_a_float32_mask_in_bfloat16():
         def forward(self, q, mask):
             return functional.scaled_dot_product_attention(q, q, q, mask)
 
-    with torch.no_grad(), regard.watch(model := Model()) as seen:
+    with torch.no_grad(), regard.watch(model := Model()) as recording:
         model(q, mask)
-    assert seen[""].verified
-    assert "sdpa" in str(seen)
+    assert recording[""].verified
+    assert "sdpa" in str(recording)
 
 
 def test_summaries_hold_no_queries_and_keys():
@@ -815,10 +827,10 @@ def test_summaries_hold_no_queries_and_keys():
             return functional.scaled_dot_product_attention(x + 1, x + 2, x + 3)
 
     for mode in (torch.no_grad, torch.inference_mode):
-        with mode(), regard.watch(model := Model(), keep="summary") as seen:
+        with mode(), regard.watch(model := Model(), keep="summary") as recording:
             for _ in range(3):
                 model(torch.randn(1, 2, 50, 6))
             gc.collect()
             sizes = [t.shape for t in gc.get_objects() if type(t) is torch.Tensor]
             assert (1, 2, 50, 6) not in sizes
-        assert list(seen) == ["", "#1", "#2"]
+        assert list(recording) == ["", "#1", "#2"]

@@ -18,11 +18,11 @@ THIRD = "The BANK gave a man of Vladivostok a loan."
 FOURTH = "A loan in Vladivostok: applying for it is a poem."
 
 
-def written(parts):
+def joined_text(parts):
     return "".join(part.text for part in parts)
 
 
-def marked(parts, number):
+def parts_of_word(parts, number):
     return [part.text for part in parts if part.word == number]
 
 
@@ -42,21 +42,21 @@ def test_every_shared_word_is_there_and_the_last_one_is_first(banks):
 
 @pytest.mark.parametrize("texts", [[RIVER, LOAN], [RIVER, LOAN, THIRD, FOURTH], [LOAN, "Nothing here.", THIRD, RIVER]])
 def test_the_cosines_are_those_that_explain_gives(texts):
-    found = contextual_vectors(texts, minilm())
-    for word in found.words:
+    study = contextual_vectors(texts, minilm())
+    for word in study.words:
         first, *others = (i for i, points in enumerate(word.points) if points is not None)
-        compared = regard.explain(texts[first], word.word, minilm(), [texts[i] for i in others]).comparisons
+        comparisons = regard.explain(texts[first], word.word, minilm(), [texts[i] for i in others]).comparisons
         assert [other.sentence for other in word.cosines] == others
-        for ours, theirs in zip(word.cosines, compared, strict=True):
+        for ours, theirs in zip(word.cosines, comparisons, strict=True):
             assert ours.cosine == pytest.approx(theirs.cosine, abs=1e-6)
 
 
 def test_a_word_of_several_tokens_is_shared_and_case_is_not_looked_at():
-    found = contextual_vectors([RIVER, THIRD, FOURTH], minilm())
-    assert {"bank", "Vladivostok"} <= {word.word for word in found.words}
+    study = contextual_vectors([RIVER, THIRD, FOURTH], minilm())
+    assert {"bank", "Vladivostok"} <= {word.word for word in study.words}
     assert len(Words.of(THIRD, minilm()).find("vladivostok")[0]) > 1
-    number = [word.word for word in found.words].index("bank")
-    assert [marked(parts, number) for parts in found.sentences] == [["bank"], ["BANK"], []]
+    number = [word.word for word in study.words].index("bank")
+    assert [parts_of_word(parts, number) for parts in study.sentences] == [["bank"], ["BANK"], []]
 
 
 def test_sentences_are_cut_and_lose_nothing():
@@ -65,13 +65,13 @@ def test_sentences_are_cut_and_lose_nothing():
         "bank <b>a</b> Café \U0001f44d\U0001f3fd\n",
         "שלום bank, עולם café",
     ]
-    found = contextual_vectors(texts, minilm())
-    assert [written(parts) for parts in found.sentences] == texts
-    for number, word in enumerate(found.words):
-        for parts, points in zip(found.sentences, word.points, strict=True):
-            assert len(marked(parts, number)) == (points is not None)
-    cafe = [word.word for word in found.words].index("Cafe\u0301")
-    assert [marked(parts, cafe) for parts in found.sentences] == [["Cafe\u0301"], ["Café"], ["café"]]
+    study = contextual_vectors(texts, minilm())
+    assert [joined_text(parts) for parts in study.sentences] == texts
+    for number, word in enumerate(study.words):
+        for parts, points in zip(study.sentences, word.points, strict=True):
+            assert len(parts_of_word(parts, number)) == (points is not None)
+    cafe = [word.word for word in study.words].index("Cafe\u0301")
+    assert [parts_of_word(parts, cafe) for parts in study.sentences] == [["Cafe\u0301"], ["Café"], ["café"]]
 
 
 def test_points_are_the_plane_in_which_the_words_differ_most(banks):
@@ -79,15 +79,15 @@ def test_points_are_the_plane_in_which_the_words_differ_most(banks):
     words = banks.words + banks.other_words
     texts = [Words.of(text, minilm()) for text in (RIVER, LOAN)]
     states = [text_hidden_states(minilm().model, text) for text in texts]
-    tracks, points = [], []
+    vectors, points = [], []
     for word in words:
         for i, at in enumerate(word.points):
             if at is not None:
-                tracks.append(word_hidden_states(states[i], texts[i].find(word.word)[0]))
+                vectors.append(word_hidden_states(states[i], texts[i].find(word.word)[0]))
                 points.append(at)
     assert len(points) == 6 * 2 + 7
     for state in range(7):
-        x = torch.stack([track[state] for track in tracks]).detach()
+        x = torch.stack([track[state] for track in vectors]).detach()
         x = x - x.mean(0)
         values, axes = torch.linalg.eigh(x.T @ x)
         there = x @ axes[:, -2:].flip(1)
@@ -108,20 +108,20 @@ def test_decoders_and_the_encoders_of_encoder_decoders_are_looked_into(family):
     random_checkpoint(folder, family)
     model = regard.load(folder)
     texts = ["the man is in the bank, and the river ran by.", "In the loan of the bank is a man."]
-    found = contextual_vectors(texts, model)
-    assert {"bank", "man", "the"} <= {word.word.casefold() for word in found.words}
-    for word in found.words:
+    study = contextual_vectors(texts, model)
+    assert {"bank", "man", "the"} <= {word.word.casefold() for word in study.words}
+    for word in study.words:
         options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
         (theirs,) = regard.explain(texts[0], word.word, model, texts[1], **options).comparisons
         assert word.cosines[0].cosine == pytest.approx(theirs.cosine, abs=1e-6)
-        assert len(theirs.cosine) == found.num_layers + 1
+        assert len(theirs.cosine) == study.num_layers + 1
 
 
 def test_of_many_words_those_that_change_most_are_kept():
     many = [f"{i}" for i in range(MAX_WORDS + 20)]
-    found = contextual_vectors([" ".join(many), " ".join(reversed(many))], minilm())
-    assert (len(found.words), found.num_shared) == (MAX_WORDS, MAX_WORDS + 20)
-    assert len(json.dumps(found.to_dict())) < 200_000
+    study = contextual_vectors([" ".join(many), " ".join(reversed(many))], minilm())
+    assert (len(study.words), study.num_shared) == (MAX_WORDS, MAX_WORDS + 20)
+    assert len(json.dumps(study.to_dict())) < 200_000
     other = " ".join(f"{i}" for i in range(1000, 1000 + MAX_WORDS))
     assert len(contextual_vectors([" ".join(many), f"{other} 0"], minilm()).other_words) == MAX_WORDS
 
