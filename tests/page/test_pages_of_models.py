@@ -152,9 +152,9 @@ def test_every_row_is_the_models(shown, name):
 def test_layers_stand_in_their_groups(shown):
     for name in ("bart", "t5"):
         stacks = {"encoder": [], "decoder": [], "cross": []}
-        for place in MODEL_CASES[name].places:
-            group = "cross" if place.kind == "cross" else "encoder" if "encoder" in place.path[:7] else "decoder"
-            stacks[group].append(place.path)
+        for spec in MODEL_CASES[name].attentions:
+            group = "cross" if spec.kind == "cross" else "encoder" if "encoder" in spec.path[:7] else "decoder"
+            stacks[group].append(spec.path)
         assert shown[name].groups == stacks
     assert shown["vit"].groups == {"self": [spec.path for spec in MODEL_CASES["vit"].attentions]}
     towers = shown["clip"].groups
