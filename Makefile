@@ -51,9 +51,10 @@ APT := $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::http
 	$(APT) update
 	$(APT) install -y --no-install-recommends chromium fonts-noto-color-emoji
 
-lint: install ## format, style and types
+lint: install ## format, style, the order of imports, and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 	  echo "the page's JavaScript: types not checked, for there is no node with npm here"; \
@@ -79,4 +80,4 @@ bench: install ## time it against its rivals and write BENCHMARKS.md's tables
 	$(BIN)/python -m bench
 
 clean: ## remove what make made
-	rm -rf $(VENV) node_modules dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
