@@ -123,7 +123,9 @@ def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVec
     hidden_states = [text_hidden_states(stream.stack, stream.query_words) for stream in streams]
     vectors = {
         word: {
-            i: word_hidden_states(hidden_states[i], found[word]) for i, found in enumerate(positions) if word in found
+            i: word_hidden_states(hidden_states[i], places[word])
+            for i, places in enumerate(positions)
+            if word in places
         }
         for word in shared + others
     }
@@ -143,7 +145,7 @@ def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVec
         return ContextualWord(written, cosines.get(word, []), [points.get((word, i)) for i in range(len(texts))])
 
     return ContextualVectors(
-        [_split_sentence(words, found, listed) for words, found in zip(all_words, positions, strict=True)],
+        [_split_sentence(words, places, listed) for words, places in zip(all_words, positions, strict=True)],
         [describe(word) for word in listed],
         [describe(word) for word in others],
         len(shared),
@@ -154,10 +156,12 @@ def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVec
 
 def _split_shared(positions: list[dict[str, list[int]]]) -> tuple[list[str], list[str]]:
     """The words of at least two sentences, and the first words of each sentence that no other sentence has."""
-    count = Counter(word for found in positions for word in found)
+    count = Counter(word for places in positions for word in places)
     shared = [word for word in count if count[word] > 1]
     per_sentence = MAX_WORDS // len(positions)
-    others = [[word for word in found if count[word] == 1 and not _is_mark(word)][:per_sentence] for found in positions]
+    others = [
+        [word for word in places if count[word] == 1 and not _is_mark(word)][:per_sentence] for places in positions
+    ]
     return [word for word in shared if not _is_mark(word)] or shared, [word for words in others for word in words]
 
 
@@ -197,9 +201,9 @@ def _split_sentence(words: Words, positions: dict[str, list[int]], listed: list[
     """A text in parts: the listed words at their first occurrence, and the text between them."""
     parts: list[ContextualPart] = []
     end = 0
-    for found, number in sorted((positions[word], number) for number, word in enumerate(listed) if word in positions):
-        written = words.surface_form(found)
-        start = words.text.index(written, words.offsets[found[0]][0])  # some tokens begin with the space before them
+    for places, number in sorted((positions[word], number) for number, word in enumerate(listed) if word in positions):
+        written = words.surface_form(places)
+        start = words.text.index(written, words.offsets[places[0]][0])  # some tokens begin with the space before them
         if start >= end:
             parts += [ContextualPart(words.text[end:start], None), ContextualPart(written, number)]
             end = start + len(written)

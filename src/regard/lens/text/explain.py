@@ -129,7 +129,7 @@ def explain(
         content_head=survey.content_head(),
         proof=_proof(row, activations, head, positions),
         comparisons=[
-            _compare(cache, positions, other, found, streams) for other, found in zip(others, in_others, strict=True)
+            _compare(cache, positions, other, places, streams) for other, places in zip(others, in_others, strict=True)
         ],
     )
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.lens.text.activations import ActivationCache
 from regard.lens.text.explanation import TopKey
+from regard.lens.text.hidden_states import NOT_FINITE
 from regard.lens.text.streams import Streams
 
 __all__ = ["HeadSurvey"]
@@ -27,8 +28,6 @@ MIN_PATTERN_TOKENS = 4
 
 MAX_LAYER_WEIGHTS = 2**27
 """The most attention weights of a layer. In float64 they take 1 GiB, and every step of the definition as much again."""
-
-NOT_FINITE = "the model computes numbers that are not finite: its weights are damaged or out of range"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class HeadSurvey:
         """Compute every layer.
 
         Raises:
-            InputError: the model computes NaN or infinities.
+            InputError: a too long text; the model computes NaN or infinities.
         """
         words, keys = streams.query_words, streams.key_words
         num_weights = streams.stack.config.num_heads * len(words.tokens) * len(keys.tokens)
@@ -115,7 +114,8 @@ class HeadSurvey:
         keys = self.streams.key_words
         if self.streams.cross:
             return keys.word_positions()
-        return [[i] for i, seen in enumerate(self.visible) if seen and keys.is_text(i) and i not in self.positions]
+        others = [i for i in range(len(keys.tokens)) if keys.is_text(i) and i not in self.positions]
+        return [[i] for i in others if self.visible[i]]
 
     def _weight_of(self, keys: list[int]) -> Tensor:
         """(layers, heads): the word's weight on some keys together."""

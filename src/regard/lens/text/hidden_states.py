@@ -14,7 +14,9 @@ from regard.lens.text.streams import token_type_ids_of
 from regard.lens.text.words import Words
 from regard.transformer.stack import Stack
 
-__all__ = ["cosine_similarities", "text_hidden_states", "word_hidden_states"]
+__all__ = ["NOT_FINITE", "cosine_similarities", "text_hidden_states", "word_hidden_states"]
+
+NOT_FINITE = "the model computes numbers that are not finite: its weights are damaged or out of range"
 
 
 def text_hidden_states(stack: Stack, words: Words) -> list[Float[Tensor, "tokens d_model"]]:
@@ -41,5 +43,5 @@ def cosine_similarities(a: Float[Tensor, "states d_model"], b: Float[Tensor, "st
     """
     cosines: list[float] = torch.cosine_similarity(a, b, dim=-1).tolist()
     if not all(map(math.isfinite, cosines)):
-        raise InputError("the model computes numbers that are not finite: its weights are damaged or out of range")
+        raise InputError(NOT_FINITE)
     return cosines
