@@ -84,7 +84,7 @@ def test_rows_of_a_real_model(node):
         minilm(),
         run(" ".join(["Write a poem about a man who fishes, slowly, on a river bank."] * 31), load()),
     )
-    assert long.tokens == 498
+    assert long.num_tokens == 498
     pages = opened(node, short.to_html()), opened(node, long.recording.to_html(), every=64)
     for (page,), recording in zip(pages, (short, long.recording), strict=True):
         assert [about["path"] for about in page.facts["attentions"]] == list(recording)
