@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,9 @@ from regard.check.causes import MISTAKES
 from regard.check.probe import Failed, ProbeCall, calls_with, drawn
 from regard.check.recipe import Case, State
 from regard.check.search import Deadline, Observed
+from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import Sizes, Way, tensors_in
 from regard.check.trace import same_numbers
-
-if TYPE_CHECKING:
-    from regard.check.stage import Diagnosis, Stage
 
 __all__ = ["behave", "quiet"]
 

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from regard.check.causes import MISTAKES
 from regard.check.masks import drops, masks_of
-from regard.check.probe import (
-    Failed,
-)
+from regard.check.probe import Failed
 from regard.check.recipe import Case, Choices
 from regard.check.search import Deadline, Found, Search
 from regard.check.settings import CallConfig, settings_of, square

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.check.names import SIZES, meaning
+from regard.check.names import SIZES, meaning, role
 from regard.check.parameters import Structure, redraw, structures
 from regard.check.probe import (
     CROSS,
@@ -304,8 +304,6 @@ def _width(module: nn.Module) -> tuple[int, int | None]:
             if isinstance(value, int):
                 other = getattr(module, "kdim", None)
                 return value, other if isinstance(other, int) and other != value else None
-    from regard.check.names import role
-
     for path, parameter in module.named_parameters():
         if parameter.ndim == 2 and role(path) in ("q", "qkv"):
             owner = module.get_submodule(path.rpartition(".")[0])

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regard.check.causes import MaskSource, Mistake
-from regard.check.probe import (
-    ProbeCall,
-)
+from regard.check.probe import ProbeCall
 from regard.check.search import Found, Observed
 from regard.check.settings import CallConfig
 from regard.check.subject import Subject
