@@ -70,15 +70,30 @@ def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("query", ["bank", "11"])
+def test_one_query_is_drawn_in_the_terminal(command, query):
+    code, out, err = command("see", RIVER, "--terminal", "--heads", "0.4", "--query", query)
+    assert (code, err) == (0, "")
+    assert "What query 11 'bank' looks at" in out
+    (row,) = [line for line in out.splitlines() if line.startswith("> ")]
+    assert row.startswith("> 11 bank")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ([RIVER, "--out", "-"], "--out -: a page is a file; give it a name"),
         ([RIVER, "--terminal", "--open"], "--terminal draws here and writes no page"),
-        (["--recording", "kept.safetensors", "--model", "other"], "--recording shows what was kept: --model"),
+        (["--recording", "kept.safetensors", "--model", "other"], "--recording shows a file: --model"),
         ([], "give a TEXT, --file PATH or --recording PATH, one of them"),
         (["a", "--file", "b"], "one of them"),
         (["   "], "the text is empty"),
+        (["the river", "--query", "river"], "--query belongs to --terminal"),
+        (
+            ["the river", "--terminal", "--query", "sea"],
+            "no query 'sea': give a token, or a position from 0 to 3",
+        ),
+        (["the river", "--terminal", "--query", "4"], "there is no query '4'"),
         (["the river", "--heads", "9.0"], "there is no layer 9 here"),
         (["the river", "--heads", "0.99"], "has no head 99"),
         (["the river", "--heads", "0.99", "--terminal"], "has no head 99"),

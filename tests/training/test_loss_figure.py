@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.views.figures.losses import POINTS, plot_losses
+from regard.views.figures.losses import MAX_POINTS, plot_losses
 
 
 def test_updates_are_a_line_and_evaluations_are_dots():
@@ -16,12 +16,12 @@ def test_updates_are_a_line_and_evaluations_are_dots():
 
 
 def test_a_long_run_is_drawn_in_means():
-    lines = [{"step": step, "loss": float(step % 2)} for step in range(1, 10 * POINTS + 6)]
+    lines = [{"step": step, "loss": float(step % 2)} for step in range(1, 10 * MAX_POINTS + 6)]
     line, _ = plot_losses(lines).axes[0].lines
-    assert len(line.get_xdata()) <= POINTS
+    assert len(line.get_xdata()) <= MAX_POINTS
     assert line.get_ydata()[:-1] == pytest.approx([0.5] * (len(line.get_ydata()) - 1), abs=0.05)
     assert line.get_xdata()[0] == pytest.approx(6)  # the middle of the first 11
-    assert line.get_xdata()[-1] > 10 * POINTS
+    assert line.get_xdata()[-1] > 10 * MAX_POINTS
 
 
 def test_before_the_first_evaluation():

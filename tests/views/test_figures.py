@@ -13,8 +13,8 @@ import regard
 from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
 from regard.lens.text.run import run
-from regard.views.figures.cells import COLOURS, cells_of
-from regard.views.figures.fonts import Letters
+from regard.views.figures.cells import COLOURS, head_cells
+from regard.views.figures.fonts import FontFallback
 from weights import RIVER, minilm
 
 HOSTILE = [
@@ -224,14 +224,14 @@ def test_colours_print_well():
     assert bool(((steps > -11.5) & (steps < -10)).all())
 
 
-def test_a_font_that_lacks_a_character_is_helped_out():
-    letters = Letters()
-    assert letters.write("aĠ▁é") == "aĠ▁é"
-    assert letters.write("\U000f0000") == r"\U000f0000"
+def test_another_font_has_the_characters_that_a_font_lacks():
+    fonts = FontFallback()
+    assert fonts.escape("aĠ▁é") == "aĠ▁é"
+    assert fonts.escape("\U000f0000") == r"\U000f0000"
     with matplotlib.rc_context({"font.family": ["STIXGeneral"]}):
-        helped = Letters()
-        assert helped.write("😀") == "😀"
-        assert helped.style["family"] == ["STIXGeneral", "DejaVu Sans"]
+        fallback = FontFallback()
+        assert fallback.escape("😀") == "😀"
+        assert fallback.style["family"] == ["STIXGeneral", "DejaVu Sans"]
 
 
 # Every head.
@@ -261,7 +261,7 @@ def test_summaries_have_pictures_too():
     shown = torch.from_numpy(figure.axes[0].images[1].get_array().filled(torch.nan))
     assert shown.shape == (48, 48)
     # Each of the 48 is made of one or two of the 64 cells that were kept.
-    cells = cells_of(AttentionSummary.from_map(m), 0, 1, 48, 48)
+    cells = head_cells(AttentionSummary.from_map(m), 0, 1, 48, 48)
     dense = m[0, 1].double()
     for row, column in ((0, 0), (30, 7), (47, 47)):
         (top, bottom), (left, right) = cells.queries[row : row + 2], cells.keys[column : column + 2]
@@ -318,5 +318,5 @@ def test_one_head_alone_is_what_it_is_among_the_others(options):
     q, k = torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8)
     m = AttentionMap(q, k, None, **options)
     for batch, head in ((0, 0), (1, 3), (1, 1)):
-        cells = cells_of(m, batch, head, 10, 20)
+        cells = head_cells(m, batch, head, 10, 20)
         torch.testing.assert_close(cells.weights, m.pooled(10, 20)[batch, head].double(), atol=1e-6, rtol=1e-5)

@@ -1,1 +1,6 @@
-"""Drawing what the lens and the steps hand over."""
+"""Views of recordings, explanations and training runs.
+
+- `terminal/`: tables, bars and heatmaps in the terminal
+- `figures/`: matplotlib figures
+- `html/`: the page: one HTML file
+"""

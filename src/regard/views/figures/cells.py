@@ -1,4 +1,4 @@
-"""One head of a map as cells for a picture: single weights where there is room, else the weights of several pairs."""
+"""The cells of a picture of one head: one weight each where there is room, else pooled weights."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import text_tokens
 
-__all__ = ["COLOURS", "Cells", "cells_of", "cells_of_all", "check_place", "entropy_of", "texts_of"]
+__all__ = ["COLOURS", "MapCells", "all_head_cells", "head_cells", "map_tokens", "mean_entropy", "validate_location"]
 
 COLOURS = ("#ffffff", "#cbe3ff", "#9bc6f8", "#71a8ea", "#4d8bd6", "#316eba", "#225398", "#1c3970", "#172146")
-"""From no weight to the largest: one hue whose lightness (CIELAB) falls in even steps, for eyes of all kinds and in
-grey print."""
+"""From no weight to the largest: one hue whose lightness (CIELAB) falls in even steps, readable with every colour
+vision and in grey print."""
 
-MOST = 0.998
-"""In a picture of pooled cells, this share of the cells stays below the darkest colour: a few corners, where a query
-sees one key alone, would leave the rest white."""
+COLOUR_QUANTILE = 0.998
+"""The share of pooled cells that stays below the darkest colour: a few cells where a query sees one key alone would
+leave the others white."""
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """A picture of one head."""
+class MapCells:
+    """The cells of a picture of one head."""
 
     weights: Float[Tensor, "rows columns"]
-    """In float64. A cell of several pairs: the weights that one of its queries, on average, gives to all its keys."""
+    """In float64. A cell of several pairs: the weight of all its keys together, on average over its queries."""
     queries: list[int]
-    """Where each row begins, and where the last ends."""
+    """The first query of each row, and the end of the last row."""
     keys: list[int]
-    """Likewise for the columns."""
+    """The first key of each column, and the end of the last column."""
 
     @property
-    def single(self) -> bool:
+    def exact(self) -> bool:
         """Whether each cell is one weight."""
         return len(self.queries) == self.queries[-1] + 1 and len(self.keys) == self.keys[-1] + 1
 
     @cached_property
-    def high(self) -> float:
-        """What the darkest colour stands for: the largest weight, or what few cells are above."""
-        some = self.weights[self.weights.isfinite() & (self.weights > 0)]
-        if not len(some):
+    def vmax(self) -> float:
+        """The weight of the darkest colour, as in matplotlib: the largest weight, or of pooled cells a quantile."""
+        positive = self.weights[self.weights.isfinite() & (self.weights > 0)]
+        if not len(positive):
             return 1.0
-        return float(some.max() if self.single else some.sort().values[math.ceil(MOST * len(some)) - 1])
+        quantile = positive.sort().values[math.ceil(COLOUR_QUANTILE * len(positive)) - 1]
+        return float(positive.max() if self.exact else quantile)
 
 
-def check_place(shape: tuple[int, ...], batch: int, head: int, query: int | None = None) -> None:
-    """Refuse what a map of this shape does not have.
+def validate_location(shape: tuple[int, ...], batch: int, head: int, query: int | None = None) -> None:
+    """Check that a map of this shape has a batch row, a head and a query.
 
     Raises:
-        IndexError: no such batch row, head or query.
+        IndexError: there is no such batch row, head or query.
         ValueError: the map is empty.
     """
     for what, number, limit in (("batch row", batch, shape[0]), ("head", head, shape[1]), ("query", query, shape[2])):
@@ -65,51 +66,51 @@ def check_place(shape: tuple[int, ...], batch: int, head: int, query: int | None
         raise ValueError(f"a map of {shape[2]} queries and {shape[3]} keys shows nothing")
 
 
-def cells_of(m: AttentionMap | AttentionSummary, batch: int, head: int, rows: int, columns: int) -> Cells:
-    """The picture of a head.
+def head_cells(m: AttentionMap | AttentionSummary, batch: int, head: int, rows: int, columns: int) -> MapCells:
+    """The cells of one head.
 
     Args:
-        m: the map. A summary gives what it kept, or larger cells.
+        m: the map. A summary has pooled cells; it gives these or larger ones.
         batch: which batch row.
         head: which of the map's heads.
-        rows: at most so many cells from top to bottom.
-        columns: at most so many from left to right.
+        rows: the largest number of rows.
+        columns: the largest number of columns.
 
     Raises:
-        IndexError: no such batch row or head.
+        IndexError: there is no such batch row or head.
         ValueError: the map is empty; NaN in a map that is too large to be drawn weight by weight.
     """
-    check_place(m.shape, batch, head)
+    validate_location(m.shape, batch, head)
     queries, keys = m.shape[2:]
     if isinstance(m, AttentionSummary):
-        return _joined(m.pooled()[batch, head].double().cpu(), queries, keys, rows, columns)
+        return _merged(m.pooled()[batch, head].double().cpu(), queries, keys, rows, columns)
     rows, columns = min(rows, queries), min(columns, keys)
-    one, batch, head = (m, batch, head) if (rows, columns) == (queries, keys) else _alone(m, batch, head)
-    return _cut(_weights(one, rows, columns, batch, head), queries, keys)
+    single, batch, head = (m, batch, head) if (rows, columns) == (queries, keys) else _single_head(m, batch, head)
+    return _cells(_weights(single, rows, columns, batch, head), queries, keys)
 
 
-def cells_of_all(m: AttentionMap | AttentionSummary, batch: int, rows: int, columns: int) -> list[Cells]:
-    """The pictures of every head of a map: see `cells_of`."""
+def all_head_cells(m: AttentionMap | AttentionSummary, batch: int, rows: int, columns: int) -> list[MapCells]:
+    """The cells of every head of a map; see `head_cells`."""
     if isinstance(m, AttentionSummary):
-        return [cells_of(m, batch, head, rows, columns) for head in range(m.shape[1])]
-    check_place(m.shape, batch, 0)
+        return [head_cells(m, batch, head, rows, columns) for head in range(m.shape[1])]
+    validate_location(m.shape, batch, 0)
     queries, keys = m.shape[2:]
-    every = _weights(m, min(rows, queries), min(columns, keys), batch, slice(None))
-    return [_cut(weights, queries, keys) for weights in every]
+    heads = _weights(m, min(rows, queries), min(columns, keys), batch, slice(None))
+    return [_cells(weights, queries, keys) for weights in heads]
 
 
-def entropy_of(m: AttentionMap | AttentionSummary, batch: int, head: int) -> float:
-    """The entropy of a head in nats, on average over its queries; NaN where a weight is none."""
+def mean_entropy(m: AttentionMap | AttentionSummary, batch: int, head: int) -> float:
+    """The entropy of a head in nats, on average over its queries; NaN for weights of NaN."""
     if isinstance(m, AttentionSummary):
         return float(m.entropy()[batch, head].double().mean())
-    one, row, number = _alone(m, batch, head)
+    single, row, number = _single_head(m, batch, head)
     try:
-        return float(one.entropy()[row, number].double().mean())
+        return float(single.entropy()[row, number].double().mean())
     except ValueError:  # NaN or infinity in q or k
         return math.nan
 
 
-def texts_of(m: AttentionMap | AttentionSummary, batch: int) -> tuple[list[str], list[str]] | None:
+def map_tokens(m: AttentionMap | AttentionSummary, batch: int) -> tuple[list[str], list[str]] | None:
     """The tokens at the queries and at the keys, if the map has them."""
     if m.tokens is None:
         return None
@@ -121,13 +122,13 @@ def _weights(m: AttentionMap, rows: int, columns: int, batch: int, head: int | s
     return m[batch, head] if (rows, columns) == m.shape[2:] else m.pooled(rows, columns)[batch, head]
 
 
-def _cut(weights: Tensor, queries: int, keys: int) -> Cells:
+def _cells(weights: Tensor, queries: int, keys: int) -> MapCells:
     rows, columns = weights.shape
-    return Cells(weights.double().cpu(), _even(queries, rows), _even(keys, columns))
+    return MapCells(weights.double().cpu(), _edges(queries, rows), _edges(keys, columns))
 
 
-def _alone(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, int]:
-    """The map of one head, so that a statistic costs as much as one head; and its batch row and head in that map.
+def _single_head(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, int]:
+    """A map of one head alone, which costs less to read; and the batch row and the head in that map.
 
     A mask that depends on the head stays with the whole map.
     """
@@ -136,23 +137,23 @@ def _alone(m: AttentionMap, batch: int, head: int) -> tuple[AttentionMap, int, i
     return m.select(batch, [head]), 0, 0
 
 
-def _joined(kept: Tensor, queries: int, keys: int, rows: int, columns: int) -> Cells:
-    """Cells made of those that were kept."""
-    rows, columns = min(rows, kept.shape[0]), min(columns, kept.shape[1])
+def _merged(pooled: Tensor, queries: int, keys: int, rows: int, columns: int) -> MapCells:
+    """Larger cells, merged from those of a summary."""
+    rows, columns = min(rows, pooled.shape[0]), min(columns, pooled.shape[1])
     sides = [
-        [cells[n] for n in _even(len(cells) - 1, count)]
-        for cells, count in ((_even(queries, kept.shape[0]), rows), (_even(keys, kept.shape[1]), columns))
+        [cells[n] for n in _edges(len(cells) - 1, count)]
+        for cells, count in ((_edges(queries, pooled.shape[0]), rows), (_edges(keys, pooled.shape[1]), columns))
     ]
-    heights = torch.tensor(_even(queries, kept.shape[0])).diff().double()
-    sums = _sums(_sums(kept * heights[:, None], rows).T, columns).T
-    return Cells(sums / torch.tensor(sides[0]).diff()[:, None], *sides)
+    heights = torch.tensor(_edges(queries, pooled.shape[0])).diff().double()
+    sums = _sums(_sums(pooled * heights[:, None], rows).T, columns).T
+    return MapCells(sums / torch.tensor(sides[0]).diff()[:, None], *sides)
 
 
 def _sums(cells: Tensor, rows: int) -> Tensor:
-    """The sums of rows that become one."""
-    return torch.stack([cells[start:stop].sum(0) for start, stop in pairwise(_even(len(cells), rows))])
+    """The sums of the rows that one new row replaces."""
+    return torch.stack([cells[start:stop].sum(0) for start, stop in pairwise(_edges(len(cells), rows))])
 
 
-def _even(size: int, cells: int) -> list[int]:
-    """Where so many cells begin, as even as they can be, and where the last ends: as `AttentionMap.pooled` cuts."""
+def _edges(size: int, cells: int) -> list[int]:
+    """The first position of each cell, and the end of the last: the cells of `AttentionMap.pooled`."""
     return [n * size // cells for n in range(cells + 1)]

@@ -1,4 +1,4 @@
-"""Any text in a matplotlib figure: every character in a font that has it, and as its escape where none does."""
+"""Any text in a matplotlib figure: `FontFallback` finds a font for each character, or writes the character's escape."""
 
 from __future__ import annotations
 
@@ -11,51 +11,46 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 
 from regard.escape import visible
 
-__all__ = ["Letters"]
+__all__ = ["FontFallback"]
 
-LONGEST = 24
+MAX_TOKEN_LENGTH = 24
 """The most characters of a token."""
 
 
-class Letters:
-    """Writes what a font has, and says with which fonts.
-
-    The fonts are matplotlib's own (``rcParams["font.family"]``), and where they lack a character the first font of this
-    machine that has it.
-    """
+class FontFallback:
+    """The fonts of a figure: those of ``rcParams["font.family"]``, and others for characters that these lack."""
 
     def __init__(self) -> None:
         self._families = list(matplotlib.rcParams["font.family"])
-        self._has = set().union(*(_characters(findfont(FontProperties(family=[name]))) for name in self._families))
+        paths = (findfont(FontProperties(family=[name])) for name in self._families)
+        self._characters = set().union(*map(_characters, paths))
 
     @property
     def style(self) -> dict[str, Any]:
-        """What matplotlib has to know of a text that was written: its fonts, and that no sign in it means anything."""
+        """The text properties for matplotlib: the fonts, and neither formulas nor LaTeX."""
         return {"family": self._families, "parse_math": False, "usetex": False}
 
-    def write(self, text: str) -> str:
-        """A text in which every character can be seen: in a font, or as an escape."""
-        return "".join(c if c == "\n" or self._can(c) else _escaped(c) for c in visible(text))
+    def escape(self, text: str) -> str:
+        """A text in which every character is visible: in a font, or as an escape."""
+        return "".join(
+            c if c == "\n" or self._supports(c) else c.encode("unicode_escape").decode() for c in visible(text)
+        )
 
-    def short(self, token: str) -> str:
-        """A token, of which no more is written than there is room for."""
-        written = self.write(token)
-        return written if len(written) <= LONGEST else f"{written[: LONGEST - 3]}..."
+    def shorten(self, token: str) -> str:
+        """A token, escaped and shortened."""
+        text = self.escape(token)
+        return text if len(text) <= MAX_TOKEN_LENGTH else f"{text[: MAX_TOKEN_LENGTH - 3]}..."
 
-    def _can(self, character: str) -> bool:
-        if ord(character) in self._has:
+    def _supports(self, character: str) -> bool:
+        if ord(character) in self._characters:
             return True
         family = _family_with(character)
         if family is None:
             return False
         if family not in self._families:
             self._families.append(family)
-        self._has.add(ord(character))
+        self._characters.add(ord(character))
         return True
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 @cache
@@ -65,7 +60,7 @@ def _characters(path: str) -> frozenset[int]:
 
 @cache
 def _family_with(character: str) -> str | None:
-    """A font family of this machine with a character, if there is one that matplotlib can draw."""
+    """The first installed font family that has a character and that matplotlib can draw."""
     for name, path in _installed():
         try:
             if ord(character) in _characters(path):
@@ -73,23 +68,23 @@ def _family_with(character: str) -> str | None:
                 font.set_size(10, 72)
                 font.load_char(ord(character))
                 return name
-        except (OSError, RuntimeError):  # no font, or one of coloured pictures
+        except (OSError, RuntimeError):  # not a font, or a font of coloured bitmaps
             continue
     return None
 
 
 @cache
-def _installed() -> tuple[tuple[str, str], ...]:
-    """The upright fonts of this machine with their families.
+def _installed() -> list[tuple[str, str]]:
+    """The installed upright fonts with their families, DejaVu Sans first.
 
-    Of those that come with matplotlib, whose others are for formulas, DejaVu alone. PDF takes TrueType, no collections.
+    PDF takes TrueType fonts, no collections. The other fonts that come with matplotlib are for formulas.
     """
-    own = matplotlib.get_data_path()
-    found = [
+    formulas = matplotlib.get_data_path() + os.sep
+    fonts = {
         (font.name, font.fname)
         for font in fontManager.ttflist
         if font.fname.lower().endswith(".ttf")
         and (font.style, font.stretch, font.weight) == ("normal", "normal", 400)
-        and (font.name == "DejaVu Sans" or not font.fname.startswith(own + os.sep))
-    ]
-    return tuple(sorted(found, key=lambda font: (font[0] != "DejaVu Sans", font)))
+        and (font.name == "DejaVu Sans" or not font.fname.startswith(formulas))
+    }
+    return sorted(fonts, key=lambda font: (font[0] != "DejaVu Sans", font))

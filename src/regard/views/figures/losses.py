@@ -10,12 +10,12 @@ from regard.views.figures.maps import PaperFigure
 
 __all__ = ["plot_losses"]
 
-POINTS = 400
-"""So many points of the line, at most: each is the mean of the updates between."""
+MAX_POINTS = 400
+"""The most points of the line; each is the mean of several updates."""
 
 
 def plot_losses(metrics: Sequence[Mapping[str, Any]]) -> PaperFigure:
-    """The loss of each update as a line, that of held-out examples as dots.
+    """The training loss as a line, the evaluation loss as dots.
 
     Args:
         metrics: the lines of a run's ``metrics.jsonl``.
@@ -23,7 +23,7 @@ def plot_losses(metrics: Sequence[Mapping[str, Any]]) -> PaperFigure:
     figure = PaperFigure(figsize=(6.4, 3.6), layout="compressed", dpi=150)
     axes = figure.add_subplot()
     updates = [(line["step"], line["loss"]) for line in metrics if "loss" in line]
-    width = -(-len(updates) // POINTS) or 1
+    width = -(-len(updates) // MAX_POINTS) or 1
     groups = [updates[i : i + width] for i in range(0, len(updates), width)]
     axes.plot(
         [fmean(step for step, _ in group) for group in groups],
@@ -32,8 +32,8 @@ def plot_losses(metrics: Sequence[Mapping[str, Any]]) -> PaperFigure:
         linewidth=1.0,
         label="training" if width == 1 else f"training, mean of {width} updates",
     )
-    seen = [(line["step"], line["eval_loss"]) for line in metrics if "eval_loss" in line]
-    axes.plot(*zip(*seen, strict=True), "o-", color="#d1495b", markersize=4, linewidth=1.0, label="held out")
+    evaluations = [(line["step"], line["eval_loss"]) for line in metrics if "eval_loss" in line]
+    axes.plot(*zip(*evaluations, strict=True), "o-", color="#d1495b", markersize=4, linewidth=1.0, label="held out")
     axes.set(xlabel="update", ylabel="loss, nats per token", ylim=(0, None))
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.legend(frameon=False)

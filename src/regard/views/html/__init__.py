@@ -1,4 +1,16 @@
-"""The page: the attention of a recording as one file that needs nothing else, neither a network nor a server."""
+"""The page: a recording as one HTML file that needs neither a network nor a server.
+
+- `page`: `render_page`: collects the facts, and fills the page up to its largest size
+- `facts`: texts, attentions and heads
+- `payload`: queries, keys, values, mask and bias of a head
+- `quantization`: the steps to which queries, keys and values are rounded
+- `budget`: the heads whose payload fits, and notes on what is omitted
+- `render`: the page with a given payload
+- `codec`: numbers as bytes, and bytes as text
+- `bundle`: the JavaScript modules and the styles in one file
+- `image`: an image whose patches are the tokens
+- `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
+"""
 
 from regard.views.html.page import DEFAULT_MAX_SIZE, PageImage, notebook_frame, render_page
 

@@ -1,4 +1,4 @@
-"""The square of all weights of a head in the terminal: letters by how much ink they have, or half blocks in colours."""
+"""The heatmap of a head in the terminal: characters from light to dark, or half blocks in colours."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from rich.text import Text
 from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
-from regard.views.figures.cells import COLOURS, Cells, cells_of, texts_of
+from regard.views.figures.cells import COLOURS, MapCells, head_cells, map_tokens
 from regard.views.terminal.console import can_encode, print_heading, print_line
 
 __all__ = ["Names", "draw_heatmap", "percent", "token_at"]
 
 Names = tuple[list[str], list[str]] | None
-"""The tokens at the queries and at the keys, if they are known."""
+"""The tokens of the queries and of the keys, if they are known."""
 
-LONGEST = 14
-"""The columns of a token."""
+MAX_TOKEN_WIDTH = 14
+"""The most columns of a token."""
 
-LARGEST_SQUARE = 120
-"""The most columns of a square."""
+MAX_CELLS = 120
+"""The most cells of a side."""
 
-HEIGHT = 8
-"""The lines of a token that is written from top to bottom."""
+MAX_TOKEN_HEIGHT = 8
+"""The most lines of a token that is written from top to bottom."""
 
-SHARES = (0.02, 0.1, 0.3, 0.6)
-"""From these shares of the largest weight on, a shade is darker."""
+THRESHOLDS = (0.02, 0.1, 0.3, 0.6)
+"""The shares of the largest weight at which a shade gets darker."""
 
 SHADES, PLAIN_SHADES = " ░▒▓█", " .:+#"
 MASKED, PLAIN_MASKED = "·", "-"
-BROKEN = "?"
+NAN = "?"
 
 MASKED_COLOUR = Color.parse("#4a4640")
-BROKEN_COLOUR = Color.parse("#d62728")
+NAN_COLOUR = Color.parse("#d62728")
 LIGHT = [Color.parse(colour).get_truecolor() for colour in reversed(COLOURS)]
 
 
 def draw_heatmap(
     m: AttentionMap | AttentionSummary, console: Console, head: int, query: int | None, batch: int
 ) -> None:
-    """Weight by weight where there is room, else pooled; a query that was asked for is marked."""
+    """Draw all weights where there is room, else pooled weights; with a query, its row is marked."""
     queries, keys = m.shape[2:]
-    names = texts_of(m, batch)
-    print_heading(console, "The square: queries from top to bottom, keys from left to right")
-    numbers = [f"{row:>{len(str(queries - 1))}}" for row in range(min(queries, LARGEST_SQUARE))]
+    names = map_tokens(m, batch)
+    print_heading(console, "The heatmap: queries from top to bottom, keys from left to right")
+    numbers = [f"{row:>{len(str(queries - 1))}}" for row in range(min(queries, MAX_CELLS))]
     labels = numbers if names is None else [f"{n} {token_at(names, 0, row)}" for row, n in enumerate(numbers)]
     margin = max(map(cell_len, labels)) + 3
-    if queries <= LARGEST_SQUARE and margin + 2 * keys <= console.width:
-        cells = cells_of(m, batch, head, queries, keys)
-        if cells.single:
-            _weight_by_weight(cells, names, labels, console, query)
+    if queries <= MAX_CELLS and margin + 2 * keys <= console.width:
+        cells = head_cells(m, batch, head, queries, keys)
+        if cells.exact:
+            _draw_exact(cells, names, labels, console, query)
             return
     margin = len(f"{queries - 1}") + 3
-    kept = m.pooled().shape[3] if isinstance(m, AttentionSummary) else keys
-    columns = max(1, min(kept, LARGEST_SQUARE, console.width - margin))
+    largest = m.pooled().shape[3] if isinstance(m, AttentionSummary) else keys
+    columns = max(1, min(largest, MAX_CELLS, console.width - margin))
     coloured = console.color_system is not None and can_encode(console, "▀")
-    # A letter is twice as high as wide.
+    # A character is twice as high as wide.
     rows = columns * queries / keys if coloured else columns * queries / keys / 2
-    cells = cells_of(m, batch, head, min(LARGEST_SQUARE, max(1, round(rows))), columns)
-    _axis(cells, margin, console)
-    (_halves if coloured else _letters)(cells, margin, console, query)
-    if not cells.single:
+    cells = head_cells(m, batch, head, min(MAX_CELLS, max(1, round(rows))), columns)
+    _print_axis(cells, margin, console)
+    (_draw_half_blocks if coloured else _draw_shades)(cells, margin, console, query)
+    if not cells.exact:
         high, wide = cells.weights.shape
         print_line(
             console,
@@ -76,153 +76,156 @@ def draw_heatmap(
         )
 
 
-def _weight_by_weight(cells: Cells, names: Names, labels: Sequence[str], console: Console, query: int | None) -> None:
-    """A cell of two columns for each weight, tokens on both sides."""
+def _draw_exact(cells: MapCells, names: Names, labels: Sequence[str], console: Console, query: int | None) -> None:
+    """Draw a cell of two columns for each weight, with the tokens."""
     margin = max(map(cell_len, labels)) + 3
-    for line in _upright([token_at(names, 1, key) for key in range(cells.keys[-1])]):
-        _row(console, Text(" " * margin + line))
-    for row, (label, shades) in enumerate(zip(labels, _shaded(cells, console), strict=True)):
-        asked = row == query
-        mark = "> " if asked else "  "
+    for line in _vertical([token_at(names, 1, key) for key in range(cells.keys[-1])]):
+        _print_row(console, Text(" " * margin + line))
+    for row, (label, shades) in enumerate(zip(labels, _shade_rows(cells, console), strict=True)):
+        chosen = row == query
+        mark = "> " if chosen else "  "
         start = mark + set_cell_size(label, margin - 2)
-        _row(console, Text.assemble((start, "bold yellow" if asked else ""), "".join(2 * shade for shade in shades)))
-    _shades_mean(cells, console)
+        _print_row(
+            console, Text.assemble((start, "bold yellow" if chosen else ""), "".join(2 * shade for shade in shades))
+        )
+    _print_legend(cells, console)
 
 
-def _letters(cells: Cells, margin: int, console: Console, query: int | None) -> None:
-    """A letter for each cell."""
-    for row, shades in enumerate(_shaded(cells, console)):
-        _row(console, Text(_position(cells, row, row + 1, margin, query) + "".join(shades)))
-    _shades_mean(cells, console)
+def _draw_shades(cells: MapCells, margin: int, console: Console, query: int | None) -> None:
+    """Draw a character for each cell."""
+    for row, shades in enumerate(_shade_rows(cells, console)):
+        _print_row(console, Text(_row_label(cells, row, row + 1, margin, query) + "".join(shades)))
+    _print_legend(cells, console)
 
 
-def _halves(cells: Cells, margin: int, console: Console, query: int | None) -> None:
-    """Two cells in a letter, one above the other, in colours: the larger the lighter."""
+def _draw_half_blocks(cells: MapCells, margin: int, console: Console, query: int | None) -> None:
+    """Draw two cells in a character, one above the other, in colours: a larger weight is lighter."""
     colours = [[_colour(cells, weight) for weight in row] for row in cells.weights.tolist()]
     for row in range(0, len(colours), 2):
-        text = Text(_position(cells, row, min(row + 2, len(colours)), margin, query))
+        text = Text(_row_label(cells, row, min(row + 2, len(colours)), margin, query))
         below: Iterable[Color | None] = colours[row + 1] if row + 1 < len(colours) else [None] * len(colours[row])
         for upper, lower in zip(colours[row], below, strict=True):
             text.append("▀", Style(color=upper, bgcolor=lower))
-        _row(console, text)
+        _print_row(console, text)
     scale = Text("0 % ")
     for step in range(24):
-        scale.append("█", Style(color=_colour(cells, cells.high * _back(cells, (step + 0.5) / 24))))
-    scale.append(f" {percent(cells.high)}{_more(cells)}; halfway {percent(cells.high * _back(cells, 0.5))}")
+        scale.append("█", Style(color=_colour(cells, cells.vmax * _share_at(cells, (step + 0.5) / 24))))
+    scale.append(f" {percent(cells.vmax)}{_overflow(cells)}; halfway {percent(cells.vmax * _share_at(cells, 0.5))}")
     if bool((cells.weights == 0).any()):
         scale.append("; ")
         scale.append("█", Style(color=MASKED_COLOUR))
         scale.append(" no weight, masked")
-    _row(console, scale)
+    _print_row(console, scale)
 
 
-def _axis(cells: Cells, margin: int, console: Console) -> None:
-    """The first and the last key above the columns."""
+def _print_axis(cells: MapCells, margin: int, console: Console) -> None:
+    """Print the first and the last key above the columns."""
     first, last = "0", str(cells.keys[-1] - 1)
     gap = cells.weights.shape[1] - len(first) - len(last)
-    _row(console, Text(" " * margin + (first + " " * gap + last if gap > 0 else first)))
+    _print_row(console, Text(" " * margin + (first + " " * gap + last if gap > 0 else first)))
 
 
-def _position(cells: Cells, start: int, stop: int, margin: int, query: int | None) -> str:
-    """What stands before a line: the query that it begins with, in some lines, and a mark on the one asked for."""
+def _row_label(cells: MapCells, start: int, stop: int, margin: int, query: int | None) -> str:
+    """The label of a line: its first query, in every tenth line, and a mark on the line of the chosen query."""
     inside = query is not None and cells.queries[start] <= query < cells.queries[stop]
-    shown = query if inside else cells.queries[start] if start % 10 == 0 else ""
-    return f"{'> ' if inside else '  '}{shown:>{margin - 3}} "
+    first = query if inside else cells.queries[start] if start % 10 == 0 else ""
+    return f"{'> ' if inside else '  '}{first:>{margin - 3}} "
 
 
-def _shaded(cells: Cells, console: Console) -> Iterator[list[str]]:
-    shades, masked = _signs(console)
+def _shade_rows(cells: MapCells, console: Console) -> Iterator[list[str]]:
+    shades, masked = _shades_for(console)
     for row in cells.weights.tolist():
         yield [
-            BROKEN
+            NAN
             if math.isnan(weight)
             else masked
             if weight == 0
-            else shades[sum(_strength(cells, weight) >= share for share in SHARES)]
+            else shades[sum(_darkness(cells, weight) >= share for share in THRESHOLDS)]
             for weight in row
         ]
 
 
-def _shades_mean(cells: Cells, console: Console) -> None:
-    shades, masked = _signs(console)
+def _print_legend(cells: MapCells, console: Console) -> None:
+    shades, masked = _shades_for(console)
     parts = [
-        f"{shade} from {percent(cells.high * _back(cells, share))}"
-        for shade, share in zip(shades[1:], SHARES, strict=True)
+        f"{shade} from {percent(cells.vmax * _share_at(cells, share))}"
+        for shade, share in zip(shades[1:], THRESHOLDS, strict=True)
     ]
     parts += [f"{masked} no weight, masked"] if bool((cells.weights == 0).any()) else []
-    parts += [f"{BROKEN} not a number"] if bool(cells.weights.isnan().any()) else []
+    parts += [f"{NAN} not a number"] if bool(cells.weights.isnan().any()) else []
     print_line(console, f"{', '.join(parts)}.")
     print_line(console, f"The largest: {percent(float(cells.weights.nan_to_num().max()))}.")
 
 
-def _strength(cells: Cells, weight: float) -> float:
-    """How dark a weight is, 0 to 1: of cells of many weights the small ones are told apart better."""
-    share = min(1.0, weight / cells.high)
-    return share if cells.single else math.sqrt(share)
+def _darkness(cells: MapCells, weight: float) -> float:
+    """The darkness of a weight, 0 to 1; the square root for pooled cells, which shows differences of small weights."""
+    share = min(1.0, weight / cells.vmax)
+    return share if cells.exact else math.sqrt(share)
 
 
-def _back(cells: Cells, strength: float) -> float:
-    """What share of the darkest a strength stands for."""
-    return strength if cells.single else strength**2
+def _share_at(cells: MapCells, strength: float) -> float:
+    """The share of the largest weight at a darkness."""
+    return strength if cells.exact else strength**2
 
 
-def _more(cells: Cells) -> str:
-    return " and more" if bool((cells.weights > cells.high).any()) else ""
+def _overflow(cells: MapCells) -> str:
+    return " and more" if bool((cells.weights > cells.vmax).any()) else ""
 
 
-def _colour(cells: Cells, weight: float) -> Color:
+def _colour(cells: MapCells, weight: float) -> Color:
     if math.isnan(weight):
-        return BROKEN_COLOUR
+        return NAN_COLOUR
     if weight == 0:
         return MASKED_COLOUR
-    place = _strength(cells, weight) * (len(LIGHT) - 1)
+    place = _darkness(cells, weight) * (len(LIGHT) - 1)
     low = min(int(place), len(LIGHT) - 2)
     parts = zip(LIGHT[low], LIGHT[low + 1], strict=True)
     return Color.from_rgb(*(round(a + (b - a) * (place - low)) for a, b in parts))
 
 
-def _upright(tokens: Sequence[str]) -> Iterator[str]:
+def _vertical(tokens: Sequence[str]) -> Iterator[str]:
     """Tokens written from top to bottom, two columns each."""
-    pieces = [_pieces(token) for token in tokens]
-    height = max(map(len, pieces))
+    characters = [_characters(token) for token in tokens]
+    height = max(map(len, characters))
     for line in range(height):
-        places = (line - height + len(some) for some in pieces)
+        places = (line - height + len(column) for column in characters)
         yield "".join(
-            set_cell_size(some[place] if place >= 0 else "", 2) for some, place in zip(pieces, places, strict=True)
+            set_cell_size(column[place] if place >= 0 else "", 2)
+            for column, place in zip(characters, places, strict=True)
         ).rstrip()
 
 
-def _pieces(token: str) -> list[str]:
-    """Its characters, each with the marks that stand on it, as many as there are lines for."""
-    pieces: list[str] = []
+def _characters(token: str) -> list[str]:
+    """The first characters of a token, each with its combining marks."""
+    characters: list[str] = []
     for c in token:
-        if pieces and (unicodedata.category(c) in ("Mn", "Me", "Mc", "Cf") or pieces[-1][-1] == "\u200d"):
-            pieces[-1] += c
+        if characters and (unicodedata.category(c) in ("Mn", "Me", "Mc", "Cf") or characters[-1][-1] == "\u200d"):
+            characters[-1] += c
         else:
-            pieces.append(c)
-    return pieces if len(pieces) <= HEIGHT else [*pieces[: HEIGHT - 1], "."]
+            characters.append(c)
+    return characters if len(characters) <= MAX_TOKEN_HEIGHT else [*characters[: MAX_TOKEN_HEIGHT - 1], "."]
 
 
 def token_at(names: Names, side: int, place: int) -> str:
-    """The token of a query (side 0) or a key (side 1), no wider than there is room for; its position without tokens."""
+    """The token of a query (side 0) or a key (side 1), shortened; without tokens, its position."""
     if names is None:
         return str(place)
-    shown = visible(names[side][place])
-    return shown if cell_len(shown) <= LONGEST else f"{set_cell_size(shown, LONGEST - 3)}..."
+    token = visible(names[side][place])
+    return token if cell_len(token) <= MAX_TOKEN_WIDTH else f"{set_cell_size(token, MAX_TOKEN_WIDTH - 3)}..."
 
 
 def percent(weight: float) -> str:
-    """A weight in per cent, with as many digits as say something."""
+    """A weight in per cent; a small one has more digits."""
     if math.isnan(weight):
         return "?"
     digits = 0 if weight >= 0.995 else 1 if weight >= 0.001 or weight == 0 else 2 if weight >= 0.0001 else 3
     return f"{100 * weight:.{digits}f} %"
 
 
-def _signs(console: Console) -> tuple[str, str]:
+def _shades_for(console: Console) -> tuple[str, str]:
     return (SHADES, MASKED) if can_encode(console, SHADES + MASKED) else (PLAIN_SHADES, PLAIN_MASKED)
 
 
-def _row(console: Console, text: Text) -> None:
-    """A line that is cut where the console ends."""
+def _print_row(console: Console, text: Text) -> None:
+    """Print a line, cut at the width of the console."""
     console.print(text, no_wrap=True, overflow="crop", crop=True)

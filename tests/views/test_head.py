@@ -1,4 +1,4 @@
-"""One head in the terminal: each token's strongest keys, and the square, on any console and with any token."""
+"""One head in the terminal: each token's strongest keys, and the heatmap, on any console and with any token."""
 
 import re
 
@@ -8,10 +8,11 @@ from rich.cells import cell_len
 
 import regard
 from regard import mask
+from regard.errors import InputError
 from regard.lens import AttentionMap, AttentionSummary, Recording
 from regard.lens.text.run import run
-from regard.views.figures.cells import cells_of
-from regard.views.terminal.head import draw
+from regard.views.figures.cells import head_cells
+from regard.views.terminal.head import draw, find_query
 from regard.views.terminal.heatmap import percent
 from terminals import drawn
 from weights import RIVER, minilm
@@ -38,8 +39,8 @@ def recorded(m, kind="self", heads=None):
     return recording
 
 
-def square(text):
-    """The lines of the square, without heading, legend and axis."""
+def heatmap(text):
+    """The lines of the heatmap, without heading, legend and axis."""
     lines = text.split("from left to right\n")[1].splitlines()
     shaded = [line for line in lines if re.match(r"[> ] +\d+ |[> ] {3,}[ ░▒▓█·]+$", line)]
     return [line for line in shaded if not re.fullmatch(r"[\d ]+", line)]
@@ -62,11 +63,11 @@ def test_each_token_with_its_strongest_keys(recording, monkeypatch):
     assert [line.split()[1] for line in text.splitlines()[4:18]] == m.tokens[0]
 
 
-def test_the_square_shades_each_weight(recording, monkeypatch):
+def test_the_heatmap_shades_each_weight(recording, monkeypatch):
     text = drawn(draw, recording, monkeypatch, path=LAYER, head=6)
     weights = recording[LAYER][0, 6]
     high = float(weights.max())
-    rows = square(text)
+    rows = heatmap(text)
     assert len(rows) == 14
     for row, line in zip(weights.tolist(), rows, strict=True):
         cells = line[-28:]
@@ -88,13 +89,13 @@ def test_a_query_that_was_asked_for(recording, monkeypatch):
     row = recording[LAYER][0, 6, 11]
     weights = row.topk(12).values
     assert f"The other 2 keys: {percent(float(row.sum() - weights.sum()))} together." in text
-    assert [line for line in square(text) if line.startswith(">")] == [square(text)[11]]
+    assert [line for line in heatmap(text) if line.startswith(">")] == [heatmap(text)[11]]
     assert text.count("fishing") == 2  # among its keys, and at its own row
 
 
 def test_masked_is_a_dot_and_said(monkeypatch):
     text = drawn(draw, recorded(random_map(6, 6, mask=mask.causal())), monkeypatch, path="a", head=1)
-    assert [line.count("·") for line in square(text)] == [10, 8, 6, 4, 2, 0]
+    assert [line.count("·") for line in heatmap(text)] == [10, 8, 6, 4, 2, 0]
     assert "· no weight, masked" in text
     assert "mask causal()" in text
 
@@ -109,19 +110,19 @@ def test_what_is_no_number_is_a_question_mark(monkeypatch):
     m = random_map(4, 4)
     m.q[0, 0, 2] = torch.nan
     text = drawn(draw, recorded(m), monkeypatch, path="a", head=0)
-    assert [line.count("?") for line in square(text)] == [0, 0, 8, 0]
+    assert [line.count("?") for line in heatmap(text)] == [0, 0, 8, 0]
     assert "? not a number" in text
 
 
-def test_at_length_the_square_is_pooled_to_the_width(monkeypatch):
+def test_at_length_the_heatmap_is_pooled_to_the_width(monkeypatch):
     m = random_map(700, 700, mask=mask.causal())
     text = drawn(draw, recorded(m), monkeypatch, path="a", head=1, query=350, columns=80)
-    rows = square(text)
-    cells = cells_of(m, 0, 1, 37, 74)
+    rows = heatmap(text)
+    cells = head_cells(m, 0, 1, 37, 74)
     assert (len(rows), {len(line) for line in rows}) == (37, {80})
     for row, line in zip(cells.weights, rows, strict=True):
         levels = [" ░▒▓█".find(c) for c in line[-74:]]
-        strength = (row / cells.high).clamp(max=1).sqrt()
+        strength = (row / cells.vmax).clamp(max=1).sqrt()
         expected = sum((strength >= share).long() for share in (0.02, 0.1, 0.3, 0.6))
         assert levels == expected.masked_fill(row == 0, -1).tolist()
     assert "Pooled to 37 x 74 cells" in text
@@ -134,7 +135,7 @@ def test_in_colours_a_letter_is_two_cells(monkeypatch):
     monkeypatch.setenv("COLORTERM", "truecolor")
     text = drawn(draw, recorded(m), monkeypatch, path="a", head=0, terminal=True, columns=80)
     lines = [line for line in text.splitlines() if "▀" in line]
-    cells = cells_of(m, 0, 0, 74, 74)
+    cells = head_cells(m, 0, 0, 74, 74)
     assert len(lines) == 37
     assert {line.count("▀") for line in lines} == {74}
     # The largest cell is white, and the two colours of a letter are those of its cells.
@@ -180,7 +181,7 @@ def test_no_line_is_wider_than_the_terminal(columns, queries, keys, monkeypatch)
     m.label(["internationalization"] * queries, ["incomprehensibilities"] * keys)
     text = drawn(draw, recorded(m), monkeypatch, path="a", head=0, columns=columns)
     assert max(map(len, text.splitlines())) <= columns
-    assert "The square" in text
+    assert "The heatmap" in text
 
 
 def test_summaries_show_what_they_kept(monkeypatch):
@@ -197,7 +198,7 @@ def test_summaries_show_what_they_kept(monkeypatch):
 
 def test_a_longer_text_shows_its_beginning(monkeypatch):
     text = drawn(draw, recorded(random_map(60, 60)), monkeypatch, path="a", head=0)
-    assert "The first 40 of 60 queries. Any other: --query POSITION." in text
+    assert "The first 40 of 60 queries. For another one: --query TOKEN." in text
 
 
 def test_heads_have_the_model_s_own_numbers(monkeypatch):
@@ -213,9 +214,26 @@ def test_heads_have_the_model_s_own_numbers(monkeypatch):
         ({"head": 2}, IndexError, "no head 2: there are 2"),
         ({"head": 0, "query": 5}, IndexError, "no query 5: there are 5"),
         ({"head": 0, "batch": 1}, IndexError, "no batch row 1"),
-        ({"head": 0, "path": "b"}, KeyError, "no attention was seen at 'b'"),
+        ({"head": 0, "path": "b"}, KeyError, "no attention was recorded at 'b'"),
     ],
 )
 def test_what_is_not_there_is_refused(place, error, says, monkeypatch):
     with pytest.raises(error, match=says):
         drawn(draw, recorded(random_map(5, 5)), monkeypatch, **{"path": "a", **place})
+
+
+def test_a_query_is_found_by_its_token_or_its_position(recording):
+    m = recording[LAYER]
+    assert find_query(m, "bank") == find_query(m, " BANK ") == find_query(m, "11") == 11
+    assert find_query(m, "a") == 2  # the first of several
+    assert find_query(random_map(5, 5), "4") == 4
+    for missing in ("sea", "14", "-1", "", "99999999999999999999", "²"):
+        with pytest.raises(InputError, match=r"there is no query .* a position from 0 to 13"):
+            find_query(m, missing)
+
+
+def test_a_token_that_is_a_number_comes_before_a_position():
+    m = random_map(4, 4)
+    m.label(["a", "b", "c", "1"])
+    assert find_query(m, "1") == 3
+    assert find_query(m, "2") == 2
