@@ -64,7 +64,7 @@ def configs(draw):
     dtype=st.sampled_from([torch.float32, torch.float32, torch.float64]),
     many=st.booleans(),
 )
-def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, many):
+def test_the_step_equals_the_decoders_forward(facts, d_context, each, ragged, dtype, many):
     """Token by token, from a prompt, with rows that share a source; by packed weights and by plain ones."""
     sources, tokens = 2, 4
     scaling = facts["rotary_scaling"]
@@ -105,7 +105,7 @@ def test_a_step_is_the_decoders_forward(facts, d_context, each, ragged, dtype, m
     assert caches.num_tokens == known.num_tokens == text.shape[1]
 
 
-def test_packed_weights_are_taken_only_where_they_gain():
+def test_weights_are_packed_only_for_enough_rows_and_steps():
     model = tiny().float()
     plain = FastDecodeStep(model, batch_size=MIN_PACKED_BATCH - 1, max_steps=MIN_PACKED_STEPS).lm_head
     packed = FastDecodeStep(model, batch_size=MIN_PACKED_BATCH, max_steps=MIN_PACKED_STEPS).lm_head
@@ -122,7 +122,7 @@ def test_packed_weights_are_taken_only_where_they_gain():
     )
 
 
-def test_the_step_is_what_generate_takes():
+def test_generate_uses_the_step():
     """The same ids from a model that must be run by its modules, and from one that need not."""
     model = tiny(11, seed=4, positions="rotary").float()
     ids = torch.randint(11, (4, 5))
@@ -133,7 +133,7 @@ def test_the_step_is_what_generate_takes():
     assert len(calls) == 30
 
 
-class Louder(nn.Linear):
+class DoubledLinear(nn.Linear):
     def forward(self, x):
         return 2 * super().forward(x)
 
@@ -157,27 +157,27 @@ def _training(model):
 
 def _subclass(model):
     up = model.blocks[0].feed_forward.up
-    model.blocks[0].feed_forward.up = Louder(up.in_features, up.out_features).double().eval()
+    model.blocks[0].feed_forward.up = DoubledLinear(up.in_features, up.out_features).double().eval()
 
 
 def _parametrized(model):
     nn.utils.parametrize.register_parametrization(model.blocks[0].attention.qkv, "weight", Doubled())
 
 
-def _forward_put_in_place(model):
+def _forward_replaced(model):
     down = model.blocks[0].feed_forward.down
     forward = down.forward
     down.forward = lambda x: 2 * forward(x)  # what accelerate does
 
 
-def _removed(model):
+def _wrapped_in_sequential(model):
     model.blocks[0].feed_forward.up = nn.Sequential(model.blocks[0].feed_forward.up)
 
 
 @pytest.mark.parametrize(
-    "change", [_hook, _pre_hook, _training, _subclass, _parametrized, _forward_put_in_place, _removed]
+    "change", [_hook, _pre_hook, _training, _subclass, _parametrized, _forward_replaced, _wrapped_in_sequential]
 )
-def test_a_decoder_that_was_changed_runs_by_its_modules(change):
+def test_a_changed_decoder_runs_its_modules(change):
     """And writes what its own forward says."""
     model = tiny(11, seed=5)
     assert FastDecodeStep.supports(model)
@@ -191,7 +191,7 @@ def test_a_decoder_that_was_changed_runs_by_its_modules(change):
             assert torch.equal(model(generated[:, :length])[:, -1].argmax(-1), generated[:, length])
 
 
-def test_autocast_and_hooks_on_every_module_go_by_the_modules():
+def test_with_autocast_or_global_hooks_the_modules_run():
     model = Decoder(Config(vocab_size=20, d_model=8, num_layers=1, num_heads=2, d_ff=8)).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not FastDecodeStep.supports(model)

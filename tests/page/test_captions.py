@@ -23,13 +23,13 @@ def seen(tmp_path_factory):
     ids = torch.randint(61, (1, len(PATCHES)))
     with torch.no_grad(), regard.watch(pretrained.model) as recording:
         pretrained.model(pretrained.pixel_values(image()), ids)
-    recording.label([f"w{i}" for i in ids[0].tolist()], pretrained.config.patches.names)
+    recording.label([f"w{i}" for i in ids[0].tolist()], pretrained.config.patches.token_names)
     return pretrained, recording
 
 
 def test_the_text_looks_at_the_patches(seen):
     pretrained, recording = seen
-    assert pretrained.config.patches.names == PATCHES
+    assert pretrained.config.patches.token_names == PATCHES
     kinds = [(entry.stack, entry.kind) for entry in map(recording.about, recording)]
     assert kinds == [("encoder.blocks", "self")] * 3 + [("decoder.blocks", "self"), ("decoder.blocks", "cross")] * 2
     cross = recording.subset("cross")

@@ -153,7 +153,7 @@ class TestShards:
     @pytest.mark.parametrize(
         "content", ["{}", '{"weight_map": {}}', '{"weight_map": ["a"]}', '{"weight_map": {"a": 1}}']
     )
-    def test_an_index_that_is_none(self, folder, content):
+    def test_an_invalid_index(self, folder, content):
         (folder / "model.safetensors.index.json").write_text(content)
         refused(folder, "must have a weight_map")
 
@@ -173,7 +173,7 @@ TIED = [
 
 class TestTies:
     @pytest.mark.parametrize(("family", "name", "twin"), TIED)
-    def test_a_weight_under_two_names_must_be_one(self, tmp_path, family, name, twin):
+    def test_a_tied_weight_with_two_values_is_refused(self, tmp_path, family, name, twin):
         random_checkpoint(tmp_path, family)
         expected, tensors = regard.load(tmp_path), weights_of(tmp_path)
         both = {**tensors, twin: tensors[name].clone()}
@@ -188,7 +188,7 @@ class TestTies:
         save_file(both, tmp_path / "model.safetensors")
         refused(tmp_path, f"{name} and {twin} differ, but by the config they are one")
 
-    def test_t5s_file_says_whether_the_output_has_weights_of_its_own(self, tmp_path):
+    def test_t5s_weights_tell_whether_the_output_is_tied(self, tmp_path):
         random_checkpoint(tmp_path, "t5")
         tensors = weights_of(tmp_path)
         save_file({**tensors, "lm_head.weight": tensors["shared.weight"] + 1}, tmp_path / "model.safetensors")
@@ -197,7 +197,7 @@ class TestTies:
 
 class TestHeads:
     @pytest.mark.parametrize(("family", "model"), [("bert", "BertModel"), ("roberta", "RobertaModel")])
-    def test_a_bare_encoder_has_none(self, tmp_path, family, model):
+    def test_a_bare_encoder_has_no_head(self, tmp_path, family, model):
         random_checkpoint(tmp_path, family, model=model)
         pretrained = regard.load(tmp_path)
         assert pretrained.ignored_weights == ["pooler.dense.bias", "pooler.dense.weight"]
@@ -218,7 +218,7 @@ class TestHeads:
             ("bart", "BartForSequenceClassification", ["classification_head"]),
         ],
     )
-    def test_what_stands_on_top_is_kept(self, tmp_path, family, model, unused):
+    def test_ignored_weights_are_saved(self, tmp_path, family, model, unused):
         theirs = random_checkpoint(tmp_path, family, model=model)
         pretrained = regard.load(tmp_path)
         assert pretrained.ignored_weights
@@ -265,7 +265,7 @@ class TestConstants:
             ("roberta", "roberta.embeddings.position_ids", torch.arange(66)[None], torch.arange(66)[None] + 2),
         ],
     )
-    def test_they_are_checked_and_kept(self, tmp_path, family, name, right, wrong):
+    def test_constants_are_checked_and_saved(self, tmp_path, family, name, right, wrong):
         random_checkpoint(tmp_path, family)
         expected, tensors = regard.load(tmp_path), weights_of(tmp_path)
         save_file({**tensors, name: right}, tmp_path / "model.safetensors")
@@ -276,7 +276,7 @@ class TestConstants:
         save_file({**tensors, name: wrong}, tmp_path / "model.safetensors")
         refused(tmp_path, f"{name.split('.', 1)[1]} is not ")
 
-    def test_marians_table_of_positions(self, tmp_path):
+    def test_marians_sinusoidal_positions(self, tmp_path):
         theirs = random_checkpoint(tmp_path, "marian")
         table = theirs.model.encoder.embed_positions.weight.detach().clone()
         tensors = weights_of(tmp_path)
@@ -338,7 +338,7 @@ class TestSpellings:
             ({"num_hidden_layers": 10**9}, "lacks layers.999999999.mlp.down_proj.weight"),
         ],
     )
-    def test_what_llama_cannot_say(self, tmp_path, changes, message):
+    def test_unsupported_values_of_llama(self, tmp_path, changes, message):
         random_checkpoint(tmp_path, "llama")
         change(tmp_path, **changes)
         refused(tmp_path, message)
@@ -370,7 +370,7 @@ class TestSpellings:
             ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
         ],
     )
-    def test_what_the_others_cannot_say(self, tmp_path, family, changes, message):
+    def test_unsupported_values_of_other_families(self, tmp_path, family, changes, message):
         random_checkpoint(tmp_path, family)
         change(tmp_path, **changes)
         refused(tmp_path, message)
@@ -406,7 +406,7 @@ class TestSpecial:
             ("generation_config.json", {"forced_eos_token_id": [1, 2]}, "regard supports one token there"),
         ],
     )
-    def test_what_is_no_token_is_named(self, tmp_path, file, changes, message):
+    def test_an_id_that_is_no_token_is_named(self, tmp_path, file, changes, message):
         random_checkpoint(tmp_path, "gpt2")
         change(tmp_path, file, **changes)
         refused(tmp_path, message)
@@ -418,7 +418,7 @@ class TestSpecial:
         assert regard.load(tmp_path).config.special_tokens == SpecialTokens(eos=(1,))
 
 
-def test_a_dtype_that_is_none(tmp_path):
+def test_an_unknown_dtype(tmp_path):
     random_checkpoint(tmp_path, "gpt2")
     with pytest.raises(ValueError, match=r"dtype=torch\.int8: weights are one of torch\.float32"):
         regard.load(tmp_path, dtype=torch.int8)
@@ -505,7 +505,7 @@ for microseconds in (50, 100, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 4000):
         assert ended.stdout.count("interrupted") > 2
         assert {name: content for name, content in self.files(folder).items() if "/" not in name} == before != after
 
-    def test_what_a_killed_save_left_goes_with_the_next(self, folder):
+    def test_the_next_save_removes_what_a_killed_save_left(self, folder):
         before = self.files(folder)
         (folder / DRAFT_FOLDER).mkdir()
         (folder / DRAFT_FOLDER / "model.safetensors").write_bytes(b"half a file")
@@ -521,7 +521,7 @@ for microseconds in (50, 100, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 4000):
             regard.load(folder).save(tmp_path / "other")
         assert self.files(tmp_path / "other") == before
 
-    def test_shards_take_the_place_of_one_file_and_the_other_way_round(self, folder, tmp_path):
+    def test_shards_replace_one_file_and_the_reverse(self, folder, tmp_path):
         whole = regard.load(folder)
         transformers.GPT2LMHeadModel.from_pretrained(folder).save_pretrained(tmp_path / "s", max_shard_size="60KB")
         for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -534,7 +534,7 @@ for microseconds in (50, 100, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 4000):
         assert not (folder / "model.safetensors.index.json").exists()
         assert same(regard.load(folder), whole)
 
-    def test_a_file_is_no_folder(self, folder, tmp_path):
+    def test_saving_to_a_file_is_refused(self, folder, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match="file cannot be written"):
             regard.load(folder).save(Path(tmp_path / "file"))

@@ -120,7 +120,7 @@ def implementations(theirs):
 
 
 @torch.inference_mode()
-def test_states_and_logits_with_padding_on_the_right(pair):
+def test_hidden_states_and_logits_with_padding_on_the_right(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, _ = source(theirs)
     states = list(model.hidden_states(ids, None, mask.padding(LENGTHS)))
@@ -131,7 +131,7 @@ def test_states_and_logits_with_padding_on_the_right(pair):
 
 
 @torch.inference_mode()
-def test_states_and_logits_with_padding_on_the_left(pair):
+def test_hidden_states_and_logits_with_padding_on_the_left(pair):
     theirs, model = of_kind(pair, "encoder", "decoder")
     ids, real, positions = source(theirs, left=True)
     states = list(model.hidden_states(ids, left_padding=LEFT_PADDING))
@@ -166,7 +166,7 @@ def test_cached_logits_of_a_decoder(pair, room):
 
 
 @torch.inference_mode()
-def test_states_and_logits_of_both_stacks(pair):
+def test_hidden_states_and_logits_of_both_stacks(pair):
     theirs, model = of_kind(pair, "encoder-decoder")
     ids, real, _ = source(theirs)
     wanted, wanted_real = target(theirs)
@@ -218,7 +218,7 @@ def test_padding_on_the_left_of_both_stacks_and_cached(pair):
 
 
 @torch.inference_mode()
-def test_saved_it_is_the_same_checkpoint(pair, tmp_path):
+def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     theirs, pretrained, folder = pair
     pretrained.save(tmp_path)
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
@@ -237,7 +237,7 @@ def test_saved_it_is_the_same_checkpoint(pair, tmp_path):
 
 
 @torch.inference_mode()
-def test_what_was_changed_is_saved(pair, tmp_path):
+def test_changed_weights_are_saved(pair, tmp_path):
     theirs, _, folder = pair
     pretrained = regard.load(folder)
     generator = torch.Generator().manual_seed(1)

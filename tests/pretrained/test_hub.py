@@ -145,7 +145,7 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, tmp_path):
     assert waited < 10 + without_asking, "a cached model must not wait for a network that is not there"
 
 
-def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):
+def test_the_pooling_is_read_from_the_folder_in_modules_json(hub, tmp_path):
     folder = hub.models["owner/good"]
     (folder / "somewhere").mkdir()
     (folder / "somewhere/config.json").write_text('{"pooling_mode_cls_token": true}')
@@ -155,7 +155,7 @@ def test_the_hubs_pooling_is_read_from_where_modules_json_says(hub, tmp_path):
     assert python(tmp_path, code, address(hub)).stdout == "Pooling(mode='cls', normalize=False)\n"
 
 
-def test_shards_and_the_tokens_to_stop_at_come_from_the_hub(hub, tmp_path):
+def test_shards_and_eos_tokens_come_from_the_hub(hub, tmp_path):
     folder = tmp_path / "served/sharded"
     random_checkpoint(folder, "gpt2").save_pretrained(folder, max_shard_size="60KB")
     (folder / "model.safetensors").unlink()
@@ -179,7 +179,7 @@ print(all((x == y).all() for x, y in zip(p.model.parameters(), regard.load("SAVE
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_pooling_that_cannot_be_asked_for_is_not_guessed(hub, tmp_path, status):
+def test_an_unreachable_pooling_is_not_guessed(hub, tmp_path, status):
     hub.failing["modules.json"] = status
     assert explain(tmp_path, "owner/good", address(hub)).returncode == 0
     code = "import regard; p = regard.load('owner/good'); print(p.pooling); p.embed('the river')"
@@ -200,7 +200,7 @@ def test_a_pooling_that_cannot_be_asked_for_is_not_guessed(hub, tmp_path, status
         ("owner/no-tokenizer", "has no tokenizer.json on the Hub"),
     ],
 )
-def test_what_the_hub_does_not_have_is_named(hub, tmp_path, name, message):
+def test_a_file_that_the_hub_lacks_is_named(hub, tmp_path, name, message):
     ended = explain(tmp_path, name, address(hub))
     assert ended.returncode == 2
     assert message in ended.stderr
@@ -228,7 +228,7 @@ def test_a_download_that_breaks_off_is_named_and_leaves_nothing_half(hub, tmp_pa
 
 
 @pytest.mark.parametrize("endpoint", ["notaurl", "http://[::bad", "http://127.0.0.1:9/\x7f"])
-def test_an_endpoint_that_is_none_is_named(tmp_path, endpoint):
+def test_an_invalid_endpoint_is_named(tmp_path, endpoint):
     ended = explain(tmp_path, "owner/good", endpoint)
     assert ended.returncode == 2
     assert "'owner/good'" in ended.stderr

@@ -34,7 +34,7 @@ def folders(tmp_path_factory):
     return made
 
 
-def told(folder, tmp_path, **changes):
+def write_config(folder, tmp_path, **changes):
     """The same model with other settings for its images."""
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -48,7 +48,7 @@ def told(folder, tmp_path, **changes):
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
-    folder = told(folders[mode], tmp_path, **SETTINGS[name])
+    folder = write_config(folders[mode], tmp_path, **SETTINGS[name])
     theirs = ViTImageProcessorPil.from_pretrained(folder)
     pretrained = regard.load(folder)
     images = [image(seed, size, mode) for seed, size in enumerate([(31, 17), (5, 3), (12, 8), (8, 8)])]
@@ -58,7 +58,7 @@ def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
     assert expected.std() > 0.1
 
 
-def test_files_arrays_and_pictures_are_the_same_image(folders, tmp_path):
+def test_files_arrays_and_pil_images_give_the_same_pixels(folders, tmp_path):
     pretrained, picture = regard.load(folders["RGB"]), image()
     picture.save(tmp_path / "one.png")
     numbers = np.asarray(picture)
@@ -70,7 +70,7 @@ def test_files_arrays_and_pictures_are_the_same_image(folders, tmp_path):
     assert torch.equal(pretrained.pixel_values([picture, image(1)])[1:], pretrained.pixel_values(image(1)))
 
 
-def test_grey_becomes_coloured_and_coloured_grey(folders):
+def test_grey_and_colour_images_are_converted(folders):
     colours, greys = (regard.load(folders[mode]) for mode in ("RGB", "L"))
     grey = image(3, mode="L")
     assert torch.equal(colours.pixel_values(grey), colours.pixel_values(grey.convert("RGB")))
@@ -89,7 +89,7 @@ def test_files_are_turned_upright(folders, tmp_path):
 
 
 def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
-    pretrained = regard.load(told(folders["RGB"], tmp_path, do_resize=False, size=999))
+    pretrained = regard.load(write_config(folders["RGB"], tmp_path, do_resize=False, size=999))
     assert pretrained.pixel_values(image(size=(12, 8))).shape == (1, 3, 8, 12)
     with pytest.raises(regard.InputError, match="the image is 8 wide and 12 high; the model reads 12 by 8"):
         pretrained.pixel_values(image(size=(8, 12)))
@@ -112,13 +112,13 @@ def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
         ({"do_sharpen": True}, r"does not know the setting 'do_sharpen' \(here True\)"),
     ],
 )
-def test_what_is_unknown_is_refused(folders, tmp_path, changes, message):
+def test_unknown_values_are_refused(folders, tmp_path, changes, message):
     with pytest.raises(regard.InputError, match=message):
-        regard.load(told(folders["RGB"], tmp_path, **changes))
+        regard.load(write_config(folders["RGB"], tmp_path, **changes))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_what_is_no_image_is_refused(folders, tmp_path):
+def test_an_argument_that_is_no_image_is_refused(folders, tmp_path):
     pretrained = regard.load(folders["RGB"])
     (tmp_path / "text.png").write_text("the river bank")
     (tmp_path / "empty.png").write_bytes(b"")
@@ -146,8 +146,8 @@ def test_what_is_no_image_is_refused(folders, tmp_path):
             pretrained.pixel_values(given)
 
 
-def test_what_is_not_known_of_images_is_said(folders, tmp_path):
-    folder = told(folders["RGB"], tmp_path)
+def test_a_model_without_an_image_processor_is_refused(folders, tmp_path):
+    folder = write_config(folders["RGB"], tmp_path)
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(regard.InputError, match=r"it has no preprocessor_config\.json"):
         regard.load(folder).pixel_values(image())
@@ -156,7 +156,7 @@ def test_what_is_not_known_of_images_is_said(folders, tmp_path):
         regard.load(tmp_path / "gpt2").pixel_values(image())
 
 
-def test_without_pillow_the_way_out_is_said(folders, monkeypatch):
+def test_without_pillow_the_error_names_the_install(folders, monkeypatch):
     pretrained, numbers = regard.load(folders["L"]), np.zeros((8, 8), np.uint8)
     assert pretrained.pixel_values(numbers).shape == (1, 1, 8, 8)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)

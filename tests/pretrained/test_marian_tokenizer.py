@@ -89,7 +89,7 @@ def test_texts_to_ids_and_back(folder, theirs, text):
     assert raw.replace(" ", "") == theirs.decode(encoded.ids).replace(" ", "")
 
 
-def test_where_pieces_stand(folder):
+def test_offsets_and_words_of_pieces(folder):
     text = ">>de<< The river, a bank"
     encoded = regard.load(folder).encode(text)
     assert len(encoded.ids) == len(encoded.tokens) == len(encoded.offsets) == len(encoded.word_ids)
@@ -108,7 +108,7 @@ def test_every_id_of_the_target_comes_back_as_text(folder, theirs):
     assert pretrained.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
-def test_it_is_saved_with_the_model(folder, tmp_path):
+def test_the_tokenizer_is_saved_with_the_model(folder, tmp_path):
     regard.load(folder).save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in folder.iterdir()}
     assert regard.load(tmp_path).encode("The river").ids == regard.load(folder).encode("The river").ids
@@ -140,12 +140,12 @@ class TestDamage:
             ({"</s>": 0, "<unk>": "1"}, "'<unk>' has the id '1'"),
         ],
     )
-    def test_a_vocabulary_that_is_none(self, files, vocabulary, message):
+    def test_an_invalid_vocabulary(self, files, vocabulary, message):
         (files / "vocab.json").write_text(json.dumps(vocabulary))
         with pytest.raises(InputError, match=message):
             MarianTokenizer(LocalFiles(files))
 
-    def test_a_folder_without_any_works_with_ids(self, folder, tmp_path):
+    def test_a_folder_without_tokenizer_files_works_with_ids(self, folder, tmp_path):
         for path in folder.iterdir():
             if path.name not in MARIAN_TOKENIZER_FILES:
                 (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -154,7 +154,7 @@ class TestDamage:
         with pytest.raises(InputError, match=r"tokenizer\.json is missing .*vocab\.json is missing"):
             pretrained.encode("The river")
 
-    def test_without_the_library_the_way_out_is_named(self, folder):
+    def test_without_sentencepiece_the_error_names_the_install(self, folder):
         code = f"import sys; sys.modules['sentencepiece'] = None; import regard; regard.load({str(folder)!r})"
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert "is not installed: pip install 'regard[marian]'" in ended.stderr

@@ -35,14 +35,14 @@ def inputs(pretrained):
     return torch.randn(3, patches.channels, *patches.image_size), torch.randint(61, (3, 9))
 
 
-def far(ours, theirs):
+def max_error(ours, theirs):
     assert ours.shape == theirs.shape
     assert theirs.std() > 0.01
     return (ours - theirs).abs().max().item()
 
 
 @torch.inference_mode()
-def test_states_and_logits_equal_transformers(pair):
+def test_hidden_states_and_logits_equal_transformers(pair):
     theirs, pretrained, _ = pair
     model = pretrained.model
     assert (pretrained.kind, pretrained.modality) == ("encoder-decoder", "images")
@@ -59,8 +59,8 @@ def test_states_and_logits_equal_transformers(pair):
             # The encoder's last state is theirs before the norm.
             assert len(ours) == len(others)
             last = 1 if ours is read else 0
-            worst = max([worst, *(far(*both) for both in zip(ours[: len(ours) - last], others, strict=False))])
-        worst = max(worst, far(read[-1], expected.encoder_last_hidden_state), far(logits, expected.logits))
+            worst = max([worst, *(max_error(*both) for both in zip(ours[: len(ours) - last], others, strict=False))])
+        worst = max(worst, max_error(read[-1], expected.encoder_last_hidden_state), max_error(logits, expected.logits))
     print(f"largest difference: {worst:.2e}")
     assert worst < 2e-5
 
@@ -75,11 +75,11 @@ def test_cached_logits_equal_transformers(pair):
         pretrained.model.decoder(ids[:, start:end], caches=caches, context=context if start == 0 else None)
         for start, end in ((0, 5), (5, 6), (6, 9))
     ]
-    assert far(torch.cat(parts, dim=1), expected) < 2e-5
+    assert max_error(torch.cat(parts, dim=1), expected) < 2e-5
 
 
 @torch.inference_mode()
-def test_saved_it_is_the_same_checkpoint(pair, tmp_path):
+def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     theirs, pretrained, folder = pair
     pretrained.save(tmp_path)
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
@@ -99,7 +99,7 @@ def test_saved_it_is_the_same_checkpoint(pair, tmp_path):
 
 
 @torch.inference_mode()
-def test_what_was_changed_is_saved(pair, tmp_path):
+def test_changed_weights_are_saved(pair, tmp_path):
     theirs, _, folder = pair
     pretrained = regard.load(folder)
     generator = torch.Generator().manual_seed(1)
@@ -109,8 +109,8 @@ def test_what_was_changed_is_saved(pair, tmp_path):
     again = type(theirs).from_pretrained(tmp_path).eval()
     pixels, ids = inputs(pretrained)
     expected = again(pixel_values=pixels, decoder_input_ids=ids).logits
-    assert far(pretrained.model(pixels, ids), expected) < 2e-5
-    assert far(expected, theirs(pixel_values=pixels, decoder_input_ids=ids).logits) > 1e-2
+    assert max_error(pretrained.model(pixels, ids), expected) < 2e-5
+    assert max_error(expected, theirs(pixel_values=pixels, decoder_input_ids=ids).logits) > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -125,10 +125,10 @@ def test_other_dtypes(pair, tmp_path, dtype):
     assert pretrained.pixel_values(image()).dtype == dtype
     ours, expected = pretrained.model(pixels, ids), loaded(pixel_values=pixels.to(dtype), decoder_input_ids=ids).logits
     assert ours.dtype == dtype
-    assert far(ours.double(), expected.double()) < (0.3 if dtype is torch.bfloat16 else 1e-12)
+    assert max_error(ours.double(), expected.double()) < (0.3 if dtype is torch.bfloat16 else 1e-12)
 
 
-def test_a_model_is_made_of_the_settings_alone(pair):
+def test_a_model_can_be_built_from_the_config_alone(pair):
     """Where training begins: no weights, the same parameters."""
     _, pretrained, folder = pair
     family = FAMILIES["vision-encoder-decoder"]
@@ -145,7 +145,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def changed(folder, file, **changes):
+def change_json(folder, file, **changes):
     """Change values of a JSON file, those of a part by `part__name`; ... removes a value."""
     settings = json.loads((folder / file).read_text())
     for name, value in changes.items():
@@ -157,7 +157,7 @@ def changed(folder, file, **changes):
     (folder / file).write_text(json.dumps(settings))
 
 
-def test_the_masks_that_older_files_store_are_checked_and_kept(folder, tmp_path):
+def test_the_masks_of_older_files_are_checked_and_saved(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     causal = torch.ones(40, 40, dtype=torch.uint8).tril().view(1, 1, 40, 40)
     for layer in range(2):
@@ -173,10 +173,10 @@ def test_the_masks_that_older_files_store_are_checked_and_kept(folder, tmp_path)
         regard.load(folder)
 
 
-def test_special_tokens_are_the_wholes_and_else_the_decoders(folder):
+def test_special_tokens_of_the_whole_config_go_before_the_decoders(folder):
     (folder / "generation_config.json").unlink()
     assert regard.load(folder).config.special_tokens == regard.load(folder).config.decoder.special_tokens
-    changed(
+    change_json(
         folder, "config.json", eos_token_id=..., pad_token_id=None, decoder__eos_token_id=7, decoder__pad_token_id=5
     )
     special = regard.load(folder).config.special_tokens
@@ -204,8 +204,8 @@ def test_special_tokens_are_the_wholes_and_else_the_decoders(folder):
         ({"is_encoder_decoder": False}, "is_encoder_decoder is False"),
     ],
 )
-def test_what_is_unknown_is_refused(folder, changes, message):
-    changed(folder, "config.json", **changes)
+def test_unknown_values_are_refused(folder, changes, message):
+    change_json(folder, "config.json", **changes)
     with pytest.raises(regard.InputError, match=message):
         regard.load(folder)
 

@@ -42,7 +42,7 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
     ],
 )
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_a_config_that_makes_no_model_is_named(changes, message):
+def test_an_invalid_config_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         Config(**{**SMALL, **changes})
 
@@ -58,12 +58,12 @@ def test_a_config_that_makes_no_model_is_named(changes, message):
     ],
 )
 @pytest.mark.parametrize("kind", [Encoder, Decoder])
-def test_a_model_that_cannot_be_made_is_named(kind, changes, message):
+def test_a_config_of_another_model_is_named(kind, changes, message):
     with pytest.raises(ValueError, match=message):
         kind(Config(**{**SMALL, **changes}))
 
 
-def test_what_has_a_default_is_the_papers():
+def test_the_defaults_are_the_papers():
     config = Config(**SMALL)
     assert (config.positions, config.norm, config.norm_position, config.activation) == (
         "sinusoidal",
@@ -86,7 +86,7 @@ def test_windows_by_layer():
     assert [Config(**SMALL, windows=(3, None, 1)).window(layer) for layer in range(3)] == [3, None, 1]
 
 
-def test_two_that_say_the_same_are_equal():
+def test_equal_configs_are_equal():
     scaled = {**SMALL, "positions": "rotary", "d_key": 4, "rotary_scaling": positions.Linear(2.0)}
     assert Config(**scaled) == Config(**scaled)
     assert hash(Config(**scaled)) == hash(Config(**scaled))

@@ -126,7 +126,7 @@ def readings(draw):
     )
 
 
-def of(facts):
+def decoder_of(facts):
     scaling = facts.get("rotary_scaling")
     return decoder(**{**facts, "rotary_scaling": SCALINGS[scaling] if scaling else None})
 
@@ -155,7 +155,7 @@ def read(model, reading):
 @settings(deadline=None, max_examples=150)
 @given(configs(), readings())
 def test_cached_equals_uncached(facts, reading):
-    model = of(facts)
+    model = decoder_of(facts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(caches_room, "ROOM", reading.room)  # buffers end, and rings turn, after a few tokens
         cached, truth = read(model, reading)
@@ -175,7 +175,7 @@ def test_cached_equals_uncached(facts, reading):
 @settings(deadline=None, max_examples=50)
 @given(configs(), readings())
 def test_cached_equals_uncached_in_float32(facts, reading):
-    model = of(facts)
+    model = decoder_of(facts)
     torch.manual_seed(1)
     _, truth = read(model, reading)
     torch.manual_seed(1)
@@ -186,8 +186,8 @@ def test_cached_equals_uncached_in_float32(facts, reading):
 
 @settings(deadline=None)
 @given(configs(), st.integers(2, 12))
-def test_no_token_sees_one_that_follows(facts, tokens):
-    model, ids = of(facts), torch.randint(11, (1, tokens))
+def test_no_token_attends_to_a_later_one(facts, tokens):
+    model, ids = decoder_of(facts), torch.randint(11, (1, tokens))
     at = int(torch.randint(1, tokens, ()))
     changed = ids.clone()
     changed[0, at] = (ids[0, at] + 1) % 11
@@ -197,7 +197,7 @@ def test_no_token_sees_one_that_follows(facts, tokens):
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "rotary", "alibi", "t5"])
-def test_a_long_text_is_read_without_tensors_of_the_whole_square(kind):
+def test_a_long_text_needs_no_square_tensors(kind):
     """More than 2**20 pairs: the bias by position is no tensor then, and masks go by their kernels."""
     model, ids = decoder(positions=kind, windows=(None, 40)), torch.randint(11, (1, 1100))
     caches = model.caches()
@@ -238,7 +238,7 @@ def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
             torch.testing.assert_close(logits[row], model(torch.cat([text, new[row, : i + 1]]))[-1])
 
 
-def test_what_stands_under_the_padding_does_not_matter():
+def test_tokens_under_the_padding_do_not_matter():
     model, left_padding = decoder(), torch.tensor([0, 3])
     ids = torch.randint(11, (2, 6))
     other = ids.clone()
@@ -248,7 +248,7 @@ def test_what_stands_under_the_padding_does_not_matter():
     )
 
 
-def test_a_row_that_is_all_padding_is_no_reason_for_nan():
+def test_a_row_of_padding_only_gives_no_nan():
     model = decoder()
     caches = model.caches()
     assert model(torch.randint(11, (2, 4)), left_padding=torch.tensor([0, 4]), caches=caches).isfinite().all()
@@ -256,7 +256,7 @@ def test_a_row_that_is_all_padding_is_no_reason_for_nan():
     torch.testing.assert_close(model(new, caches=caches)[1], model(new[1]))
 
 
-def test_a_padding_of_nothing_is_none():
+def test_a_padding_of_0_is_none():
     model, ids = decoder(), torch.randint(11, (2, 4))
     caches = model.caches()
     assert torch.equal(model(ids, left_padding=torch.tensor([0, 0]), caches=caches), model(ids))
@@ -294,7 +294,7 @@ def test_rotary_with_a_context_token_by_token__x_transformers_311():
 
 @pytest.mark.parametrize("place", ["post", "pre", "both"])
 @pytest.mark.parametrize("windows", [None, (2, 3)])
-def test_what_depends_on_what(place, windows):
+def test_which_logits_depend_on_which_tokens(place, windows):
     """The Jacobian's pattern: zero above the diagonal, and beyond what windows reach, layer on layer."""
     model, tokens = decoder(norm_position=place, windows=windows, activation="gelu"), 7
     ids, reach = torch.randint(11, (tokens,)), tokens if windows is None else sum(w - 1 for w in windows)
@@ -311,7 +311,7 @@ def test_what_depends_on_what(place, windows):
     assert torch.equal(depends, (distance >= 0) & (distance <= reach))
 
 
-def test_states_end_in_what_the_logits_are_of():
+def test_the_last_hidden_states_give_the_logits():
     model, ids = decoder(), torch.randint(11, (2, 5))
     states = list(model.hidden_states(ids))
     assert [tuple(state.shape) for state in states] == [(2, 5, 8)] * 3
@@ -335,7 +335,7 @@ def test_logits_by_the_papers_section_3_4():
     torch.testing.assert_close(first, vectors + positions.sinusoidal(5, 8, dtype=torch.float64))
 
 
-def test_what_happens_to_the_logits_by_hand():
+def test_logit_options_by_hand():
     model = decoder(tie_word_embeddings=False, lm_head_bias=True, logit_scale=0.3, logit_softcap=2.0)
     ids = torch.randint(11, (5,))
     *_, state = model.hidden_states(ids)
@@ -343,7 +343,7 @@ def test_what_happens_to_the_logits_by_hand():
     torch.testing.assert_close(model(ids), 2.0 * torch.tanh(raw / 2.0))
 
 
-def test_a_norm_after_the_last_block_where_norms_stand_before():
+def test_pre_norm_has_a_final_norm():
     post, pre = decoder(), decoder(norm_position="pre")
     assert post.norm is None
     assert "norm.weight" in pre.state_dict()
@@ -368,7 +368,7 @@ def test_both_norms_by_hand():
 @settings(deadline=None)
 @given(configs())
 def test_a_gradient_reaches_every_parameter(facts):
-    model = of(facts)
+    model = decoder_of(facts)
     # A softmax over one key alone does not depend on its score.
     alone = [f"blocks.{i}." for i, window in enumerate(facts.get("windows", ())) if window == 1]
     shared = len(alone) == facts["num_layers"]
@@ -520,14 +520,14 @@ def test_windows_make_sliding_caches():
     ],
 )
 @pytest.mark.parametrize("cached", [False, True])
-def test_what_it_cannot_read_is_named(changes, ids, more, error, message, cached):
+def test_invalid_inputs_are_named(changes, ids, more, error, message, cached):
     model = decoder(**changes)
     with pytest.raises(error, match=message):
         model(ids, caches=model.caches() if cached else None, **more)
 
 
 @pytest.mark.parametrize("d_context", [8, 5])
-def test_a_decoder_that_reads_a_context_needs_one(d_context):
+def test_a_missing_context_is_named(d_context):
     """With d_context = d_model, an attention without a context would be a self-attention that sees what follows."""
     model, ids = decoder(d_context=d_context), torch.randint(11, (2, 3))
     for caches in (None, model.caches()):
@@ -545,7 +545,7 @@ def test_positions_run_out_token_by_token_too():
     assert caches.num_tokens == 4
 
 
-def test_padding_takes_no_position_of_those_there_are():
+def test_padding_takes_no_position():
     model = decoder(max_positions=4, positions="learned")
     ids, left_padding = torch.randint(11, (2, 6)), torch.tensor([2, 3])
     torch.testing.assert_close(model(ids, left_padding=left_padding)[0, 2:], model(ids[0, 2:]))
@@ -555,7 +555,7 @@ def test_padding_takes_no_position_of_those_there_are():
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("kind", ["sinusoidal", "rotary"])
-def test_caches_that_cannot_go_on_are_named(kind):
+def test_caches_that_do_not_fit_are_named(kind):
     model, ids = decoder(positions=kind), torch.randint(11, (2, 4))
     caches = model.caches()
     model(ids, left_padding=torch.tensor([0, 1]), caches=caches)
@@ -577,7 +577,7 @@ def test_caches_that_cannot_go_on_are_named(kind):
     assert model(ids, caches=caches).shape == (2, 4, 11)  # still the same ones
 
 
-def test_more_tokens_than_the_length_that_was_said():
+def test_more_tokens_than_the_caches_length():
     model = decoder()
     caches = model.caches(length=4)
     model(torch.randint(11, (1, 3)), caches=caches)
@@ -586,7 +586,7 @@ def test_more_tokens_than_the_length_that_was_said():
     assert model(torch.randint(11, (1, 1)), caches=caches).shape == (1, 1, 11)
 
 
-def test_a_mask_that_speaks_of_tokens_that_were_dropped():
+def test_a_mask_over_dropped_tokens_is_refused():
     model = decoder(windows=(None, 3))
     caches, ids = model.caches(), torch.randint(11, (1, 5))
     model(ids, mask.padding([5]), caches=caches)
@@ -596,7 +596,7 @@ def test_a_mask_that_speaks_of_tokens_that_were_dropped():
     torch.testing.assert_close(model(ids, caches=caches), truth)  # nothing was kept of what was refused
 
 
-def test_caches_that_a_call_left_half_filled():
+def test_half_filled_caches_are_refused():
     """The first layer has no limit and the second does: going on would read the refused tokens twice."""
     model = decoder(windows=(3, None))
     caches, ids = model.caches(length=4), torch.randint(11, (1, 5))

@@ -61,7 +61,7 @@ def test_windows_reach_to_both_sides():
     assert (far(ids) != far(changed)).any(dim=-1).all()
 
 
-def test_states_are_the_input_and_each_layer():
+def test_hidden_states_are_the_input_and_each_layer():
     model, ids = encoder(), torch.randint(30, (2, 5))
     states = list(model.hidden_states(ids))
     assert [tuple(state.shape) for state in states] == [(2, 5, 12)] * 4
@@ -75,7 +75,7 @@ def test_a_batch_of_one_needs_no_batch_axis(kind):
     torch.testing.assert_close(model(ids), model(ids[None])[0])
 
 
-def test_the_embedding_is_normed_sum_of_three_parts():
+def test_the_embedding_is_the_normalized_sum_of_three_components():
     model, ids, token_type_ids = encoder(**BERT), torch.randint(30, (2, 5)), torch.randint(2, (2, 5))
     token, position, token_type = model.embeddings.components(ids, token_type_ids)
     assert (token.shape, position.shape, token_type.shape) == ((2, 5, 12), (5, 12), (2, 5, 12))
@@ -94,7 +94,7 @@ def test_the_papers_embedding():
     assert token_type is None
 
 
-def test_positions_may_begin_later():
+def test_first_position():
     """RoBERTa and BART leave the first rows to other uses."""
     model, ids = encoder(**BERT, first_position=2), torch.randint(30, (2, 9))
     assert model.embeddings.position.weight.shape == (11, 12)
@@ -147,7 +147,7 @@ def test_a_gradient_reaches_every_parameter(kind):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_head_that_guesses_masked_tokens_by_hand(tied):
+def test_the_mlm_head_by_hand(tied):
     model = encoder(**BERT, mlm_head=True, tie_word_embeddings=tied)
     x, head = model(torch.randint(30, (2, 5))), model.mlm_head
     nn.init.normal_(head.bias)
@@ -176,12 +176,12 @@ def test_half_precision_stays_near(kind):
         (torch.tensor([1, 3]), torch.tensor([0, 2]), IndexError, "every token type must be 0 to 1; got 0 to 2"),
     ],
 )
-def test_what_it_cannot_read_is_named(ids, token_type_ids, error, message):
+def test_invalid_inputs_are_named(ids, token_type_ids, error, message):
     with pytest.raises(error, match=message):
         encoder(**BERT)(ids, token_type_ids)
 
 
-def test_what_it_does_not_have_is_named():
+def test_missing_parts_are_named():
     model, ids = encoder(), torch.randint(30, (5,))
     with pytest.raises(ValueError, match=r"token_type_ids were given, but this model has none \(num_token_types=0\)"):
         model(ids, torch.zeros_like(ids))

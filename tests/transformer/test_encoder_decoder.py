@@ -75,7 +75,7 @@ def test_the_defaults_are_the_papers():
     }
 
 
-def torchs(layer, ours, *, cross):
+def torch_transformer(layer, ours, *, cross):
     """Our block's weights, in PyTorch's layer."""
 
     def filled(theirs, attention):
@@ -106,7 +106,7 @@ def test_the_same_numbers_as_pytorchs_layers(place, activation):
 
     x = ours.encoder.embeddings(source)
     for block in ours.encoder.blocks:
-        layer = torchs(nn.TransformerEncoderLayer(8, 2, 10, **options), block, cross=False).train()
+        layer = torch_transformer(nn.TransformerEncoderLayer(8, 2, 10, **options), block, cross=False).train()
         layer.dropout.p = layer.dropout1.p = layer.dropout2.p = layer.self_attn.dropout = 0.0
         x = layer(x, src_key_padding_mask=padded)
     context = x if ours.encoder.norm is None else ours.encoder.norm(x)
@@ -116,7 +116,7 @@ def test_the_same_numbers_as_pytorchs_layers(place, activation):
     y = ours.decoder.embeddings(target)
     later = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
     for block in ours.decoder.blocks:
-        layer = torchs(nn.TransformerDecoderLayer(8, 2, 10, **options), block, cross=True).eval()
+        layer = torch_transformer(nn.TransformerDecoderLayer(8, 2, 10, **options), block, cross=True).eval()
         y = layer(y, context, tgt_mask=later, memory_key_padding_mask=padded)
     y = y if ours.decoder.norm is None else ours.decoder.norm(y)
     expected = y @ ours.encoder.embeddings.token.weight.T
@@ -212,7 +212,7 @@ def test_cached_equals_uncached(changes, cuts, mode, beams, length):
                 ids = ids[rows]
 
 
-def test_gradients_through_a_source_that_is_read_often():
+def test_gradients_through_a_shared_context():
     model = both()
     source, target = texts(model)
     parameters = list(model.parameters())
@@ -224,7 +224,7 @@ def test_gradients_through_a_source_that_is_read_often():
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_the_context_is_read_once():
+def test_the_context_is_projected_once():
     model = both()
     source, target = texts(model)
     truth, caches = model(source, target), model.caches()
@@ -253,7 +253,7 @@ def test_cross_keys_are_not_moved_when_beams_are__fairseq2_258():
             assert all(len(s.k) == 2 for s in caches.cross_attention)
 
 
-def test_a_sentence_that_is_done_leaves_with_its_source__fairseq2_307():
+def test_a_finished_sentence_leaves_with_its_source__fairseq2_307():
     """As many rows as before, but of other sources: nothing may be concluded from the number of rows."""
     model = both()
     source, target = texts(model, rows=3, target=3)
@@ -299,7 +299,7 @@ def test_two_vocabularies_share_nothing():
     assert model(source, target).shape == (2, 5, 7)
 
 
-def test_what_is_saved():
+def test_the_state_dict():
     """What both stacks share is saved under both names: the one tensor, so loading either gives the same."""
     model, other = both(), both()
     state = model.state_dict()
@@ -363,7 +363,7 @@ def test_it_learns_to_copy_a_text():
 # What is refused.
 
 
-def test_texts_that_do_not_fit():
+def test_invalid_inputs_are_named():
     model = both(max_positions=6, positions="learned")
     source, target = texts(model)
     with pytest.raises(ValueError, match="7 tokens, but this model has positions for 6"):
@@ -404,7 +404,7 @@ def test_token_vectors_that_cannot_be_shared(changes):
         both(decoder=changes)
 
 
-def test_the_parts_work_alone():
+def test_encoder_and_decoder_work_alone():
     model = both()
     source, target = texts(model)
     assert isinstance(model.encoder, Encoder)

@@ -28,8 +28,8 @@ def encoder():
 
 
 def test_patches_count_and_are_named_row_by_row():
-    assert (PATCHES.rows, PATCHES.columns, PATCHES.tokens) == (2, 4, 9)
-    assert PATCHES.names == ["[class]", "0,0", "0,1", "0,2", "0,3", "1,0", "1,1", "1,2", "1,3"]
+    assert (PATCHES.num_rows, PATCHES.num_columns, PATCHES.num_tokens) == (2, 4, 9)
+    assert PATCHES.token_names == ["[class]", "0,0", "0,1", "0,2", "0,3", "1,0", "1,1", "1,2", "1,3"]
 
 
 def test_the_first_block_reads_equation_1(encoder):
@@ -46,7 +46,7 @@ def test_the_first_block_reads_equation_1(encoder):
     assert states[0].std() > 0.1
 
 
-def test_the_rest_is_blocks_and_a_last_norm(encoder):
+def test_the_blocks_and_the_final_norm(encoder):
     pixels = torch.randn(2, 2, 6, 8)
     x = encoder.embeddings(pixels)
     for block in encoder.blocks:
@@ -88,7 +88,7 @@ def test_an_encoder_decoder_reads_images_and_learns_from_them(width):
     assert all(parameter.grad.abs().sum() > 0 for parameter in model.encoder.parameters())
 
 
-def test_dropout_is_of_training_alone():
+def test_dropout_acts_in_training_only():
     encoder = ImageEncoder(Config(**{**VIT, "dropout": 0.5}))
     pixels = torch.randn(1, 2, 6, 8)
     assert not torch.equal(encoder(pixels), encoder(pixels))
@@ -126,7 +126,7 @@ def test_other_pixels_are_refused(encoder, pixels, kind, message):
         ({"channels": True}, "channels=True: whole numbers"),
     ],
 )
-def test_patches_that_cannot_be_are_named(changes, message):
+def test_invalid_patches_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         Patches(**{"image_size": (6, 8), "patch_size": (3, 2), "channels": 2, **changes})
 
@@ -144,7 +144,7 @@ def test_patches_that_cannot_be_are_named(changes, message):
         ({"mlm_head": True}, "mlm_head=True"),
     ],
 )
-def test_choices_that_are_for_texts_are_refused(changes, message):
+def test_text_options_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         ImageEncoder(Config(**{**VIT, **changes}))
 

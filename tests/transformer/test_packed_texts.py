@@ -70,7 +70,7 @@ lengths = st.lists(st.integers(1, LONGEST), min_size=1, max_size=6)
 
 @settings(max_examples=40, deadline=None)
 @given(kinds, lengths, st.sampled_from([Encoder, Decoder]), st.sampled_from(["row", "batch"]))
-def test_packed_texts_are_what_they_are_alone(kind, lengths, make, axes):
+def test_packed_texts_equal_single_texts(kind, lengths, make, axes):
     model = moved(make(Config(**SMALL, **kind)))
     ids, documents, places = packed(lengths)
     if axes == "batch":  # the second row holds the same texts in reverse
@@ -89,7 +89,7 @@ def rows(ids, documents):
 
 @settings(max_examples=40, deadline=None)
 @given(kinds, st.lists(st.tuples(st.integers(1, LONGEST), st.integers(1, LONGEST)), min_size=1, max_size=6), st.data())
-def test_packed_pairs_are_what_they_are_alone(kind, pairs, data):
+def test_packed_pairs_equal_single_pairs(kind, pairs, data):
     """The sources in another order than the targets; each target sees its own."""
     model = moved(EncoderDecoder(Config(**SMALL, **kind)))
     order = torch.tensor(data.draw(st.permutations(range(len(pairs)))))
@@ -109,7 +109,7 @@ def test_packed_pairs_are_what_they_are_alone(kind, pairs, data):
     assert_same_with_gradients(model, together, alone)
 
 
-def test_without_a_mask_of_its_own_cross_attention_goes_by_the_sources():
+def test_the_context_mask_defaults_to_the_source_mask():
     model = moved(EncoderDecoder(Config(**SMALL)))
     source, target, real = torch.randint(13, (2, 6)), torch.randint(13, (2, 5)), mask.padding([6, 3])
     torch.testing.assert_close(model(source, target, real), model(source, target, real, context_mask=real))
@@ -118,7 +118,7 @@ def test_without_a_mask_of_its_own_cross_attention_goes_by_the_sources():
 
 @pytest.mark.parametrize("kind", POSITIONS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
-def test_positions_from_zero_up_are_those_that_a_text_has_by_itself(kind, dtype):
+def test_positions_from_0_are_the_default(kind, dtype):
     model, ids = moved(Decoder(Config(**SMALL, **kind))), torch.randint(13, (2, LONGEST))
     places = torch.arange(LONGEST).to(dtype)
     expected = model(ids)
@@ -153,7 +153,7 @@ def test_positions_that_do_not_fit(positions, error, message):
             make(Config(**SMALL, positions="rotary", max_positions=LONGEST))(ids, positions=positions)
 
 
-def test_positions_beside_what_says_them_already():
+def test_positions_with_caches_or_padding_are_refused():
     model, ids, places = Decoder(Config(**SMALL)), torch.zeros(2, 5).long(), torch.arange(5)
     for other in ({"left_padding": torch.tensor([0, 2])}, {"caches": model.caches()}):
         with pytest.raises(ValueError, match="positions are for texts that are read at once: left_padding and caches"):

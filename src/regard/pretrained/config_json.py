@@ -19,7 +19,7 @@ class ConfigJSON:
     values: Mapping[str, Any]
     path: Path
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the family's own code takes for a missing key."""
+    """The family's own values for missing keys."""
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key.

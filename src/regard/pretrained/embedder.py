@@ -69,7 +69,7 @@ class Embedder:
         if self._pooling is None:
             raise InputError(
                 f"how {self._name} makes one vector of a text is not known: when it was loaded, the Hub "
-                "could not be asked. Load it once with a network"
+                "could not be reached. Load it once with a network"
             )
         return self._pooling
 

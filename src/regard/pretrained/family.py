@@ -1,4 +1,4 @@
-"""What a family of checkpoints is: which keys of config.json and which weights are which parts of `regard.transformer`.
+"""A family of checkpoints: how keys of config.json and names of weights correspond to `regard.transformer`.
 
 Each file of `families/` describes one family, nearly all of it data; this file holds the code that reads all of them.
 """
@@ -130,7 +130,7 @@ class Family:
     decoder_fields: Mapping[str, str] = field(default_factory=dict)
     """The same for the decoder, where it has keys of its own."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What the family's own code takes for a key that config.json lacks."""
+    """The family's own values for keys that config.json lacks."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Config` that are the same in every checkpoint."""
     extra_config: Callable[[ConfigJSON], Mapping[str, Any]] | None = None
@@ -148,13 +148,13 @@ class Family:
     renames: Callable[[Config], Sequence[Rename]]
     """The table that makes every parameter of a model with this config."""
     prefix: str = ""
-    """What a model with a head puts before the names of all other weights."""
+    """The prefix of all other weights in a model with a head."""
     rename_legacy: Callable[[str], str] = _unchanged_name
     """Today's name of a weight for the name in an old file."""
     tied_weights: Callable[[Config], Sequence[tuple[str, ...]]] = lambda config: ()
     """Names of one and the same weight; the first is the table's. A file may have any of them."""
     infer_config: Callable[[Config, Mapping[str, Tensor]], Config] = _unchanged_config
-    """Completes the config with what only the weights tell."""
+    """Completes the config by looking at the weights."""
     constants: Sequence[ConstantTensor] = ()
     ignored_weights: tuple[str, ...] = ()
     """Prefixes of the names of weights that do not change the model's result: not loaded, but listed."""

@@ -107,7 +107,7 @@ class HubFiles:
             import huggingface_hub.constants  # noqa: F401  # the import reads the settings
         except ValueError as error:
             raise InputError(
-                f"{name!r} cannot be asked of the Hub, a setting of huggingface_hub is wrong: {error}"
+                f"{name!r} cannot be looked up on the Hub, a setting of huggingface_hub is wrong: {error}"
             ) from error
         # The first file fixes the commit, so that all files are from the same commit.
         self.revision: str | None = None
@@ -133,7 +133,7 @@ class HubFiles:
                 raise FileMissingError(f"{self.name!r} has no {file} on the Hub, which regard needs") from error
             raise InputError(
                 f"{self.name!r} is not a folder here, its {file} is not in the Hub's cache, and the Hub could not be "
-                f"asked: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'no network, or no answer'}. "
+                f"reached: {'HF_HUB_OFFLINE is set' if constants.HF_HUB_OFFLINE else 'no network, or no answer'}. "
                 "Fetch it once with a network, or hand over a folder"
             ) from error
         except errors.EntryNotFoundError as error:
@@ -157,7 +157,7 @@ class HubFiles:
             return None
         except Exception as error:
             raise HubUnreachableError(
-                f"{self.name!r}: whether it has {file} cannot be told, for the Hub could not be asked: "
+                f"{self.name!r}: whether it has {file} is unknown, since the Hub could not be reached: "
                 f"{_first_line(error)}"
             ) from error
 

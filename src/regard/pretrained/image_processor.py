@@ -49,7 +49,7 @@ DEFAULTS = {
     "image_std": 0.5,
     "size": 224,
 }
-"""What ViT's own preprocessing takes for a missing key."""
+"""ViT's own values for missing keys."""
 
 SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
     "image_processor_type": ("ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor", None),

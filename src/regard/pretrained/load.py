@@ -47,7 +47,7 @@ __all__ = ["CheckpointSource", "Pretrained", "load"]
 
 @dataclass(frozen=True, eq=False)
 class CheckpointSource:
-    """What `Pretrained.save` needs to write a model in the form in which it was read."""
+    """The files and the layout of a loaded checkpoint, by which `Pretrained.save` writes it again."""
 
     files: ModelFiles
     config_json: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Pretrained:
     config: Config
     """The model's sizes; in an encoder-decoder the encoder's, with the decoder's in ``config.decoder``."""
     pooling: Pooling | None
-    """How `embed` makes one vector of a text; None if the model is no encoder, or the Hub could not be asked."""
+    """How `embed` makes one vector of a text; None if the model is no encoder, or the Hub was not reachable."""
     ignored_weights: list[str]
     """Weights of the checkpoint that are no part of the model, such as a classifier's; `save` writes them back."""
     checkpoint: CheckpointSource
@@ -162,7 +162,7 @@ class Pretrained:
         if self.image_processor is None:
             raise InputError(
                 f"how {self.name} makes pixels of an image is not known: it has no {PREPROCESSOR_FILE}, or the Hub "
-                "could not be asked for it. So it takes pixels only"
+                "could not be reached. So it takes pixels only"
             )
         return self.image_processor(images).to(self._token_weight)
 
@@ -233,7 +233,7 @@ class Pretrained:
         return vectors if len(unique) == len(texts) else vectors[[unique[text] for text in texts]]
 
     def embedder(self) -> Embedder:
-        """What makes vectors of texts with this encoder.
+        """The `Embedder` of this encoder, its tokenizer and its pooling.
 
         Raises:
             InputError: a model that is no encoder.

@@ -14,7 +14,7 @@ from regard.pretrained.hub import ModelFiles
 __all__ = ["MARIAN_TOKENIZER_FILES", "MarianEncoding", "MarianTokenizer"]
 
 MARIAN_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
-"""What a Marian checkpoint has instead of a tokenizer.json."""
+"""The files of a Marian checkpoint, which has no tokenizer.json."""
 
 SPACE_MARK = "▁"
 EOS, PAD, UNK = "</s>", "<pad>", "<unk>"

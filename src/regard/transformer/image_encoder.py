@@ -84,7 +84,7 @@ class PatchEmbeddings(nn.Module):
         self.patches = patches
         self.patch = nn.Conv2d(patches.channels, config.d_model, patches.patch_size, stride=patches.patch_size)
         self.class_token = nn.Parameter(torch.empty(1, config.d_model))
-        self.position = Learned(patches.tokens, config.d_model)
+        self.position = Learned(patches.num_tokens, config.d_model)
         for parameter in (self.class_token, self.position.weight):
             nn.init.normal_(parameter, std=INIT_STD)
         self.dropout = nn.Dropout(config.dropout)
@@ -115,7 +115,7 @@ def _patches_of(config: Config) -> Patches:
         raise ValueError("an ImageEncoder needs config.patches: the sizes of an image and its patches")
     required = {
         "positions": "learned",
-        "max_positions": patches.tokens,
+        "max_positions": patches.num_tokens,
         "first_position": 0,
         "num_token_types": 0,
         "embedding_norm": False,

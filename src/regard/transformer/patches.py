@@ -38,21 +38,21 @@ class Patches:
                 )
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         """How many rows of patches there are."""
         return self.image_size[0] // self.patch_size[0]
 
     @property
-    def columns(self) -> int:
+    def num_columns(self) -> int:
         """How many columns of patches there are."""
         return self.image_size[1] // self.patch_size[1]
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         """How many tokens an encoder reads: the class token and one for each patch."""
-        return 1 + self.rows * self.columns
+        return 1 + self.num_rows * self.num_columns
 
     @property
-    def names(self) -> list[str]:
+    def token_names(self) -> list[str]:
         """Names of the tokens: ``[class]``, then row and column of each patch, counted from 0."""
-        return ["[class]", *(f"{row},{column}" for row in range(self.rows) for column in range(self.columns))]
+        return ["[class]", *(f"{row},{column}" for row in range(self.num_rows) for column in range(self.num_columns))]

@@ -20,7 +20,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{config_json.path}: {error}") from error
     # An image encoder has no vocabulary; the config of the whole model takes the decoder's.
-    return {"patches": patches, "max_positions": patches.tokens, "vocab_size": 1}
+    return {"patches": patches, "max_positions": patches.num_tokens, "vocab_size": 1}
 
 
 def _pair(config_json: ConfigJSON, name: str) -> tuple[int, int]:

@@ -190,7 +190,7 @@ class CaptioningTask(Task):
             pretrained.model(pixels, ids)
         assert pretrained.config.patches is not None
         inputs, targets = ([_token_text(pretrained, token) for token in example[key]] for key in ("ids", "targets"))
-        patches = pretrained.config.patches.names
+        patches = pretrained.config.patches.token_names
         for path in recording:
             entry = recording.entry(path)
             if entry.kind == "cross":
