@@ -1,4 +1,10 @@
-"""The command line: `app` runs it, `options` holds what the commands share, and each command has a file of its own."""
+"""The command line.
+
+- `app`: the application, its errors and exit codes
+- `options`: options, model loading and progress, shared by the commands
+- `decoding`: the decoding options of `generate` and `translate`
+- `check`, `embed`, `explain`, `generate`, `see`, `train`, `translate`, `watch`: one command each
+"""
 
 from regard.cli import check, embed, explain, generate, see, train, translate, watch
 from regard.cli.app import main

@@ -1,4 +1,4 @@
-"""The command itself: what runs it, and how it ends."""
+"""The application: runs a command and turns its errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Typer keeps the base class of all its usage errors in a place of its own in each version.
+# The base class of Typer's usage errors is in another module in each version of Typer.
 USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
     """Run the command line and leave with its exit code: 0, 2 for input that cannot be used, 130 for Ctrl-C."""
-    # A stream that was closed swallows what it gets; one that cannot show a character gets its code, not a traceback.
+    # Output to a closed stream is discarded; a character that the encoding lacks is written as an escape.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -40,7 +40,7 @@ def main() -> None:
             stream.write(text)
             stream.flush()
         except OSError as error:
-            # Whoever read our output may have seen enough. Nothing more can be written, not even when Python ends.
+            # The reader of a pipe may have closed it. Nothing more can be written, not even when Python ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             if stream is sys.stdout and not message and not isinstance(error, BrokenPipeError):
                 code = 2
@@ -50,34 +50,34 @@ def main() -> None:
 
 
 def _run() -> tuple[int, str]:
-    """The exit code of the command, and what to say about it."""
+    """The exit code of the command, and the message for standard error."""
     try:
         code = app(standalone_mode=False)
     except InputError as error:
         return 2, f"regard: {visible(str(error))}\n"
     except USAGE_ERROR as error:
-        said = visible(error.format_message()).rstrip(".?")  # nothing where the help was shown instead
+        message = visible(error.format_message()).rstrip(".?")  # empty if the help was shown
         command = f" {error.ctx.info_name}" if error.ctx is not None and error.ctx.parent is not None else ""
-        return 2, f"regard: {said}. See regard{command} --help\n" if said else ""
+        return 2, f"regard: {message}. See regard{command} --help\n" if message else ""
     except (typer.Abort, KeyboardInterrupt):
         return 130, ""
-    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+    except (BrokenPipeError, SystemExit):  # rich turns BrokenPipeError into SystemExit
         return 0, ""
     except OSError as error:
         return 2, f"regard: {error.filename or 'cannot write the output'}: {error.strerror or error}\n"
     return code if isinstance(code, int) else 0, ""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"regard {regard.__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _regard(
+def _global_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """Attention for transformers that you can run, see and check."""

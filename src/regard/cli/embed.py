@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from regard.cli.app import app
-from regard.cli.options import DEFAULT_MODEL, MODEL_HELP, import_torch, loaded, on_stderr, option
+from regard.cli.options import DEFAULT_MODEL, MODEL_HELP, import_torch, load_model, option, stderr_console
 from regard.errors import InputError
 
 __all__ = ["embed"]
@@ -67,7 +67,7 @@ def embed(
         truncate=truncate,
         shard=process_shard,
     )
-    pretrained = loaded(model)
+    pretrained = load_model(model)
     is_first = process_shard is None or process_shard.index == 0 or shard is not None
     with _progress_bar(disable=not sys.stderr.isatty() or not is_first) as bar:
         task = bar.add_task("embedding", total=None)
@@ -108,7 +108,7 @@ def _progress_bar(*, disable: bool) -> Any:
         MofNCompleteColumn(),
         SpeedColumn(),
         TimeRemainingColumn(),
-        console=on_stderr(),
+        console=stderr_console(),
         transient=True,
         disable=disable,
     )

@@ -15,8 +15,8 @@ from regard.cli.options import (
     MODEL_HELP,
     import_torch,
     option,
+    show_or_save,
     status,
-    tell,
 )
 
 __all__ = ["explain"]
@@ -97,4 +97,4 @@ def explain(
 
     from regard.views.terminal.explanation import draw
 
-    tell(explanation, json_path, draw)
+    show_or_save(explanation, json_path, draw)

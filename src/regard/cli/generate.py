@@ -10,7 +10,7 @@ import typer
 import regard
 from regard.cli.app import app
 from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
-from regard.cli.options import MODEL_HELP, import_torch, loaded, option, status
+from regard.cli.options import MODEL_HELP, import_torch, load_model, option, status
 from regard.errors import InputError
 from regard.escape import visible
 
@@ -84,7 +84,7 @@ def generate(
         force_words,
         bad_words,
     )
-    pretrained = loaded(model)
+    pretrained = load_model(model)
     if prompt == "-" and pretrained.modality == "images":
         raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
     text = sys.stdin.read() if prompt == "-" else prompt

@@ -1,4 +1,4 @@
-"""What the commands share: options, reading a model, and what is said meanwhile."""
+"""Shared by the commands: options, model loading, JSON output, progress on standard error."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = [
     "DEFAULT_MODEL",
     "MODEL_HELP",
     "import_torch",
-    "loaded",
-    "on_stderr",
+    "load_model",
     "option",
+    "show_or_save",
     "status",
-    "tell",
+    "stderr_console",
 ]
 
 MODEL_HELP = (
@@ -33,12 +33,12 @@ DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def option(metavar: str, help_: str, *names: str, **more: Any) -> Any:
-    """An option whose default is in its help, if anywhere."""
+    """An option whose help states the default in words."""
     return typer.Option(*names, metavar=metavar, help=help_, show_default=False, **more)
 
 
-def tell(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:
-    """Print facts: as JSON where that goes to -, else drawn, with the JSON in a file where one is named."""
+def show_or_save(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:
+    """Draw the facts, and write them as JSON if there is a path; the path - prints only the JSON."""
     if json_path == Path("-"):
         print(json.dumps(facts.to_dict(), allow_nan=False))
         return
@@ -50,17 +50,17 @@ def tell(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -
     draw(facts, console_for(sys.stdout))
 
 
-def loaded(model: str) -> Any:
-    """The model of a name or a folder."""
+def load_model(model: str) -> Any:
+    """Load a model by its name or folder."""
     with status("reading the model"):
         return regard.load(model)
 
 
 def import_torch() -> None:
-    """Import PyTorch; Ctrl-C in the midst of that would abort the process, so it is heard when it is done."""
+    """Import PyTorch. Ctrl-C during the import would abort the process, so it takes effect after the import."""
     interrupted = []
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # whoever started this process wants Ctrl-C to be somebody else's affair
+        return  # the process that started this one handles Ctrl-C
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
     try:
         import torch  # noqa: F401
@@ -71,12 +71,12 @@ def import_torch() -> None:
 
 
 def status(doing: str) -> Any:
-    """A line on standard error that says what takes so long, while it does."""
-    return on_stderr().status(doing)
+    """A line on standard error that names the work in progress."""
+    return stderr_console().status(doing)
 
 
-def on_stderr() -> Any:
-    """Where progress is shown: beside the output, which somebody may pipe."""
+def stderr_console() -> Any:
+    """The console for progress: standard output may be a pipe."""
     from rich.console import Console
 
     return Console(stderr=True)

@@ -16,10 +16,10 @@ from regard.cli.options import (
     DEFAULT_MODEL,
     MODEL_HELP,
     import_torch,
-    loaded,
-    on_stderr,
+    load_model,
     option,
     status,
+    stderr_console,
 )
 from regard.errors import InputError
 from regard.escape import visible
@@ -139,7 +139,7 @@ def _run(
 
     indices = None if layers is None else run.parse_layers(layers)
     words = run.read_text(file) if file is not None else str(text)
-    pretrained = loaded(model)
+    pretrained = load_model(model)
     with status("running the model"):
         text_run = run.run(words, pretrained, indices, target)
         text_run.label_surface_forms()
@@ -183,6 +183,6 @@ def _render(source: SeeSource, heads: Sequence[tuple[int, int]] | None, max_size
         heads=heads,
         context=source.context,
         progress=lambda paths: track(
-            paths, "reading each layer", console=on_stderr(), transient=True, disable=disabled
+            paths, "reading each layer", console=stderr_console(), transient=True, disable=disabled
         ),
     )

@@ -10,7 +10,7 @@ import typer
 import regard
 from regard.cli.app import app
 from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
-from regard.cli.options import MODEL_HELP, import_torch, loaded, on_stderr
+from regard.cli.options import MODEL_HELP, import_torch, load_model, stderr_console
 from regard.escape import visible
 
 __all__ = ["translate"]
@@ -43,9 +43,11 @@ def translate(
     strategy = decoding_strategy({}, num_beams, length_penalty, 1, force_words, bad_words)
     sources = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
     targets = regard.translate(
-        loaded(model), sources, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
+        load_model(model), sources, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
     )
     # Lines that appear on a terminal show the progress themselves.
     disable = sys.stdout.isatty() or not sys.stderr.isatty() or len(sources) <= batch_size
-    for target in track(targets, "translating", len(sources), console=on_stderr(), transient=True, disable=disable):
+    for target in track(
+        targets, "translating", len(sources), console=stderr_console(), transient=True, disable=disable
+    ):
         print(visible(target), flush=True)

@@ -14,11 +14,11 @@ from regard.cli.options import (
     DEFAULT_MODEL,
     MODEL_HELP,
     import_torch,
-    loaded,
-    on_stderr,
+    load_model,
     option,
+    show_or_save,
     status,
-    tell,
+    stderr_console,
 )
 from regard.errors import InputError
 
@@ -66,16 +66,16 @@ def watch(
         if save == json_path:
             raise InputError(f"--save and --json both name {save}: give two different files")
         ensure_writable(save)
-    pretrained = loaded(model)
+    pretrained = load_model(model)
     with status("running the model"):
         text_run = run.run(content, pretrained, layer_numbers)
     no_progress = not sys.stderr.isatty() or text_run.num_tokens < LONG_TEXT_TOKENS
     overview = text_run.overview(
-        lambda paths: track(paths, "summarizing layers", console=on_stderr(), transient=True, disable=no_progress)
+        lambda paths: track(paths, "summarizing layers", console=stderr_console(), transient=True, disable=no_progress)
     )
     if save is not None:
         text_run.recording.save(save)
 
     from regard.views.terminal.heads_table import draw
 
-    tell(overview, json_path, draw)
+    show_or_save(overview, json_path, draw)
