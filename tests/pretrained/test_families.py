@@ -143,13 +143,13 @@ def test_hidden_states_and_logits_with_padding_on_the_left(pair):
         assert max(worst, close(model.logits(states[-1]), expected.logits, real)) < 1e-4
 
 
-@pytest.mark.parametrize("room", [None, 20])
+@pytest.mark.parametrize("length", [None, 20])
 @torch.inference_mode()
-def test_cached_logits_of_a_decoder(pair, room):
+def test_cached_logits_of_a_decoder(pair, length):
     theirs, model = of_kind(pair, "decoder")
     ids, real, positions = source(theirs, left=True)
     for _ in implementations(theirs):
-        caches, past, start = model.caches(length=room), transformers.DynamicCache(config=theirs.config), 0
+        caches, past, start = model.caches(length=length), transformers.DynamicCache(config=theirs.config), 0
         for chunk in CHUNKS:
             part = slice(start, start + chunk)
             start += chunk
@@ -162,7 +162,7 @@ def test_cached_logits_of_a_decoder(pair, room):
                 use_cache=True,
             ).logits
             assert close(ours, expected, real[:, part]) < 1e-4
-        assert start == TOKENS == caches.seen
+        assert start == TOKENS == caches.num_tokens
 
 
 @torch.inference_mode()
