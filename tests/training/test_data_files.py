@@ -103,9 +103,9 @@ def test_pairs_that_are_none(content, message, tmp_path):
         ('{"source": "c"}', "line 2 lacks 'target'; found: 'source'"),
         ('{"src": "c", "tgt": "d"}', "line 2 lacks 'source', 'target'; found: 'src', 'tgt'"),
         ("{}", "line 2 lacks 'source', 'target'; found: nothing"),
-        ('["c", "d"]', r"line 2 is no JSON object: '\[\"c\", \"d\"\]'. Each line is one object"),
-        ("", "line 2 is no JSON: .* Each line is one object with 'source', 'target'"),
-        ('{"source": "c",', "line 2 is no JSON: "),
+        ('["c", "d"]', r"line 2 is not a JSON object: '\[\"c\", \"d\"\]'. Each line is one object"),
+        ("", "line 2 is not JSON: .* Each line is one object with 'source', 'target'"),
+        ('{"source": "c",', "line 2 is not JSON: "),
         ("[" * 100_000, "line 2 is nested too deeply"),
         ('{"source": 7, "target": "d"}', "line 2: its source is '7', where a text is wanted"),
         ('{"source": {"en": "c"}, "target": "d"}', "line 2: its source is .*, where a text is wanted"),
@@ -195,7 +195,7 @@ class TestPaths:
         (tmp_path / "a.txt").write_text("A")
         paths = [tmp_path / "a.txt", jsonl(tmp_path / "b.jsonl", [{"text": "B"}])]
         with pytest.raises(
-            InputError, match=r"a\.txt is plain text and .*b\.jsonl is of the kind jsonl: give files of one"
+            InputError, match=r"a\.txt is plain text and .*b\.jsonl is of the format jsonl: give files of one"
         ):
             texts(paths)
 

@@ -51,7 +51,7 @@ def test_rows(folder, tmp_path):
         assert row["image"].dtype == np.uint8
         assert np.array_equal(row["image"], pixels(i))
         assert row["location"] == f"{path}, line {i + 2}"
-    assert data.facts["how_many_files"] == COUNT + 1
+    assert data.facts["num_files"] == COUNT + 1
     assert json.loads(json.dumps(data.facts)) == data.facts
 
 
@@ -140,7 +140,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("rows", "header", "message"),
         [
-            (["0.png,a"], "image,caption", r"csv needs the columns 'file_name' and 'text'; found: 'image', 'caption'"),
+            (["0.png,a"], "image,caption", r"csv lacks 'text'; found: 'image', 'caption'"),
             ([], "file_name,text", r"csv has columns and no rows"),
             (["0.png,a", "nine.png,b"], None, r"csv, line 3: there is no image .*/nine\.png\. Its path starts at the"),
             (["0.png,a", "deep,b"], None, r"csv, line 3: there is no image .*/deep"),
@@ -148,7 +148,7 @@ class TestRefusals:
             (["0.png,a", ",b"], None, r"csv, line 3 has no file_name, it is ''"),
             (["0.png,a", "2.png,b, c"], None, r"csv, line 3 has 3 values for 2 columns: put a text with commas in"),
             (["0.png,a", "2.png"], None, r"csv, line 3 has 1 values for 2 columns"),
-            (["0.png,a", '2.png,"b" c'], None, r"csv, line 3 is no CSV"),
+            (["0.png,a", '2.png,"b" c'], None, r"csv, line 3 is not CSV"),
             (["0.png,a"], None, r"nothing is left to train on\. Of 1 row "),
         ],
     )

@@ -18,7 +18,7 @@ def test_when_it_appears(terminal, delay, is_drawn, tmp_path, monkeypatch, capsy
     pairs([tsv(tmp_path / "a.tsv")])
     stream.flush()
     drawn = stream.buffer.getvalue().decode()
-    assert ("reading the data" in drawn) == ("looking at the files" in drawn) == ("100%" in drawn) == is_drawn
+    assert ("reading the data" in drawn) == ("hashing the files" in drawn) == ("100%" in drawn) == is_drawn
     assert bool(drawn) == is_drawn
     assert capsys.readouterr().out == ""
 

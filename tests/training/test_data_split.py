@@ -180,7 +180,7 @@ class TestFacts:
         for i in range(130):
             (tmp_path / f"{i:03}.txt").write_text(f"text {i}")
         facts = texts([tmp_path / "*.txt"]).facts
-        assert facts["how_many_files"] == 130
+        assert facts["num_files"] == 130
         assert [file["file"] for file in facts["files"]] == [str(tmp_path / f"{i:03}.txt") for i in range(100)]
         (tmp_path / "129.txt").write_text("text !!!")
         assert texts([tmp_path / "*.txt"]).facts["fingerprint"] != facts["fingerprint"]

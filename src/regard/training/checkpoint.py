@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from regard.errors import InputError
+from regard.files import DRAFT, atomic_path, fsync, remove_drafts
 from regard.pretrained import Pretrained
 from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.hub import WEIGHTS_FILE
@@ -56,21 +55,16 @@ def write(run_dir: Path, model: Pretrained, optimizer: OptimizerState, progress:
         InputError: the checkpoint cannot be written; earlier checkpoints are unchanged.
     """
     path = run_dir / SUBDIR / f"step-{progress.step:06d}"
-    draft = run_dir / SUBDIR / f".draft-{progress.step:06d}"
     try:
-        for stale in (run_dir / SUBDIR).glob(".draft-*"):  # of a session that was killed
-            shutil.rmtree(stale, ignore_errors=True)
-        model.save(draft)
-        save_file(optimizer, draft / OPTIMIZER)
-        (draft / PROGRESS).write_text(json.dumps(asdict(progress), indent=2) + "\n", encoding="utf-8")
-        for file in (OPTIMIZER, PROGRESS):
-            with (draft / file).open("rb") as written:
-                os.fsync(written.fileno())
-        if path.exists():  # where a run is stopped right after an evaluation
-            _remove(path)
-        draft.rename(path)
+        remove_drafts(run_dir / SUBDIR)
+        with atomic_path(path) as draft:
+            model.save(draft)
+            save_file(optimizer, draft / OPTIMIZER)
+            (draft / PROGRESS).write_text(json.dumps(asdict(progress), indent=2) + "\n", encoding="utf-8")
+            fsync(draft)
+            if path.exists():  # where a run is stopped right after an evaluation
+                _remove(path)
     except (OSError, SafetensorError, InputError) as error:
-        shutil.rmtree(draft, ignore_errors=True)
         previous = latest(run_dir)
         state = f"the last checkpoint is {previous}" if previous else "there is no checkpoint yet"
         raise InputError(
@@ -84,13 +78,10 @@ def write(run_dir: Path, model: Pretrained, optimizer: OptimizerState, progress:
 
 def promote(run_dir: Path, checkpoint: Path) -> None:
     """Copy the weights of a checkpoint to the run's directory, which `regard.load` reads."""
-    draft = run_dir / f".draft-{WEIGHTS_FILE}"
     try:
-        shutil.copyfile(checkpoint / WEIGHTS_FILE, draft)
-        os.replace(draft, run_dir / WEIGHTS_FILE)
+        with atomic_path(run_dir / WEIGHTS_FILE) as draft:
+            shutil.copyfile(checkpoint / WEIGHTS_FILE, draft)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise InputError(
             f"{run_dir / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}"
         ) from error
@@ -118,7 +109,7 @@ def read(checkpoint: Path) -> tuple[OptimizerState, Progress]:
 
 def _remove(checkpoint: Path) -> None:
     """Delete a checkpoint under another name: a partial checkpoint must never have the name of a whole one."""
-    deleted = checkpoint.with_name(f".draft-gone-{checkpoint.name}")
+    deleted = checkpoint.with_name(f"{DRAFT}gone-{checkpoint.name}")
     checkpoint.rename(deleted)
     shutil.rmtree(deleted, ignore_errors=True)
 

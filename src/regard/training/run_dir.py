@@ -15,6 +15,7 @@ from typing import Any
 
 import regard
 from regard.errors import InputError, needed
+from regard.files import DRAFT, remove_drafts, write_text
 from regard.lens import Recording
 from regard.pretrained.checkpoint import read_json_object
 
@@ -44,7 +45,7 @@ class RunDir:
     def is_occupied(self) -> bool:
         """Whether the path has any file; drafts of a killed run do not count."""
         return self.path.exists() and (
-            not self.path.is_dir() or any(not file.name.startswith(".draft-") for file in self.path.iterdir())
+            not self.path.is_dir() or any(not file.name.startswith(DRAFT) for file in self.path.iterdir())
         )
 
     def create(self) -> None:
@@ -132,12 +133,8 @@ class RunDir:
         plot_heads(recording, "cross" if has_cross else None).savefig(directory / f"step-{step:06d}.png")
 
     def _replace(self, name: str, text: str) -> None:
-        draft = self.path / f".draft-{name}"
-        try:
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, self.path / name)
-        except OSError as error:
-            raise InputError(f"{self.path / name} cannot be written: {error.strerror or error}") from error
+        remove_drafts(self.path)
+        write_text(text, self.path / name)
 
 
 def versions() -> dict[str, str]:

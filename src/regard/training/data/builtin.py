@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import needed
-from regard.training.data.readers import Row
+from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
 __all__ = ["DIGIT_NAMES", "digits", "topics"]

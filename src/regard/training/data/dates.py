@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from regard.errors import needed
-from regard.training.data.readers import Row
+from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
 __all__ = ["LANGUAGES", "dates"]

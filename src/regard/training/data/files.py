@@ -1,4 +1,4 @@
-"""The files that somebody names, before any is read."""
+"""The files of a data set, before they are read: paths and patterns, formats, fingerprints."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from typing import Any
 from regard.errors import InputError, quoted
 from regard.training.data.progress import progress_bar
 
-__all__ = ["File", "existing", "facts", "files", "kind_of"]
+__all__ = ["DataFile", "find_files", "fingerprint_files", "require_file"]
 
-ENDINGS = {
+FORMATS = {
     ".tsv": "tsv",
     ".tsv.gz": "tsv",
     ".jsonl": "jsonl",
     ".jsonl.gz": "jsonl",
     ".parquet": "parquet",
 }
-"""What is known by its ending; any other file of texts is one text."""
-LISTED = 100
-"""A run's folder names so many files one by one."""
+"""The formats by the ending of the name; any other file of texts is one text."""
+MAX_LISTED_FILES = 100
+"""``run.json`` lists at most this many files."""
 
 
 @dataclass(frozen=True)
-class File:
+class DataFile:
     """A file of rows."""
 
     path: str
-    """As it was given."""
-    kind: str
+    """As the user gave it."""
+    format: str
     """``tsv``, ``jsonl``, ``parquet`` or ``text``."""
     size: int
     """In bytes."""
 
 
-def files(paths: Sequence[str | Path], what: str) -> list[File]:
-    """The files of some paths and patterns, in their order; those of a pattern in the order of their names.
+def find_files(paths: Sequence[str | Path], content: str) -> list[DataFile]:
+    """The files of some paths and patterns, in their order; those of a pattern sorted by name.
 
     Args:
         paths: files, or patterns such as ``corpus/**/*.txt``.
-        what: ``pairs`` or ``texts``.
+        content: ``pairs`` or ``texts``.
 
     Raises:
-        InputError: nothing is there; a folder; an empty file; a file that is named twice, of an unknown kind, or of
-            another kind than the others.
+        InputError: no file; a folder; an empty file; a file that is given twice, or has an unknown format or another
+            format than the others.
     """
-    found = [existing(path) for path in chain.from_iterable(map(_expanded, paths))]
-    seen: dict[Path, Path] = {}
+    found = [require_file(path) for path in chain.from_iterable(map(_expand, paths))]
+    resolved: dict[Path, Path] = {}
     for path in found:
-        if path.resolve() in seen:
-            raise InputError(f"{path} is given twice (as {seen[path.resolve()]}): each file is read once")
-        seen[path.resolve()] = path
-    listed = [File(str(path), kind_of(path, what), path.stat().st_size) for path in found]
-    for file in listed:
-        if file.kind != listed[0].kind:
+        if path.resolve() in resolved:
+            raise InputError(f"{path} is given twice (as {resolved[path.resolve()]}): each file is read once")
+        resolved[path.resolve()] = path
+    files = [DataFile(str(path), _format_of(path, content), path.stat().st_size) for path in found]
+    for file in files:
+        if file.format != files[0].format:
             raise InputError(
-                f"{listed[0].path} is {_called(listed[0])} and {file.path} is {_called(file)}: "
-                "give files of one kind, or turn them into one"
+                f"{files[0].path} is {_format_name(files[0])} and {file.path} is {_format_name(file)}: "
+                "give files of one format, or convert them to one"
             )
-    return listed
+    return files
 
 
-def existing(path: Path) -> Path:
-    """A path that is a file with something in it.
+def require_file(path: Path) -> Path:
+    """A path that is a file with content.
 
     Raises:
-        InputError: it is not.
+        InputError: the path is no such file.
     """
     try:
         if path.is_dir():
@@ -82,64 +82,59 @@ def existing(path: Path) -> Path:
             raise InputError(f"{path} is no file that can be read more than once: write it to a file first")
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty: leave it out, or fill it")
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # a name that is too long, a folder without permission
         raise InputError(f"{quoted(str(path))} cannot be read: {error.strerror}") from error
     return path
 
 
-def kind_of(path: Path, what: str) -> str:
-    """The kind of a file, by its ending.
+def fingerprint_files(paths: Sequence[str | Path]) -> dict[str, Any]:
+    """Facts that show whether files have changed: the first hundred by name, and one fingerprint of all.
 
     Raises:
-        InputError: pairs are in no such file.
+        InputError: a file cannot be read.
     """
+    fingerprint = hashlib.blake2b(digest_size=16)
+    files: list[dict[str, Any]] = []
+    num_bytes = 0
+    with progress_bar("hashing the files", sum(Path(path).stat().st_size for path in paths)) as on_progress:
+        for path in paths:
+            try:
+                with open(path, "rb") as raw:
+                    digest = hashlib.file_digest(raw, lambda: hashlib.blake2b(digest_size=16))
+                    size = raw.tell()
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {error.strerror}") from error
+            fingerprint.update(digest.digest())
+            if len(files) < MAX_LISTED_FILES:
+                files.append({"file": str(Path(path).resolve()), "bytes": size, "blake2b": digest.hexdigest()})
+            num_bytes += size
+            on_progress(num_bytes)
+    return {"files": files, "num_files": len(paths), "bytes": num_bytes, "fingerprint": fingerprint.hexdigest()}
+
+
+def _format_of(path: Path, content: str) -> str:
     name = path.name.lower()
-    for ending, kind in ENDINGS.items():
-        if name.endswith(ending) and (kind != "tsv" or what == "pairs"):
-            return kind
-    if what == "pairs":
+    for ending, file_format in FORMATS.items():
+        if name.endswith(ending) and (file_format != "tsv" or content == "pairs"):
+            return file_format
+    if content == "pairs":
         raise InputError(
-            f"{path}: pairs are read from {', '.join(ENDINGS)}, by the ending of the name. "
+            f"{path}: pairs are read from {', '.join(FORMATS)}, by the ending of the name. "
             "As .tsv, each line is a source, a tab and a target"
         )
     return "text"
 
 
-def facts(paths: Sequence[str | Path]) -> dict[str, Any]:
-    """What tells whether files are still the same: the first hundred by name, and one fingerprint over all.
-
-    Raises:
-        InputError: one cannot be read.
-    """
-    every = hashlib.blake2b(digest_size=16)
-    listed: list[dict[str, Any]] = []
-    read = 0
-    with progress_bar("looking at the files", sum(Path(path).stat().st_size for path in paths)) as on_progress:
-        for path in paths:
-            try:
-                with open(path, "rb") as raw:
-                    one = hashlib.file_digest(raw, lambda: hashlib.blake2b(digest_size=16))
-                    size = raw.tell()
-            except OSError as error:
-                raise InputError(f"{path} cannot be read: {error.strerror}") from error
-            every.update(one.digest())
-            if len(listed) < LISTED:
-                listed.append({"file": str(Path(path).resolve()), "bytes": size, "blake2b": one.hexdigest()})
-            read += size
-            on_progress(read)
-    return {"files": listed, "how_many_files": len(paths), "bytes": read, "fingerprint": every.hexdigest()}
-
-
-def _expanded(path: str | Path) -> list[Path]:
-    name = Path(os.path.expanduser(path))  # which, unlike Path's, leaves an unknown ~user as it is
+def _expand(path: str | Path) -> list[Path]:
+    name = Path(os.path.expanduser(path))  # unlike Path.expanduser, it does not change an unknown ~user
     if not glob.has_magic(str(name)) or name.exists():
         return [name]
-    found = [Path(match) for match in sorted(glob.glob(str(name), recursive=True))]
-    found = [match for match in found if not match.is_dir()]
-    if not found:
+    matches = [Path(match) for match in sorted(glob.glob(str(name), recursive=True))]
+    matches = [match for match in matches if not match.is_dir()]
+    if not matches:
         raise InputError(f"{str(path)!r} matches no file (from {Path.cwd()})")
-    return found
+    return matches
 
 
-def _called(file: File) -> str:
-    return "plain text" if file.kind == "text" else f"of the kind {file.kind}"
+def _format_name(file: DataFile) -> str:
+    return "plain text" if file.format == "text" else f"of the format {file.format}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -12,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from regard.errors import InputError, needed
-from regard.training.data.files import existing, facts
+from regard.files import error_reason
+from regard.tables import Row, read_csv
+from regard.training.data.files import fingerprint_files, require_file
 from regard.training.data.progress import progress_bar
-from regard.training.data.readers import Row, filled, lines
+from regard.training.data.readers import require_text
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split
 
 __all__ = ["load"]
@@ -34,13 +35,13 @@ def load(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingD
     name = " ".join(map(str, paths))
     folder, table = _folder_and_table(paths)
     captions = _captions(folder, table)
-    data_facts = facts(_all_paths(table, captions))
+    data_facts = fingerprint_files(_all_paths(table, captions))
     eval_scan = None
     if eval_file is not None:
         is_folder = os.path.isdir(os.path.expanduser(eval_file))
         eval_folder, eval_table = _folder_and_table([eval_file] if is_folder else [folder, eval_file])
         eval_captions = _captions(eval_folder, eval_table)
-        data_facts["eval_file"] = facts(_all_paths(eval_table, eval_captions))
+        data_facts["eval_file"] = fingerprint_files(_all_paths(eval_table, eval_captions))
         eval_scan = scan(_read_all(eval_captions), "image", 1)
     train_scan = scan(_read_all(captions), "image", EVAL_STRIDE)
     starts = np.linspace(0, len(captions), min(MAX_SHARDS, len(captions)) + 1).astype(int)
@@ -61,7 +62,7 @@ def _folder_and_table(paths: Sequence[str | Path]) -> tuple[Path, Path]:
         raise InputError(f"{name}: captioning needs one folder of images and one CSV, in any order")
     if not tables and not (folders[0] / METADATA).exists():
         raise InputError(f"{name} has no {METADATA}: name the folder and a CSV with the columns file_name and text")
-    table = existing(tables[0] if tables else folders[0] / METADATA)
+    table = require_file(tables[0] if tables else folders[0] / METADATA)
     if table.suffix.lower() != ".csv":
         raise InputError(f"{table}: captions are read from a .csv with the columns file_name and text")
     return folders[0], table
@@ -71,32 +72,19 @@ def _captions(folder: Path, table: Path) -> list[Caption]:
     """The rows of a table, each with an image that exists."""
     captions: list[Caption] = []
     name = str(table)
-    with open(table, "rb") as raw:
-        reader = csv.reader((line for line, _ in lines(raw, name)), strict=True)
-        try:
-            header = next(reader)
-            file_column = next((column for column in FILE_COLUMNS if column in header), None)
-            if file_column is None or "text" not in header:
-                columns = ", ".join(map(repr, header))
-                raise InputError(f"{name} needs the columns 'file_name' and 'text'; found: {columns}")
-            line = reader.line_num + 1
-            for values in reader:
-                location = f"{name}, line {line}"
-                line = reader.line_num + 1
-                if len(values) != len(header):
-                    raise InputError(
-                        f"{location} has {len(values)} values for {len(header)} columns: "
-                        'put a text with commas in "quotation marks"'
-                    )
-                row = dict(zip(header, values, strict=True))
-                image = folder / filled(row[file_column], file_column, location)
+    try:
+        with open(table, "rb") as stream:
+            for row, location in read_csv(stream, name, ["text"]):
+                file_column = next((column for column in FILE_COLUMNS if column in row), None)
+                if file_column is None:
+                    columns = ", ".join(map(repr, row))
+                    raise InputError(f"{name} lacks 'file_name'; found: {columns}")
+                image = folder / require_text(row[file_column], file_column, location)
                 if not image.is_file():
                     raise InputError(f"{location}: there is no image {image}. Its path starts at the folder {folder}")
-                captions.append((str(image), filled(row["text"], "text", location), location))
-        except csv.Error as error:
-            raise InputError(f"{name}, line {reader.line_num} is no CSV: {error}") from error
-        except OSError as error:
-            raise InputError(f"{name} cannot be read: {error.strerror or error}") from error
+                captions.append((str(image), require_text(row["text"], "text", location), location))
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error_reason(error)}") from error
     if not captions:
         raise InputError(f"{name} has columns and no rows: each row is the file of an image and a text")
     return captions

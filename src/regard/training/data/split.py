@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import InputError, needed
-from regard.training.data.readers import Row
+from regard.tables import Row
 
 if TYPE_CHECKING:
     import datasets
