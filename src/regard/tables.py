@@ -7,11 +7,11 @@ not those of `datasets`, whose errors do not name the line.
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedIOBase, StringIO
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any
 
 from regard.errors import InputError, needed, quoted
 
@@ -95,7 +95,7 @@ def read_csv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iter
 
 def _split_csv(stream: Iterable[bytes], name: str) -> Iterator[tuple[list[str], str]]:
     # A carriage return without a line feed ends a line of CSV as well.
-    lines = chain.from_iterable(io.StringIO(line, newline="") for line, _ in read_lines(stream, name))
+    lines = chain.from_iterable(StringIO(line, newline="") for line, _ in read_lines(stream, name))
     reader = csv.reader(lines, strict=True)
     try:
         first = 1
@@ -122,7 +122,7 @@ def _with_header(
         raise InputError(f"{name} is empty; it should begin with a header")
 
 
-def open_parquet(source: str | BinaryIO, name: str) -> Any:
+def open_parquet(source: str | BufferedIOBase, name: str) -> Any:
     """A Parquet file.
 
     Raises:
@@ -135,7 +135,7 @@ def open_parquet(source: str | BinaryIO, name: str) -> Any:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from error
 
 
-def read_parquet(stream: BinaryIO, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+def read_parquet(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
     """The rows of a Parquet file, without its other columns.
 
     Raises:

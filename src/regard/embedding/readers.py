@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 from regard.errors import InputError, quoted
 from regard.files import error_reason
@@ -76,11 +75,11 @@ class TextSource:
             InputError: the file cannot be read, or has something that is no text; the message names the line or row.
         """
         try:
-            with nullcontext(sys.stdin.buffer) if self.path == "-" else open(self.path, "rb") as stream:
-                if self._is_plain_text:
-                    yield from (strip_end(line) for line, _ in read_lines(stream, self.name))
-                else:
-                    yield from self._read_column(stream)
+            if self.path == "-":
+                yield from self._read_lines(sys.stdin.buffer)
+                return
+            with open(self.path, "rb") as stream:
+                yield from (self._read_lines if self._is_plain_text else self._read_column)(stream)
         except OSError as error:
             raise InputError(f"{self.name} cannot be read: {error_reason(error)}") from error
 
@@ -102,7 +101,10 @@ class TextSource:
             raise InputError(f"{self.name} cannot be read: {error_reason(error)}") from error
         return sum(1 for _ in self)
 
-    def _read_column(self, stream: BinaryIO) -> Iterator[str]:
+    def _read_lines(self, stream: Iterable[bytes]) -> Iterator[str]:
+        return (strip_end(line) for line, _ in read_lines(stream, self.name))
+
+    def _read_column(self, stream: BufferedIOBase) -> Iterator[str]:
         column = "text" if self.column is None else self.column
         try:
             for row, location in TABLES[self.suffix](stream, self.name, [column]):
@@ -113,7 +115,7 @@ class TextSource:
             raise InputError(f"{error}. Name the texts' column with --column") from error
 
 
-def _count_lines(stream: BinaryIO) -> int:
+def _count_lines(stream: BufferedIOBase) -> int:
     count, last = 0, b"\n"
     while block := stream.read(BLOCK_BYTES):
         count, last = count + block.count(b"\n"), block[-1:]

@@ -6,7 +6,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, cast
+from io import BufferedIOBase
 
 from regard.errors import InputError, quoted
 from regard.files import error_reason
@@ -37,7 +37,7 @@ def read_rows(
             if os.fstat(raw.fileno()).st_size != file.size:
                 raise InputError(f"{file.path} has changed since it was first read: begin again")
             is_gzip = file.path.lower().endswith(".gz")
-            stream = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip else raw
+            stream = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             for number, (row, location) in enumerate(_READERS[file.format](stream, file.path, columns)):
                 if number % 256 == 0:
                     on_progress(raw.tell())
@@ -72,7 +72,7 @@ def require_text(value: object, name: str, location: str) -> str:
     return value
 
 
-def _read_pairs(stream: BinaryIO, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+def _read_pairs(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
     """The lines of a TSV file without a header."""
     for line, location in read_lines(stream, name):
         line = strip_end(line)
@@ -83,7 +83,7 @@ def _read_pairs(stream: BinaryIO, name: str, columns: Sequence[str]) -> Iterator
         yield dict(zip(columns, values, strict=True)), location
 
 
-def _read_text(stream: BinaryIO, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
+def _read_text(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
     """The whole file as one text."""
     (column,) = columns
     yield {column: decode_utf8(stream.read(), name).removeprefix("\ufeff")}, name
