@@ -1,33 +1,33 @@
-"""What regard raises when something that was handed over cannot be used."""
+"""`InputError`, and functions that errors and their messages need."""
 
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["InputError", "needed", "quoted"]
+__all__ = ["InputError", "import_optional", "short_repr"]
 
 
 class InputError(ValueError):
-    """A text, a word, a model name or a file cannot be used; the message says which, why, and the way out.
+    """A text, a word, a model name or a file cannot be used; the message says which, why, and what to do.
 
     The command line prints the message and exits with code 2. Wrong tensors are plain ``ValueError``,
     ``TypeError`` or ``NotImplementedError``, as in PyTorch.
     """
 
 
-def quoted(text: str, longest: int = 60) -> str:
-    """A text in quotes for a message of one line: its beginning, where it is long."""
-    return repr(text) if len(text) <= longest else f"{text[:longest]!r}... ({len(text)} characters)"
+def short_repr(text: str, max_length: int = 60) -> str:
+    """A text in quotes for a message of one line; of a long text its beginning."""
+    return repr(text) if len(text) <= max_length else f"{text[:max_length]!r}... ({len(text)} characters)"
 
 
-def needed(module: str, extra: str) -> ModuleType:
-    """Import a module of a library that regard does without until somebody asks for what it does.
+def import_optional(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional library.
 
     Args:
         module: its name, such as ``babel.dates``.
-        extra: of regard, that brings the library.
+        extra: the extra of regard that installs the library.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the library is not installed.
     """
     try:
         return import_module(module)

@@ -1,4 +1,4 @@
-"""Making every character of a text visible; imports nothing heavy, since error messages need it."""
+"""`visible`: a text whose invisible characters are escaped. Imports nothing heavy: error messages need it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import unicodedata
 __all__ = ["visible"]
 
 JOINERS = "\u200c\u200d"
-"""Zero-width, but part of how emoji and some scripts are written."""
+"""Zero-width characters that are part of emoji and of some scripts."""
 
 
 def visible(text: str) -> str:
-    """A text in which what cannot be seen is an escape: control characters, line breaks, direction marks and the like.
+    """A text with escapes for invisible characters: control characters, line breaks, direction marks and the like.
 
     The joiners inside emoji and in scripts that need them stay.
     """

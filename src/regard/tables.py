@@ -13,7 +13,7 @@ from io import BufferedIOBase, StringIO
 from itertools import chain
 from typing import Any
 
-from regard.errors import InputError, needed, quoted
+from regard.errors import InputError, import_optional, short_repr
 
 __all__ = [
     "LocatedRow",
@@ -66,7 +66,7 @@ def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> It
             raise InputError(f"{location} is nested too deeply") from error
         if not isinstance(row, dict):
             raise InputError(
-                f"{location} is not a JSON object: {quoted(line.strip())}. Each line is one object, {{...}}"
+                f"{location} is not a JSON object: {short_repr(line.strip())}. Each line is one object, {{...}}"
             )
         _require_columns(columns, list(row), location)
         yield row, location
@@ -128,7 +128,7 @@ def open_parquet(source: str | BufferedIOBase, name: str) -> Any:
     Raises:
         InputError: it is none; pyarrow is not installed.
     """
-    parquet, pyarrow = needed("pyarrow.parquet", "train"), needed("pyarrow", "train")
+    parquet, pyarrow = import_optional("pyarrow.parquet", "train"), import_optional("pyarrow", "train")
     try:
         return parquet.ParquetFile(source)
     except pyarrow.ArrowException as error:
@@ -149,7 +149,7 @@ def read_parquet(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> I
             for row in batch.to_pylist():
                 number += 1
                 yield row, f"{name}, row {number}"
-    except (needed("pyarrow", "train").ArrowException, UnicodeDecodeError) as error:
+    except (import_optional("pyarrow", "train").ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from error
 
 

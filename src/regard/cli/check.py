@@ -13,7 +13,7 @@ import typer
 
 from regard.cli.app import app
 from regard.cli.options import import_torch, option, status
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.escape import visible
 
 __all__ = ["check"]
@@ -97,11 +97,11 @@ def _arguments(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, sign, written = pair.partition("=")
         if not sign or not name.isidentifier():
-            raise InputError(f"--arg {quoted(pair)}: it is NAME=VALUE, such as num_heads=4")
+            raise InputError(f"--arg {short_repr(pair)}: it is NAME=VALUE, such as num_heads=4")
         if name in values:
             raise InputError(f"--arg {name} is given twice")
         if written in ("true", "false"):  # as a text both would count as true
-            raise InputError(f"--arg {quoted(pair)}: Python writes it {name}={written.capitalize()}")
+            raise InputError(f"--arg {short_repr(pair)}: Python writes it {name}={written.capitalize()}")
         try:
             values[name] = ast.literal_eval(written)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

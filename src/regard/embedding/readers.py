@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.files import error_reason
 from regard.tables import (
     MissingColumn,
@@ -109,7 +109,7 @@ class TextSource:
         try:
             for row, location in TABLES[self.suffix](stream, self.name, [column]):
                 if not isinstance(row[column], str):
-                    raise InputError(f"{location}: {column!r} is {quoted(repr(row[column]))}, which is not a text")
+                    raise InputError(f"{location}: {column!r} is {short_repr(repr(row[column]))}, which is not a text")
                 yield row[column]
         except MissingColumn as error:
             raise InputError(f"{error}. Name the texts' column with --column") from error

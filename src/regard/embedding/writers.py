@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 
 __all__ = ["FORMATS", "NpyFormat", "OutputFormat", "ParquetFormat", "SafetensorsFormat", "VectorPart", "output_format"]
 
@@ -89,7 +89,7 @@ class ParquetFormat:
 
     def write(self, part: VectorPart, path: Path) -> None:
         """Write a part as one row group."""
-        pa, parquet = needed("pyarrow", "train"), needed("pyarrow.parquet", "train")
+        pa, parquet = import_optional("pyarrow", "train"), import_optional("pyarrow.parquet", "train")
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.vectors.reshape(-1)), part.vectors.shape[1])
         columns = {"index": pa.array(part.index), "text": pa.array(part.texts, pa.string())}
         if part.tokens is None:
@@ -104,7 +104,7 @@ class ParquetFormat:
 
     def join(self, parts: Sequence[Path], path: Path, metadata: Mapping[str, str]) -> None:
         """Write all parts as one file, each as one row group."""
-        parquet = needed("pyarrow.parquet", "train")
+        parquet = import_optional("pyarrow.parquet", "train")
         schema = parquet.read_schema(parts[0]).with_metadata({f"regard.{key}": text for key, text in metadata.items()})
         with self._writer(parquet, path, schema) as writer:
             for part in parts:
@@ -143,7 +143,7 @@ def output_format(path: Path, *, per_token: bool) -> OutputFormat:
             "one length. Write to .parquet or .safetensors"
         )
     if isinstance(file_format, ParquetFormat):
-        needed("pyarrow.parquet", "train")
+        import_optional("pyarrow.parquet", "train")
     return file_format
 
 

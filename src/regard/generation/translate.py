@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.generation.generate import generate
 from regard.generation.strategy import Beam, Strategy
 from regard.pretrained import Pretrained
@@ -76,4 +76,4 @@ def _num_tokens(model: Pretrained, text: str, number: int) -> int:
     try:
         return len(model.encode(text).ids)
     except InputError as error:
-        raise InputError(f"text {number} ({quoted(text)}): {error}") from error
+        raise InputError(f"text {number} ({short_repr(text)}): {error}") from error

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 
 __all__ = [
     "CONFIG_FILE",
@@ -197,7 +197,7 @@ def locate_files(name: str) -> ModelFiles:
         folder = Path(name).expanduser()
         is_folder, exists = folder.is_dir(), folder.exists()
     except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown ~user, a null character
-        raise InputError(f"{quoted(name)} is no name of a folder or a model: {error}") from error
+        raise InputError(f"{short_repr(name)} is no name of a folder or a model: {error}") from error
     if name and is_folder:
         return LocalFiles(folder)
     if name and exists:

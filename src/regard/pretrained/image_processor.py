@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.pretrained.config_json import ConfigJSON
 from regard.transformer import Patches
 
@@ -184,7 +184,7 @@ def _per_channel(config_json: ConfigJSON, key: str, patches: Patches) -> tuple[f
 
 def _open_image(image_input: Any) -> Any:
     """The PIL image of a path, an array or a PIL image."""
-    pil = needed("PIL.Image", "train")
+    pil = import_optional("PIL.Image", "train")
     if isinstance(image_input, pil.Image):
         return image_input
     if isinstance(image_input, np.ndarray):
@@ -199,7 +199,7 @@ def _open_image(image_input: Any) -> Any:
         return pil.fromarray(image_input[..., 0] if shape[2:] == (1,) else image_input)
     if not isinstance(image_input, str | Path):
         raise TypeError(f"an image is a path, an array of uint8 or a PIL image; got {type(image_input).__name__}")
-    exif_transpose = needed("PIL.ImageOps", "train").exif_transpose
+    exif_transpose = import_optional("PIL.ImageOps", "train").exif_transpose
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pil.DecompressionBombWarning)

@@ -13,7 +13,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.pretrained.checkpoint import read_json_object, read_tokenizer, read_weights
 from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
@@ -116,20 +116,20 @@ class Pretrained:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise InputError(f"{quoted(text)} is not valid text: it holds bytes that are not UTF-8") from None
+            raise InputError(f"{short_repr(text)} is not valid text: it holds bytes that are not UTF-8") from None
         try:
             if isinstance(tokenizer, MarianTokenizer):
                 encoding: Encoding | MarianEncoding = tokenizer.encode(text, target=target)
             else:
                 encoding = tokenizer.encode(text)
         except Exception as error:  # tokenizers raises bare Exception
-            raise InputError(f"the tokenizer of {self.name} cannot read {quoted(text)}: {error}") from error
+            raise InputError(f"the tokenizer of {self.name} cannot read {short_repr(text)}: {error}") from error
         config = self.config.decoder or self.config if target else self.config
         limit = config.max_positions
         if limit is not None and len(encoding.ids) > limit:
             raise InputError(
                 f"the text has {len(encoding.ids)} tokens, and {self.name} has positions for {limit}; it is "
-                f"{quoted(text)}. Shorten it or split it"
+                f"{short_repr(text)}. Shorten it or split it"
             )
         ranges = [("id", encoding.ids, config.vocab_size)]
         if config.num_token_types:
@@ -178,7 +178,7 @@ class Pretrained:
         tokenizer = self._require_tokenizer()
         numbers = ids.tolist() if isinstance(ids, Tensor) else list(ids)
         if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
-            raise InputError(f"the ids of one text are a row of whole numbers from 0; got {quoted(str(numbers))}")
+            raise InputError(f"the ids of one text are a row of whole numbers from 0; got {short_repr(str(numbers))}")
         return str(tokenizer.decode(numbers, skip_special_tokens=True))
 
     def encode_continuation(self, text: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.transformer.block import Block
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def create_fabric(
     for name, value, choices in (("strategy", strategy, STRATEGIES), ("precision", precision, PRECISIONS)):
         if value not in choices:
             raise InputError(f"--{name} {value}: it is one of {', '.join(choices)}")
-    library: Any = needed("lightning_fabric", "train")
+    library: Any = import_optional("lightning_fabric", "train")
     # Fabric prints the rank of each process when it starts; the progress bar shows what matters.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if "LOCAL_WORLD_SIZE" in os.environ:
@@ -101,7 +101,7 @@ def _shard(loss_module: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 def is_sharded(fabric: Fabric) -> bool:
     """Whether each process has only a share of the weights."""
-    library: Any = needed("lightning_fabric", "train")
+    library: Any = import_optional("lightning_fabric", "train")
     return isinstance(fabric.strategy, library.strategies.ModelParallelStrategy)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.files import DRAFT, remove_drafts, write_text
 from regard.lens import Recording
 from regard.pretrained.checkpoint import read_json_object
@@ -121,7 +121,7 @@ class RunDir:
             recording: of one eval row, the same each time; of an encoder-decoder the cross-attention is drawn.
             step: the number of updates done.
         """
-        needed("matplotlib", "train")
+        import_optional("matplotlib", "train")
         from regard.views.figures.losses import plot_losses
         from regard.views.figures.maps import plot_heads
 

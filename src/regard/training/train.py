@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.pretrained import Pretrained, load
 from regard.training import checkpoint
 from regard.training.callbacks import Callback, TrainResult
@@ -64,7 +64,7 @@ def train(
     task_class = TASKS.get(task)
     if task_class is None:
         raise InputError(f"there is no task {task!r}; there are {', '.join(TASKS)}")
-    needed("matplotlib", "train")  # here, and not at the first evaluation
+    import_optional("matplotlib", "train")  # here, and not at the first evaluation
     run_dir, overrides = RunDir(Path(out)), {**(overrides or {})}
     sources: dict[str, Any] = {
         "paths": [str(Path(path).absolute()) for path in paths],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.lens.text.words import Words
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder, ImageEncoder
@@ -136,7 +136,7 @@ def _decoder_streams(
     if limit is not None and len(decoder_words.ids) > limit:
         raise InputError(
             f"the target has {len(decoder_words.ids)} tokens, and the decoder of {pretrained.name} has positions for "
-            f"{limit}; it is {quoted(target.text)}. Shorten it or split it"
+            f"{limit}; it is {short_repr(target.text)}. Shorten it or split it"
         )
     assert isinstance(model.encoder, Encoder)
     queries = target if cross else decoder_words
@@ -158,5 +158,5 @@ def _generate_target(source: Words, pretrained: Pretrained, model: EncoderDecode
     )
     assert isinstance(target, str)
     if not target.strip():
-        raise InputError(f"{pretrained.name} writes nothing for {quoted(source.text)}: give a target")
+        raise InputError(f"{pretrained.name} writes nothing for {short_repr(source.text)}: give a target")
     return target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass, replace
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.pretrained import Pretrained
 
 __all__ = ["Words"]
@@ -46,7 +46,7 @@ class Words:
         encoding = pretrained.encode(text, target=target)
         words = cls(text, encoding.tokens, encoding.ids, encoding.word_ids, encoding.type_ids, encoding.offsets)
         if not words.word_positions():
-            raise InputError(f"{quoted(text)} has no tokens: the tokenizer drops control characters and spaces")
+            raise InputError(f"{short_repr(text)} has no tokens: the tokenizer drops control characters and spaces")
         return words
 
     def prepend(self, token: str, id_: int) -> Words:
@@ -136,7 +136,7 @@ class Words:
         if occurrences := self._occurrences(word):
             return occurrences
         raise InputError(
-            f"the word {quoted(word)} is not in the text {quoted(self.text)}. Its words are: {self.describe()}"
+            f"the word {short_repr(word)} is not in the text {short_repr(self.text)}. Its words are: {self.describe()}"
         )
 
     def resolve(self, token: str | int) -> list[list[int]]:

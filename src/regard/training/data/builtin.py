@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import needed
+from regard.errors import import_optional
 from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
@@ -56,7 +56,7 @@ def digits() -> TrainingData:
     Raises:
         InputError: scikit-learn is not installed.
     """
-    sklearn = needed("sklearn", "train")
+    sklearn = import_optional("sklearn", "train")
     pixels, labels = _digits()
     is_eval = np.zeros(len(labels), dtype=bool)
     for digit in range(10):
@@ -75,7 +75,7 @@ def digits() -> TrainingData:
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    bunch = needed("sklearn.datasets", "train").load_digits()
+    bunch = import_optional("sklearn.datasets", "train").load_digits()
     return np.rint(bunch.images * (255 / 16)).astype(np.uint8), bunch.target.astype(np.int64)
 
 

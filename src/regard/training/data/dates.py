@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from regard.errors import needed
+from regard.errors import import_optional
 from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
@@ -43,7 +43,7 @@ def dates() -> TrainingData:
     Raises:
         InputError: Babel is not installed.
     """
-    babel = needed("babel", "train")
+    babel = import_optional("babel", "train")
     eval_days = _eval_days()
     rng = random.Random(f"{SEED} held out")
     eval_rows = [_row(day, rng, f"dates, eval row {number}") for number, day in enumerate(eval_days, 1)]
@@ -103,7 +103,7 @@ def _row(day: datetime.date, rng: random.Random, location: str) -> Row:
 
 @cache
 def _pattern(language: str, style: str) -> str:
-    babel_dates = needed("babel.dates", "train")
+    babel_dates = import_optional("babel.dates", "train")
     return str(babel_dates.get_date_format(style, language).format)
 
 
@@ -121,7 +121,7 @@ def _around_month(language: str, style: str, month: int, weekday: int) -> tuple[
 
     Babel takes 50 microseconds for a date, and 3,000 of these results are enough for all dates.
     """
-    babel_dates = needed("babel.dates", "train")
+    babel_dates = import_optional("babel.dates", "train")
     days = (datetime.date(2024, month, 1 + n) for n in range(7))
     fields = babel_dates.DateTimeFormat(next(day for day in days if day.weekday() == weekday), language)
 
@@ -137,7 +137,7 @@ def _around_month(language: str, style: str, month: int, weekday: int) -> tuple[
 
 @cache
 def _native_digits(language: str) -> dict[int, str]:
-    zero = ZERO_DIGITS[needed("babel", "train").Locale.parse(language).default_numbering_system]
+    zero = ZERO_DIGITS[import_optional("babel", "train").Locale.parse(language).default_numbering_system]
     return {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.training.data.progress import progress_bar
 
 __all__ = ["DataFile", "find_files", "fingerprint_files", "require_file"]
@@ -83,7 +83,7 @@ def require_file(path: Path) -> Path:
         if path.stat().st_size == 0:
             raise InputError(f"{path} is empty: leave it out, or fill it")
     except OSError as error:  # a name that is too long, a folder without permission
-        raise InputError(f"{quoted(str(path))} cannot be read: {error.strerror}") from error
+        raise InputError(f"{short_repr(str(path))} cannot be read: {error.strerror}") from error
     return path
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.files import error_reason
 from regard.tables import Row, read_csv
 from regard.training.data.files import fingerprint_files, require_file
@@ -110,7 +110,7 @@ def _read(captions: Sequence[Caption]) -> Iterator[Row]:
 
 def _pixels(path: str, location: str) -> np.ndarray:
     """The upright image, grey (height, width) or red, green and blue (height, width, 3), in uint8."""
-    image, operations = needed("PIL.Image", "train"), needed("PIL.ImageOps", "train")
+    image, operations = import_optional("PIL.Image", "train"), import_optional("PIL.ImageOps", "train")
     try:
         with image.open(path) as opened:
             upright: Any = operations.exif_transpose(opened)

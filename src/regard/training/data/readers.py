@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedIOBase
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.files import error_reason
 from regard.tables import LocatedRow, Row, decode_utf8, read_jsonl, read_lines, read_parquet, strip_end
 from regard.training.data.files import DataFile
@@ -60,9 +60,9 @@ def require_text(value: object, name: str, location: str) -> str:
     if value is None:
         raise InputError(f"{location} has no {name} (null): leave the row out, or write a {name}")
     if not isinstance(value, str):
-        raise InputError(f"{location}: its {name} is {quoted(repr(value))}, where a text is wanted")
+        raise InputError(f"{location}: its {name} is {short_repr(repr(value))}, where a text is wanted")
     if not value.strip():
-        raise InputError(f"{location} has no {name}, it is {quoted(value)}: leave it out, or write a {name}")
+        raise InputError(f"{location} has no {name}, it is {short_repr(value)}: leave it out, or write a {name}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -79,7 +79,7 @@ def _read_pairs(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> It
         values = line.split("\t")
         if len(values) != 2:
             tabs = "no tab" if len(values) == 1 else f"{len(values) - 1} tabs"
-            raise InputError(f"{location} has {tabs}: {quoted(line)}. A line is a source, one tab and a target")
+            raise InputError(f"{location} has {tabs}: {short_repr(line)}. A line is a source, one tab and a target")
         yield dict(zip(columns, values, strict=True)), location
 
 

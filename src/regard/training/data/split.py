@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.errors import InputError, needed
+from regard.errors import InputError, import_optional
 from regard.tables import Row
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def iterable_dataset(
     Raises:
         InputError: `datasets` is not installed, or has no folder to write to.
     """
-    library = needed("datasets", "train")
+    library = import_optional("datasets", "train")
     try:
         dataset: datasets.IterableDataset = library.IterableDataset.from_generator(
             rows, gen_kwargs={"shards": list(shards), **fixed}

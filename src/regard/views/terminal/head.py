@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from regard.errors import InputError, quoted
+from regard.errors import InputError, short_repr
 from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
@@ -83,7 +83,7 @@ def find_query(m: AttentionMap | AttentionSummary, query: str, batch: int = 0) -
         return tokens.index(token)
     if query.isascii() and query.isdecimal() and len(query) < len(str(count)) + 1 and int(query) < count:
         return int(query)
-    raise InputError(f"there is no query {quoted(query)}: give a token, or a position from 0 to {count - 1}")
+    raise InputError(f"there is no query {short_repr(query)}: give a token, or a position from 0 to {count - 1}")
 
 
 def _print_summary(entry: RecordingEntry, console: Console, head: int, batch: int) -> None:
