@@ -1,0 +1,82 @@
+"""Atomic writes: a file or a folder is complete or as it was before, and nothing else is left behind."""
+
+import os
+import threading
+
+import pytest
+
+from regard import InputError
+from regard.files import atomic_path, remove_drafts, write_json, write_text
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_the_file_as_it_was(tmp_path, error):
+    def write_half(path, is_folder=False):
+        with atomic_path(path) as draft:
+            (draft / "sub").mkdir(parents=True) if is_folder else draft.write_text("half")
+            raise error
+
+    path = tmp_path / "a.txt"
+    path.write_text("before")
+    with pytest.raises(error):
+        write_half(path)
+    assert (names(tmp_path), path.read_text()) == (["a.txt"], "before")
+    with pytest.raises(error):
+        write_half(tmp_path / "folder", is_folder=True)
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_the_file_appears_at_the_end(tmp_path):
+    with atomic_path(tmp_path / "folder") as draft:
+        draft.mkdir()
+        (draft / "a.txt").write_text("new")
+        assert not (tmp_path / "folder").exists()
+    assert (tmp_path / "folder" / "a.txt").read_text() == "new"
+    (tmp_path / "drafts").mkdir()
+    with atomic_path(tmp_path / "b.txt", tmp_path / "drafts") as draft:
+        draft.write_text("new")
+        assert names(tmp_path / "drafts") == [draft.name]
+    assert names(tmp_path) == ["b.txt", "drafts", "folder"]
+    assert names(tmp_path / "drafts") == []
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path):
+    (tmp_path / "real.txt").write_text("before")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
+    write_text("new", tmp_path / "link.txt")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    write_json({"a": 1}, tmp_path / "pipe")
+    reader.join()
+    assert received == ['{\n "a": 1\n}\n']
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_names_of_any_length_and_names_that_no_file_can_have(tmp_path):
+    write_text("long", tmp_path / ("a" * 255))
+    assert names(tmp_path) == ["a" * 255]
+    for name, message in (("a" * 256, "File name too long"), ("missing/a", "No such file"), ("", "Is a directory")):
+        with pytest.raises(InputError, match=f"cannot write .*{message}"):
+            write_text("text", tmp_path / name)
+    with pytest.raises(InputError, match=r"cannot write .*null"):
+        write_text("text", f"{tmp_path}/\0")
+    with pytest.raises(ValueError, match="JSON"):
+        write_json({"a": float("nan")}, tmp_path / "a.json")
+    assert names(tmp_path) == ["a" * 255]
+
+
+def test_drafts_of_a_killed_process_are_removed(tmp_path):
+    (tmp_path / ".draft-1").write_text("half")
+    (tmp_path / ".draft-2").mkdir()
+    (tmp_path / "a.txt").write_text("mine")
+    remove_drafts(tmp_path)
+    assert names(tmp_path) == ["a.txt"]
+    remove_drafts(tmp_path / "missing")
