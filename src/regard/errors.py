@@ -3,8 +3,6 @@
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["InputError", "import_optional", "short_repr"]
-
 
 class InputError(ValueError):
     """A text, a word, a model name or a file cannot be used; the message says which, why, and what to do.

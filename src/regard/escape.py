@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["visible"]
-
 JOINERS = "\u200c\u200d"
 """Zero-width characters that are part of emoji and of some scripts."""
 

@@ -16,18 +16,6 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = [
-    "DRAFT",
-    "atomic_path",
-    "ensure_writable",
-    "error_reason",
-    "fsync",
-    "remove_drafts",
-    "to_builtins",
-    "write_json",
-    "write_text",
-]
-
 DRAFT = ".draft-"
 """The names of unfinished files and folders begin with this; a process that is killed leaves them behind."""
 

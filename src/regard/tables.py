@@ -15,19 +15,6 @@ from typing import Any
 
 from regard.errors import InputError, import_optional, short_repr
 
-__all__ = [
-    "LocatedRow",
-    "MissingColumn",
-    "Row",
-    "decode_utf8",
-    "open_parquet",
-    "read_csv",
-    "read_jsonl",
-    "read_lines",
-    "read_parquet",
-    "read_tsv",
-]
-
 Row = dict[str, Any]
 LocatedRow = tuple[Row, str]
 

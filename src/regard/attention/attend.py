@@ -21,8 +21,6 @@ from regard.attention.plan import MIN_SCALE, choose, is_full_or_causal
 from regard.attention.steps import compute_steps
 from regard.attention.validation import validate
 
-__all__ = ["attend"]
-
 
 def attend(
     q: Float[Tensor, "*batch_heads queries d_key"],

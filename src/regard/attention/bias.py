@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from regard._shapes import Float, Int
 
-__all__ = ["PositionBias"]
-
 
 class PositionBias(nn.Module):
     """A function of query and key positions that is added to the scaled scores: ALiBi, T5's relative positions.

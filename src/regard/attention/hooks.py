@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["CallHook", "disable_hooks", "hook_state", "register_hook"]
-
 CallHook = Callable[..., None]
 """Called with q, k, v, mask and the options of `attend` by name, and with the output as ``output``."""
 

@@ -18,8 +18,6 @@ from regard.attention.mask.kinds import Padding
 from regard.attention.positions import Rotary
 from regard.attention.steps import Steps, steps
 
-__all__ = ["MultiHeadAttention"]
-
 
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).

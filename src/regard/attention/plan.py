@@ -30,8 +30,6 @@ from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed, Band, Padding
 from regard.attention.validation import validate
 
-__all__ = ["MAX_DENSE_PAIRS", "KernelChoice", "Plan", "choose", "is_full_or_causal", "plan"]
-
 MAX_DENSE_PAIRS = 2**20
 """Up to this many pairs of a query and a key, a mask or bias of every pair may stand in memory."""
 

@@ -17,8 +17,6 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.validation import resolve_mask, validate
 
-__all__ = ["Steps", "compute_steps", "grouped_matmul", "steps"]
-
 
 @dataclass(frozen=True, eq=False)
 class Steps:

@@ -10,8 +10,6 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask.base import POLARITY_HINT, Mask
 from regard.attention.mask.geometry import Tile
 
-__all__ = ["resolve_mask", "validate"]
-
 MAX_FLOAT32 = torch.finfo(torch.float32).max
 
 

@@ -13,8 +13,6 @@ import regard
 from regard.errors import InputError
 from regard.escape import visible
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     help="Attention for transformers that you can run, see and check.",
     no_args_is_help=True,

@@ -16,8 +16,6 @@ from regard.cli.options import import_torch, option, status
 from regard.errors import InputError, short_repr
 from regard.escape import visible
 
-__all__ = ["check"]
-
 VERDICT_STYLES = {"wrong": "bold red", "undetermined": "bold yellow", "different by design": "bold cyan"}
 """Styles of the verdicts; of any other, `OK_STYLE`."""
 OK_STYLE = "bold green"

@@ -10,8 +10,6 @@ import regard
 from regard.cli.options import option
 from regard.errors import InputError
 
-__all__ = ["BadWords", "ForceWords", "LengthPenalty", "decoding_strategy", "max_new_tokens_option"]
-
 LengthPenalty = Annotated[
     float,
     typer.Option(

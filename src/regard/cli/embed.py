@@ -12,8 +12,6 @@ from regard.cli.app import app
 from regard.cli.options import DEFAULT_MODEL, MODEL_HELP, import_torch, load_model, option, stderr_console
 from regard.errors import InputError
 
-__all__ = ["embed"]
-
 
 @app.command(
     help="Embed each text of a file as a vector, for search, clustering, classification.\n\n"

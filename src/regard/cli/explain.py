@@ -19,8 +19,6 @@ from regard.cli.options import (
     status,
 )
 
-__all__ = ["explain"]
-
 
 @app.command(
     help="Show what attention does with a word of a sentence, on real trained weights.\n\n"

@@ -14,8 +14,6 @@ from regard.cli.options import MODEL_HELP, import_torch, load_model, option, sta
 from regard.errors import InputError
 from regard.escape import visible
 
-__all__ = ["generate"]
-
 
 @app.command(
     help="Generate text from a prompt, and print it while it is generated.\n\n"

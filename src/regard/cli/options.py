@@ -13,18 +13,6 @@ import typer
 
 import regard
 
-__all__ = [
-    "ANY_FAMILY",
-    "DEFAULT_MODEL",
-    "MODEL_HELP",
-    "import_torch",
-    "load_model",
-    "option",
-    "show_or_save",
-    "status",
-    "stderr_console",
-]
-
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
 )

@@ -24,8 +24,6 @@ from regard.cli.options import (
 from regard.errors import InputError
 from regard.escape import visible
 
-__all__ = ["see"]
-
 MAX_MEGABYTES = 1e9
 
 

@@ -14,8 +14,6 @@ from regard.cli.app import app
 from regard.cli.options import import_torch, option, status
 from regard.errors import InputError
 
-__all__ = ["train"]
-
 MODEL, OPTIMIZER, HARDWARE = "The model", "The optimizer", "The hardware"
 
 

@@ -13,8 +13,6 @@ from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_st
 from regard.cli.options import MODEL_HELP, import_torch, load_model, stderr_console
 from regard.escape import visible
 
-__all__ = ["translate"]
-
 
 @app.command(
     help="Translate texts, or generate whatever else an encoder-decoder was trained for: one line for each text.",

@@ -22,8 +22,6 @@ from regard.cli.options import (
 )
 from regard.errors import InputError
 
-__all__ = ["watch"]
-
 
 @app.command(
     help="Show what a model attends to in a text: every head of every layer, exactly, on real trained weights.\n\n"

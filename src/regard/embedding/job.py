@@ -19,8 +19,6 @@ from regard.pretrained import Pretrained
 from regard.pretrained.embedder import Embedder, TextError
 from regard.pretrained.pooling import Pooling
 
-__all__ = ["EmbeddingJob", "JobResult", "OnProgress", "PoolingMode", "split_into_parts"]
-
 PoolingMode = Literal["mean", "cls", "none"]
 OnProgress = Callable[[int, int | None, bool], None]
 """Called with the number of finished texts, the number of all texts (None if unknown), and whether an earlier run

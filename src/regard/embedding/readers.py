@@ -21,8 +21,6 @@ from regard.tables import (
     strip_end,
 )
 
-__all__ = ["TextSource"]
-
 TABLES = {".jsonl": read_jsonl, ".csv": read_csv, ".tsv": read_tsv, ".parquet": read_parquet}
 SUFFIXES = (".txt", *TABLES)
 BLOCK_BYTES = 2**20

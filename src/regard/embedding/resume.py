@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.files import atomic_path, error_reason, fsync
 from regard.pretrained import Pretrained
 
-__all__ = ["PartsFolder", "fingerprint"]
-
 JOB = "job.json"
 
 

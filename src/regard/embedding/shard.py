@@ -9,8 +9,6 @@ from pathlib import Path
 
 from regard.errors import InputError
 
-__all__ = ["Shard"]
-
 
 @dataclass(frozen=True)
 class Shard:

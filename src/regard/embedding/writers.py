@@ -15,8 +15,6 @@ from safetensors import safe_open
 
 from regard.errors import InputError, import_optional
 
-__all__ = ["FORMATS", "NpyFormat", "OutputFormat", "ParquetFormat", "SafetensorsFormat", "VectorPart", "output_format"]
-
 
 @dataclass(frozen=True)
 class VectorPart:

@@ -19,8 +19,6 @@ from regard.generation.strategy import Beam
 from regard.generation.streaming import BannedWords
 from regard.transformer import SpecialTokens
 
-__all__ = ["BeamRules", "Hypothesis", "search_beams"]
-
 TOPK_GROUP = 32
 """The group size of the two-step top-k over a large vocabulary."""
 

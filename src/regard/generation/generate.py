@@ -16,8 +16,6 @@ from regard.generation.streaming import BannedWords, phrase_ids
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, EncoderDecoder
 
-__all__ = ["beam_search", "generate", "stream"]
-
 GREEDY = Greedy()
 
 

@@ -8,8 +8,6 @@ from regard.generation.sampling import TokenSelector
 from regard.generation.session import DecodeSession
 from regard.transformer import SpecialTokens
 
-__all__ = ["decode_tokens"]
-
 
 def decode_tokens(
     session: DecodeSession,

@@ -17,17 +17,6 @@ from regard.pretrained import Pretrained
 from regard.pretrained.image_processor import ImageInput
 from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 
-__all__ = [
-    "Generated",
-    "GenerationRequest",
-    "Prompt",
-    "PromptFormat",
-    "Prompts",
-    "Stop",
-    "build_request",
-    "max_new_tokens_left",
-]
-
 Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | ImageInput | Float[Tensor, "channels height width"]
 Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]

@@ -10,8 +10,6 @@ from torch import Tensor
 from regard._shapes import Float
 from regard.generation.strategy import Greedy, Sample
 
-__all__ = ["Argmax", "Sampler", "TokenSelector", "sampling_distribution", "token_selector"]
-
 
 class Argmax:
     """`Greedy`: the token with the largest logit."""

@@ -15,8 +15,6 @@ from regard.attention.mask import Mask
 from regard.transformer import Decoder, EncoderDecoder
 from regard.transformer.decode_step import FastDecodeStep
 
-__all__ = ["DecodeSession"]
-
 
 class DecodeSession:
     """One generation of a batch: the prefill, then one new token per row in each step.

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Beam", "Greedy", "Phrase", "Sample", "Strategy"]
-
 Phrase = str | Sequence[int]
 """Words as text, or as token ids."""
 

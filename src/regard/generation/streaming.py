@@ -9,8 +9,6 @@ from regard.errors import InputError
 from regard.generation.strategy import Phrase
 from regard.pretrained import Pretrained
 
-__all__ = ["BannedWords", "StopStrings", "TextStreamer", "phrase_ids"]
-
 INCOMPLETE_BYTES = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer decodes the first bytes of a character to."""
 

@@ -11,8 +11,6 @@ from regard.generation.strategy import Beam, Strategy
 from regard.pretrained import Pretrained
 from regard.transformer import EncoderDecoder
 
-__all__ = ["translate"]
-
 SORTED_BATCHES = 8
 """This many batches of texts are sorted by length together, so that little is padded."""
 

@@ -15,8 +15,6 @@ from regard.files import write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_heads", "plot_map", "render_notebook", "render_page"]
-
 
 def plot_map(m: Any, **options: Any) -> Figure:
     """See `AttentionMap.plot`."""

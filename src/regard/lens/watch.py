@@ -23,8 +23,6 @@ from regard.lens.capture.sequence import CallSequence
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 
-__all__ = ["watch"]
-
 KEEP_OPTIONS = ("maps", "summary")
 
 FUSED_LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)

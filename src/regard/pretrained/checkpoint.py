@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.pretrained.hub import INDEX_FILE, PICKLE_REFUSAL, PICKLED_FILE, WEIGHTS_FILE, FileMissingError, ModelFiles
 from regard.pretrained.renames import summarize_names
 
-__all__ = ["CheckpointWeights", "read_json_array", "read_json_object", "read_tokenizer", "read_weights"]
-
 
 @dataclass(frozen=True)
 class CheckpointWeights:

@@ -9,8 +9,6 @@ from typing import Any, NoReturn
 
 from regard.errors import InputError
 
-__all__ = ["ConfigJSON"]
-
 
 @dataclass(frozen=True)
 class ConfigJSON:

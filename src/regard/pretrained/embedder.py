@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.pretrained.pooling import Pooling
 from regard.transformer import Encoder
 
-__all__ = ["TOKENS_PER_BATCH", "Embedder", "TextError", "batches_by_length"]
-
 TOKENS_PER_BATCH = 2048
 """How many tokens go through the model together: enough for efficient matrix products, and few enough for the
 activations to stay in the processor's caches."""

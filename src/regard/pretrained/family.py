@@ -19,17 +19,6 @@ from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.renames import Rename, expand_layers, export_weights, load_weights
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
-__all__ = [
-    "ACTIVATIONS",
-    "CheckpointLayout",
-    "ConstantTensor",
-    "Family",
-    "ModelKind",
-    "build_config",
-    "build_model",
-    "special_token_values",
-]
-
 ModelKind = Literal["encoder", "decoder", "encoder-decoder"]
 MODEL_CLASSES = {"encoder": Encoder, "decoder": Decoder, "encoder-decoder": EncoderDecoder}
 

@@ -9,18 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from regard.errors import InputError, short_repr
 
-__all__ = [
-    "CONFIG_FILE",
-    "DEFAULT_MODEL",
-    "INDEX_FILE",
-    "TOKENIZER_FILE",
-    "WEIGHTS_FILE",
-    "FileMissingError",
-    "HubUnreachableError",
-    "ModelFiles",
-    "locate_files",
-]
-
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
@@ -84,7 +72,7 @@ class LocalFiles:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def require(self, file: str) -> Path:
+    def require(self, file: str) -> Path:  # noqa: D102
         path = self.path / file
         if path.is_file():
             return path
@@ -93,7 +81,7 @@ class LocalFiles:
             raise FileMissingError(f"{path} is missing, there is only {', '.join(sorted(pickled))}. {PICKLE_REFUSAL}")
         raise FileMissingError(f"{path} is missing or not a file")
 
-    def find(self, file: str) -> Path | None:
+    def find(self, file: str) -> Path | None:  # noqa: D102
         path = self.path / file
         return path if path.is_file() else None
 
@@ -113,7 +101,7 @@ class HubFiles:
         self.revision: str | None = None
         self.revision = self.require(CONFIG_FILE).parent.name
 
-    def require(self, file: str) -> Path:
+    def require(self, file: str) -> Path:  # noqa: D102
         from huggingface_hub import constants, errors
 
         try:
@@ -145,7 +133,7 @@ class HubFiles:
         except Exception as error:  # the HTTP library decides which exception a broken connection raises
             raise InputError(f"{self.name!r}: fetching {file} from the Hub failed: {_first_line(error)}") from error
 
-    def find(self, file: str) -> Path | None:
+    def find(self, file: str) -> Path | None:  # noqa: D102
         from huggingface_hub import errors, try_to_load_from_cache
 
         cached = try_to_load_from_cache(self.name, file, revision=self.revision)

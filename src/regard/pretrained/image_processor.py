@@ -18,8 +18,6 @@ from regard.errors import InputError, import_optional
 from regard.pretrained.config_json import ConfigJSON
 from regard.transformer import Patches
 
-__all__ = ["PREPROCESSOR_FILE", "ImageInput", "ImageProcessor", "PILImage"]
-
 PREPROCESSOR_FILE = "preprocessor_config.json"
 
 

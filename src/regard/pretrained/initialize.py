@@ -18,8 +18,6 @@ from regard.pretrained.load import Pretrained, load
 from regard.pretrained.renames import expand_layers, export_weights
 from regard.pretrained.save import write_json
 
-__all__ = ["initialize_model"]
-
 HEAD_PREFIXES = ("lm_head.", "cls.", "final_logits_bias")
 """Prefixes of the weights of heads, whose names in a file lack the family's prefix."""
 

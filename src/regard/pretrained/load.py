@@ -42,8 +42,6 @@ from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint
 from regard.pretrained.special_tokens import read_special_tokens
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
-__all__ = ["CheckpointSource", "Pretrained", "load"]
-
 
 @dataclass(frozen=True, eq=False)
 class CheckpointSource:

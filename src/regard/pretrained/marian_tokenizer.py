@@ -11,8 +11,6 @@ from regard.errors import InputError
 from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.hub import ModelFiles
 
-__all__ = ["MARIAN_TOKENIZER_FILES", "MarianEncoding", "MarianTokenizer"]
-
 MARIAN_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
 """The files of a Marian checkpoint, which has no tokenizer.json."""
 

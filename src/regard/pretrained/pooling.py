@@ -15,8 +15,6 @@ from regard.errors import InputError
 from regard.pretrained.checkpoint import read_json_array, read_json_object
 from regard.pretrained.hub import ModelFiles
 
-__all__ = ["MODULES_FILE", "Pooling", "read_pooling"]
-
 MODULES_FILE = "modules.json"
 
 UNSUPPORTED_KEYS = {

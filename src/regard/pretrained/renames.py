@@ -13,18 +13,6 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.transformer import Config
 
-__all__ = [
-    "DTYPES",
-    "Rename",
-    "expand_layers",
-    "export_weights",
-    "linear",
-    "load_weights",
-    "packed_qkv",
-    "prefixed",
-    "summarize_names",
-]
-
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """The dtypes in which weights may be stored and loaded."""
 

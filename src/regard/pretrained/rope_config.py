@@ -11,8 +11,6 @@ from regard.attention.positions.scaling import Scaling
 from regard.errors import InputError
 from regard.pretrained.config_json import ConfigJSON
 
-__all__ = ["ROPE_KEYS", "WINDOW_KEYS", "rope_fields", "window_fields"]
-
 ROPE_KEYS = frozenset(
     {"max_position_embeddings", "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"}
 )

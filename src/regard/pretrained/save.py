@@ -21,8 +21,6 @@ from regard.pretrained.hub import CONFIG_FILE, INDEX_FILE, TOKENIZER_FILE, WEIGH
 from regard.pretrained.image_processor import PREPROCESSOR_FILE
 from regard.pretrained.pooling import MODULES_FILE
 
-__all__ = ["GENERATION_CONFIG_FILE", "save_checkpoint", "write_json"]
-
 GENERATION_CONFIG_FILE = "generation_config.json"
 
 DRAFT_FOLDER = ".regard-draft"

@@ -10,8 +10,6 @@ from regard.errors import InputError
 from regard.pretrained.config_json import ConfigJSON
 from regard.transformer import SpecialTokens
 
-__all__ = ["read_special_tokens"]
-
 FIELDS = {
     "decoder_start_token_id": "decoder_start",
     "eos_token_id": "eos",

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from regard.training.checkpoint import Progress
 from regard.training.tasks import EvalSample
 
-__all__ = ["Callback", "TrainResult"]
-
 
 class Callback:
     """Methods that a run calls in the process of rank 0. Those of this class do nothing."""

@@ -17,8 +17,6 @@ from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.hub import WEIGHTS_FILE
 from regard.training.distributed import OptimizerState
 
-__all__ = ["MAX_CHECKPOINTS", "Progress", "latest", "promote", "read", "write"]
-
 SUBDIR, OPTIMIZER, PROGRESS = "checkpoints", "optimizer.safetensors", "progress.json"
 MAX_CHECKPOINTS = 2
 """Older checkpoints are deleted when a new one is written."""

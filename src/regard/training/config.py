@@ -8,8 +8,6 @@ from typing import Any
 
 from regard.errors import InputError
 
-__all__ = ["TrainingConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:

@@ -18,8 +18,6 @@ from regard.training.callbacks import Callback
 from regard.training.checkpoint import Progress
 from regard.training.tasks import EvalSample
 
-__all__ = ["ConsoleCallback", "format_metrics"]
-
 MEAN_UPDATES = 20
 """Loss and speed are means over this many updates."""
 MAX_SAMPLE_CHARS = 100

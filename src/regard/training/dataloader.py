@@ -17,8 +17,6 @@ from regard.training.tasks import Batch, Example, Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["BatchLoader"]
-
 
 class BatchLoader:
     """The batches of a run, from its progress on. An error or a stop in one process reaches all of them.

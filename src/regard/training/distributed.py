@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
-__all__ = [
-    "OptimizerState",
-    "all_ranks",
-    "all_sum",
-    "create_fabric",
-    "full_tensor",
-    "is_sharded",
-    "load_optimizer_state",
-    "optimizer_state",
-    "raise_on_all_ranks",
-    "rank_zero",
-]
-
 STRATEGIES = ("auto", "ddp", "fsdp")
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 

@@ -19,8 +19,6 @@ from torch import Tensor
 from regard._shapes import Float, Int
 from regard.transformer import Decoder
 
-__all__ = ["IGNORE_INDEX", "LinearLogits", "decoder_logits", "linear_cross_entropy"]
-
 IGNORE_INDEX = -100
 """The target where nothing is predicted, as in PyTorch's cross-entropy."""
 MAX_CHUNK_LOGITS = 2**24, 2**27

@@ -14,8 +14,6 @@ from regard.training.loss import linear_cross_entropy
 if TYPE_CHECKING:
     from regard.training.tasks.task import Task
 
-__all__ = ["LossModule", "build_optimizer", "parameter_groups"]
-
 
 class LossModule(nn.Module):
     """The loss of a batch, summed over the predicted tokens.

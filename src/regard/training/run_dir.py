@@ -19,8 +19,6 @@ from regard.files import DRAFT, remove_drafts, write_text
 from regard.lens import Recording
 from regard.pretrained.checkpoint import read_json_object
 
-__all__ = ["RunDir", "versions"]
-
 RUN, METRICS, LOSS_PLOT, ATTENTION_DIR = "run.json", "metrics.jsonl", "loss.png", "attention"
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors", "datasets", "lightning-fabric", "babel", "scikit-learn")
 

@@ -9,8 +9,6 @@ from typing import Any
 from regard.training.data import TrainingData
 from regard.training.tasks.batch import Example
 
-__all__ = ["EncodeRow", "epoch_examples"]
-
 EncodeRow = Callable[[Mapping[str, Any], int], Sequence[Example]]
 """The examples of a row of the data in the epoch of this number."""
 

@@ -11,8 +11,6 @@ from itertools import accumulate
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-__all__ = ["NUM_BYTES", "train_bpe"]
-
 NUM_BYTES = 256
 """Every vocabulary has a token for each byte, so that no text is unknown."""
 

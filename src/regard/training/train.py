@@ -22,8 +22,6 @@ from regard.training.trainer import Trainer
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["build_config", "train"]
-
 MODEL_FIELDS = frozenset({"num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "image_size", "patch_size"})
 """Fields of `TrainingConfig` that only a model with random weights has."""
 RESUME_FIELDS = frozenset({"gradient_accumulation_steps", "patience"})

@@ -37,8 +37,6 @@ from regard.training.tasks import Batch, Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Trainer"]
-
 EVAL_SAMPLES = 200
 """Each evaluation generates texts for this many eval rows; the last one for all of them."""
 SHOWN_SAMPLES = 3

@@ -18,8 +18,6 @@ from regard.attention.positions import Rotary
 from regard.transformer.config import Config
 from regard.transformer.feed_forward import FeedForward
 
-__all__ = ["Block", "BlockInputs", "PlusOneRMSNorm", "make_norm"]
-
 
 class BlockInputs(NamedTuple):
     """The inputs of a block besides the token vectors."""

@@ -10,8 +10,6 @@ from regard.attention.positions.scaling import Scaling
 from regard.transformer.feed_forward import ACTIVATIONS
 from regard.transformer.patches import Patches
 
-__all__ = ["Config", "SpecialTokens"]
-
 Positions = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]
 Norm = Literal["layer", "rms"]
 NormPosition = Literal["post", "pre", "both"]

@@ -28,8 +28,6 @@ from regard.transformer.embeddings import Embeddings
 from regard.transformer.feed_forward import ACTIVATIONS, FeedForward
 from regard.transformer.kv_caches import KVCaches
 
-__all__ = ["FastDecodeStep"]
-
 MIN_PACKED_BATCH, MIN_PACKED_STEPS = 3, 24
 """With at least as many rows and steps, float32 weights are copied into oneDNN's own layout: with a few rows oneDNN is
 about twice as fast as MKL (PyTorch 2.13: 4 rows by 50,257 x 768, 3.9 against 7.6 ms; 64 rows by 58,101 x 512, 16

@@ -14,8 +14,6 @@ from regard.transformer.config import Config
 from regard.transformer.kv_caches import KVCaches
 from regard.transformer.stack import Stack
 
-__all__ = ["Decoder"]
-
 
 class Decoder(Stack):
     """A stack of blocks in which a token may attend to those before it and itself (paper, section 3.1; GPT).

@@ -11,8 +11,6 @@ from regard._shapes import Float, Int
 from regard.attention.positions import Learned, sinusoidal
 from regard.transformer.config import Config
 
-__all__ = ["Embeddings"]
-
 
 class Embeddings(nn.Module):
     """Token vectors, times sqrt(d_model) in the paper (section 3.4), plus vectors for positions and token types.

@@ -12,8 +12,6 @@ from regard.transformer.config import Config
 from regard.transformer.feed_forward import ACTIVATIONS
 from regard.transformer.stack import Stack
 
-__all__ = ["Encoder", "MLMHead"]
-
 
 class Encoder(Stack):
     """A stack of blocks in which every token may attend to every other (paper, section 3.1; BERT).

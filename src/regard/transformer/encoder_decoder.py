@@ -12,8 +12,6 @@ from regard.transformer.encoder import Encoder
 from regard.transformer.image_encoder import ImageEncoder
 from regard.transformer.kv_caches import KVCaches
 
-__all__ = ["EncoderDecoder"]
-
 
 class EncoderDecoder(nn.Module):
     """The paper's figure 1 (Vaswani et al. 2017): an encoder reads the source, a decoder writes the target.

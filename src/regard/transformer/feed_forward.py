@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from regard._shapes import Float
 
-__all__ = ["ACTIVATIONS", "FeedForward"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),

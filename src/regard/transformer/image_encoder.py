@@ -14,8 +14,6 @@ from regard.transformer.block import Block, BlockInputs, make_norm
 from regard.transformer.config import Config
 from regard.transformer.patches import Patches
 
-__all__ = ["ImageEncoder"]
-
 INIT_STD = 0.02
 """The standard deviation of the initial class token and positions, as in the paper's code."""
 

@@ -8,8 +8,6 @@ from regard._shapes import Int
 from regard.attention.cache import Cache, CrossAttentionCache, Dynamic, Sliding, Static
 from regard.transformer.config import Config
 
-__all__ = ["KVCaches"]
-
 
 class KVCaches:
     """The caches of each layer: one for its self-attention, and one for its cross-attention if it has any.

@@ -20,8 +20,6 @@ from regard.transformer.config import Config
 from regard.transformer.embeddings import Embeddings
 from regard.transformer.kv_caches import KVCaches
 
-__all__ = ["Stack"]
-
 
 class Stack(nn.Module):
     """Embeddings and a stack of N blocks (one half of the paper's figure 1).

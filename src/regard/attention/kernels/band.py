@@ -9,8 +9,6 @@ from torch import Tensor
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import BandLimits
 
-__all__ = ["run"]
-
 
 def run(call: AttentionCall, limits: BandLimits) -> Tensor:
     """Attention of query i over keys i + nearest to i + farthest.

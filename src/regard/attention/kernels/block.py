@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-__all__ = ["ScoreBlock"]
-
 
 @dataclass(frozen=True)
 class ScoreBlock:

@@ -16,8 +16,6 @@ from regard.attention.mask.base import Mask
 from regard.attention.mask.geometry import Tile
 from regard.attention.validation import resolve_mask
 
-__all__ = ["AttentionCall", "ensure_unchanged", "mask_tensors"]
-
 
 @dataclass(frozen=True)
 class AttentionCall:

@@ -20,8 +20,6 @@ from regard.attention.kernels.flash import validate_backward
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.steps import compute_steps
 
-__all__ = ["chunk_height", "run", "split_stack"]
-
 CHUNK_SCORES = 2**20
 """About how many scores of one batch row are in memory at once; chunks that fit the CPU caches are the fastest."""
 

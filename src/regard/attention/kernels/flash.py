@@ -19,8 +19,6 @@ from regard.attention.kernels.call import AttentionCall, ensure_unchanged
 from regard.attention.kernels.grad_accumulator import GradAccumulator, empty_like_layout
 from regard.attention.kernels.schedule import Schedule
 
-__all__ = ["additive", "backward", "forward", "fused_kernel", "run", "validate_backward", "widen"]
-
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 

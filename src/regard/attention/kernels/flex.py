@@ -14,8 +14,6 @@ from regard.attention.kernels.schedule import band_limits, conjuncts
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed
 
-__all__ = ["documents", "run"]
-
 
 def run(call: AttentionCall) -> Tensor:
     """Any mask, soft-cap and sinks, by `torch.nn.attention.flex_attention`, which skips tiles that are empty.

@@ -10,8 +10,6 @@ from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import additive, fused_kernel, widen
 
-__all__ = ["run", "run_on_cpu"]
-
 
 def run_on_cpu(call: AttentionCall, block: ScoreBlock) -> tuple[Tensor, Tensor]:
     """The output and the lse of one block that holds every pair, on the CPU."""

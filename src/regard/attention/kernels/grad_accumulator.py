@@ -11,8 +11,6 @@ from torch import Tensor
 
 from regard.attention.kernels.block import ScoreBlock
 
-__all__ = ["GradAccumulator", "empty_like_layout"]
-
 
 def empty_like_layout(like: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """An empty (batch, heads, tokens, width) in the memory layout that the kernel chooses for such a tensor."""

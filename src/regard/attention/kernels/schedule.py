@@ -16,18 +16,6 @@ from regard.attention.mask.documents import DocumentRun, Documents
 from regard.attention.mask.geometry import TileBounds, TileGrid
 from regard.attention.mask.kinds import Band
 
-__all__ = [
-    "BandLimits",
-    "Schedule",
-    "band_limits",
-    "bands",
-    "conjuncts",
-    "documents",
-    "full_block",
-    "single_block",
-    "tiles",
-]
-
 BandLimits = tuple[int | None, int]
 """(nearest, farthest): query i may attend to keys i + nearest to i + farthest; nearest None: from the first key."""
 

@@ -15,8 +15,6 @@ from regard.attention.mask.export import MaskExport
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.show import draw
 
-__all__ = ["POLARITY_HINT", "And", "Combined", "Mask", "Not", "Or"]
-
 POLARITY_HINT = (
     "Say what True means: mask.allowed(t) where True = may attend (as F.scaled_dot_product_attention reads it), "
     "mask.blocked(t) where True = may not (as nn.MultiheadAttention reads it)"

@@ -15,8 +15,6 @@ from regard.attention.mask.base import Mask
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.kinds import integers, short
 
-__all__ = ["DocumentRun", "Documents", "documents"]
-
 
 def documents(
     ids: Sequence[int] | Sequence[Sequence[int]] | Tensor,

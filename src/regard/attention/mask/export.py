@@ -8,8 +8,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from regard.attention.mask.geometry import MaskGeometry
 
-__all__ = ["MaskExport"]
-
 
 class MaskExport(MaskGeometry):
     """The ``to_...`` methods of every mask."""

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from regard._shapes import Bool, Int
 
-__all__ = ["MaskGeometry", "Predicate", "Tile", "TileBounds", "TileGrid", "mask_value"]
-
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch row, head, query, key) -> may attend; all four are index tensors that broadcast."""
 

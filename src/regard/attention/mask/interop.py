@@ -23,8 +23,6 @@ from regard.attention.mask.base import Mask
 from regard.attention.mask.geometry import Predicate, Tile
 from regard.attention.mask.kinds import allowed, blocked
 
-__all__ = ["from_flex", "from_huggingface", "from_multihead", "from_sdpa"]
-
 
 def from_sdpa(t: Tensor) -> Mask:
     """The mask of an ``attn_mask`` for ``F.scaled_dot_product_attention``.

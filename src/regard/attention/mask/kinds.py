@@ -14,24 +14,6 @@ from regard._shapes import Bool, Int
 from regard.attention.mask.base import Mask
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid, mask_value
 
-__all__ = [
-    "Allowed",
-    "Band",
-    "Blocked",
-    "Padding",
-    "Prefix",
-    "Where",
-    "allowed",
-    "blocked",
-    "causal",
-    "integers",
-    "padding",
-    "prefix",
-    "short",
-    "where",
-    "window",
-]
-
 MAX_POSITION = 2**60
 """Positions and offsets stay below this number, so that the sum of a few of them is still an int64."""
 

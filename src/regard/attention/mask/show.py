@@ -9,8 +9,6 @@ from torch.nn.functional import pad
 from regard._shapes import Bool
 from regard.attention.mask.geometry import MaskGeometry, Tile, TileGrid
 
-__all__ = ["draw"]
-
 MAX_CELLS = 64
 """Cells along a side of the picture: 64 cells of two characters and their labels fit a wide terminal."""
 

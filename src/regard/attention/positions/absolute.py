@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from regard._shapes import Float, Int
 
-__all__ = ["Learned", "Sinusoidal", "sinusoidal"]
-
 
 def sinusoidal(
     tokens: int | Int[Tensor, "*batch tokens"],

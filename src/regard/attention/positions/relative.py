@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from regard._shapes import Float, Int
 from regard.attention.bias import PositionBias
 
-__all__ = ["ALiBi", "T5Relative"]
-
 
 class ALiBi(PositionBias):
     """-slope * |query position - key position|, one fixed slope per head.

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from regard._shapes import Float, Int
 from regard.attention.positions.scaling import Scaling, inverse_frequencies
 
-__all__ = ["Rotary"]
-
 
 class Rotary(nn.Module):
     """Rotates each pair of a head's dimensions by position * theta_i, theta_i = base^(-2i / d).

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from regard._shapes import Float
 
-__all__ = ["DynamicNTK", "Linear", "Llama3", "Scaling", "YaRN", "inverse_frequencies"]
-
 
 def inverse_frequencies(
     base: float | int | Tensor, rotary_dim: int, positions: Float[Tensor, "*batch tokens"]

@@ -19,17 +19,6 @@ from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
 
-__all__ = [
-    "CapturedCall",
-    "MaskAndBias",
-    "MaskParser",
-    "VersionGuard",
-    "parse_attn_mask",
-    "sample_output",
-    "sample_rows",
-    "to_four_axes",
-]
-
 NUM_SAMPLED_ROWS = 8
 """The number of output rows that are kept to verify a map."""
 MAX_UNSAMPLED_ROWS = 64

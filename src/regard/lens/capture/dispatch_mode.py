@@ -21,8 +21,6 @@ from regard.lens.capture.eager_pattern import EagerAttention, EagerPattern
 from regard.lens.capture.fast_path import encoder_layer_call, multi_head_call
 from regard.lens.capture.recorder import CallRecorder, in_backward
 
-__all__ = ["DispatchModeCapture", "SDPAInternals", "sdpa_call"]
-
 aten = torch.ops.aten
 SDPA = aten.scaled_dot_product_attention.default
 """The operation of ``F.scaled_dot_product_attention``. It is visible in inference mode only; in other modes the

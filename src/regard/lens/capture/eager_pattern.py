@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["MATMUL_OPS", "EagerAttention", "EagerPattern"]
-
 MATMUL_OPS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
 ADD_OPS = {"add", "add_", "__add__"}
 SOFTMAX_OPS = {"softmax", "_softmax", "_safe_softmax", "exp", "exp_"}

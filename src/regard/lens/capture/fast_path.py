@@ -21,8 +21,6 @@ from regard.attention.mask import Mask
 from regard.lens.capture.call import NUM_SAMPLED_ROWS, CapturedCall, sample_rows
 from regard.lens.maps.inputs import OutputSample
 
-__all__ = ["encoder_layer_call", "multi_head_call"]
-
 KEY_PADDING_MASK_TYPE = 1
 """The kernels' ``mask_type`` of a mask of keys; in other types the mask has queries as well."""
 

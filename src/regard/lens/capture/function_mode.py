@@ -18,8 +18,6 @@ from regard.lens.capture.dispatch_mode import DispatchModeCapture, SDPAInternals
 from regard.lens.capture.eager_pattern import MATMUL_OPS, EagerPattern
 from regard.lens.capture.recorder import CallRecorder, in_backward
 
-__all__ = ["FunctionModeCapture"]
-
 SDPA = torch._C._nn.scaled_dot_product_attention
 FLEX_FILE = flex_attention.__file__
 FLEX_FIRST_CALL = "dim"

@@ -13,8 +13,6 @@ from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, parse_attn_mask
 from regard.lens.capture.sequence import CallSequence
 
-__all__ = ["CallRecorder", "in_backward"]
-
 CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
 """What models call a cross-attention."""
 

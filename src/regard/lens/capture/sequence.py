@@ -15,8 +15,6 @@ from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, Vers
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
 
-__all__ = ["CallSequence"]
-
 
 class CallSequence:
     """A call of a module, and the later calls that continue it.

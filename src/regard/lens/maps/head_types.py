@@ -16,8 +16,6 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.prepared import apply_softcap_, prepare
 from regard.lens.maps.tokens import token_lists
 
-__all__ = ["DELIMITERS", "HEAD_TYPES", "HeadTypes", "detect_heads", "is_delimiter"]
-
 PATTERNS = ("previous token", "attention sink", "same token", "induction", "delimiter")
 HEAD_TYPES = (*PATTERNS, "uniform")
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from regard.lens.maps.inputs import AttentionInputs
 from regard.lens.maps.prepared import apply_softcap_, to_call
 
-__all__ = ["ExactRows", "HeadCache", "index_weights"]
-
 CHUNK_SCORES = 2**20
 """About how many scores are in memory at once."""
 

@@ -14,8 +14,6 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.validation import validate
 
-__all__ = ["AttentionInputs", "OutputSample"]
-
 
 @dataclass(frozen=True)
 class OutputSample:

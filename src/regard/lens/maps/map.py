@@ -29,8 +29,6 @@ from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, lse_matches, max_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["AttentionMap"]
-
 
 class AttentionMap(AttentionInputs):
     """Attention weights (batch, heads, queries, keys) that are computed on demand.

@@ -17,8 +17,6 @@ from regard._shapes import Float
 from regard.lens.maps.prepared import PreparedAttention
 from regard.lens.maps.streaming import score_chunks
 
-__all__ = ["Distance", "distance", "entropy", "log_sum_exp", "mass", "parse_groups"]
-
 MIN_CELLS = 8
 """The smallest number of cells into which the keys are cut for their distance."""
 

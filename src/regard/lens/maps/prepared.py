@@ -19,16 +19,6 @@ from regard.attention.plan import MIN_SCALE, choose
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.inputs import AttentionInputs
 
-__all__ = [
-    "FLOAT64_MAX_WEIGHTS",
-    "FLOAT64_SCORE_BOUND",
-    "PreparedAttention",
-    "apply_softcap_",
-    "no_grad_no_autocast",
-    "prepare",
-    "to_call",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

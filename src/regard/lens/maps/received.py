@@ -27,8 +27,6 @@ from regard.attention.plan import choose
 from regard.lens.maps.prepared import PreparedAttention
 from regard.lens.maps.streaming import MAX_LOG, score_chunks
 
-__all__ = ["TransposedMask", "received"]
-
 
 def received(prepared: PreparedAttention, log_denominator: Tensor, rows: Tensor | None = None) -> Tensor:
     """The sum over the queries of the weights on each key, (batch, heads, keys); 0 for a key of no query.

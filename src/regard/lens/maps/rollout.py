@@ -9,8 +9,6 @@ import torch
 from regard._shapes import Float
 from regard.lens.maps.map import AttentionMap
 
-__all__ = ["rollout"]
-
 
 @torch.no_grad()
 def rollout(maps: Sequence[AttentionMap], token: int, batch: int = 0) -> Float[torch.Tensor, " tokens"]:

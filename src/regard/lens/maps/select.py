@@ -18,8 +18,6 @@ from regard.attention.mask.base import And
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.lens.maps.inputs import AttentionInputs
 
-__all__ = ["select"]
-
 Inputs = TypeVar("Inputs", bound=AttentionInputs)
 
 

@@ -15,8 +15,6 @@ from regard.attention.kernels.block import ScoreBlock
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 
-__all__ = ["MAX_LOG", "TopWeights", "pooled", "score_chunks", "top"]
-
 CHUNK_SCORES = 3 * 2**21
 """About how many scores are in memory at once."""
 

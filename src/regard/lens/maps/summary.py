@@ -15,8 +15,6 @@ from regard.lens.maps.moments import Distance
 from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.tokens import Tokens, check_tokens
 
-__all__ = ["SUMMARY_CELLS", "SUMMARY_TOP_K", "AttentionSummary"]
-
 SUMMARY_TOP_K = 8
 """The number of largest weights of each query that a summary keeps."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Tokens", "check_tokens", "is_single_text", "text_tokens", "token_lists"]
-
 Tokens = list[str] | list[list[str]]
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from regard.lens.maps.indexing import ExactRows, HeadCache
 from regard.lens.maps.inputs import AttentionInputs, OutputSample
 
-__all__ = ["MAX_ERROR", "MAX_HALF_ERROR", "lse_matches", "max_error"]
-
 MAX_ERROR, MAX_HALF_ERROR = 1e-3, 2e-2
 """The largest error of a verified map: of a model in float32 or float64, and of one in half precision."""
 

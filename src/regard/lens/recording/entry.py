@@ -11,8 +11,6 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
 
-__all__ = ["RecordingEntry"]
-
 
 @dataclass
 class RecordingEntry:

@@ -16,8 +16,6 @@ from regard.lens.maps.tokens import text_tokens
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 
-__all__ = ["most_informative_head", "resolve_heads"]
-
 MIN_ROWS, MAX_ROWS, MAX_SAMPLED_WEIGHTS = 16, 64, 2**14
 """Of each head as many rows are computed as have the largest number of weights, within these bounds."""
 

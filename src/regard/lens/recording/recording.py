@@ -27,9 +27,6 @@ from regard.lens.recording.serialization import (
 )
 from regard.lens.recording.tensors import RecordingWriter
 
-__all__ = ["Recording"]
-
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 

@@ -26,8 +26,6 @@ from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.verify import max_error
 from regard.lens.recording.tensors import JsonDict, RecordingReader, RecordingWriter
 
-__all__ = ["damage_as_input_error", "map_from_json", "map_to_json", "read_recording", "write_recording"]
-
 FORMAT = "regard recording"
 VERSION = 1
 

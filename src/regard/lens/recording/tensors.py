@@ -21,8 +21,6 @@ from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
 
-__all__ = ["MAX_DENSE_BYTES", "JsonDict", "RecordingReader", "RecordingWriter"]
-
 MAX_DENSE_BYTES = 64 * 2**20
 """The largest size, as a tensor, of a mask or a bias that is a function of positions."""
 

@@ -22,8 +22,6 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.watch import watch
 from regard.transformer.stack import Stack
 
-__all__ = ["ActivationCache", "LayerActivations", "run_with_cache"]
-
 
 @dataclass(frozen=True, eq=False)
 class LayerActivations:

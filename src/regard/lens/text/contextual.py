@@ -18,8 +18,6 @@ from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
 from regard.pretrained import Pretrained
 
-__all__ = ["ContextualCosines", "ContextualPart", "ContextualVectors", "ContextualWord", "contextual_vectors"]
-
 MAX_WORDS = 200
 """The most shared words, and the most other words, in the result: they must fit on a page."""
 

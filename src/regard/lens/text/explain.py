@@ -32,8 +32,6 @@ from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
 from regard.pretrained import DEFAULT_MODEL, Pretrained, load
 
-__all__ = ["explain"]
-
 TOLERANCE = 1e-4
 """The proof holds if the definition and the model differ by at most this share of the largest value. Rounding in
 float32 makes about 1e-6; a wrong scale, mask or layout makes 1e-2 and more."""

@@ -14,19 +14,6 @@ from regard.errors import InputError
 from regard.files import to_builtins, write_json
 from regard.pretrained.checkpoint import read_json_object
 
-__all__ = [
-    "AttentionRow",
-    "Comparison",
-    "ExplainedModel",
-    "ExplainedWord",
-    "Explanation",
-    "InputVectors",
-    "Proof",
-    "TokenizedText",
-    "TopKey",
-    "Variant",
-]
-
 
 @dataclass(frozen=True)
 class ExplainedModel:

@@ -18,8 +18,6 @@ from regard.lens.text.explanation import TopKey
 from regard.lens.text.hidden_states import NOT_FINITE
 from regard.lens.text.streams import Streams
 
-__all__ = ["HeadSurvey"]
-
 PATTERN_SHARE = 0.8
 """A head has a positional pattern if at least this share of the tokens attends to the same place."""
 

@@ -14,8 +14,6 @@ from regard.lens.text.streams import token_type_ids_of
 from regard.lens.text.words import Words
 from regard.transformer.stack import Stack
 
-__all__ = ["NOT_FINITE", "cosine_similarities", "text_hidden_states", "word_hidden_states"]
-
 NOT_FINITE = "the model computes numbers that are not finite: its weights are damaged or out of range"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from regard.files import to_builtins, write_json
 
-__all__ = ["LONG_TEXT_TOKENS", "HeadOverview", "LayerOverview", "MostAttended", "Overview", "ReceivedWord", "TokenPair"]
-
 LONG_TEXT_TOKENS = 64
 """A text with at least this many tokens gets a list of its most attended words, and a progress bar."""
 

@@ -19,8 +19,6 @@ from regard.lens.watch import watch
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder
 
-__all__ = ["TextRun", "parse_heads", "parse_layers", "read_text", "run"]
-
 MAX_INDEX_DIGITS = 4
 """The most digits in the number of a layer or head on the command line."""
 

@@ -14,8 +14,6 @@ from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder, ImageEncoder
 from regard.transformer.stack import Stack
 
-__all__ = ["ATTENTIONS", "Streams", "token_type_ids_of"]
-
 ATTENTIONS = {
     "encoder": ("encoder",),
     "decoder": ("decoder",),

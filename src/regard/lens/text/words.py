@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from regard.errors import InputError, short_repr
 from regard.pretrained import Pretrained
 
-__all__ = ["Words"]
-
 MAX_LISTED_WORDS = 40
 """The most words that an error message lists."""
 

@@ -11,8 +11,6 @@ from regard.pretrained.family import Family
 from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
-__all__ = ["BART", "DECODER_FIELDS", "DEFAULTS", "FIELDS", "IGNORED_KEYS", "SUPPORTED", "infer_config", "layers"]
-
 FIELDS = {
     "vocab_size": "vocab_size",
     "d_model": "d_model",

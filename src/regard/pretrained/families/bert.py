@@ -12,8 +12,6 @@ from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
-__all__ = ["BERT", "FIELDS", "FIXED", "IGNORED_KEYS", "POSITION_IDS", "tied_weights", "with_head"]
-
 FIELDS = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",

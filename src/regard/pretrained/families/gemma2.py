@@ -11,8 +11,6 @@ from regard.pretrained.renames import Rename, linear
 from regard.pretrained.rope_config import ROPE_KEYS, WINDOW_KEYS, rope_fields, window_fields
 from regard.transformer import Config
 
-__all__ = ["GEMMA2"]
-
 
 def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)

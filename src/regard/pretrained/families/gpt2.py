@@ -12,8 +12,6 @@ from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename, linear
 from regard.transformer import Config
 
-__all__ = ["GPT2"]
-
 
 def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     has_inner = config_json.get("n_inner") is not None

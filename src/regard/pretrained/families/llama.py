@@ -17,8 +17,6 @@ from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.pretrained.rope_config import ROPE_KEYS, WINDOW_KEYS, rope_fields, window_fields
 from regard.transformer import Config
 
-__all__ = ["FIELDS", "FREQUENCIES", "IGNORED_KEYS", "LLAMA", "MISTRAL", "QWEN2", "QWEN3", "attention", "tied_weights"]
-
 FIELDS = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",

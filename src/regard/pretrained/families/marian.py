@@ -14,8 +14,6 @@ from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename
 from regard.transformer import Config
 
-__all__ = ["MARIAN"]
-
 
 def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     shared = config_json.boolean("share_encoder_decoder_embeddings")

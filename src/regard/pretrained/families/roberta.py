@@ -14,8 +14,6 @@ from regard.pretrained.families import bert
 from regard.pretrained.family import Family
 from regard.transformer import Config
 
-__all__ = ["ROBERTA"]
-
 HEAD = "lm_head."
 
 

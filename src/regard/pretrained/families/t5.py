@@ -14,8 +14,6 @@ from regard.pretrained.family import ACTIVATIONS, Family
 from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config
 
-__all__ = ["T5"]
-
 
 def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     projection = config_json["feed_forward_proj"]

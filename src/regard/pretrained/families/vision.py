@@ -10,8 +10,6 @@ from regard.pretrained.family import ConstantTensor, Family
 from regard.pretrained.renames import Rename, linear, prefixed
 from regard.transformer import Config
 
-__all__ = ["VISION"]
-
 TRANSFORMER = "decoder.transformer."
 
 CAPTIONER = replace(

@@ -10,8 +10,6 @@ from regard.pretrained.family import Family
 from regard.pretrained.renames import Rename, linear, packed_qkv
 from regard.transformer import Config, Patches
 
-__all__ = ["VIT"]
-
 
 def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     sizes = {name: _pair(config_json, name) for name in ("image_size", "patch_size")}

@@ -14,8 +14,6 @@ from regard.errors import import_optional
 from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
-__all__ = ["DIGIT_NAMES", "digits", "topics"]
-
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TOPICS_STRIDE, DIGITS_STRIDE = 10, 5
 """One of this many rows is an eval row."""

@@ -12,8 +12,6 @@ from regard.training.data.progress import progress_bar
 from regard.training.data.readers import read_rows
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split, split_single_text
 
-__all__ = ["images", "pairs", "texts"]
-
 
 def pairs(paths: Sequence[str | Path] = (), *, eval_file: str | Path | None = None) -> TrainingData:
     """Pairs of texts: rows of ``source``, ``target`` and ``location``.

@@ -14,8 +14,6 @@ from regard.errors import import_optional
 from regard.tables import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
-__all__ = ["LANGUAGES", "dates"]
-
 LANGUAGES = ("bn", "de", "el", "en", "es", "fa", "fr", "he", "hi", "hu", "pl", "ru")
 """Seven alphabets; Hungarian starts with the year, Bengali and Persian have their own digits."""
 STYLES = ("full", "long", "medium")

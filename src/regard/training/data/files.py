@@ -14,8 +14,6 @@ from typing import Any
 from regard.errors import InputError, short_repr
 from regard.training.data.progress import progress_bar
 
-__all__ = ["DataFile", "find_files", "fingerprint_files", "require_file"]
-
 FORMATS = {
     ".tsv": "tsv",
     ".tsv.gz": "tsv",

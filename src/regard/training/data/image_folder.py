@@ -18,8 +18,6 @@ from regard.training.data.progress import progress_bar
 from regard.training.data.readers import require_text
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split
 
-__all__ = ["load"]
-
 METADATA = "metadata.csv"
 """The table of a folder of images; `datasets` looks for the same name."""
 FILE_COLUMNS = ("file_name", "file")

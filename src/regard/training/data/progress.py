@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-__all__ = ["progress_bar"]
-
 DELAY_SECONDS = 1.0
 """The bar appears after this time."""
 

@@ -13,8 +13,6 @@ from regard.files import error_reason
 from regard.tables import LocatedRow, Row, decode_utf8, read_jsonl, read_lines, read_parquet, strip_end
 from regard.training.data.files import DataFile
 
-__all__ = ["read_rows", "require_text"]
-
 
 def read_rows(
     file: DataFile, columns: Sequence[str], on_progress: Callable[[int], None] = lambda num_bytes: None

@@ -16,8 +16,6 @@ from regard.tables import Row
 if TYPE_CHECKING:
     import datasets
 
-__all__ = ["MAX_EVAL_ROWS", "RowScan", "TrainingData", "iterable_dataset", "scan", "split", "split_single_text"]
-
 MAX_EVAL_ROWS = 2_000
 MAX_EVAL_ELEMENTS = 1 << 29
 """Characters, or numbers of images, of all eval rows: they are kept in memory."""

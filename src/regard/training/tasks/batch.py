@@ -12,8 +12,6 @@ from torch import Tensor
 from regard._shapes import Int
 from regard.training.loss import IGNORE_INDEX
 
-__all__ = ["Batch", "Example", "PackedTexts", "pack", "pack_examples"]
-
 Example = Mapping[str, Any]
 """What a model reads and predicts in one text: ``ids``, ``targets``, ``location`` and more, by the task."""
 

@@ -26,8 +26,6 @@ from regard.training.tasks.task import EvalSample, Task, exact_match
 from regard.training.tokenizers import train_bpe
 from regard.transformer import EncoderDecoder
 
-__all__ = ["CaptioningTask"]
-
 END = "<|end|>"
 MAX_IMAGE_SIZE, MAX_PATCH_SIZE = 224, 16
 """The largest defaults of the image size and the patch size (Dosovitskiy et al. 2021, table 1 and section 4.1)."""

@@ -23,8 +23,6 @@ from regard.training.tasks.task import EvalSample, Task, text_prefix
 from regard.training.tokenizers import train_bpe
 from regard.transformer import Decoder
 
-__all__ = ["END", "CausalLMTask", "split_into_chunks"]
-
 END = "<|end|>"
 """The token before and after every text."""
 

@@ -23,8 +23,6 @@ from regard.training.tasks.task import EvalSample, Task, encode_text, text_prefi
 from regard.training.tokenizers import train_bpe
 from regard.transformer import Encoder
 
-__all__ = ["MaskedLMTask"]
-
 SPECIAL_TOKENS = PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 MASKED_SHARE = 0.15
 """Share of the tokens to predict; of 10 of these, 8 are masked, 1 is replaced and 1 unchanged (BERT, section 3.1)."""

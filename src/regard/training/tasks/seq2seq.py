@@ -23,8 +23,6 @@ from regard.training.tasks.task import EvalSample, Task, encode_text, exact_matc
 from regard.training.tokenizers import train_bpe
 from regard.transformer import EncoderDecoder
 
-__all__ = ["TranslationTask"]
-
 EOS, PAD = "</s>", "<pad>"
 
 

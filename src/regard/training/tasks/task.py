@@ -18,8 +18,6 @@ from regard.training.data import TrainingData
 from regard.training.loss import LinearLogits
 from regard.training.tasks.batch import Batch, Example
 
-__all__ = ["EvalSample", "Task", "encode_text", "exact_match", "text_prefix"]
-
 
 @dataclass(frozen=True)
 class EvalSample:

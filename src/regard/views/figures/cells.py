@@ -15,8 +15,6 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import text_tokens
 
-__all__ = ["COLOURS", "MapCells", "all_head_cells", "head_cells", "map_tokens", "mean_entropy", "validate_location"]
-
 COLOURS = ("#ffffff", "#cbe3ff", "#9bc6f8", "#71a8ea", "#4d8bd6", "#316eba", "#225398", "#1c3970", "#172146")
 """From no weight to the largest: one hue whose lightness (CIELAB) falls in even steps, readable with every colour
 vision and in grey print."""

@@ -11,8 +11,6 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 
 from regard.escape import visible
 
-__all__ = ["FontFallback"]
-
 MAX_TOKEN_LENGTH = 24
 """The most characters of a token."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from regard.views.figures.maps import PaperFigure
 
-__all__ = ["plot_losses"]
-
 MAX_POINTS = 400
 """The most points of the line; each is the mean of several updates."""
 

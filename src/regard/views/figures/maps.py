@@ -34,8 +34,6 @@ except ImportError as error:
 
 from regard.views.figures.fonts import FontFallback
 
-__all__ = ["PaperFigure", "plot_heads", "plot_map"]
-
 DPI = 200
 """The resolution of PNG, in which every cell has a pixel."""
 

@@ -12,6 +12,7 @@
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 
-from regard.views.html.page import DEFAULT_MAX_SIZE, PageImage, notebook_frame, render_page
+from regard.views.html.image import PageImage
+from regard.views.html.page import DEFAULT_MAX_SIZE, notebook_frame, render_page
 
 __all__ = ["DEFAULT_MAX_SIZE", "PageImage", "notebook_frame", "render_page"]

@@ -14,8 +14,6 @@ from regard.views.html.facts import AttentionFacts
 from regard.views.html.payload import MAX_EXACT_WEIGHTS, mask_and_bias_size
 from regard.views.html.quantization import ERROR_BOUNDS, MAX_WEIGHT_ERROR, MapQuantization
 
-__all__ = ["HeadRef", "PagePlan", "omission_notes", "plan_page"]
-
 ENCODED_BYTES = 8 / 7 * 1.055
 """The bytes of a page for each byte of payload (`codec.encode_seven_bits`); gzip is a little worse than entropy."""
 

@@ -20,8 +20,6 @@ from string import Template
 
 from regard.views.html.codec import encode_seven_bits, gzip_bytes
 
-__all__ = ["assemble", "bundle_modules"]
-
 STATIC = files("regard.views.html") / "static"
 IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.\.?/(?:\w+/)?\w+)\.js";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:(?:async )?function\*?|const|class) (\w+))", re.MULTILINE)

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["MAX_INT16", "ArrayRef", "BinaryPack", "byte_planes", "encode_seven_bits", "gzip_bytes", "quantize_int16"]
-
 MAX_INT16 = 127 * 256 + 127
 """The largest 16-bit integer here: both of its bytes are signed."""
 

@@ -19,8 +19,6 @@ from regard.lens.maps.tokens import Tokens, text_tokens
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 
-__all__ = ["THUMBNAIL_CELLS", "AttentionFacts", "MapStatistics", "PageTexts", "attention_facts", "group_names"]
-
 THUMBNAIL_CELLS = 32
 """The most rows and columns of the pooled map of a head whose payload is in the page."""
 

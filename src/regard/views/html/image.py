@@ -12,8 +12,6 @@ from typing import Any
 
 from regard.errors import InputError
 
-__all__ = ["PageImage"]
-
 SIGNATURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 """The first bytes of image files, and their formats."""
 

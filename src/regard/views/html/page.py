@@ -19,8 +19,6 @@ from regard.views.html.payload import unsupported_reason
 from regard.views.html.quantization import MAX_WEIGHT_ERROR, MapQuantization
 from regard.views.html.render import PageDraft
 
-__all__ = ["DEFAULT_MAX_SIZE", "PageImage", "notebook_frame", "render_page"]
-
 DEFAULT_MAX_SIZE = 5_000_000
 """The largest size of a page in bytes, unless the caller gives another."""
 

@@ -13,8 +13,6 @@ from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import ArrayRef, BinaryPack, gzip_bytes
 from regard.views.html.quantization import MapQuantization
 
-__all__ = ["MAX_EXACT_WEIGHTS", "PayloadWriter", "mask_and_bias_size", "unsupported_reason"]
-
 MAX_EXACT_WEIGHTS = 2**22
 """A page computes all weights of a map up to this number (static/core/data.js); a larger map brings its margins."""
 

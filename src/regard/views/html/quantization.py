@@ -13,8 +13,6 @@ from regard.attention.steps import grouped_matmul
 from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import MAX_INT16, byte_planes, quantize_int16
 
-__all__ = ["ERROR_BOUNDS", "MAX_WEIGHT_ERROR", "MapQuantization"]
-
 ERROR_BOUNDS = (1e-5, 1e-4, 9.5e-4)
 """The largest difference between a weight that the page computes and the exact one; a small page takes the first."""
 

@@ -15,8 +15,6 @@ from regard.views.html.facts import THUMBNAIL_CELLS, AttentionFacts
 from regard.views.html.payload import MAX_EXACT_WEIGHTS, PayloadWriter
 from regard.views.html.quantization import MapQuantization
 
-__all__ = ["PageDraft"]
-
 LARGE_MAP_CELLS = 512
 """The most rows and columns of the pooled map of a large head with a payload, which the page shows first."""
 

@@ -13,16 +13,6 @@ from rich.text import Text
 
 from regard.escape import visible
 
-__all__ = [
-    "can_encode",
-    "console_for",
-    "full_block",
-    "marker_notes",
-    "new_table",
-    "print_heading",
-    "print_line",
-]
-
 PIPED_WIDTH = 110
 
 

@@ -14,8 +14,6 @@ from regard.lens import Explanation
 from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 from regard.views.terminal.formula import formula, in_words, positions
 
-__all__ = ["draw"]
-
 BAR_WIDTH = 30
 NARROW = 100
 """A console below this width gets fewer numbers of a vector beside the scores."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from regard.lens import Explanation
 
-__all__ = ["formula", "in_words", "positions"]
-
 OF = {"ALiBi": "ALiBi's", "T5Relative": "T5's"}
 """Whose number is added to a score, by the name of the bias."""
 

@@ -19,8 +19,6 @@ from regard.views.figures.cells import map_tokens, validate_location
 from regard.views.terminal.console import can_encode, new_table, print_heading, print_line
 from regard.views.terminal.heatmap import Names, draw_heatmap, percent, token_at
 
-__all__ = ["draw", "find_query"]
-
 MAX_QUERIES = 40
 """The most queries that are listed with their keys."""
 

@@ -18,8 +18,6 @@ from regard.lens.text.overview import (
 )
 from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 
-__all__ = ["draw"]
-
 SHOWN = 15
 """So many words of those."""
 

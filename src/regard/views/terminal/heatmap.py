@@ -18,8 +18,6 @@ from regard.lens.maps.summary import AttentionSummary
 from regard.views.figures.cells import COLOURS, MapCells, head_cells, map_tokens
 from regard.views.terminal.console import can_encode, print_heading, print_line
 
-__all__ = ["Names", "draw_heatmap", "percent", "token_at"]
-
 Names = tuple[list[str], list[str]] | None
 """The tokens of the queries and of the keys, if they are known."""
 
