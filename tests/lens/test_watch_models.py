@@ -20,8 +20,8 @@ from model_cases import (
     eager_maps,
     load_model,
     make_inputs,
+    output_tensors,
     sharpen,
-    tensors,
     token_mask,
 )
 from torch import Tensor
@@ -139,9 +139,9 @@ def test_outputs_have_the_same_bits(case, mode):
     name, padding = case.split("-")
     model, model_inputs = load_model(name), make_inputs(name, padding)
     with mode():
-        expected = list(tensors(model(**model_inputs, output_hidden_states=True)))
+        expected = list(output_tensors(model(**model_inputs, output_hidden_states=True)))
         with regard.watch(model) as recording:
-            got = list(tensors(model(**model_inputs, output_hidden_states=True)))
+            got = list(output_tensors(model(**model_inputs, output_hidden_states=True)))
     assert len(expected) == len(got) > 1
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert all(a.requires_grad == b.requires_grad for a, b in zip(expected, got, strict=True))
@@ -158,12 +158,12 @@ def learned(model, model_inputs, model_cases):
     if model_cases:
         with regard.watch(model) as recording:
             out = model(**model_inputs)
-            loss = sum(t.square().sum() for t in tensors(out) if t.requires_grad)
+            loss = sum(t.square().sum() for t in output_tensors(out) if t.requires_grad)
             loss.backward()
     else:
         recording = None
         out = model(**model_inputs)
-        loss = sum(t.square().sum() for t in tensors(out) if t.requires_grad)
+        loss = sum(t.square().sum() for t in output_tensors(out) if t.requires_grad)
         loss.backward()
     return recording, loss.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
@@ -227,9 +227,9 @@ def test_other_widths_of_numbers(name, dtype):
     model = copy.deepcopy(load_model(name)).to(dtype)
     model_inputs = make_inputs(name, "right")
     with torch.no_grad():
-        expected = list(tensors(model(**model_inputs)))
+        expected = list(output_tensors(model(**model_inputs)))
         with regard.watch(model) as recording:
-            got = list(tensors(model(**model_inputs)))
+            got = list(output_tensors(model(**model_inputs)))
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     maps = eager_maps(name, model_inputs, model)
     for spec in MODEL_CASES[name].attentions:
