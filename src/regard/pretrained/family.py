@@ -43,41 +43,25 @@ SUPPORTED_VALUES: dict[str, tuple[object, ...]] = {
 }
 """Keys of any family that change a model's numbers, with the values that regard supports."""
 
-IGNORED_KEYS = frozenset(
-    {
-        # where the file comes from, and how it was written
-        *(
-            "_attn_implementation",
-            "_attn_implementation_autoset",
-            "_commit_hash",
-            "_from_model_config",
-            "_name_or_path",
-        ),
-        *("_num_labels", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "name_or_path"),
-        *(
-            "num_labels",
-            "problem_type",
-            "task_specific_params",
-            "tokenizer_class",
-            "torch_dtype",
-            "transformers_version",
-        ),
-        # training
-        *("classif_dropout", "classifier_dropout", "gradient_checkpointing", "initializer_range", "output_past"),
-        # what a call returns besides the result
-        *("output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate"),
-        *("cache_implementation", "torchscript", "use_bfloat16", "use_cache"),
-        # the token ids, which `special_tokens` reads
-        *("bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id"),
-        *("pad_token_id", "sep_token_id"),
-        # how text is generated, which is no part of the model
-        *("bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping"),
-        *("encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "length_penalty", "max_length"),
-        *("min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "prefix"),
-        *("remove_invalid_values", "repetition_penalty", "suppress_tokens", "temperature", "top_k", "top_p"),
-        *("tf_legacy_loss", "typical_p"),
-    }
-)
+IGNORED_KEYS = frozenset({
+    # where the file comes from, and how it was written
+    "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_from_model_config", "_name_or_path",
+    "_num_labels", "architectures", "dtype", "finetuning_task", "id2label", "label2id", "name_or_path", "num_labels",
+    "problem_type", "task_specific_params", "tokenizer_class", "torch_dtype", "transformers_version",
+    # training
+    "classif_dropout", "classifier_dropout", "gradient_checkpointing", "initializer_range", "output_past",
+    # what a call returns besides the result
+    "output_attentions", "output_hidden_states", "output_scores", "return_dict", "return_dict_in_generate",
+    "cache_implementation", "torchscript", "use_bfloat16", "use_cache",
+    # the token ids, which `special_tokens` reads
+    "bos_token_id", "decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id",
+    "pad_token_id", "sep_token_id",
+    # how text is generated, which is no part of the model
+    "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "length_penalty", "max_length", "min_length",
+    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "prefix", "remove_invalid_values",
+    "repetition_penalty", "suppress_tokens", "temperature", "top_k", "top_p", "tf_legacy_loss", "typical_p",
+})  # fmt: skip
 """Keys of any family that change no number of a forward pass."""
 
 
@@ -97,14 +81,6 @@ class ConstantTensor:
     def matches(self, name: str) -> bool:
         """Whether a weight's name is the name of this constant."""
         return re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"\d+"), name) is not None
-
-
-def _unchanged_name(name: str) -> str:
-    return name
-
-
-def _unchanged_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
-    return config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +114,11 @@ class Family:
     """The table that makes every parameter of a model with this config."""
     prefix: str = ""
     """The prefix of all other weights in a model with a head."""
-    rename_legacy: Callable[[str], str] = _unchanged_name
+    rename_legacy: Callable[[str], str] = lambda name: name
     """Today's name of a weight for the name in an old file."""
     tied_weights: Callable[[Config], Sequence[tuple[str, ...]]] = lambda config: ()
     """Names of one and the same weight; the first is the table's. A file may have any of them."""
-    infer_config: Callable[[Config, Mapping[str, Tensor]], Config] = _unchanged_config
+    infer_config: Callable[[Config, Mapping[str, Tensor]], Config] = lambda config, weights: config
     """Completes the config by looking at the weights."""
     constants: Sequence[ConstantTensor] = ()
     ignored_weights: tuple[str, ...] = ()

@@ -116,10 +116,8 @@ class Pretrained:
         except UnicodeEncodeError:
             raise InputError(f"{short_repr(text)} is not valid text: it holds bytes that are not UTF-8") from None
         try:
-            if isinstance(tokenizer, MarianTokenizer):
-                encoding: Encoding | MarianEncoding = tokenizer.encode(text, target=target)
-            else:
-                encoding = tokenizer.encode(text)
+            options = {"target": target} if isinstance(tokenizer, MarianTokenizer) else {}
+            encoding: Encoding | MarianEncoding = tokenizer.encode(text, **options)
         except Exception as error:  # tokenizers raises bare Exception
             raise InputError(f"the tokenizer of {self.name} cannot read {short_repr(text)}: {error}") from error
         config = self.config.decoder or self.config if target else self.config
@@ -186,9 +184,8 @@ class Pretrained:
             InputError: no tokenizer.
         """
         tokenizer = self._require_tokenizer()
-        if isinstance(tokenizer, MarianTokenizer):
-            return tokenizer.encode(text, target=True, add_special_tokens=False).ids
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        options = {"target": True} if isinstance(tokenizer, MarianTokenizer) else {}
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False, **options).ids
         return ids
 
     def _require_tokenizer(self) -> Tokenizer | MarianTokenizer:

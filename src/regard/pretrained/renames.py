@@ -57,11 +57,7 @@ def packed_qkv(
     kv_width = (config.num_kv_heads or config.num_heads) * config.head_dim
     rows = (config.num_heads * config.head_dim, kv_width, kv_width)
     return [
-        Rename(
-            f"{attention}.qkv.{part}",
-            tuple(f"{checkpoint_attention}.{projection}.{part}" for projection in projections),
-            rows,
-        )
+        Rename(f"{attention}.qkv.{part}", tuple(f"{checkpoint_attention}.{name}.{part}" for name in projections), rows)
         for part in (("weight", "bias") if bias else ("weight",))
     ]
 

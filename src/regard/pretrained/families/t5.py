@@ -27,7 +27,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     for name, derived in (("dense_act_fn", activation), ("is_gated_act", bool(gated))):
         if config_json.get(name) not in (None, derived):
             config_json.refuse(name, f"feed_forward_proj says {derived!r}")
-    has_decoder_layers = config_json.get("num_decoder_layers") is not None
+    layers_key = "num_layers" if config_json.get("num_decoder_layers") is None else "num_decoder_layers"
     # Version 1.0 scales its outputs, 1.1 does not; transformers 4 says so by tie_word_embeddings, 5 by its own key.
     scaled = config_json.get("scale_decoder_outputs")
     if scaled is None:
@@ -35,9 +35,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     return {
         "activation": ACTIVATIONS[activation],
         "gated": bool(gated),
-        "decoder.num_layers": (
-            config_json.positive_int("num_decoder_layers") if has_decoder_layers else config_json["num_layers"]
-        ),
+        "decoder.num_layers": config_json.positive_int(layers_key),
         "decoder.logit_scale": config_json.positive_int("d_model") ** -0.5 if scaled else None,
     }
 
