@@ -3,7 +3,7 @@
 import pytest
 from data_files import tsv
 
-from regard.training.data import pairs, progress
+from regard.training.data import pairs, progress_bar
 from terminals import Stream
 
 
@@ -14,7 +14,7 @@ def test_when_it_appears(terminal, delay, is_drawn, tmp_path, monkeypatch, capsy
     stream = Stream(terminal=terminal, encoding="utf-8")
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "DELAY_SECONDS", delay)
+    monkeypatch.setattr(progress_bar, "DELAY_SECONDS", delay)
     pairs([tsv(tmp_path / "a.tsv")])
     stream.flush()
     drawn = stream.buffer.getvalue().decode()
@@ -26,8 +26,8 @@ def test_when_it_appears(terminal, delay, is_drawn, tmp_path, monkeypatch, capsy
 def test_an_error_ends_it(tmp_path, monkeypatch):
     stream = Stream(terminal=True, encoding="utf-8")
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
-    with pytest.raises(RuntimeError, match="in between"), progress.progress_bar("going on", 3) as on_progress:  # noqa: PT012
+    monkeypatch.setattr(progress_bar, "DELAY_SECONDS", 0.0)
+    with pytest.raises(RuntimeError, match="in between"), progress_bar.progress_bar("going on", 3) as on_progress:  # noqa: PT012
         on_progress(1)
         raise RuntimeError("in between")
     stream.flush()

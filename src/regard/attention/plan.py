@@ -12,7 +12,6 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.chunked import chunk_height, split_stack
 from regard.attention.kernels.schedule import (
@@ -25,6 +24,7 @@ from regard.attention.kernels.schedule import (
     single_block,
     tiles,
 )
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask.base import And, Combined, Mask, Not
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed, Band, Padding

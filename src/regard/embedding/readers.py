@@ -10,7 +10,7 @@ from pathlib import Path
 
 from regard.errors import InputError, short_repr
 from regard.files import error_reason
-from regard.tables import (
+from regard.table_readers import (
     MissingColumn,
     open_parquet,
     read_csv,

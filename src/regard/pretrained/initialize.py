@@ -16,7 +16,7 @@ from regard.pretrained.family import MODEL_CLASSES, build_config
 from regard.pretrained.hub import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from regard.pretrained.load import Pretrained, load
 from regard.pretrained.renames import expand_layers, export_weights
-from regard.pretrained.save import write_json
+from regard.pretrained.save import write_config
 
 HEAD_PREFIXES = ("lm_head.", "cls.", "final_logits_bias")
 """Prefixes of the weights of heads, whose names in a file lack the family's prefix."""
@@ -63,7 +63,7 @@ def initialize_model(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in {CONFIG_FILE: values, **(side_files or {})}.items():
-            write_json(folder / name, content)
+            write_config(folder / name, content)
         tokenizer.save(str(folder / TOKENIZER_FILE))
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     except OSError as error:

@@ -77,7 +77,7 @@ def save_checkpoint(
         for file, path in side_files.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, draft / file)
-        write_json(draft / CONFIG_FILE, _with_dtype(config_json, dtype))
+        write_config(draft / CONFIG_FILE, _with_dtype(config_json, dtype))
         _write_weights(draft, tensors, shards)
         _move(draft, folder)
     except (OSError, SafetensorError) as error:
@@ -97,10 +97,10 @@ def _write_weights(draft: Path, tensors: Mapping[str, Tensor], shards: Mapping[s
         save_file(shard, draft / file, metadata={"format": "pt"})
     if shards:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        write_json(draft / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
+        write_config(draft / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": dict(shards)})
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_config(path: Path, value: Mapping[str, Any]) -> None:
     """Write an object as JSON."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

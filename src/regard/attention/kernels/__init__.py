@@ -1,7 +1,7 @@
 """The kernels of `attend`, among which `regard.attention.plan` chooses.
 
 - ``call``: the checked arguments, in the form that every kernel takes
-- ``block``: one block of a schedule, some queries against some keys
+- ``score_block``: one block of a schedule, some queries against some keys
 - ``schedule``: the blocks of a call, so that what the mask blocks is not computed
 - ``flash``: runs a schedule on PyTorch's fused CPU kernel, with gradients and sinks
 - ``chunked``: runs a schedule by the definition, some rows at a time, with every option

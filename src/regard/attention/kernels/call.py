@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask.base import Mask
 from regard.attention.mask.geometry import Tile
 from regard.attention.validation import resolve_mask

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import validate_backward
 from regard.attention.kernels.schedule import Schedule
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.steps import compute_steps
 
 CHUNK_SCORES = 2**20

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall, ensure_unchanged
 from regard.attention.kernels.grad_accumulator import GradAccumulator, empty_like_layout
 from regard.attention.kernels.schedule import Schedule
+from regard.attention.kernels.score_block import ScoreBlock
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import additive, fused_kernel, widen
+from regard.attention.kernels.score_block import ScoreBlock
 
 
 def run_on_cpu(call: AttentionCall, block: ScoreBlock) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.score_block import ScoreBlock
 
 
 def empty_like_layout(like: Tensor, width: int, dtype: torch.dtype) -> Tensor:

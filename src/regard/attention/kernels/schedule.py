@@ -9,8 +9,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask.base import And, Mask
 from regard.attention.mask.documents import DocumentRun, Documents
 from regard.attention.mask.geometry import TileBounds, TileGrid

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels import chunked, flash
-from regard.attention.kernels.block import ScoreBlock
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import Schedule
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask import allowed
 from regard.attention.plan import MIN_SCALE, choose
 from regard.attention.steps import grouped_matmul

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
-from regard.attention.kernels.block import ScoreBlock
+from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 

@@ -8,7 +8,7 @@ from regard.pretrained.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from regard.pretrained.families.marian import MARIAN
 from regard.pretrained.families.roberta import ROBERTA
 from regard.pretrained.families.t5 import T5
-from regard.pretrained.families.vision import VISION
+from regard.pretrained.families.vision_encoder_decoder import VISION
 
 __all__ = ["FAMILIES"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.errors import import_optional
-from regard.tables import Row
+from regard.table_readers import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

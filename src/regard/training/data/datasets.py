@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from regard.tables import Row
-from regard.training.data import builtin, dates, files, image_folder
-from regard.training.data.progress import progress_bar
+from regard.table_readers import Row
+from regard.training.data import builtin, data_files, dates, image_folder
+from regard.training.data.progress_bar import progress_bar
 from regard.training.data.readers import read_rows
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split, split_single_text
 
@@ -77,12 +77,12 @@ def _read_files(
     paths: Sequence[str | Path], eval_file: str | Path | None, content: str, columns: tuple[str, ...]
 ) -> TrainingData:
     name = " ".join(map(str, paths))
-    train_files = files.find_files(paths, content)
-    eval_files = files.find_files([eval_file], content) if eval_file is not None else []
-    facts = files.fingerprint_files([file.path for file in train_files])
+    train_files = data_files.find_files(paths, content)
+    eval_files = data_files.find_files([eval_file], content) if eval_file is not None else []
+    facts = data_files.fingerprint_files([file.path for file in train_files])
     reader = partial(read_rows, columns=columns)
     if eval_files:
-        facts["eval_file"] = files.fingerprint_files([file.path for file in eval_files])
+        facts["eval_file"] = data_files.fingerprint_files([file.path for file in eval_files])
         eval_scan = scan(_read_all(eval_files, columns), columns[0], 1)
         train_scan = scan(_read_all(train_files, columns), columns[0], EVAL_STRIDE)
         return split(name, train_scan, columns[0], train_files, reader, facts, eval_scan=eval_scan)
@@ -92,7 +92,7 @@ def _read_files(
     return split(name, train_scan, columns[0], train_files, reader, facts)
 
 
-def _read_all(row_files: Sequence[files.DataFile], columns: tuple[str, ...]) -> Iterator[Row]:
+def _read_all(row_files: Sequence[data_files.DataFile], columns: tuple[str, ...]) -> Iterator[Row]:
     """All rows of all files, with a progress bar."""
     before = 0
     with progress_bar("reading the data", sum(file.size for file in row_files)) as on_progress:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from regard.errors import import_optional
-from regard.tables import Row
+from regard.table_readers import Row
 from regard.training.data.split import TrainingData, iterable_dataset
 
 LANGUAGES = ("bn", "de", "el", "en", "es", "fa", "fr", "he", "hi", "hu", "pl", "ru")

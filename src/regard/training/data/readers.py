@@ -10,8 +10,8 @@ from io import BufferedIOBase
 
 from regard.errors import InputError, short_repr
 from regard.files import error_reason
-from regard.tables import LocatedRow, Row, decode_utf8, read_jsonl, read_lines, read_parquet, strip_end
-from regard.training.data.files import DataFile
+from regard.table_readers import LocatedRow, Row, decode_utf8, read_jsonl, read_lines, read_parquet, strip_end
+from regard.training.data.data_files import DataFile
 
 
 def read_rows(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import InputError, import_optional
-from regard.tables import Row
+from regard.table_readers import Row
 
 if TYPE_CHECKING:
     import datasets

@@ -5,7 +5,7 @@
 - `payload`: queries, keys, values, mask and bias of a head
 - `quantization`: the steps to which queries, keys and values are rounded
 - `budget`: the heads whose payload fits, and notes on what is omitted
-- `render`: the page with a given payload
+- `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
 - `bundle`: the JavaScript modules and the styles in one file
 - `image`: an image whose patches are the tokens

@@ -13,11 +13,11 @@ from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import HeadRef, PagePlan, plan_page
+from regard.views.html.draft import PageDraft
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
 from regard.views.html.payload import unsupported_reason
 from regard.views.html.quantization import MAX_WEIGHT_ERROR, MapQuantization
-from regard.views.html.render import PageDraft
 
 DEFAULT_MAX_SIZE = 5_000_000
 """The largest size of a page in bytes, unless the caller gives another."""

@@ -1,6 +1,6 @@
 /**
  * How numbers travel in a page: text of seven bits a character, gzip, and integers in byte planes.
- * The other half, which writes, is regard/views/page/codec.py.
+ * The other half, which writes, is regard/views/html/codec.py.
  */
 
 /** What seven bits may say and a script element may not hold: NUL, line feed, carriage return, "<". */

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 /** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Props */
 
 /**
- * An element, such as make("button", { class: "plain", onclick: ... }, "Undo").
+ * An element, such as element("button", { class: "plain", onclick: ... }, "Undo").
  *
  * Names that begin with "on" listen; true is an attribute without a value, and false, null and undefined are none.
  * @template {keyof HTMLElementTagNameMap} Tag
