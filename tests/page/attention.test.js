@@ -75,7 +75,7 @@ describe("what if", () => {
 
   test("nothing is edited: nothing changes", () => {
     assert.deepEqual(steps(small(), 0, {}), before);
-    assert.deepEqual(steps(small(), 0, { temperature: 1, scores: {}, mask: {}, without: [] }), before);
+    assert.deepEqual(steps(small(), 0, { temperature: 1, scores: {}, mask: {}, removedKeys: [] }), before);
   });
 
   test("a score is another", () => {
@@ -104,13 +104,13 @@ describe("what if", () => {
   });
 
   test("a token is left out, whatever the mask says of it", () => {
-    close(steps(small(), 0, { without: [1, 2] }).weights, [1, 0, 0]);
-    assert.equal(isAllowed(small(), 0, 1, { without: [1], mask: { 1: true } }), false);
+    close(steps(small(), 0, { removedKeys: [1, 2] }).weights, [1, 0, 0]);
+    assert.equal(isAllowed(small(), 0, 1, { removedKeys: [1], mask: { 1: true } }), false);
   });
 
   test("the head is as it was afterwards", () => {
     const head = small();
-    steps(head, 0, { scores: { 0: 9 }, scale: 3, temperature: 2, mask: { 1: false }, without: [2] });
+    steps(head, 0, { scores: { 0: 9 }, scale: 3, temperature: 2, mask: { 1: false }, removedKeys: [2] });
     assert.deepEqual(head, small());
   });
 });

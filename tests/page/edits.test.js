@@ -12,7 +12,7 @@ const CHANGES = [
   { kind: "score", key: 2, value: 5 },
   { kind: "score", key: 0, value: -1 },
   { kind: "mask", key: 1, value: false },
-  { kind: "without", key: 2, value: true },
+  { kind: "remove", key: 2, value: true },
   { kind: "scale", value: 0.25 },
   { kind: "temperature", value: 2 },
 ];
@@ -20,27 +20,27 @@ const ALL = CHANGES.reduce(made.applyChange, {});
 
 describe("edits", () => {
   test("hold every change", () => {
-    assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, without: [2], scale: 0.25, temperature: 2 });
+    assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, removedKeys: [2], scale: 0.25, temperature: 2 });
     assert.deepEqual(made.editedKeys(ALL), [0, 1, 2]);
     assert.deepEqual([0, 1, 2, 3].map((key) => made.isEdited(ALL, key)), [true, true, true, false]);
   });
 
   test("are gone without a trace when they are taken back", () => {
-    const back = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));
-    assert.deepEqual(back.reduce(made.applyChange, ALL), {});
+    const undoChange = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));
+    assert.deepEqual(undoChange.reduce(made.applyChange, ALL), {});
     assert.deepEqual(made.clearKey(ALL, 2), { scores: { 0: -1 }, mask: { 1: false }, scale: 0.25, temperature: 2 });
-    assert.deepEqual(made.applyChange({}, { kind: "without", key: 4, value: null }), {});
+    assert.deepEqual(made.applyChange({}, { kind: "remove", key: 4, value: null }), {});
   });
 
   test("leave those before as they were", () => {
     const before = structuredClone(ALL);
     made.applyChange(ALL, { kind: "score", key: 2, value: null });
-    made.applyChange(ALL, { kind: "without", key: 0, value: true });
+    made.applyChange(ALL, { kind: "remove", key: 0, value: true });
     assert.deepEqual(ALL, before);
   });
 
   test("do not leave a token out twice", () => {
-    assert.deepEqual(made.applyChange(ALL, { kind: "without", key: 2, value: true }).without, [2]);
+    assert.deepEqual(made.applyChange(ALL, { kind: "remove", key: 2, value: true }).removedKeys, [2]);
   });
 
   test("are listed with what they changed from, and each with what takes it back", () => {
@@ -48,17 +48,17 @@ describe("edits", () => {
     const { scores, weights } = steps(head, 0);
     const list = made.describeEdits(ALL, head, 0, scores);
     assert.deepEqual(
-      list.map(({ back, key, before, after }) => [back.kind, key, before, after]),
+      list.map(({ undoChange, key, before, after }) => [undoChange.kind, key, before, after]),
       [
         ["scale", null, "0.5", "0.25"],
         ["temperature", null, "1", "2"],
         ["score", 0, "1", "-1"],
         ["mask", 1, "allowed", "forbidden"],
         ["score", 2, "3", "5"],
-        ["without", 2, "in the text", "left out"],
+        ["remove", 2, "in the text", "left out"],
       ],
     );
-    const none = list.map(({ back }) => back).reduce(made.applyChange, ALL);
+    const none = list.map(({ undoChange }) => undoChange).reduce(made.applyChange, ALL);
     close(steps(head, 0, none).weights, weights);
   });
 });

@@ -41,10 +41,10 @@ test("the strongest keys come first, equal ones as in the text", () => {
 test("the terms of an output are weight times value, and with the others they sum to it", () => {
   const { weights, output } = steps(small(), 0);
   for (const dimension of [0, 1, 2, 3]) {
-    const { terms, others, sum } = parts.valueTerms(small(), weights, dimension, 2);
+    const { terms, rest, sum } = parts.valueTerms(small(), weights, dimension, 2);
     assert.equal(terms.length, 2);
     assert.ok(Math.abs(Number(terms[0]?.term)) >= Math.abs(Number(terms[1]?.term)));
-    close([sum, terms.reduce((total, { term }) => total + term, others)], [Number(output?.[dimension]), Number(output?.[dimension])]);
+    close([sum, terms.reduce((total, { term }) => total + term, rest)], [Number(output?.[dimension]), Number(output?.[dimension])]);
   }
 });
 

@@ -19,13 +19,13 @@ test("zooming keeps the point where it is and stays in the map", () => {
 });
 
 test("zooming in ends at four tokens, or at all there are, and every step before changes something", () => {
-  let area = zoomViewport([0, 100, 0, 200], 0.9, { query: 1, key: 199 }, MAP);
+  let viewport = zoomViewport([0, 100, 0, 200], 0.9, { query: 1, key: 199 }, MAP);
   for (let i = 0; i < 200; i++) {
-    const next = zoomViewport(area, 0.999, { query: 1, key: 199 }, MAP);
-    assert.ok(area[3] - area[2] === 4 || next[3] - next[2] < area[3] - area[2]);
-    area = next;
+    const next = zoomViewport(viewport, 0.999, { query: 1, key: 199 }, MAP);
+    assert.ok(viewport[3] - viewport[2] === 4 || next[3] - next[2] < viewport[3] - viewport[2]);
+    viewport = next;
   }
-  assert.deepEqual(area, [0, 4, 196, 200]);
+  assert.deepEqual(viewport, [0, 4, 196, 200]);
   assert.deepEqual(zoomViewport([0, 2, 0, 9], 0.01, { query: 1, key: 1 }, { queries: 2, keys: 9 }), [0, 2, 1, 5]);
 });
 
@@ -60,8 +60,8 @@ test("a point of the drawing is a query and a key, and its box is there again", 
 });
 
 test("the drawing has the same place for its cells however near one is", () => {
-  const places = [[0, 100, 0, 200], [10, 14, 10, 14]].map((area) => {
-    const { x, y, wide, tall } = mapLayout(340, 600, /** @type {[number, number, number, number]} */ (area), MAP, { queries: 500, keys: 40 });
+  const places = [[0, 100, 0, 200], [10, 14, 10, 14]].map((viewport) => {
+    const { x, y, wide, tall } = mapLayout(340, 600, /** @type {[number, number, number, number]} */ (viewport), MAP, { queries: 500, keys: 40 });
     return [x, y, wide, tall];
   });
   assert.deepEqual(places[0], places[1]);
@@ -102,11 +102,11 @@ test("colours rise with the square root, up to a round share", () => {
 test("exact weights are those of a tile, and a cell of several sums keys and averages queries", () => {
   const head = small();
   const lazyWeights = new LazyWeights(head);
-  lazyWeights.want([0, 1, 0, 2]);
-  assert.ok(lazyWeights.work(1000));
+  lazyWeights.request([0, 1, 0, 2]);
+  assert.ok(lazyWeights.compute(1000));
   const weights = tile(head, 0, 2, 0, 3);
-  close(lazyWeights.whole, Array.from(weights), 1e-7);
-  assert.equal(lazyWeights.at(1, 2), weights[5]);
+  close(lazyWeights.allWeights, Array.from(weights), 1e-7);
+  assert.equal(lazyWeights.weightAt(1, 2), weights[5]);
   const pooled = lazyWeights.pooled([0, 2, 0, 3], 2, 2);
   assert.deepEqual([pooled.rows, pooled.columns], [1, 2]);
   const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0] = weights;
@@ -115,8 +115,8 @@ test("exact weights are those of a tile, and a cell of several sums keys and ave
 
 test("pooled cells stay where they are when the area moves", () => {
   const lazyWeights = new LazyWeights(small());
-  lazyWeights.want([0, 2, 0, 3]);
-  lazyWeights.work(1000);
+  lazyWeights.request([0, 2, 0, 3]);
+  lazyWeights.compute(1000);
   const { left, columns, cells } = lazyWeights.pooled([0, 2, 1, 3], 1, 2);
   assert.deepEqual([left, columns], [0, 2]);
   close(cells, Array.from(lazyWeights.pooled([0, 2, 0, 3], 1, 2).cells), 1e-7);
@@ -127,12 +127,12 @@ test("rows that are not carried are not known, and count for nothing", () => {
   assert.equal(countRows(head, [0, 2, 0, 3]), 1);
   assert.equal(countRows(head, [0, 1, 0, 3]), 0);
   const lazyWeights = new LazyWeights(head);
-  lazyWeights.want([0, 2, 0, 3]);
-  lazyWeights.work(1000);
-  assert.ok(Number.isNaN(lazyWeights.at(0, 1)));
+  lazyWeights.request([0, 2, 0, 3]);
+  lazyWeights.compute(1000);
+  assert.ok(Number.isNaN(lazyWeights.weightAt(0, 1)));
   const alone = Array.from(tile(small(), 1, 2, 0, 3));
   close(lazyWeights.pooled([0, 2, 0, 3], 2, 1).cells, alone, 1e-6);
-  assert.equal(lazyWeights.whole, null);
+  assert.equal(lazyWeights.allWeights, null);
 });
 
 test("an area that is too large is not begun with", () => {

@@ -23,19 +23,19 @@ function followed(said) {
 }
 
 test("a link that fits is followed", () => {
-  const said = { view: "map", head: 2, query: 4, key: 6, more: [0], area: [0, 5, 1, 7], threshold: 0.5, edits: { scores: { 3: -2.5 }, scale: 0, temperature: 2, mask: { 0: false }, without: [1] } };
+  const said = { view: "map", head: 2, query: 4, key: 6, extraHeads: [0], viewport: [0, 5, 1, 7], threshold: 0.5, edits: { scores: { 3: -2.5 }, scale: 0, temperature: 2, mask: { 0: false }, removedKeys: [1] } };
   assert.deepEqual({ ...followed(said) }, { ...initialState(data), ...said });
 });
 
 test("what does not fit is left out, and the rest is followed", () => {
-  const wrong = { view: "nothing", attention: 7, head: -1, query: 2.5, key: 7, threshold: Number.NaN, area: [0.2, 0.4, 0.2, 0.4], edits: 3 };
-  assert.deepEqual(followed({ ...wrong, more: [2] }), { ...initialState(data), threshold: 0.05, more: [2] });
-  for (const area of [[0, 6, 0, 7], [3, 3, 0, 7], [0, 5, 0, 7, 9], "all", [5, 0, 7, 0]]) assert.equal(followed({ area }).area, null);
+  const wrong = { view: "nothing", attention: 7, head: -1, query: 2.5, key: 7, threshold: Number.NaN, viewport: [0.2, 0.4, 0.2, 0.4], edits: 3 };
+  assert.deepEqual(followed({ ...wrong, extraHeads: [2] }), { ...initialState(data), threshold: 0.05, extraHeads: [2] });
+  for (const viewport of [[0, 6, 0, 7], [3, 3, 0, 7], [0, 5, 0, 7, 9], "all", [5, 0, 7, 0]]) assert.equal(followed({ viewport }).viewport, null);
 });
 
 test("heads and keys that are said twice count once", () => {
-  assert.deepEqual(followed({ more: [2, 2, 0, 2, 1] }).more, [2, 0]);
-  assert.deepEqual(followed({ edits: { without: [3, 3, "1", null, "", [2], 1.5, 0] } }).edits.without, [3, 0]);
+  assert.deepEqual(followed({ extraHeads: [2, 2, 0, 2, 1] }).extraHeads, [2, 0]);
+  assert.deepEqual(followed({ edits: { removedKeys: [3, 3, "1", null, "", [2], 1.5, 0] } }).edits.removedKeys, [3, 0]);
 });
 
 test("edits that would overflow or act on no key are left out", () => {
@@ -54,9 +54,9 @@ test("a link of somebody else's changes nothing", () => {
 test("undo takes back an edit, and nothing that was chosen since", () => {
   const store = new Store(initialState(data));
   store.set({ edits: { scale: 0.3 } });
-  store.set({ view: "map", threshold: 0.4, area: [0, 2, 0, 2] });
+  store.set({ view: "map", threshold: 0.4, viewport: [0, 2, 0, 2] });
   store.undo();
-  assert.deepEqual(store.state, { ...initialState(data), view: "map", threshold: 0.4, area: [0, 2, 0, 2] });
+  assert.deepEqual(store.state, { ...initialState(data), view: "map", threshold: 0.4, viewport: [0, 2, 0, 2] });
   assert.equal(store.undoable, false);
 });
 

@@ -57,9 +57,9 @@ def said(page):
     return int(number[0]), int(number[1]), number[2], line.text_content()
 
 
-def area(page):
+def viewport(page):
     """What the map shows: queries from, to, keys from, to."""
-    return [int(number) for number in page.locator("canvas.marks").get_attribute("data-area").split()]
+    return [int(number) for number in page.locator("canvas.marks").get_attribute("data-viewport").split()]
 
 
 def rest(page):
@@ -117,43 +117,43 @@ def test_the_table_says_the_row_and_its_neighbours(open_page, real):
 def test_wheel_drag_and_keys_zoom_pan_and_come_back(open_page, real):
     _, path = real
     page = open_page(path, hash=at(attention=LAYER, head=HEAD))
-    whole = area(page)
+    whole = viewport(page)
     box = page.locator("canvas.marks").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
     for _ in range(3):
         page.mouse.wheel(0, -120)
     rest(page)
-    near = area(page)
+    near = viewport(page)
     assert near[1] - near[0] < whole[1]
     assert near[0] > 0
-    assert f'"area":{json.dumps(near, separators=(",", ":"))}' in page.evaluate("decodeURIComponent(location.hash)")
+    assert f'"viewport":{json.dumps(near, separators=(",", ":"))}' in page.evaluate("decodeURIComponent(location.hash)")
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 900, box["y"] + 0.5 * box["height"] + 900, steps=4)
     page.mouse.up()
     rest(page)
-    dragged = area(page)
+    dragged = viewport(page)
     assert dragged[0] == dragged[2] == 0
     assert dragged[1] - dragged[0] == near[1] - near[0]
     page.focus("canvas.marks")
     page.keyboard.press("Shift+ArrowDown")
     rest(page)
-    assert area(page)[0] > 0
-    assert area(page)[2] == 0
+    assert viewport(page)[0] > 0
+    assert viewport(page)[2] == 0
     for _ in range(12):
         page.keyboard.press("+")
     rest(page)
-    assert area(page)[1] - area(page)[0] == 4
+    assert viewport(page)[1] - viewport(page)[0] == 4
     page.keyboard.press("0")
     rest(page)
-    assert area(page) == whole
-    assert "area" not in page.evaluate("decodeURIComponent(location.hash)")
+    assert viewport(page) == whole
+    assert "viewport" not in page.evaluate("decodeURIComponent(location.hash)")
 
 
 def test_two_fingers_zoom(open_page, real):
     _, path = real
     page = open_page(path, width=360, height=740, hash=at(attention=LAYER, head=HEAD))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    whole = area(page)
+    whole = viewport(page)
     page.evaluate(
         """() => {
           const marks = document.querySelector("canvas.marks"), box = marks.getBoundingClientRect();
@@ -166,7 +166,7 @@ def test_two_fingers_zoom(open_page, real):
         }"""
     )
     rest(page)
-    assert area(page)[3] - area(page)[2] <= whole[3] / 2
+    assert viewport(page)[3] - viewport(page)[2] <= whole[3] / 2
 
 
 def test_a_head_in_the_page_as_a_picture_only_says_so(open_page, real, tmp_path):
@@ -192,14 +192,14 @@ def test_a_long_text_opens_far_and_comes_near(open_page, long):
     length = m.shape[2]
     page = open_page(path, hash=at(), wait=30)
     rest(page)
-    assert area(page) == [0, length, 0, length]
+    assert viewport(page) == [0, length, 0, length]
     assert page.locator("canvas.marks").get_attribute("data-from") == "picture"
     carried = int(page.evaluate("document.querySelector('.map .query-picker input').value").split()[0])
     start = min(max(carried - 20, 0), length - 40)
     near = [start, start + 40, max(0, start - 10), max(0, start - 10) + 40]
-    page.goto(page.url.partition("#")[0] + "#" + at(area=near, query=carried))
+    page.goto(page.url.partition("#")[0] + "#" + at(viewport=near, query=carried))
     rest(page)
-    assert area(page) == near
+    assert viewport(page) == near
     assert page.locator("canvas.marks").get_attribute("data-from") == "exact"
     page.focus("canvas.marks")
     for key in ("ArrowRight", "ArrowRight"):

@@ -69,37 +69,37 @@ async function openPage(body) {
    * @param {import("./core/store.js").State} state
    * @param {import("./core/store.js").State | null} before
    */
-  const show = (state, before) => {
+  const update = (state, before) => {
     views.forEach((view, i) => {
-      const chosen = view.name === state.view;
-      tabs[i]?.setAttribute("aria-selected", String(chosen));
-      tabs[i]?.setAttribute("tabindex", chosen ? "0" : "-1");
-      if (panels[i]) panels[i].hidden = !chosen;
-      if (!chosen) return;
+      const isOpen = view.name === state.view;
+      tabs[i]?.setAttribute("aria-selected", String(isOpen));
+      tabs[i]?.setAttribute("tabindex", isOpen ? "0" : "-1");
+      if (panels[i]) panels[i].hidden = !isOpen;
+      if (!isOpen) return;
       const root = /** @type {HTMLElement} */ (panels[i]);
-      const opened = mounted.get(view.name) ?? { root, update: view.mount(root, page) };
-      const fresh = !mounted.has(view.name);
-      mounted.set(view.name, opened);
-      opened.update(state, fresh || before?.view !== state.view ? null : before);
+      const mountedView = mounted.get(view.name) ?? { root, update: view.mount(root, page) };
+      const isNew = !mounted.has(view.name);
+      mounted.set(view.name, mountedView);
+      mountedView.update(state, isNew || before?.view !== state.view ? null : before);
     });
   };
 
-  const fit = (/** @type {import("./core/store.js").State} */ state) => validState(state, data, names);
-  body.replaceChildren(...heading(data), controls(page), list, ...panels, footing(data));
-  store.applyLink(location.hash, fit);
+  const sanitize = (/** @type {import("./core/store.js").State} */ state) => validState(state, data, names);
+  body.replaceChildren(...pageHeader(data), controls(page), list, ...panels, pageFooter(data));
+  store.applyLink(location.hash, sanitize);
   store.subscribe((state, before) => {
-    show(state, before);
-    addressed(store.link);
+    update(state, before);
+    updateAddress(store.link);
   });
-  addEventListener("hashchange", () => store.applyLink(location.hash, fit));
+  addEventListener("hashchange", () => store.applyLink(location.hash, sanitize));
   // Colours that are painted and not styled are painted anew.
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(store.state, null));
-  show(store.state, null);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => update(store.state, null));
+  update(store.state, null);
   document.documentElement.dataset.ready = "yes";
 }
 
 /** @param {Data} data */
-function heading(data) {
+function pageHeader(data) {
   const { title, model, notes } = data.facts;
   return [
     element("header", {}, element("h1", {}, element("bdi", {}, visible(title))), element("p", {}, "Attention of ", element("bdi", { class: "model" }, visible(model)))),
@@ -108,7 +108,7 @@ function heading(data) {
 }
 
 /** @param {Data} data */
-function footing(data) {
+function pageFooter(data) {
   const { omitted, generator } = data.facts;
   return element(
     "footer",
@@ -123,7 +123,7 @@ function footing(data) {
  * Puts the link into the address. A frame in a notebook has none that may be changed.
  * @param {string} link
  */
-function addressed(link) {
+function updateAddress(link) {
   try {
     history.replaceState(null, "", link);
   } catch {

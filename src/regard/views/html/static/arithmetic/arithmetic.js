@@ -32,12 +32,12 @@ export const arithmetic = {
   mount(root, page) {
     const { data, store } = page;
     const picker = queryPicker(page);
-    const whole = element("p", { class: "whole" });
+    const formulaLine = element("p", { class: "whole" });
     const steps = stepList();
     const table = keyTable((key) => store.set({ key }));
     const output = outputTable();
-    const proof = element("section", { class: "proof-of-row" });
-    const body = element("div", {}, whole, element("div", { class: "beside" }, steps.root, table.root), output.root, proof);
+    const verificationSection = element("section", { class: "proof-of-row" });
+    const body = element("div", {}, formulaLine, element("div", { class: "beside" }, steps.root, table.root), output.root, verificationSection);
     const missing = element("div");
     root.append(picker.root, missing, body);
     /** @type {number[]} */
@@ -52,20 +52,20 @@ export const arithmetic = {
       const head = data.head(index, place);
       const computed = data.row(index, place, query);
       if (!head || !computed) return;
-      const fresh = !before || before.attention !== index || before.head !== place || before.query !== query;
-      if (!fresh && before.key === state.key) return;
-      if (fresh) order = keysByWeight(computed.weights);
+      const isNewRow = !before || before.attention !== index || before.head !== place || before.query !== query;
+      if (!isNewRow && before.key === state.key) return;
+      if (isNewRow) order = keysByWeight(computed.weights);
       const attention = data.attention(index);
       const key = state.key ?? order[0] ?? 0;
       /** @type {Row} */
       const row = { head, steps: computed, attention, query, key, order, ...data.tokens(index) };
-      if (fresh) {
-        whole.replaceChildren("One row of attention: ", attentionFormula(head, isPaperScale(head)));
-        proof.replaceChildren(...verification(attention));
+      if (isNewRow) {
+        formulaLine.replaceChildren("One row of attention: ", attentionFormula(head, isPaperScale(head)));
+        verificationSection.replaceChildren(...verification(attention));
       }
       steps.update(row);
-      table.update(row, fresh);
-      if (fresh) output.update(row);
+      table.update(row, isNewRow);
+      if (isNewRow) output.update(row);
     };
   },
 };
@@ -75,25 +75,25 @@ export const arithmetic = {
  * @param {Attention} attention
  */
 function verification({ max_error: maxError, verified, max_weight_error: weightError, dropout }) {
-  const held =
+  const comparison =
     maxError === null
       ? "There is no output of the model's own attention to compare with, or no query that may look at anything: nothing proves these numbers."
       : `regard put weights @ v of this layer beside what the model's own attention put out: they differ by ${maxError.toExponential(1)} of its largest value, at most.`;
-  const means =
+  const conclusion =
     maxError === null
       ? ""
       : verified
         ? " That is rounding: these queries, keys and values, in these steps, are what the model computes."
         : " That is more than rounding: the model does something that these steps do not show. Do not trust them.";
-  const kept =
+  const rounding =
     weightError > 0
       ? `Queries, keys and values are rounded in this page, to keep it small. A weight that is computed from them is at most ${percentText(weightError, weightError < 0.0001 ? 4 : 2)} from the exact one.`
       : "";
-  const dropped = dropout > 0 ? `The model then dropped ${percentText(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";
+  const dropoutText = dropout > 0 ? `The model then dropped ${percentText(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";
   return [
     element("h2", {}, "Is it true?"),
-    element("p", { class: maxError !== null && !verified ? "doubt" : "", "data-error": maxError }, held, means),
-    kept && element("p", {}, kept),
-    dropped && element("p", {}, dropped),
+    element("p", { class: maxError !== null && !verified ? "doubt" : "", "data-error": maxError }, comparison, conclusion),
+    rounding && element("p", {}, rounding),
+    dropoutText && element("p", {}, dropoutText),
   ].filter((part) => part instanceof Node);
 }

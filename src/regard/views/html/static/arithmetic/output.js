@@ -12,12 +12,12 @@ const FEW_TERMS = 8;
 
 export function outputTable() {
   const heading = element("h2", {}, "Output: weights @ v");
-  const says = element("p", { class: "quiet" });
+  const description = element("p", { class: "quiet" });
   const more = element("button", { type: "button", class: "more", onclick: () => ((all = !all), fill()) });
   const dimensions = element("div", { class: "dimensions", onkeydown: walk });
   const terms = element("div", { class: "terms", "aria-live": "polite" });
-  const sides = element("div", { class: "beside" }, element("div", {}, dimensions, more), terms);
-  const root = element("section", { class: "output" }, heading, says, sides);
+  const panes = element("div", { class: "beside" }, element("div", {}, dimensions, more), terms);
+  const root = element("section", { class: "output" }, heading, description, panes);
   let all = false;
   let dimension = 0;
   /** @type {Row | null} */
@@ -27,8 +27,8 @@ export function outputTable() {
   function update(row) {
     shown = row;
     const { v, dValue } = row.head;
-    sides.hidden = !v;
-    says.textContent = v
+    panes.hidden = !v;
+    description.textContent = v
       ? `Each of the ${dValue} dimensions of the output is a sum over the keys: weight × the key's value in that dimension. Choose a dimension to see its terms.`
       : "This page carries no values of this attention, so that its output is not computed here.";
     dimension = Math.min(dimension, Math.max(0, dValue - 1));
@@ -39,7 +39,7 @@ export function outputTable() {
     if (!shown?.steps.output) return;
     const { output } = shown.steps;
     const count = all ? output.length : Math.min(FEW_DIMENSIONS, output.length);
-    const most = output.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
+    const largest = output.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0);
     more.hidden = output.length <= FEW_DIMENSIONS;
     more.textContent = all ? `Show ${FEW_DIMENSIONS}` : `Show all ${output.length}`;
     if (dimension >= count) dimension = 0;
@@ -50,7 +50,7 @@ export function outputTable() {
         { "data-dimension": each, "data-output": value },
         element("th", { scope: "row" }, pick),
         element("td", {}, numberText(value)),
-        element("td", { class: "bar" }, signedBar(most > 0 ? value / most : 0)),
+        element("td", { class: "bar" }, signedBar(largest > 0 ? value / largest : 0)),
       );
     });
     dimensions.replaceChildren(
@@ -89,9 +89,9 @@ export function outputTable() {
  * @param {number} dimension
  */
 function termTable({ head, steps, keys }, dimension) {
-  const { terms, others, sum } = valueTerms(head, steps.weights, dimension, FEW_TERMS);
-  const most = terms.reduce((largest, { term }) => Math.max(largest, Math.abs(term)), 0);
-  const rest = keys.length - terms.length;
+  const { terms, rest, sum } = valueTerms(head, steps.weights, dimension, FEW_TERMS);
+  const largest = terms.reduce((largest, { term }) => Math.max(largest, Math.abs(term)), 0);
+  const numOthers = keys.length - terms.length;
   const title = (/** @type {string} */ text) => element("th", { scope: "col" }, text);
   return element(
     "div",
@@ -113,10 +113,10 @@ function termTable({ head, steps, keys }, dimension) {
             element("td", {}, weightText(weight)),
             element("td", {}, numberText(value)),
             element("td", {}, numberText(term)),
-            element("td", { class: "bar" }, signedBar(most > 0 ? term / most : 0)),
+            element("td", { class: "bar" }, signedBar(largest > 0 ? term / largest : 0)),
           ),
         ),
-        rest > 0 && element("tr", {}, element("th", { scope: "row", colspan: 4 }, `The other ${rest} keys together`), element("td", {}, numberText(others)), element("td")),
+        numOthers > 0 && element("tr", {}, element("th", { scope: "row", colspan: 4 }, `The other ${numOthers} keys together`), element("td", {}, numberText(rest)), element("td")),
       ),
       element("tfoot", {}, element("tr", {}, element("th", { scope: "row", colspan: 4 }, "Sum"), element("td", { "data-sum": sum }, numberText(sum)), element("td"))),
     ),

@@ -35,15 +35,15 @@ export function stepList() {
  * @param {string} title
  * @param {Child} symbols
  * @param {Child[]} numbers
- * @param {...Child} says
+ * @param {...Child} description
  */
-function listItem(name, title, symbols, numbers, ...says) {
+function listItem(name, title, symbols, numbers, ...description) {
   return element(
     "li",
     { "data-step": name },
     element("div", { class: "step" }, element("b", {}, title), symbols),
     element("p", { class: "numbers" }, ...numbers),
-    ...says.map((each) => (typeof each === "string" ? element("p", { class: "quiet" }, each) : each)),
+    ...description.map((terms) => (typeof terms === "string" ? element("p", { class: "quiet" }, terms) : terms)),
   );
 }
 
@@ -56,10 +56,10 @@ const STEP_ITEMS = {
   scaled({ head, steps, key }) {
     const isPaper = isPaperScale(head);
     const symbols = element("span", {}, "× ", scaleFormula(head.scale, head.dKey, isPaper));
-    const why = isPaper
+    const reason = isPaper
       ? `So that scores do not grow with the ${head.dKey} dimensions of a key (d_key) that they are summed over.`
       : "This model's own factor, the same for every key.";
-    return listItem("scaled", "Scale", symbols, [`${numberText(valueAt(steps.scores, key))} × ${numberText(head.scale)} = `, result(valueAt(steps.scaled, key))], why);
+    return listItem("scaled", "Scale", symbols, [`${numberText(valueAt(steps.scores, key))} × ${numberText(head.scale)} = `, result(valueAt(steps.scaled, key))], reason);
   },
   capped({ head, steps, key }) {
     const cap = String(head.softcap);
@@ -73,11 +73,11 @@ const STEP_ITEMS = {
     return listItem("biased", "Bias", formula("plus b", "+ ", symbol("b")), numbers, "A number that the model adds for this query and this key, such as for how far apart they are.");
   },
   masked({ head, steps, attention, query, key, keys }) {
-    const free = head.allowed === null || head.allowed(query, key);
+    const isAllowed = head.allowed === null || head.allowed(query, key);
     const count = steps.masked.reduce((sum, score) => sum + (score > -Infinity ? 1 : 0), 0);
     const symbols = formula("minus infinity where the query may not attend", "−∞ where it may not attend");
-    const says = `This query may attend to ${count} of ${keys.length} keys. Mask: ${attention.mask}.`;
-    return listItem("masked", "Mask", symbols, [free ? "It may attend to this key: " : "It may not attend to this key: ", result(valueAt(steps.masked, key))], says);
+    const description = `This query may attend to ${count} of ${keys.length} keys. Mask: ${attention.mask}.`;
+    return listItem("masked", "Mask", symbols, [isAllowed ? "It may attend to this key: " : "It may not attend to this key: ", result(valueAt(steps.masked, key))], description);
   },
 };
 
@@ -138,15 +138,15 @@ function result(value, text = numberText(value)) {
 
 /** @param {Row} row */
 function productTable({ head, query, key }) {
-  const each = products(head, query, key);
-  const most = Math.max(...each.map(({ product }) => Math.abs(product)));
-  const sum = each.reduce((total, { product }) => total + product, 0);
-  const largest = each
+  const terms = products(head, query, key);
+  const most = Math.max(...terms.map(({ product }) => Math.abs(product)));
+  const sum = terms.reduce((total, { product }) => total + product, 0);
+  const largest = terms
     .map(({ product }, dimension) => ({ product, dimension }))
     .sort((a, b) => Math.abs(b.product) - Math.abs(a.product))
     .slice(0, 3)
     .map(({ product, dimension }) => `dimension ${dimension} (${signedText(product, 2)})`);
-  const line = (/** @type {(typeof each)[number]} */ { q, k, product }, /** @type {number} */ dimension) =>
+  const line = (/** @type {(typeof terms)[number]} */ { q, k, product }, /** @type {number} */ dimension) =>
     element(
       "tr",
       { "data-dimension": dimension },
@@ -164,7 +164,7 @@ function productTable({ head, query, key }) {
       {},
       element("caption", { class: "unseen" }, "The products by dimension"),
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Dimension"), ...head3.map((name) => element("th", { scope: "col" }, name)), element("td"))),
-      element("tbody", {}, ...each.map(line)),
+      element("tbody", {}, ...terms.map(line)),
       element("tfoot", {}, element("tr", {}, element("th", { scope: "row", colspan: 3 }, "Sum: q · k"), element("td", { "data-sum": sum }, numberText(sum)), element("td"))),
     ),
   );

@@ -24,23 +24,23 @@ export function keyTable(choose) {
     element("option", { value: "weight" }, "largest weight first"),
     element("option", { value: "text" }, "as in the text"),
   );
-  const more = element("button", { type: "button", class: "more", onclick: () => ((many = !many), (start = 0), fill()) });
+  const more = element("button", { type: "button", class: "more", onclick: () => ((largePage = !largePage), (start = 0), fill()) });
   const back = element("button", { type: "button", onclick: () => turn(-1) }, "‹ Earlier");
   const on = element("button", { type: "button", onclick: () => turn(1) }, "Later ›");
-  const where = element("span", { class: "quiet", role: "status" });
+  const range = element("span", { class: "quiet", role: "status" });
   const caption = element("caption");
   const head = element("thead");
   const lines = element("tbody", { onkeydown: walk, onclick: clicked });
   const table = element("div", { class: "wide" }, element("table", { class: "keys" }, caption, head, lines));
-  const root = element("section", { class: "keys-of-row" }, element("div", { class: "tools" }, field("Order", order), more, back, on, where), table);
-  let many = false;
+  const root = element("section", { class: "keys-of-row" }, element("div", { class: "tools" }, field("Order", order), more, back, on, range), table);
+  let largePage = false;
   let start = 0;
   /** @type {Row | null} */
   let shown = null;
 
   /** @param {number} by */
   function turn(by) {
-    const to = start + by * (many ? LARGE_PAGE_SIZE : PAGE_SIZE);
+    const to = start + by * (largePage ? LARGE_PAGE_SIZE : PAGE_SIZE);
     if (!shown || to < 0 || to >= shown.keys.length) return;
     start = to;
     fill();
@@ -48,11 +48,11 @@ export function keyTable(choose) {
 
   /**
    * @param {Row} row
-   * @param {boolean} fresh whether it is another row
+   * @param {boolean} isNewRow whether it is another row
    */
-  function update(row, fresh) {
+  function update(row, isNewRow) {
     shown = row;
-    if (fresh) {
+    if (isNewRow) {
       start = 0;
       fill();
     } else mark();
@@ -62,37 +62,37 @@ export function keyTable(choose) {
     if (!shown) return;
     const row = shown;
     const count = row.keys.length;
-    const size = many ? LARGE_PAGE_SIZE : PAGE_SIZE;
+    const size = largePage ? LARGE_PAGE_SIZE : PAGE_SIZE;
     const keys = order.value === "text" ? row.keys.map((_, key) => key) : row.order;
     const end = Math.min(count, start + size);
     const names = stepNames(row.head);
-    const most = valueAt(row.steps.weights, row.order[0] ?? 0);
+    const maxWeight = valueAt(row.steps.weights, row.order[0] ?? 0);
     more.hidden = count <= PAGE_SIZE;
-    more.textContent = many ? `Show ${PAGE_SIZE}` : count <= LARGE_PAGE_SIZE ? `Show all ${count}` : `Show ${LARGE_PAGE_SIZE} at a time`;
+    more.textContent = largePage ? `Show ${PAGE_SIZE}` : count <= LARGE_PAGE_SIZE ? `Show all ${count}` : `Show ${LARGE_PAGE_SIZE} at a time`;
     back.hidden = on.hidden = count <= size;
     setDisabled(back, start === 0);
     setDisabled(on, end === count);
-    where.textContent = count <= size ? "" : `${order.value === "text" ? "keys" : "places"} ${start} to ${end - 1} of ${count}`;
-    caption.textContent = `Query ${row.query} "${shortToken(row.queries[row.query])}" and its ${count} keys; bars are relative to the largest weight, ${weightText(most)}`;
+    range.textContent = count <= size ? "" : `${order.value === "text" ? "keys" : "places"} ${start} to ${end - 1} of ${count}`;
+    caption.textContent = `Query ${row.query} "${shortToken(row.queries[row.query])}" and its ${count} keys; bars are relative to the largest weight, ${weightText(maxWeight)}`;
     const column = (/** @type {string} */ title) => element("th", { scope: "col" }, title);
     head.replaceChildren(element("tr", {}, column("Key"), ...names.map((name) => column(COLUMN_TITLES[name])), column("Weight")));
     table.style.setProperty("--digits", String(String(count - 1).length));
-    lines.replaceChildren(...keys.slice(start, end).map((key) => keyLine(row, names, key, most)));
+    lines.replaceChildren(...keys.slice(start, end).map((key) => keyLine(row, names, key, maxWeight)));
     mark();
   }
 
   /** Marks the chosen key; its button, or the first, is the one that Tab reaches. */
   function mark() {
-    let reached = false;
+    let hasChosen = false;
     for (const button of keyButtons()) {
       const chosen = Number(button.dataset.key) === shown?.key;
       button.setAttribute("aria-pressed", String(chosen));
       button.tabIndex = chosen ? 0 : -1;
       button.closest("tr")?.classList.toggle("chosen", chosen);
-      reached ||= chosen;
+      hasChosen ||= chosen;
     }
     const [first] = keyButtons();
-    if (!reached && first) first.tabIndex = 0;
+    if (!hasChosen && first) first.tabIndex = 0;
   }
 
   function keyButtons() {
@@ -121,17 +121,17 @@ export function keyTable(choose) {
  * @param {Row} row
  * @param {StepName[]} names
  * @param {number} key
- * @param {number} most
+ * @param {number} maxWeight
  */
-function keyLine({ steps, keys, query, queries }, names, key, most) {
+function keyLine({ steps, keys, query, queries }, names, key, maxWeight) {
   const weight = valueAt(steps.weights, key);
-  const says = `Query ${query} "${shortToken(queries[query])}" gives ${weightText(weight)} to key ${key} "${shortToken(keys[key])}": show its steps`;
+  const label = `Query ${query} "${shortToken(queries[query])}" gives ${weightText(weight)} to key ${key} "${shortToken(keys[key])}": show its steps`;
   const bar = shareBar(0);
-  setShare(bar, most > 0 ? weight / most : 0);
+  setShare(bar, maxWeight > 0 ? weight / maxWeight : 0);
   return element(
     "tr",
     { "data-key": key, "data-weight": weight, class: valueAt(steps.masked, key) === -Infinity ? "masked" : null },
-    element("th", { scope: "row" }, element("button", { type: "button", class: "key", "data-key": key, "aria-label": says, tabindex: -1 }, element("span", { class: "place" }, `${key}`), token(keys[key] ?? ""))),
+    element("th", { scope: "row" }, element("button", { type: "button", class: "key", "data-key": key, "aria-label": label, tabindex: -1 }, element("span", { class: "place" }, `${key}`), token(keys[key] ?? ""))),
     ...names.map((name) => element("td", { "data-step": name }, numberText(valueAt(steps[name], key)))),
     element("td", { class: "weight" }, element("span", {}, weightText(weight)), bar),
   );

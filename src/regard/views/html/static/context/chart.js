@@ -15,8 +15,8 @@ const MARGIN = { left: 46, right: 92, top: 30, bottom: 46 };
 export function cosineChart(choose) {
   const box = element("div", { class: "chart" });
   const caption = element("figcaption", {}, "Cosine between the word's vectors in two sentences. 1: they point in the same direction.");
-  const says = element("p", { class: "readout" });
-  const root = element("figure", {}, caption, box, says);
+  const readout = element("p", { class: "readout" });
+  const root = element("figure", {}, caption, box, readout);
   /** @type {ContextWord | null} */
   let word = null;
   let [chosen, hovered, width] = [0, -1, 0];
@@ -37,17 +37,17 @@ export function cosineChart(choose) {
   /** @param {number} state */
   function hover(state) {
     hovered = state;
-    told();
+    updateReadout();
   }
 
-  function told() {
+  function updateReadout() {
     if (!word) return;
     const state = hovered < 0 ? chosen : hovered;
     const x = plot.x(state).toFixed(1);
     line.setAttribute("x1", x);
     line.setAttribute("x2", x);
-    const each = word.cosines.map(({ sentence, cosine }) => `sentence ${sentence}: ${Number(cosine[state]).toFixed(3)}`);
-    says.textContent = `${stateName(state)}: ${each.join(", ")}`;
+    const values = word.cosines.map(({ sentence, cosine }) => `sentence ${sentence}: ${Number(cosine[state]).toFixed(3)}`);
+    readout.textContent = `${stateName(state)}: ${values.join(", ")}`;
   }
 
   function drawLines() {
@@ -84,7 +84,7 @@ export function cosineChart(choose) {
       svgElement("text", { class: "axis", x: 8, y: 16 }, "cosine"),
       line,
       ...cosines.map(({ sentence, cosine }, i) => {
-        const spots = cosine.map((each, state) => /** @type {[number, number]} */ ([x(state), y(each)]));
+        const spots = cosine.map((values, state) => /** @type {[number, number]} */ ([x(state), y(values)]));
         const at = Number(names[i]);
         return svgElement(
           "g",
@@ -97,7 +97,7 @@ export function cosineChart(choose) {
       }),
     );
     box.replaceChildren(drawing);
-    told();
+    updateReadout();
   }
 
   return {
@@ -111,7 +111,7 @@ export function cosineChart(choose) {
     /** @param {number} next */
     state(next) {
       chosen = next;
-      told();
+      updateReadout();
     },
     resize() {
       if (box.clientWidth === 0 || box.clientWidth === width) return;
@@ -123,9 +123,9 @@ export function cosineChart(choose) {
 
 /** @param {ContextWord} word */
 function chartDescription(word) {
-  const each = word.cosines.map(({ sentence, cosine }) => {
+  const values = word.cosines.map(({ sentence, cosine }) => {
     const [first = 1, last = 1] = [cosine[0], cosine.at(-1)];
     return `in sentence ${sentence} from ${first.toFixed(3)} at the input to ${last.toFixed(3)} after the last layer`;
   });
-  return `Cosine of "${visible(word.word)}" with its vector in sentence ${firstSentence(word)}: ${each.join("; ")}.`;
+  return `Cosine of "${visible(word.word)}" with its vector in sentence ${firstSentence(word)}: ${values.join("; ")}.`;
 }

@@ -23,9 +23,9 @@ import { svgElement, element, percentText, visible } from "../core/dom.js";
 export function wordPlane(facts, pick) {
   const box = element("div", { class: "plane" });
   const caption = element("figcaption", {});
-  const says = element("p", { class: "readout" });
+  const readout = element("p", { class: "readout" });
   const legend = element("p", { class: "legend" }, ...facts.sentences.map((_, i) => element("span", {}, sentenceSwatch(i), `sentence ${i}`)));
-  const root = element("figure", {}, caption, box, legend, says);
+  const root = element("figure", {}, caption, box, legend, readout);
   const all = allDots(facts);
   let [word, state, width] = [0, 0, 0];
   /** @type {{dots: Dot[], spots: Point[], ring: SVGElement}} */
@@ -41,9 +41,9 @@ export function wordPlane(facts, pick) {
   /** @param {MouseEvent} event */
   function nearest(event) {
     const frame = box.getBoundingClientRect();
-    const away = drawn.spots.map(([x, y]) => Math.hypot(x - event.clientX + frame.left, y - event.clientY + frame.top));
-    const least = Math.min(...away);
-    return least < 18 ? away.indexOf(least) : -1;
+    const distances = drawn.spots.map(([x, y]) => Math.hypot(x - event.clientX + frame.left, y - event.clientY + frame.top));
+    const minDistance = Math.min(...distances);
+    return minDistance < 18 ? distances.indexOf(minDistance) : -1;
   }
 
   /** @param {number} at the dot that is pointed at */
@@ -52,20 +52,20 @@ export function wordPlane(facts, pick) {
     drawn.ring.setAttribute("visibility", dot ? "visible" : "hidden");
     box.classList.toggle("picks", typeof dot?.word === "number");
     if (spot) drawn.ring.setAttribute("transform", `translate(${spot[0].toFixed(1)} ${spot[1].toFixed(1)})`);
-    says.textContent = dot ? `"${visible(dot.text)}" in sentence ${dot.sentence}` : moved();
+    readout.textContent = dot ? `"${visible(dot.text)}" in sentence ${dot.sentence}` : distanceText();
   }
 
   /** How far apart the chosen word's places are here. */
-  function moved() {
-    const own = drawn.dots.flatMap((dot, i) => (dot.word === word ? [{ dot, spot: /** @type {Point} */ (drawn.spots[i]) }] : []));
-    const [first, ...others] = own.toSorted((a, b) => a.dot.sentence - b.dot.sentence);
-    const wide = Math.max(1, ...drawn.spots.map(([x]) => x)) - Math.min(...drawn.spots.map(([x]) => x));
+  function distanceText() {
+    const wordSpots = drawn.dots.flatMap((dot, i) => (dot.word === word ? [{ dot, spot: /** @type {Point} */ (drawn.spots[i]) }] : []));
+    const [first, ...others] = wordSpots.toSorted((a, b) => a.dot.sentence - b.dot.sentence);
+    const plotWidth = Math.max(1, ...drawn.spots.map(([x]) => x)) - Math.min(...drawn.spots.map(([x]) => x));
     if (!first) return "";
-    const far = others.map(({ dot, spot }) => {
-      const away = Math.hypot(spot[0] - first.spot[0], spot[1] - first.spot[1]);
-      return `sentence ${dot.sentence}: ${percentText(away / wide, 0)}`;
+    const distanceTexts = others.map(({ dot, spot }) => {
+      const distances = Math.hypot(spot[0] - first.spot[0], spot[1] - first.spot[1]);
+      return `sentence ${dot.sentence}: ${percentText(distances / plotWidth, 0)}`;
     });
-    return `Distance of "${visible(first.dot.text)}" from its place in sentence ${first.dot.sentence}, of the drawing's width: ${far.join(", ")}.`;
+    return `Distance of "${visible(first.dot.text)}" from its place in sentence ${first.dot.sentence}, of the drawing's width: ${distanceTexts.join(", ")}.`;
   }
 
   function drawPlane() {
@@ -75,7 +75,7 @@ export function wordPlane(facts, pick) {
     const spots = fitPoints(dots.map(({ track }) => /** @type {Point} */ (track[state])), { width, height, margin: 30 });
     const texts = dots.map((dot) => labelText(visible(dot.text)) + (dot.word === word ? ` · ${dot.sentence}` : ""));
     const labels = placeLabels(spots, texts, { width, height }, dots.filter((dot) => dot.word === word).length);
-    const own = dots.flatMap((dot, i) => (dot.word === word ? [/** @type {Point} */ (spots[i])] : []));
+    const wordSpots = dots.flatMap((dot, i) => (dot.word === word ? [/** @type {Point} */ (spots[i])] : []));
     const ring = svgElement("circle", { class: "ring", r: 9, visibility: "hidden" });
     const marks = dots.map((dot, i) => {
       const chosen = dot.word === word;
@@ -87,7 +87,7 @@ export function wordPlane(facts, pick) {
         label && svgElement("text", { x: spot[0] + label[0], y: spot[1] + label[1] }, String(texts[i])),
       );
     });
-    const [start, ...ends] = own;
+    const [start, ...ends] = wordSpots;
     const label = `Plane of all words ${stateName(state)}: ${dots.length} places of words. `;
     const drawing = svgElement(
       "svg",
@@ -97,7 +97,7 @@ export function wordPlane(facts, pick) {
       ring,
     );
     drawn = { dots, spots, ring };
-    drawing.setAttribute("aria-label", label + moved());
+    drawing.setAttribute("aria-label", label + distanceText());
     box.replaceChildren(drawing);
     caption.textContent =
       `All words of the sentences ${stateName(state)}, in the plane in which they differ most. It shows ${percentText(Number(facts.explained_variance[state]), 0)} of ` +

@@ -44,9 +44,9 @@ export function firstSentence(word) {
  * @param {number[]} cosines
  */
 export function cosineScale(cosines) {
-  const least = Math.min(0.95, ...cosines);
-  const step = [0.01, 0.02, 0.05, 0.1, 0.2].find((each) => (1 - least) / each <= 6) ?? 0.5;
-  const count = Math.ceil((1 - least) / step - 1e-9);
+  const minimum = Math.min(0.95, ...cosines);
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2].find((each) => (1 - minimum) / each <= 6) ?? 0.5;
+  const count = Math.ceil((1 - minimum) / step - 1e-9);
   const ticks = Array.from({ length: count + 1 }, (_, i) => 1 - (count - i) * step);
   return { low: 1 - count * step, ticks, digits: step < 0.1 ? 2 : 1 };
 }
@@ -61,10 +61,10 @@ export function cosineScale(cosines) {
 export function spreadLabels(wanted, gap, bottom) {
   const order = wanted.map((_, i) => i).sort((a, b) => Number(wanted[a]) - Number(wanted[b]));
   const placed = [...wanted];
-  let least = -Infinity;
-  for (const i of order) least = (placed[i] = Math.max(Number(wanted[i]), least)) + gap;
-  let most = bottom;
-  for (const i of order.reverse()) most = (placed[i] = Math.min(Number(placed[i]), most)) - gap;
+  let minimum = -Infinity;
+  for (const i of order) minimum = (placed[i] = Math.max(Number(wanted[i]), minimum)) + gap;
+  let maximum = bottom;
+  for (const i of order.reverse()) maximum = (placed[i] = Math.min(Number(placed[i]), maximum)) - gap;
   return placed;
 }
 
@@ -112,29 +112,29 @@ export function placeLabels(dots, texts, { width, height }, bold) {
   /** @type {number[][]} left, top, right, bottom */
   const labels = [];
   return dots.map(([x, y], i) => {
-    const wide = labelWidth(String(texts[i]));
+    const textWidth = labelWidth(String(texts[i]));
     const others = [...labels, ...(i < bold ? around.slice(0, bold) : around).filter((_, j) => j !== i)];
     /** @type {Point[]} */
-    const places = [[8, 4], [-8 - wide, 4], [-wide / 2, -9], [-wide / 2, 17], [7, -7], [7, 15], [-7 - wide, -7], [-7 - wide, 15]];
-    const free = places.find(([dx, dy]) => {
-      const [left, top, right, bottom] = labelBox(x + dx, y + dy, wide);
+    const places = [[8, 4], [-8 - textWidth, 4], [-textWidth / 2, -9], [-textWidth / 2, 17], [7, -7], [7, 15], [-7 - textWidth, -7], [-7 - textWidth, 15]];
+    const position = places.find(([dx, dy]) => {
+      const [left, top, right, bottom] = labelBox(x + dx, y + dy, textWidth);
       if (left < 0 || right > width || top < 0 || bottom > height) return false;
       return !others.some(([l = 0, t = 0, r = 0, b = 0]) => left < r && right > l && top < b && bottom > t);
     });
-    if (!free) return null;
-    labels.push(labelBox(x + free[0], y + free[1], wide));
-    return free;
+    if (!position) return null;
+    labels.push(labelBox(x + position[0], y + position[1], textWidth));
+    return position;
   });
 }
 
 /**
  * @param {number} x
  * @param {number} y of the base line
- * @param {number} wide
+ * @param {number} textWidth
  * @returns {[number, number, number, number]}
  */
-function labelBox(x, y, wide) {
-  return [x, y - 11, x + wide, y + 3];
+function labelBox(x, y, textWidth) {
+  return [x, y - 11, x + textWidth, y + 3];
 }
 
 /** The shapes of the sentences' marks, about 1 in size, around 0. */

@@ -102,12 +102,12 @@ function inSentence(text) {
  * @param {(word: number) => void} pick
  */
 export function wordList({ words, num_shared: numShared }, pick) {
-  const most = Math.max(1e-9, ...words.map(wordChange));
+  const maxChange = Math.max(1e-9, ...words.map(wordChange));
   const buttons = wordsByChange(words).map((i) => {
     const { word } = words[i] ?? { word: "" };
     const change = wordChange(/** @type {import("../core/data.js").ContextWord} */ (words[i]));
     const bar = element("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${((change / most) * 100).toFixed(1)}%`;
+    bar.style.width = `${((change / maxChange) * 100).toFixed(1)}%`;
     const label = `${visible(word)}, change ${change.toFixed(3)}`;
     return element(
       "button",
@@ -119,20 +119,20 @@ export function wordList({ words, num_shared: numShared }, pick) {
   });
   const list = element("ul", {}, ...buttons.map((button) => element("li", {}, button)));
   rovingFocus(list, { next: ["ArrowDown", "ArrowRight"], last: ["ArrowUp", "ArrowLeft"] });
-  const found = element("p", { class: "quiet", role: "status" });
+  const message = element("p", { class: "quiet", role: "status" });
   const search = element("input", { type: "search", autocomplete: "off", oninput: () => filter() });
   let chosen = 0;
 
   function filter() {
-    const wanted = search.value.trim().toLowerCase();
+    const searchText = search.value.trim().toLowerCase();
     let count = 0;
     for (const button of buttons) {
-      const fits = String(words[Number(button.dataset.word)]?.word).toLowerCase().includes(wanted);
+      const fits = String(words[Number(button.dataset.word)]?.word).toLowerCase().includes(searchText);
       button.hidden = !fits;
       if (button.parentElement) button.parentElement.hidden = !fits;
       count += Number(fits);
     }
-    found.textContent = wanted === "" ? "" : count === 0 ? `No shared word has "${wanted}" in it.` : `${count} of ${buttons.length}`;
+    message.textContent = searchText === "" ? "" : count === 0 ? `No shared word has "${searchText}" in it.` : `${count} of ${buttons.length}`;
     markChosen(buttons, chosen);
   }
 
@@ -142,7 +142,7 @@ export function wordList({ words, num_shared: numShared }, pick) {
     element("h2", {}, "Shared words"),
     element("p", { class: "quiet" }, "By change: 1 − cosine of the two vectors after the last layer, the largest of all sentences."),
     words.length > MIN_SEARCHABLE && field("Search", search),
-    words.length > MIN_SEARCHABLE && found,
+    words.length > MIN_SEARCHABLE && message,
     list,
     numShared > words.length && element("p", { class: "quiet" }, `${numShared} words are shared; here are the ${words.length} that change most.`),
   );

@@ -29,7 +29,7 @@
  * @property {number} [scale]
  * @property {number} [temperature] what the scores are divided by before the softmax; 1 changes nothing
  * @property {Record<number, boolean>} [mask] whether the query may attend to a key, in place of the mask
- * @property {number[]} [without] keys that are left out, as if the token did not stand in the text
+ * @property {number[]} [removedKeys] keys that are left out, as if the token did not stand in the text
  */
 
 /** Edits are numbers up to this size, and a temperature is at least one by it: larger ones overflow, and say nothing. */
@@ -58,9 +58,9 @@ export function rowIndex(head, query) {
   let high = head.rows.length - 1;
   while (low <= high) {
     const middle = (low + high) >> 1;
-    const found = item(head.rows, middle);
-    if (found === query) return middle;
-    if (found < query) low = middle + 1;
+    const rowQuery = item(head.rows, middle);
+    if (rowQuery === query) return middle;
+    if (rowQuery < query) low = middle + 1;
     else high = middle - 1;
   }
   return -1;
@@ -111,8 +111,8 @@ export function tile(head, top, bottom, left, right) {
     else if (head.lse) {
       const lse = item(head.lse, row);
       for (let key = left; key < right; key++) {
-        const free = Number.isFinite(lse) && (head.allowed === null || head.allowed(query, key));
-        out[start + key - left] = free ? Math.exp(softmaxScore(head, query, row, key) - lse) : 0;
+        const isFree = Number.isFinite(lse) && (head.allowed === null || head.allowed(query, key));
+        out[start + key - left] = isFree ? Math.exp(softmaxScore(head, query, row, key) - lse) : 0;
       }
     } else out.set(steps(head, query).weights.subarray(left, right), start);
   }
@@ -170,7 +170,7 @@ export function entropy(weights) {
  * @param {Edits} edits
  */
 export function isAllowed(head, query, key, edits = {}) {
-  if (edits.without?.includes(key)) return false;
+  if (edits.removedKeys?.includes(key)) return false;
   return edits.mask?.[key] ?? (head.allowed === null || head.allowed(query, key));
 }
 

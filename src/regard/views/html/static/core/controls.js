@@ -11,7 +11,7 @@ export function controls({ data, store }) {
   const groups = [...new Set(attentions.map((attention) => attention.group))];
   const group = element("select", { id: "group", onchange: () => choose(group.value, null, store.state.head) }, ...groups.map((name) => option(name, name)));
   const layer = element("select", { id: "layer", onchange: () => store.set(selectionIn(Number(layer.value), store.state.head)) });
-  const head = element("select", { id: "head", onchange: () => store.set({ head: Number(head.value), more: [] }) });
+  const head = element("select", { id: "head", onchange: () => store.set({ head: Number(head.value), extraHeads: [] }) });
   const summary = element("p", { class: "says", "aria-live": "polite" });
   const verification = element("p", { class: "proof" });
 
@@ -19,37 +19,37 @@ export function controls({ data, store }) {
    * The attention with this layer's number in a group, or the group's first.
    * @param {string} name
    * @param {number | null} number
-   * @param {number} wanted
+   * @param {number} headIndex
    */
-  function choose(name, number, wanted) {
-    const found = attentions.findIndex((each) => each.group === name && (number === null || each.layer === number));
-    store.set(selectionIn(Math.max(found, 0), wanted));
+  function choose(name, number, headIndex) {
+    const attentionIndex = attentions.findIndex((each) => each.group === name && (number === null || each.layer === number));
+    store.set(selectionIn(Math.max(attentionIndex, 0), headIndex));
   }
 
   /**
    * Another attention, with the choices that it can show.
    * @param {number} attention
-   * @param {number} wanted head
+   * @param {number} headIndex head
    */
-  function selectionIn(attention, wanted) {
+  function selectionIn(attention, headIndex) {
     const { heads, queries } = data.attention(attention);
     return {
       attention,
-      head: Math.min(wanted, heads.length - 1),
+      head: Math.min(headIndex, heads.length - 1),
       query: Math.min(store.state.query, queries - 1),
       key: null,
-      area: null,
+      viewport: null,
     };
   }
 
-  let listed = -1;
+  let listedAttention = -1;
 
   function show() {
     const { attention: index, head: place } = store.state;
     const attention = data.attention(index);
     const facts = data.headFacts(index, place);
-    if (listed !== index) {
-      listed = index;
+    if (listedAttention !== index) {
+      listedAttention = index;
       const same = attentions.map((each, i) => ({ each, i })).filter(({ each }) => each.group === attention.group);
       layer.replaceChildren(...same.map(({ each, i }) => option(String(i), String(each.layer), each.path)));
       head.replaceChildren(...attention.heads.map((each, i) => option(String(i), each.payload ? `${each.number}` : `${each.number} (picture)`)));

@@ -276,27 +276,27 @@ export class Data {
  * @param {string} id
  */
 async function readEncoded(page, id) {
-  const found = page.getElementById(id);
-  if (!found) throw new Error(`this page has lost its ${id}: write it anew`);
-  return gunzip(decodeSevenBits(found.textContent ?? ""), Number(found.dataset.bytes));
+  const script = page.getElementById(id);
+  if (!script) throw new Error(`this page has lost its ${id}: write it anew`);
+  return gunzip(decodeSevenBits(script.textContent ?? ""), Number(script.dataset.bytes));
 }
 
 /**
  * @template Value
  * @param {Map<string, Value>} memory
  * @param {string} key
- * @param {number} most
+ * @param {number} maxSize
  * @param {() => Value} element
  * @returns {Value}
  */
-function cached(memory, key, most, element) {
+function cached(memory, key, maxSize, element) {
   const old = memory.get(key);
   if (old !== undefined) return old;
-  const made = element();
+  const value = element();
   const [oldest] = memory.keys();
-  if (memory.size >= most && oldest !== undefined) memory.delete(oldest);
-  memory.set(key, made);
-  return made;
+  if (memory.size >= maxSize && oldest !== undefined) memory.delete(oldest);
+  memory.set(key, value);
+  return value;
 }
 
 /**

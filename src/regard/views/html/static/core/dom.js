@@ -50,8 +50,8 @@ const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\
 export function visible(text) {
   if (text === "") return "∅";
   const code = (/** @type {string} */ c) => `⟨${[...c].map((each) => each.codePointAt(0)?.toString(16)).join(" ")}⟩`;
-  const shown = text.replace(/\n/gu, "⏎").replace(/\t/gu, "⇥").replace(UNSEEN, code);
-  return shown.replace(/^ +$|(?<=.) +$/gu, (spaces) => "␣".repeat(spaces.length));
+  const escaped = text.replace(/\n/gu, "⏎").replace(/\t/gu, "⇥").replace(UNSEEN, code);
+  return escaped.replace(/^ +$|(?<=.) +$/gu, (spaces) => "␣".repeat(spaces.length));
 }
 
 /**

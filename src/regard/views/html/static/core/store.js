@@ -7,11 +7,11 @@
  * @property {string} view
  * @property {number} attention its place in the page
  * @property {number} head its place among the attention's
- * @property {number[]} more further heads of the same attention, in colours
+ * @property {number[]} extraHeads further heads of the same attention, in colours
  * @property {number} query
  * @property {number | null} key
  * @property {number} threshold weights below it are not drawn, 0 to 1
- * @property {[number, number, number, number] | null} area of the map: first query, query behind the last, first key, key behind the last
+ * @property {[number, number, number, number] | null} viewport of the map: first query, query behind the last, first key, key behind the last
  * @property {Edits} edits of the row that is chosen
  * @property {number} word of the context
  */
@@ -40,9 +40,9 @@ export class Store {
   set(change) {
     const before = this.state;
     const next = { ...before, ...change };
-    const moved = ["attention", "head", "query"].some((name) => next[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
-    if (moved && !change.edits) next.edits = {};
-    if (next.attention !== before.attention && !change.more) next.more = [];
+    const rowChanged = ["attention", "head", "query"].some((name) => next[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
+    if (rowChanged && !change.edits) next.edits = {};
+    if (next.attention !== before.attention && !change.extraHeads) next.extraHeads = [];
     if (isEqual(next, before)) return;
     if (!isEqual(next.edits, before.edits)) this.#past = [...this.#past, before].slice(-MAX_UNDO);
     this.#go(next);
@@ -58,8 +58,8 @@ export class Store {
     const last = this.#past.pop();
     if (!last) return;
     const { attention, head, query, edits } = last;
-    const moved = attention === this.state.attention ? {} : { more: last.more, area: last.area, key: last.key };
-    this.#go({ ...this.state, attention, head, query, edits, ...moved });
+    const rowChanged = attention === this.state.attention ? {} : { extraHeads: last.extraHeads, viewport: last.viewport, key: last.key };
+    this.#go({ ...this.state, attention, head, query, edits, ...rowChanged });
   }
 
   /**
@@ -72,8 +72,8 @@ export class Store {
 
   /** The link's last part, which holds what differs from the beginning. */
   get link() {
-    const differing = Object.entries(this.state).filter(([name, value]) => !isEqual(value, this.first[/** @type {keyof State} */ (name)]));
-    return differing.length ? `#${encodeURIComponent(JSON.stringify(Object.fromEntries(differing)))}` : "#";
+    const changes = Object.entries(this.state).filter(([name, value]) => !isEqual(value, this.first[/** @type {keyof State} */ (name)]));
+    return changes.length ? `#${encodeURIComponent(JSON.stringify(Object.fromEntries(changes)))}` : "#";
   }
 
   /**
@@ -83,13 +83,13 @@ export class Store {
    */
   applyLink(link, fit) {
     /** @type {Partial<State>} */
-    let said = {};
+    let linkState = {};
     try {
-      said = JSON.parse(decodeURIComponent(link.replace(/^#/, "")) || "{}");
+      linkState = JSON.parse(decodeURIComponent(link.replace(/^#/, "")) || "{}");
     } catch {
       // a link of somebody else's
     }
-    const next = fit({ ...this.first, ...(said && typeof said === "object" ? said : {}) });
+    const next = fit({ ...this.first, ...(linkState && typeof linkState === "object" ? linkState : {}) });
     if (!isEqual(next, this.state)) this.#go(next);
   }
 

@@ -37,13 +37,13 @@ export function headCard(page) {
     const shape = aspectRatio(data.attention(attention));
     const picture = element("canvas", { class: "picture", role: "img", "aria-label": `Map of layer ${layer}, head ${facts.number}: queries from top to bottom, keys from left to right` });
     picture.style.aspectRatio = String(shape);
-    repaint = () => sharpest(picture, place);
-    const look = element("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
+    repaint = () => paintLargest(picture, place);
+    const paintView = element("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
     const close = element("button", { type: "button", onclick: () => dialog.close() }, "Close");
     title.textContent = `Layer ${layer}, head ${facts.number}: ${facts.head_type}`;
     dialog.replaceChildren(
       title,
-      element("p", { class: "actions" }, look, close),
+      element("p", { class: "actions" }, paintView, close),
       element("p", { class: "quiet" }, `This head ${typeDescription(facts.head_type)}.`),
       element(
         "div",
@@ -54,7 +54,7 @@ export function headCard(page) {
     );
     dialog.showModal();
     repaint();
-    look.focus();
+    paintView.focus();
   }
 
   /**
@@ -62,17 +62,17 @@ export function headCard(page) {
    * @param {HTMLCanvasElement} canvas
    * @param {HeadPlace} place
    */
-  function sharpest(canvas, { attention, head }) {
+  function paintLargest(canvas, { attention, head }) {
     const source = new WeightSource(data, attention, head);
     const { queries, keys } = source.map;
-    const look = () => {
-      const seen = source.see([0, queries, 0, keys], { wide: MAX_CELLS, tall: MAX_CELLS }, isDark());
+    const paintView = () => {
+      const view = source.paint([0, queries, 0, keys], { wide: MAX_CELLS, tall: MAX_CELLS }, isDark());
       canvas.width = source.raster.width;
       canvas.height = source.raster.height;
       if (canvas.width * canvas.height) canvas.getContext("2d")?.drawImage(source.raster, 0, 0);
-      if (seen.busy && canvas.isConnected) requestAnimationFrame(look);
+      if (view.busy && canvas.isConnected) requestAnimationFrame(paintView);
     };
-    look();
+    paintView();
   }
 
   /** @param {HeadPlace} place */
@@ -89,8 +89,8 @@ export function headCard(page) {
   /** @param {Record<string, number | null>} all */
   function scores(all) {
     const rows = Object.entries(all).map(([kind, score]) => {
-      const known = score !== null && Number.isFinite(score);
-      return element("tr", {}, element("th", { scope: "row" }, kind), element("td", { "data-kind": kind }, known ? percentText(score) : "not known"), element("td", {}, known ? shareBar(score) : ""));
+      const isKnown = score !== null && Number.isFinite(score);
+      return element("tr", {}, element("th", { scope: "row" }, kind), element("td", { "data-kind": kind }, isKnown ? percentText(score) : "not known"), element("td", {}, isKnown ? shareBar(score) : ""));
     });
     return element("table", { class: "scores" }, element("caption", {}, "How much of each kind it has"), element("tbody", {}, ...rows));
   }
@@ -100,8 +100,8 @@ export function headCard(page) {
     const { queries } = data.attention(attention);
     const { state } = store;
     dialog.close();
-    const kept = attention === state.attention ? {} : { query: Math.min(state.query, queries - 1), key: null, area: null };
-    store.set({ attention, head, ...kept, view: "map" });
+    const rowState = attention === state.attention ? {} : { query: Math.min(state.query, queries - 1), key: null, viewport: null };
+    store.set({ attention, head, ...rowState, view: "map" });
     document.getElementById("view-map")?.focus();
   }
 
@@ -110,6 +110,6 @@ export function headCard(page) {
 
 /** @param {string} kind */
 function typeDescription(kind) {
-  const says = HEAD_TYPES[/** @type {keyof typeof HEAD_TYPES} */ (kind)];
-  return kind === "mixed" || !says ? "has no pattern of those in the legend" : says;
+  const description = HEAD_TYPES[/** @type {keyof typeof HEAD_TYPES} */ (kind)];
+  return kind === "mixed" || !description ? "has no pattern of those in the legend" : description;
 }

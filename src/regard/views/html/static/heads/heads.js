@@ -32,24 +32,24 @@ function mountHeads(root, page) {
   const card = headCard(page);
   /** @type {Order} */
   let order = "layer";
-  let wanted = "";
+  let headType = "";
   /** @type {HeadPlace[]} */
-  let shown = [];
+  let shownPlaces = [];
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let columns = 1;
   let printing = false;
   /** @type {Map<HTMLImageElement, HeadPlace>} */
-  const places = new Map();
-  const watchOver = paintWhenVisible((image) => paintOne(image));
+  const imagePlaces = new Map();
+  const observe = paintWhenVisible((image) => paintOne(image));
 
-  const sorts = element("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (sorts.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => element("option", { value }, text)));
-  const kinds = element("select", { class: "kinds", onchange: () => arrange({ wanted: kinds.value }) });
+  const orderSelect = element("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (orderSelect.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => element("option", { value }, text)));
+  const typeSelect = element("select", { class: "kinds", onchange: () => arrange({ headType: typeSelect.value }) });
   const count = element("output", { class: "count" });
   const grid = element("div", { class: "grid", role: "group", "aria-label": "Heads" });
   const legend = element("dl", { class: "legend" });
   root.append(
-    element("div", { class: "tools" }, field("Sort by", sorts), field("Show", kinds), count),
+    element("div", { class: "tools" }, field("Sort by", orderSelect), field("Show", typeSelect), count),
     element("div", { class: "wide" }, grid),
     element("h2", {}, "The kinds"),
     element("p", { class: "quiet" }, "A head is of a kind when at least half of its attention goes where the kind says. Entropy, in nats: 0 looks at one token; the more, the more evenly it looks at many."),
@@ -57,52 +57,52 @@ function mountHeads(root, page) {
     card.dialog,
   );
 
-  /** @param {{order?: Order, wanted?: string}} change */
+  /** @param {{order?: Order, headType?: string}} change */
   function arrange(change = {}) {
     order = change.order ?? order;
-    wanted = change.wanted ?? wanted;
+    headType = change.headType ?? headType;
     const all = groupHeads(data, store.state.attention);
-    const of = (/** @type {string} */ kind) => all.filter(({ facts }) => facts.head_type === kind).length;
-    const present = Object.keys(HEAD_TYPES).filter((kind) => of(kind) > 0);
-    if (!present.includes(wanted)) wanted = "";
-    kinds.replaceChildren(element("option", { value: "" }, `all ${all.length} heads`), ...present.map((kind) => element("option", { value: kind }, `${kind} (${of(kind)})`)));
-    kinds.value = wanted;
-    legend.replaceChildren(...Object.entries(HEAD_TYPES).flatMap(([kind, says]) => [element("dt", {}, kind), element("dd", {}, `${says}; ${of(kind) || "no"} ${of(kind) === 1 ? "head" : "heads"} here`)]));
-    shown = sortHeads(wanted ? all.filter(({ facts }) => facts.head_type === wanted) : all, order);
-    count.textContent = wanted ? `${shown.length} of ${all.length} heads` : "";
+    const of = (/** @type {string} */ type) => all.filter(({ facts }) => facts.head_type === type).length;
+    const presentTypes = Object.keys(HEAD_TYPES).filter((type) => of(type) > 0);
+    if (!presentTypes.includes(headType)) headType = "";
+    typeSelect.replaceChildren(element("option", { value: "" }, `all ${all.length} heads`), ...presentTypes.map((type) => element("option", { value: type }, `${type} (${of(type)})`)));
+    typeSelect.value = headType;
+    legend.replaceChildren(...Object.entries(HEAD_TYPES).flatMap(([type, description]) => [element("dt", {}, type), element("dd", {}, `${description}; ${of(type) || "no"} ${of(type) === 1 ? "head" : "heads"} here`)]));
+    shownPlaces = sortHeads(headType ? all.filter(({ facts }) => facts.head_type === headType) : all, order);
+    count.textContent = headType ? `${shownPlaces.length} of ${all.length} heads` : "";
     fill();
   }
 
   function fill() {
-    places.clear();
-    buttons = shown.map((place) => pictured(place));
-    const byLayer = order === "layer" && wanted === "";
+    imagePlaces.clear();
+    buttons = shownPlaces.map((place) => headButton(place));
+    const byLayer = order === "layer" && headType === "";
     grid.classList.toggle("flat", !byLayer);
-    columns = byLayer ? Math.max(...data.facts.attentions.map(({ heads: all }, i) => (shown.some((place) => place.attention === i) ? all.length : 1))) : 0;
+    columns = byLayer ? Math.max(...data.facts.attentions.map(({ heads: all }, i) => (shownPlaces.some((place) => place.attention === i) ? all.length : 1))) : 0;
     grid.style.setProperty("--columns", String(columns));
     grid.classList.toggle("broad", columns > PRINT_COLUMNS);
     /** @type {HTMLElement[]} */
     const parts = [];
-    shown.forEach((place, i) => {
-      const first = byLayer && shown[i - 1]?.attention !== place.attention;
-      if (first) parts.push(element("div", { class: "layer" }, element("span", {}, "layer "), String(place.layer)));
+    shownPlaces.forEach((place, i) => {
+      const isFirst = byLayer && shownPlaces[i - 1]?.attention !== place.attention;
+      if (isFirst) parts.push(element("div", { class: "layer" }, element("span", {}, "layer "), String(place.layer)));
       parts.push(/** @type {HTMLElement} */ (buttons[i]));
     });
     grid.replaceChildren(...parts);
-    watchOver(places.keys());
+    observe(imagePlaces.keys());
     choose();
   }
 
   /** @param {HeadPlace} place */
-  function pictured(place) {
+  function headButton(place) {
     const { attention, head, layer, facts } = place;
     const image = element("img", { class: "picture", alt: "" });
     image.style.aspectRatio = String(aspectRatio(data.attention(attention)));
-    places.set(image, place);
-    const short = facts.head_type.replace(/ token$/, "");
-    const byLayer = order === "layer" && wanted === "";
+    imagePlaces.set(image, place);
+    const shortType = facts.head_type.replace(/ token$/, "");
+    const byLayer = order === "layer" && headType === "";
     const caption = byLayer
-      ? [element("span", {}, `head ${facts.number}`), element("span", { class: "kind" }, short)]
+      ? [element("span", {}, `head ${facts.number}`), element("span", { class: "kind" }, shortType)]
       : [element("span", {}, `layer ${layer} head ${facts.number}`), element("span", { class: "kind" }, facts.head_type), element("span", { class: "value" }, orderValue(facts, order))];
     return element(
       "button",
@@ -114,7 +114,7 @@ function mountHeads(root, page) {
 
   /** @param {HTMLImageElement} image */
   function paintOne(image) {
-    const place = places.get(image);
+    const place = imagePlaces.get(image);
     if (place) paintThumbnail(image, data, place.attention, place.head, isDark() && !printing);
   }
 
@@ -122,8 +122,8 @@ function mountHeads(root, page) {
   function choose() {
     const { attention, head } = store.state;
     buttons.forEach((button, i) => {
-      const here = shown[i]?.attention === attention && shown[i]?.head === head;
-      if (here) button.setAttribute("aria-current", "true");
+      const isCurrent = shownPlaces[i]?.attention === attention && shownPlaces[i]?.head === head;
+      if (isCurrent) button.setAttribute("aria-current", "true");
       else button.removeAttribute("aria-current");
     });
     rove(buttons.find((button) => button.hasAttribute("aria-current")) ?? buttons[0]);
@@ -149,12 +149,12 @@ function mountHeads(root, page) {
   });
   addEventListener("beforeprint", () => {
     printing = true;
-    for (const image of places.keys()) paintOne(image);
+    for (const image of imagePlaces.keys()) paintOne(image);
   });
 
   /** Paints those that are near, again. */
   function repaint() {
-    watchOver(places.keys());
+    observe(imagePlaces.keys());
     card.repaint();
   }
   addEventListener("afterprint", () => {
@@ -172,7 +172,7 @@ function mountHeads(root, page) {
     else if (before) choose();
     else {
       // It may have been another group, or light, while another view was open.
-      if (group(state) !== data.attention(shown[0]?.attention ?? 0).group) arrange();
+      if (group(state) !== data.attention(shownPlaces[0]?.attention ?? 0).group) arrange();
       else {
         repaint();
         choose();

@@ -57,10 +57,10 @@ export function groupHeads(data, attention) {
  * @returns {HeadPlace[]}
  */
 export function sortHeads(places, order) {
-  const kinds = Object.keys(HEAD_TYPES);
+  const types = Object.keys(HEAD_TYPES);
   /** @type {(place: HeadPlace) => number[]} */
   const rank = ({ facts }) => {
-    if (order === "head_type") return [kinds.indexOf(facts.head_type), -(facts.head_type_scores[facts.head_type] ?? 0)];
+    if (order === "head_type") return [types.indexOf(facts.head_type), -(facts.head_type_scores[facts.head_type] ?? 0)];
     if (order === "entropy") return [facts.entropy];
     if (order === "layer") return [0];
     const value = facts[order];

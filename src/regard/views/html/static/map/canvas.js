@@ -28,7 +28,7 @@ export class MapCanvas {
   /** @type {import("./layout.js").Layout | null} */
   layout = null;
   /** @type {import("./source.js").PaintedView | null} */
-  seen = null;
+  view = null;
   missing = 0;
   numbered = false;
   dark = false;
@@ -68,7 +68,7 @@ export class MapCanvas {
    * @param {number} index of the attention
    * @param {number} head
    */
-  turn(index, head) {
+  selectHead(index, head) {
     const name = `${index}.${head}`;
     const source = this.#sources.get(name) ?? new WeightSource(this.data, index, head);
     this.#sources.delete(name);
@@ -83,31 +83,31 @@ export class MapCanvas {
 
   /**
    * Paints an area.
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    * @param {number} width there is, in CSS pixels
    * @param {number} most height of the cells
-   * @param {boolean} paper whether it is printed
+   * @param {boolean} printing whether it is printed
    */
-  paint(area, width, most, paper) {
+  paint(viewport, width, most, printing) {
     const source = this.source;
-    const layout = mapLayout(width, most, area, source.map, this.#longest);
+    const layout = mapLayout(width, most, viewport, source.map, this.#longest);
     const ctx = prepareCanvas(this.canvas, layout.width, layout.height);
     if (!ctx) return;
-    const palette = paper ? PRINT_PALETTE : this.#palette();
+    const palette = printing ? PRINT_PALETTE : this.#palette();
     const sharp = window.devicePixelRatio || 1;
-    this.dark = isDark() && !paper;
-    const seen = source.see(area, { wide: layout.wide * sharp, tall: layout.tall * sharp }, this.dark);
-    [this.layout, this.seen] = [layout, seen];
-    const { whole } = source;
-    if (!this.#margins || (this.#margins.approximate && whole)) {
-      this.#margins = computeMargins(this.data, this.#index, this.#head, whole);
+    this.dark = isDark() && !printing;
+    const view = source.paint(viewport, { wide: layout.wide * sharp, tall: layout.tall * sharp }, this.dark);
+    [this.layout, this.view] = [layout, view];
+    const { allWeights } = source;
+    if (!this.#margins || (this.#margins.approximate && allWeights)) {
+      this.#margins = computeMargins(this.data, this.#index, this.#head, allWeights);
       this.#largest = { entropy: maxOf(this.#margins.entropy ?? []), received: maxOf(this.#margins.received) };
     }
-    paintCells(ctx, layout, source.raster, seen.part, palette);
-    const exact = seen.from === "exact";
+    paintCells(ctx, layout, source.raster, view.part, palette);
+    const exact = view.from === "exact";
     this.missing = exact ? paintHatching(ctx, layout, (query) => source.hasRow(query), palette.quiet) : 0;
-    const single = (exact && seen.tall * seen.wide === 1) || (source.pooledMap.rows === source.map.queries && source.pooledMap.columns === source.map.keys);
-    this.numbered = single && paintNumbers(ctx, layout, (query, key) => seen.cell(query, key).share, (weight) => this.#textColour(weight, seen.top));
+    const single = (exact && view.tall * view.wide === 1) || (source.pooledMap.rows === source.map.queries && source.pooledMap.columns === source.map.keys);
+    this.numbered = single && paintNumbers(ctx, layout, (query, key) => view.cell(query, key).share, (weight) => this.#textColour(weight, view.top));
     paintNames(ctx, layout, this.#tokens, palette);
     paintMargins(ctx, layout, this.#margins, this.#largest, palette);
   }
@@ -118,12 +118,12 @@ export class MapCanvas {
    * @param {Pair | null} cursor
    */
   mark(chosen, cursor) {
-    const { layout, seen } = this;
+    const { layout, view } = this;
     const ctx = layout && prepareCanvas(this.marks, layout.width, layout.height);
-    if (!layout || !seen || !ctx) return;
+    if (!layout || !view || !ctx) return;
     const palette = this.#palette();
     if (chosen) paintFrame(ctx, layout, [chosen.query, chosen.query + 1, chosen.key, chosen.key + 1], palette, false);
-    if (cursor) paintFrame(ctx, layout, seen.cell(cursor.query, cursor.key).area, palette, true);
+    if (cursor) paintFrame(ctx, layout, view.cell(cursor.query, cursor.key).viewport, palette, true);
   }
 
   /**
@@ -131,8 +131,8 @@ export class MapCanvas {
    * @param {{x: number, y: number}} spot
    */
   pair(spot) {
-    const found = this.layout && tokenAt(this.layout, spot.x, spot.y);
-    return found && { query: Math.floor(found.query), key: Math.floor(found.key) };
+    const token = this.layout && tokenAt(this.layout, spot.x, spot.y);
+    return token && { query: Math.floor(token.query), key: Math.floor(token.key) };
   }
 
   /** @param {string[]} texts */
@@ -146,8 +146,8 @@ export class MapCanvas {
   /** @returns {import("./paint.js").Palette} */
   #palette() {
     const style = getComputedStyle(this.canvas);
-    const read = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim() || "#888888";
-    return { ink: read("ink"), quiet: read("quiet"), line: read("line"), accent: read("accent"), paper: read("paper") };
+    const property = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim() || "#888888";
+    return { ink: property("ink"), quiet: property("quiet"), line: property("line"), accent: property("accent"), paper: property("paper") };
   }
 
   /**

@@ -32,7 +32,7 @@ export function attachGestures(surface, moves) {
   const fingers = new Map();
   /** @type {{spot: Point, spread: number, moved: boolean}} */
   let start = { spot: { x: 0, y: 0 }, spread: 0, moved: false };
-  let turned = 0;
+  let wheelPixels = 0;
 
   /** @param {MouseEvent} event */
   const spotOf = (event) => {
@@ -40,14 +40,14 @@ export function attachGestures(surface, moves) {
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
 
-  const grip = () => {
+  const centre = () => {
     const spots = [...fingers.values()];
     const [first = { x: 0, y: 0 }, second = first] = spots;
     return { spot: { x: (first.x + second.x) / 2, y: (first.y + second.y) / 2 }, spread: Math.hypot(first.x - second.x, first.y - second.y) };
   };
 
   const hold = (/** @type {boolean} */ moved) => {
-    start = { ...grip(), moved };
+    start = { ...centre(), moved };
     moves.hold();
   };
 
@@ -67,7 +67,7 @@ export function attachGestures(surface, moves) {
       return;
     }
     fingers.set(event.pointerId, spot);
-    const now = grip();
+    const now = centre();
     if (!start.moved && Math.hypot(now.spot.x - start.spot.x, now.spot.y - start.spot.y) < CLICK_TOLERANCE) return;
     start.moved = true;
     moves.drag(start.spot, now.spot, start.spread > 0 && now.spread > 0 ? start.spread / now.spread : 1);
@@ -83,11 +83,11 @@ export function attachGestures(surface, moves) {
   /** @param {WheelEvent} event */
   const wheel = (event) => {
     const pixels = event.deltaY * (event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1) * (event.ctrlKey ? 6 : 1);
-    turned = Math.sign(pixels) === Math.sign(turned) ? turned + pixels : pixels;
-    const due = Math.abs(turned) >= WHEEL_STEP;
+    wheelPixels = Math.sign(pixels) === Math.sign(wheelPixels) ? wheelPixels + pixels : pixels;
+    const isStep = Math.abs(wheelPixels) >= WHEEL_STEP;
     // Where the map cannot follow, the page scrolls on.
-    if (!due || moves.zoom(spotOf(event), Math.exp(Math.max(-1, Math.min(1, turned * 0.0025))))) event.preventDefault();
-    if (due) turned = 0;
+    if (!isStep || moves.zoom(spotOf(event), Math.exp(Math.max(-1, Math.min(1, wheelPixels * 0.0025))))) event.preventDefault();
+    if (isStep) wheelPixels = 0;
   };
 
   /** @param {KeyboardEvent} event */

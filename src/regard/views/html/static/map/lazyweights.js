@@ -15,7 +15,7 @@ const MAX_EAGER_WEIGHTS = 2 ** 20;
 /**
  * How many rows of an area are carried.
  * @param {Head} head
- * @param {Viewport} area
+ * @param {Viewport} viewport
  */
 export function countRows({ rows }, [top, bottom]) {
   return rows ? rows.filter((row) => row >= top && row < bottom).length : bottom - top;
@@ -24,12 +24,12 @@ export function countRows({ rows }, [top, bottom]) {
 /**
  * Whether an area's weights can be computed while somebody waits.
  * @param {Head} head
- * @param {Viewport} area
+ * @param {Viewport} viewport
  */
-export function isAffordable(head, area) {
-  const [top, bottom, left, right] = area;
+export function isAffordable(head, viewport) {
+  const [top, bottom, left, right] = viewport;
   const columns = head.lse ? right - left : head.keys;
-  return countRows(head, area) * columns <= MAX_VIEW_WEIGHTS && (bottom - top) * (right - left) <= MAX_VIEW_WEIGHTS;
+  return countRows(head, viewport) * columns <= MAX_VIEW_WEIGHTS && (bottom - top) * (right - left) <= MAX_VIEW_WEIGHTS;
 }
 
 /** The weights of one head around what is shown. */
@@ -37,7 +37,7 @@ export class LazyWeights {
   /** @type {Head} */
   head;
   /** @type {Viewport} */
-  area = [0, 0, 0, 0];
+  viewport = [0, 0, 0, 0];
   weights = new Float32Array(0);
   /** the first row that is not computed yet */
   #next = 0;
@@ -48,25 +48,25 @@ export class LazyWeights {
   }
 
   /** Every weight of the head, where they are computed; else null. */
-  get whole() {
+  get allWeights() {
     const { queries, keys, rows } = this.head;
     return !rows && this.weights.length === queries * keys && this.#next >= queries ? this.weights : null;
   }
 
   /**
    * Says what is wanted. What is there already is kept.
-   * @param {Viewport} area that is affordable
+   * @param {Viewport} viewport that is affordable
    */
-  want(area) {
-    if (containsViewport(this.area, area) && this.area[1] > 0) return;
+  request(viewport) {
+    if (containsViewport(this.viewport, viewport) && this.viewport[1] > 0) return;
     const { queries, keys } = this.head;
-    const choices = [/** @type {Viewport} */ ([0, queries, 0, keys]), expandViewport(area, this.head), area];
+    const choices = [/** @type {Viewport} */ ([0, queries, 0, keys]), expandViewport(viewport, this.head), viewport];
     // Without the rows' sums of exponentials a part of a row costs as much as all of it.
-    const most = [this.head.lse ? MAX_EAGER_WEIGHTS : MAX_VIEW_WEIGHTS, MAX_VIEW_WEIGHTS, Infinity];
-    const chosen = choices.find((each, i) => viewportSize(each) <= Number(most[i]) && isAffordable(this.head, each)) ?? area;
-    this.area = chosen;
-    this.weights = new Float32Array(viewportSize(chosen));
-    this.#next = chosen[0];
+    const limits = [this.head.lse ? MAX_EAGER_WEIGHTS : MAX_VIEW_WEIGHTS, MAX_VIEW_WEIGHTS, Infinity];
+    const target = choices.find((each, i) => viewportSize(each) <= Number(limits[i]) && isAffordable(this.head, each)) ?? viewport;
+    this.viewport = target;
+    this.weights = new Float32Array(viewportSize(target));
+    this.#next = target[0];
   }
 
   /**
@@ -74,12 +74,12 @@ export class LazyWeights {
    * @param {number} milliseconds
    * @returns {boolean} whether all is done
    */
-  work(milliseconds) {
-    const [top, bottom, left, right] = this.area;
+  compute(milliseconds) {
+    const [top, bottom, left, right] = this.viewport;
     const wide = right - left;
-    const until = performance.now() + milliseconds;
+    const deadline = performance.now() + milliseconds;
     const step = Math.max(1, Math.floor(16384 / wide));
-    while (this.#next < bottom && performance.now() < until) {
+    while (this.#next < bottom && performance.now() < deadline) {
       const end = Math.min(bottom, this.#next + (this.head.lse ? step : 1));
       this.weights.set(tile(this.head, this.#next, end, left, right), (this.#next - top) * wide);
       this.#next = end;
@@ -93,34 +93,34 @@ export class LazyWeights {
    * @param {number} key
    * @returns {number | undefined}
    */
-  at(query, key) {
-    const [top, , left, right] = this.area;
-    if (!containsViewport(this.area, [query, query + 1, key, key + 1]) || query >= this.#next) return undefined;
+  weightAt(query, key) {
+    const [top, , left, right] = this.viewport;
+    if (!containsViewport(this.viewport, [query, query + 1, key, key + 1]) || query >= this.#next) return undefined;
     return this.weights[(query - top) * (right - left) + key - left];
   }
 
   /**
    * An area in cells of `tall` queries and `wide` keys: the sum over the keys, averaged over the queries that are
    * carried. The cells begin at multiples, so that they stay the same when the area moves.
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    * @param {number} tall
    * @param {number} wide
    * @returns {{rows: number, columns: number, cells: Float32Array, top: number, left: number}} cells, and where the first
    *   one begins
    */
-  pooled(area, tall, wide) {
-    const [top, bottom, left, right] = area;
+  pooled(viewport, tall, wide) {
+    const [top, bottom, left, right] = viewport;
     const [from, to, start, end] = [Math.floor(top / tall), Math.ceil(bottom / tall), Math.floor(left / wide), Math.ceil(right / wide)];
     const rows = to - from;
     const columns = end - start;
     const cells = new Float32Array(rows * columns);
-    const [mine, until, first, last] = this.area;
+    const [firstRow, deadline, first, last] = this.viewport;
     for (let row = 0; row < rows; row++) {
       let counted = 0;
-      const low = Math.max(mine, (from + row) * tall);
-      const high = Math.min(until, (from + row + 1) * tall);
+      const low = Math.max(firstRow, (from + row) * tall);
+      const high = Math.min(deadline, (from + row + 1) * tall);
       for (let query = low; query < high; query++) {
-        const line = (query - mine) * (last - first);
+        const line = (query - firstRow) * (last - first);
         if (Number.isNaN(this.weights[line])) continue;
         counted++;
         for (let column = 0; column < columns; column++) {
@@ -136,7 +136,7 @@ export class LazyWeights {
   }
 }
 
-/** @param {Viewport} area */
+/** @param {Viewport} viewport */
 function viewportSize([top, bottom, left, right]) {
   return (bottom - top) * (right - left);
 }

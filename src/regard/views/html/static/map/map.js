@@ -35,60 +35,60 @@ export const map = {
  */
 function mountMap(root, page) {
   const { data, store } = page;
-  const screen = new MapCanvas(data);
-  const says = mapCaption(page, screen);
+  const mapCanvas = new MapCanvas(data);
+  const caption = mapCaption(page, mapCanvas);
   const list = mapTable(page);
   /** @type {Viewport} */
-  let area = [0, 0, 0, 0];
+  let viewport = [0, 0, 0, 0];
   /** @type {Viewport} */
-  let held = area;
+  let dragStart = viewport;
   /** @type {Pair | null} */
   let cursor = null;
-  let resting = 0;
-  let waiting = 0;
-  let computing = 0;
-  let painted = 0;
+  let linkTimer = 0;
+  let nextPaint = 0;
+  let computeFrame = 0;
+  let paintedWidth = 0;
 
   const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ onclick) =>
     element("button", { type: "button", "aria-label": label, title: label, onclick }, text);
-  const nearer = button("+", "Zoom in", () => zoom(null, 1 / 1.5));
-  const farther = button("−", "Zoom out", () => zoom(null, 1.5));
-  const all = button("All", "Show the whole map", () => show(whole()));
-  const stage = element("div", { class: "stage" }, screen.canvas, screen.marks);
-  const { marks } = screen;
+  const zoomIn = button("+", "Zoom in", () => zoom(null, 1 / 1.5));
+  const zoomOut = button("−", "Zoom out", () => zoom(null, 1.5));
+  const showAll = button("All", "Show the whole map", () => show(fullViewport()));
+  const box = element("div", { class: "stage" }, mapCanvas.canvas, mapCanvas.marks);
+  const { marks } = mapCanvas;
   const attributes = { tabindex: "0", role: "application", "aria-roledescription": "attention map", "aria-describedby": "map-keys" };
   for (const [name, value] of Object.entries(attributes)) marks.setAttribute(name, value);
   const keys = element("p", { class: "keys", id: "map-keys" }, "Keys on the map: arrows move the cursor, with shift the map; + and − zoom, 0 shows all, Enter chooses.");
-  root.append(element("div", { class: "tools" }, element("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, nearer, farther, all), says.line), element("div", { class: "body" }, stage, element("div", {}, says.legend, keys, list.root)));
+  root.append(element("div", { class: "tools" }, element("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, zoomIn, zoomOut, showAll), caption.line), element("div", { class: "body" }, box, element("div", {}, caption.legend, keys, list.root)));
 
-  const whole = () => {
+  const fullViewport = () => {
     const { queries, keys: count } = data.attention(store.state.attention);
     return /** @type {Viewport} */ ([0, queries, 0, count]);
   };
 
-  const chosen = () => {
+  const selection = () => {
     const { query, key } = store.state;
     return key === null ? null : { query, key };
   };
 
-  /** @param {boolean} paper */
-  function paint(paper = false) {
-    const width = stage.clientWidth;
+  /** @param {boolean} printing */
+  function paint(printing = false) {
+    const width = box.clientWidth;
     if (width === 0) return;
-    painted = width;
-    screen.paint(area, width, Math.max(240, Math.min(0.78 * window.innerHeight, 900)), paper);
-    const entire = isEqual(area, whole());
-    marks.style.touchAction = entire ? "pan-y" : "none"; // one finger scrolls the page until there is something to move
-    all.disabled = farther.disabled = entire;
-    says.painted(area);
+    paintedWidth = width;
+    mapCanvas.paint(viewport, width, Math.max(240, Math.min(0.78 * window.innerHeight, 900)), printing);
+    const isFull = isEqual(viewport, fullViewport());
+    marks.style.touchAction = isFull ? "pan-y" : "none"; // one finger scrolls the page until there is something to move
+    showAll.disabled = zoomOut.disabled = isFull;
+    caption.update(viewport);
     point(cursor);
-    cancelAnimationFrame(computing);
-    if (screen.seen?.busy) computing = requestAnimationFrame(compute);
+    cancelAnimationFrame(computeFrame);
+    if (mapCanvas.view?.busy) computeFrame = requestAnimationFrame(compute);
   }
 
   function compute() {
-    if (screen.source.work()) paint();
-    else computing = requestAnimationFrame(compute);
+    if (mapCanvas.source.compute()) paint();
+    else computeFrame = requestAnimationFrame(compute);
   }
 
   /**
@@ -97,20 +97,20 @@ function mountMap(root, page) {
    * @returns {boolean} whether anything changed
    */
   function show(next) {
-    if (isEqual(next, area)) return false;
-    area = next;
-    cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(() => paint());
-    clearTimeout(resting);
-    resting = window.setTimeout(() => store.set({ area: isEqual(area, whole()) ? null : area }), REST);
+    if (isEqual(next, viewport)) return false;
+    viewport = next;
+    cancelAnimationFrame(nextPaint);
+    nextPaint = requestAnimationFrame(() => paint());
+    clearTimeout(linkTimer);
+    linkTimer = window.setTimeout(() => store.set({ viewport: isEqual(viewport, fullViewport()) ? null : viewport }), REST);
     return true;
   }
 
   /** @param {Pair | null} pair */
   function point(pair) {
     cursor = pair;
-    screen.mark(chosen(), cursor);
-    says.point(cursor ?? chosen());
+    mapCanvas.mark(selection(), cursor);
+    caption.point(cursor ?? selection());
   }
 
   /**
@@ -118,62 +118,62 @@ function mountMap(root, page) {
    * @param {number} factor
    */
   function zoom(spot, factor) {
-    if (!screen.layout) return false;
-    const [top, bottom, left, right] = area;
-    const pair = cursor ?? chosen();
+    if (!mapCanvas.layout) return false;
+    const [top, bottom, left, right] = viewport;
+    const pair = cursor ?? selection();
     const middle = pair ? { query: pair.query + 0.5, key: pair.key + 0.5 } : { query: (top + bottom) / 2, key: (left + right) / 2 };
-    return show(zoomViewport(area, factor, spot ? fractions(spot, area, screen.layout) : middle, screen.source.map));
+    return show(zoomViewport(viewport, factor, spot ? fractions(spot, viewport, mapCanvas.layout) : middle, mapCanvas.source.map));
   }
 
   attachGestures(marks, {
     zoom,
     hold: () => {
-      held = area;
+      dragStart = viewport;
     },
     drag: (start, now, factor) => {
-      const { layout, source } = screen;
+      const { layout, source } = mapCanvas;
       if (!layout) return;
-      const fixed = fractions(start, held, layout);
-      const sized = Math.abs(Math.log(factor)) < 0.02 ? held : zoomViewport(held, factor, fixed, source.map);
+      const fixed = fractions(start, dragStart, layout);
+      const sized = Math.abs(Math.log(factor)) < 0.02 ? dragStart : zoomViewport(dragStart, factor, fixed, source.map);
       const down = ((start.y - now.y) / layout.tall) * (sized[1] - sized[0]);
       const across = ((start.x - now.x) / layout.wide) * (sized[3] - sized[2]);
       show(panViewport(sized, down, across, source.map));
     },
     hover: (spot) => {
-      const pair = spot && screen.pair(spot);
+      const pair = spot && mapCanvas.pair(spot);
       if (!isEqual(pair, cursor)) point(pair);
     },
     choose: (spot) => {
-      const pair = screen.pair(spot);
+      const pair = mapCanvas.pair(spot);
       if (pair) store.set(pair);
     },
     step: (down, across, event) => {
-      const { layout, source } = screen;
+      const { layout, source } = mapCanvas;
       if (!layout) return;
-      const [top, bottom, left, right] = area;
+      const [top, bottom, left, right] = viewport;
       if (event.shiftKey) {
-        show(panViewport(area, down * Math.max(1, (bottom - top) / 8), across * Math.max(1, (right - left) / 8), source.map));
+        show(panViewport(viewport, down * Math.max(1, (bottom - top) / 8), across * Math.max(1, (right - left) / 8), source.map));
         return;
       }
       const { queries, keys: count } = source.map;
-      const last = cursor ?? chosen() ?? { query: store.state.query, key: left };
+      const last = cursor ?? selection() ?? { query: store.state.query, key: left };
       const inside = last.query >= top && last.query < bottom && last.key >= left && last.key < right;
       const from = inside ? last : { query: (top + bottom) >> 1, key: (left + right) >> 1 };
-      const far = { query: Math.ceil((STEP * (bottom - top)) / layout.tall), key: Math.ceil((STEP * (right - left)) / layout.wide) };
-      const next = { query: bounded(from.query + down * far.query, queries), key: bounded(from.key + across * far.key, count) };
-      show(panTo(area, next, source.map));
+      const stride = { query: Math.ceil((STEP * (bottom - top)) / layout.tall), key: Math.ceil((STEP * (right - left)) / layout.wide) };
+      const next = { query: bounded(from.query + down * stride.query, queries), key: bounded(from.key + across * stride.key, count) };
+      show(panTo(viewport, next, source.map));
       point(next);
     },
     press: (key) => {
-      if (key === "0") show(whole());
+      if (key === "0") show(fullViewport());
       else if ((key === "Enter" || key === " ") && cursor) store.set(cursor);
       else return false;
       return true;
     },
   });
   new ResizeObserver(() => {
-    if (stage.clientWidth !== painted) paint();
-  }).observe(stage);
+    if (box.clientWidth !== paintedWidth) paint();
+  }).observe(box);
   addEventListener("beforeprint", () => paint(true));
   addEventListener("afterprint", () => paint());
 
@@ -182,17 +182,17 @@ function mountMap(root, page) {
    * @param {State | null} before
    */
   return (state, before) => {
-    const moved = !before || before.attention !== state.attention;
-    const turned = moved || before.head !== state.head;
-    if (turned) screen.turn(state.attention, state.head);
-    const led = moved || !isEqual(state.area, before.area);
-    if (led) {
-      clearTimeout(resting);
-      area = state.area ?? whole();
-      held = area;
+    const attentionChanged = !before || before.attention !== state.attention;
+    const headChanged = attentionChanged || before.head !== state.head;
+    if (headChanged) mapCanvas.selectHead(state.attention, state.head);
+    const viewportChanged = attentionChanged || !isEqual(state.viewport, before.viewport);
+    if (viewportChanged) {
+      clearTimeout(linkTimer);
+      viewport = state.viewport ?? fullViewport();
+      dragStart = viewport;
     }
-    if (moved) cursor = null;
-    if (turned || led) paint();
+    if (attentionChanged) cursor = null;
+    if (headChanged || viewportChanged) paint();
     else point(cursor);
     list.update(state, before);
   };
@@ -201,7 +201,7 @@ function mountMap(root, page) {
 /**
  * Where a spot would be in an area, in fractions of tokens; outside of the cells, too.
  * @param {{x: number, y: number}} spot
- * @param {Viewport} area
+ * @param {Viewport} viewport
  * @param {import("./layout.js").Layout} layout
  */
 function fractions({ x, y }, [top, bottom, left, right], layout) {

@@ -17,7 +17,7 @@ import { BAR_GAP, cellsRect } from "./layout.js";
  * @returns {number} how many rows
  */
 export function paintHatching(ctx, layout, known, colour) {
-  const [top, bottom, left, right] = layout.area;
+  const [top, bottom, left, right] = layout.viewport;
   let missing = 0;
   ctx.save();
   ctx.beginPath();
@@ -51,8 +51,8 @@ export function paintHatching(ctx, layout, known, colour) {
  * @param {boolean} leading
  */
 export function paintFrame(ctx, layout, cells, palette, leading) {
-  const { x, y, wide, tall, area } = layout;
-  const [top, bottom, left, right] = area;
+  const { x, y, wide, tall, viewport } = layout;
+  const [top, bottom, left, right] = viewport;
   if (cells[1] <= top || cells[0] >= bottom || cells[3] <= left || cells[2] >= right) return;
   const box = cellsRect(layout, cells, leading ? 3 : 7);
   ctx.save();

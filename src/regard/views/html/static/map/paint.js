@@ -75,7 +75,7 @@ export function paintCells(ctx, { x, y, wide, tall }, raster, [px, py, w, h], pa
  * @returns {boolean} whether there was
  */
 export function paintNumbers(ctx, layout, weight, textColour) {
-  const [top, bottom, left, right] = layout.area;
+  const [top, bottom, left, right] = layout.viewport;
   if (layout.wide / (right - left) < MIN_NUMBER_WIDTH || layout.tall / (bottom - top) < 18) return false;
   ctx.font = "11px system-ui, sans-serif";
   ctx.textAlign = "center";
@@ -100,8 +100,8 @@ export function paintNumbers(ctx, layout, weight, textColour) {
  * @param {Palette} palette
  */
 export function paintNames(ctx, layout, tokens, palette) {
-  const { area, x, y, wide, tall, named, titled } = layout;
-  const [top, bottom, left, right] = area;
+  const { viewport, x, y, wide, tall, named, titled } = layout;
+  const [top, bottom, left, right] = viewport;
   ctx.font = NAME_FONT;
   ctx.fillStyle = palette.ink;
   ctx.strokeStyle = palette.quiet;
@@ -111,7 +111,7 @@ export function paintNames(ctx, layout, tokens, palette) {
   const rows = named ? axisTicks(top, bottom, bottom - top) : axisTicks(top, bottom, tall / 36);
   for (const query of rows) {
     const middle = y + ((query + 0.5 - top) / (bottom - top)) * tall;
-    ctx.fillText(named ? fitting(ctx, tokens.queries[query] ?? "", x - 8) : String(query), x - 6, middle);
+    ctx.fillText(named ? fitText(ctx, tokens.queries[query] ?? "", x - 8) : String(query), x - 6, middle);
     if (!named) strokeLine(ctx, x - 4, middle, x - 1, middle);
   }
   const columns = titled ? axisTicks(left, right, right - left) : axisTicks(left, right, wide / 56);
@@ -126,7 +126,7 @@ export function paintNames(ctx, layout, tokens, palette) {
     ctx.save();
     ctx.translate(middle, y - 5);
     ctx.rotate(-Math.PI / 2);
-    ctx.fillText(fitting(ctx, tokens.keys[key] ?? "", y - 8), 0, 0);
+    ctx.fillText(fitText(ctx, tokens.keys[key] ?? "", y - 8), 0, 0);
     ctx.restore();
   }
 }
@@ -140,8 +140,8 @@ export function paintNames(ctx, layout, tokens, palette) {
  * @param {Palette} palette
  */
 export function paintMargins(ctx, layout, { entropy, received }, largest, palette) {
-  const { area, x, y, wide, tall, side, foot } = layout;
-  const [top, bottom, left, right] = area;
+  const { viewport, x, y, wide, tall, side, foot } = layout;
+  const [top, bottom, left, right] = viewport;
   ctx.fillStyle = palette.quiet;
   const start = x + wide + BAR_GAP;
   if (entropy) {
@@ -185,10 +185,10 @@ function percentDigits(value) {
  * @param {string} text
  * @param {number} room
  */
-function fitting(ctx, text, room) {
-  const shown = visible(text.slice(0, LONGEST));
-  if (shown.length < LONGEST && ctx.measureText(shown).width <= room) return shown;
-  const parts = [...new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(shown)].map(({ segment }) => segment);
+function fitText(ctx, text, room) {
+  const escaped = visible(text.slice(0, LONGEST));
+  if (escaped.length < LONGEST && ctx.measureText(escaped).width <= room) return escaped;
+  const parts = [...new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(escaped)].map(({ segment }) => segment);
   while (parts.length > 1 && ctx.measureText(`${parts.join("")}…`).width > room) parts.pop();
   return `${parts.join("")}…`;
 }

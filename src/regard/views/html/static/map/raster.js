@@ -13,8 +13,8 @@ const colourTables = new Map();
  * @param {boolean} dark
  */
 function colourTable(dark) {
-  const known = colourTables.get(dark);
-  if (known) return known;
+  const cachedTable = colourTables.get(dark);
+  if (cachedTable) return cachedTable;
   const pixels = new Uint8ClampedArray((NUM_COLOURS + 1) * 4);
   for (let i = 0; i <= NUM_COLOURS; i++) pixels.set([...rampColour(i === NUM_COLOURS ? NaN : i / (NUM_COLOURS - 1), dark), 255], i * 4);
   const table = new Uint32Array(pixels.buffer);

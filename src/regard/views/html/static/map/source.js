@@ -28,7 +28,7 @@ const AT_ONCE = 50;
 
 /**
  * @typedef {object} Cell
- * @property {Viewport} area
+ * @property {Viewport} viewport
  * @property {number} share of its queries' weights, on average; NaN where it is not known
  * @property {boolean} exact
  */
@@ -62,15 +62,15 @@ export class WeightSource {
 
   /**
    * Whether an area's exact weights can be shown.
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    */
-  near(area) {
-    return this.head !== null && countRows(this.head, area) > 0 && isAffordable(this.head, area);
+  canBeExact(viewport) {
+    return this.head !== null && countRows(this.head, viewport) > 0 && isAffordable(this.head, viewport);
   }
 
   /** Every weight of the head, where they are computed; else null. */
-  get whole() {
-    return this.#lazyWeights?.whole ?? null;
+  get allWeights() {
+    return this.#lazyWeights?.allWeights ?? null;
   }
 
   /**
@@ -78,44 +78,44 @@ export class WeightSource {
    * @param {number} query
    * @param {number} key
    */
-  at(query, key) {
-    return this.#lazyWeights?.at(query, key);
+  weightAt(query, key) {
+    return this.#lazyWeights?.weightAt(query, key);
   }
 
   /**
    * Computes exact weights for a while.
    * @returns {boolean} whether all are there
    */
-  work() {
-    return this.#lazyWeights?.work(AT_ONCE / 2) ?? true;
+  compute() {
+    return this.#lazyWeights?.compute(AT_ONCE / 2) ?? true;
   }
 
   /**
    * Paints an area into the raster.
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    * @param {{wide: number, tall: number}} pixels of the screen
    * @param {boolean} dark
    * @returns {PaintedView}
    */
-  see(area, pixels, dark) {
-    const lazyWeights = this.near(area) ? this.#lazyWeights : null;
-    lazyWeights?.want(area);
-    if (lazyWeights?.work(AT_ONCE)) return this.#exact(lazyWeights, area, pixels, dark);
-    return { ...this.#far(area, dark), busy: lazyWeights !== null };
+  paint(viewport, pixels, dark) {
+    const lazyWeights = this.canBeExact(viewport) ? this.#lazyWeights : null;
+    lazyWeights?.request(viewport);
+    if (lazyWeights?.compute(AT_ONCE)) return this.#paintExact(lazyWeights, viewport, pixels, dark);
+    return { ...this.#paintPooled(viewport, dark), busy: lazyWeights !== null };
   }
 
   /**
    * @param {LazyWeights} lazyWeights
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    * @param {{wide: number, tall: number}} pixels
    * @param {boolean} dark
    * @returns {PaintedView}
    */
-  #exact(lazyWeights, area, pixels, dark) {
-    const [top, bottom, left, right] = area;
+  #paintExact(lazyWeights, viewport, pixels, dark) {
+    const [top, bottom, left, right] = viewport;
     const tall = Math.max(1, Math.ceil((bottom - top) / pixels.tall));
     const wide = Math.max(1, Math.ceil((right - left) / pixels.wide));
-    const pooled = lazyWeights.pooled(area, tall, wide);
+    const pooled = lazyWeights.pooled(viewport, tall, wide);
     const most = roundUp(maxOf(pooled.cells));
     paintRaster(this.raster, pooled, most, dark);
     const { queries, keys } = this.map;
@@ -130,7 +130,7 @@ export class WeightSource {
         const [row, column] = [Math.floor((query - pooled.top) / tall), Math.floor((key - pooled.left) / wide)];
         const [from, start] = [pooled.top + row * tall, pooled.left + column * wide];
         return {
-          area: [from, Math.min(queries, from + tall), start, Math.min(keys, start + wide)],
+          viewport: [from, Math.min(queries, from + tall), start, Math.min(keys, start + wide)],
           share: Number(pooled.cells[row * pooled.columns + column]),
           exact: true,
         };
@@ -139,14 +139,14 @@ export class WeightSource {
   }
 
   /**
-   * @param {Viewport} area
+   * @param {Viewport} viewport
    * @param {boolean} dark
    * @returns {PaintedView}
    */
-  #far(area, dark) {
+  #paintPooled(viewport, dark) {
     const { rows, columns, cells } = this.pooledMap;
     const { queries, keys } = this.map;
-    const [top, bottom, left, right] = area;
+    const [top, bottom, left, right] = viewport;
     const [high, broad] = [bottom - top, right - left];
     const most = roundUp(this.maxPooled);
     const cellIndex = (/** @type {number} */ query, /** @type {number} */ key) => cellOf(query, queries, rows) * columns + cellOf(key, keys, columns);
@@ -170,7 +170,7 @@ export class WeightSource {
       cell: (query, key) => {
         const [row, column] = [cellOf(query, queries, rows), cellOf(key, keys, columns)];
         return {
-          area: [cellEdge(row, queries, rows), cellEdge(row + 1, queries, rows), cellEdge(column, keys, columns), cellEdge(column + 1, keys, columns)],
+          viewport: [cellEdge(row, queries, rows), cellEdge(row + 1, queries, rows), cellEdge(column, keys, columns), cellEdge(column + 1, keys, columns)],
           share: Number(cells[row * columns + column]),
           exact: false,
         };

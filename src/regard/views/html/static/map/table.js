@@ -25,8 +25,8 @@ export function shareText(share) {
 export function mapTable(page) {
   const { data, store } = page;
   const picker = queryPicker(page);
-  const held = element("div", { class: "wide" });
-  const root = element("section", { class: "row-table", "aria-label": "The chosen query in words" }, element("h2", {}, "The chosen query in numbers"), picker.root, held);
+  const content = element("div", { class: "wide" });
+  const root = element("section", { class: "row-table", "aria-label": "The chosen query in words" }, element("h2", {}, "The chosen query in numbers"), picker.root, content);
 
   /**
    * @param {State} state
@@ -37,7 +37,7 @@ export function mapTable(page) {
     const { attention, head, query, key } = state;
     if (before && before.attention === attention && before.head === head && before.query === query && before.key === key) return;
     const row = data.row(attention, head, query);
-    held.replaceChildren(row ? table(row.weights, state) : (missingRowNotice(page, state) ?? ""), row ? "" : pairsTable(page, attention, head));
+    content.replaceChildren(row ? table(row.weights, state) : (missingRowNotice(page, state) ?? ""), row ? "" : pairsTable(page, attention, head));
   }
 
   /**
@@ -48,28 +48,28 @@ export function mapTable(page) {
     const tokens = data.tokens(attention);
     const order = keysByWeight(weights).slice(0, STRONGEST_KEYS);
     if (key !== null && !order.includes(key)) order.push(key);
-    const beside = [query - 1, query, query + 1].flatMap((each) => {
-      const found = each === query ? weights : each < 0 || each >= tokens.queries.length ? null : (data.row(attention, head, each)?.weights ?? null);
-      return found ? [{ query: each, weights: found }] : [];
+    const neighbours = [query - 1, query, query + 1].flatMap((each) => {
+      const row = each === query ? weights : each < 0 || each >= tokens.queries.length ? null : (data.row(attention, head, each)?.weights ?? null);
+      return row ? [{ query: each, weights: row }] : [];
     });
     const name = (/** @type {number} */ each) => [`${each} `, token(tokens.queries[each] ?? "")];
     return element(
       "table",
       {},
       element("caption", {}, "The keys that query ", ...name(query), " gives most weight to, and what its neighbours give them."),
-      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "key"), ...beside.map((each) => element("th", { scope: "col", class: each.query === query ? "here" : "" }, "query ", ...name(each.query))))),
-      element("tbody", {}, ...order.map((each) => line(each))),
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "key"), ...neighbours.map((each) => element("th", { scope: "col", class: each.query === query ? "here" : "" }, "query ", ...name(each.query))))),
+      element("tbody", {}, ...order.map((each) => tableRow(each))),
     );
 
     /** @param {number} each */
-    function line(each) {
-      const here = each === key;
-      const choose = element("button", { type: "button", class: "key", "aria-pressed": String(here), onclick: () => store.set({ key: each }) }, `${each} `, token(tokens.keys[each] ?? ""));
+    function tableRow(each) {
+      const isChosen = each === key;
+      const choose = element("button", { type: "button", class: "key", "aria-pressed": String(isChosen), onclick: () => store.set({ key: each }) }, `${each} `, token(tokens.keys[each] ?? ""));
       return element(
         "tr",
-        { class: here ? "chosen" : "" },
+        { class: isChosen ? "chosen" : "" },
         element("th", { scope: "row" }, choose),
-        ...beside.map((row) => {
+        ...neighbours.map((row) => {
           const weight = Number(row.weights[each]);
           return element("td", { class: row.query === query ? "here" : "", "data-query": row.query, "data-key": each, "data-weight": weight }, shareText(weight));
         }),

@@ -6,7 +6,7 @@
 const MIN_SIDE = 4;
 
 /**
- * @param {Viewport} area
+ * @param {Viewport} viewport
  * @param {number} factor below 1 comes nearer
  * @param {{query: number, key: number}} point that stays where it is; in fractions of tokens
  * @param {{queries: number, keys: number}} map
@@ -17,7 +17,7 @@ export function zoomViewport([top, bottom, left, right], factor, { query, key },
 }
 
 /**
- * @param {Viewport} area
+ * @param {Viewport} viewport
  * @param {number} down in queries
  * @param {number} across in keys
  * @param {{queries: number, keys: number}} map
@@ -29,21 +29,21 @@ export function panViewport([top, bottom, left, right], down, across, { queries,
 
 /**
  * The same area, moved as little as it must be to show a cell.
- * @param {Viewport} area
+ * @param {Viewport} viewport
  * @param {{query: number, key: number}} cell
  * @param {{queries: number, keys: number}} map
  * @returns {Viewport}
  */
-export function panTo(area, { query, key }, map) {
-  const [top, bottom, left, right] = area;
-  const needed = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ at) =>
+export function panTo(viewport, { query, key }, map) {
+  const [top, bottom, left, right] = viewport;
+  const shift = (/** @type {number} */ from, /** @type {number} */ to, /** @type {number} */ at) =>
     at < from ? at - from : Math.max(0, at + 1 - to);
-  return panViewport(area, needed(top, bottom, query), needed(left, right, key), map);
+  return panViewport(viewport, shift(top, bottom, query), shift(left, right, key), map);
 }
 
 /**
  * An area and half of it around, as far as the map goes.
- * @param {Viewport} area
+ * @param {Viewport} viewport
  * @param {{queries: number, keys: number}} map
  * @returns {Viewport}
  */
@@ -68,9 +68,9 @@ export function containsViewport(outer, inner) {
  * @param {number} most so many at most
  */
 export function axisTicks(from, to, most) {
-  const least = (to - from) / Math.max(1, most);
-  const exponential = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(1, least))));
-  const step = [1, 2, 5, 10].map((each) => each * exponential).find((each) => each >= least) ?? 10 * exponential;
+  const minStep = (to - from) / Math.max(1, most);
+  const exponential = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(1, minStep))));
+  const step = [1, 2, 5, 10].map((each) => each * exponential).find((each) => each >= minStep) ?? 10 * exponential;
   const first = Math.ceil(from / step) * step;
   return Array.from({ length: Math.max(0, Math.ceil((to - first) / step)) }, (_, i) => first + i * step);
 }
@@ -86,8 +86,8 @@ export function axisTicks(from, to, most) {
 function stretchSide(from, to, factor, point, count) {
   const old = to - from;
   // A step always changes something, however few tokens are shown.
-  const wanted = factor < 1 ? Math.min(old - 1, Math.round(old * factor)) : Math.max(old + 1, Math.round(old * factor));
-  const size = Math.min(count, Math.max(Math.min(MIN_SIDE, old, count), wanted));
+  const newSize = factor < 1 ? Math.min(old - 1, Math.round(old * factor)) : Math.max(old + 1, Math.round(old * factor));
+  const size = Math.min(count, Math.max(Math.min(MIN_SIDE, old, count), newSize));
   const start = Math.round(point - ((point - from) / old) * size);
   return shiftSide(start, start + size, 0, count);
 }

@@ -29,9 +29,9 @@ function prepareCanvas(canvas) {
  * @param {number} strength 0: the image alone, to 1: the heat alone
  */
 export function paintHeat(canvas, { rows, columns }, shares, most, strength) {
-  const drawn = prepareCanvas(canvas);
-  if (!drawn) return;
-  const { ctx, width, height } = drawn;
+  const prepared = prepareCanvas(canvas);
+  if (!prepared) return;
+  const { ctx, width, height } = prepared;
   const dark = isDark();
   const edge = (/** @type {number} */ i, /** @type {number} */ count, /** @type {number} */ length) => (i * length) / count;
   ctx.globalAlpha = strength;
@@ -52,9 +52,9 @@ export function paintHeat(canvas, { rows, columns }, shares, most, strength) {
  * @param {(number | null)[]} others
  */
 export function paintFrames(canvas, image, query, others) {
-  const drawn = prepareCanvas(canvas);
-  if (!drawn) return;
-  const { ctx, width, height } = drawn;
+  const prepared = prepareCanvas(canvas);
+  if (!prepared) return;
+  const { ctx, width, height } = prepared;
   const [wide, high] = [width / image.columns, height / image.rows];
   ctx.strokeStyle = isDark() ? "rgb(255 255 255 / 18%)" : "rgb(0 0 0 / 14%)";
   ctx.lineWidth = 1;
@@ -89,9 +89,9 @@ export function paintFrames(canvas, image, query, others) {
  * @param {HTMLCanvasElement} canvas
  */
 export function paintHeatScale(canvas) {
-  const drawn = prepareCanvas(canvas);
-  if (!drawn) return;
-  const { ctx, width, height } = drawn;
+  const prepared = prepareCanvas(canvas);
+  if (!prepared) return;
+  const { ctx, width, height } = prepared;
   for (let x = 0; x < width; x++) {
     ctx.fillStyle = `rgb(${rampColour(x / Math.max(1, width - 1), isDark()).join(" ")})`;
     ctx.fillRect(x, 0, 1.5, height);

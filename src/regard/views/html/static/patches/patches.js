@@ -33,7 +33,7 @@ function mountPatches(root, { data, store }) {
   const last = image.first_patch + image.rows * image.columns;
   /** The patch under the mouse. @type {number | null} */
   let hovered = null;
-  let strength = 0.7;
+  let opacity = 0.7;
   /** @type {Float64Array | null} */
   let weights = null;
 
@@ -49,12 +49,12 @@ function mountPatches(root, { data, store }) {
       role: "application",
       tabindex: 0,
       "aria-label": `Patches of the image, ${image.rows} rows of ${image.columns}. The arrow keys choose the query.`,
-      onpointermove: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && hover(under(event)),
+      onpointermove: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && hover(tokenUnder(event)),
       onpointerleave: () => hover(null),
-      onclick: (/** @type {MouseEvent} */ event) => choose(under(event)),
+      onclick: (/** @type {MouseEvent} */ event) => choose(tokenUnder(event)),
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         const { query, key } = store.state;
-        const next = nextPatch(image, asks() ? query : (key ?? image.first_patch), event.key);
+        const next = nextPatch(image, patchesAreQueries() ? query : (key ?? image.first_patch), event.key);
         if (next === null || event.ctrlKey || event.altKey || event.metaKey) return;
         event.preventDefault();
         choose(next);
@@ -66,19 +66,19 @@ function mountPatches(root, { data, store }) {
   );
   const scale = element("canvas", { class: "scale", "aria-hidden": "true" });
   const ticks = [0, 0.5, 1].map(() => element("span", {}));
-  const slider = element("input", { type: "range", min: 0, max: 100, step: 5, value: strength * 100, oninput: () => ((strength = Number(slider.value) / 100), paint()) });
-  const others = element("div", { class: "others" });
+  const slider = element("input", { type: "range", min: 0, max: 100, step: 5, value: opacity * 100, oninput: () => ((opacity = Number(slider.value) / 100), paint()) });
+  const otherQueryBox = element("div", { class: "others" });
   const rows = element("tbody", {});
   const rest = element("p", { class: "rest" });
-  const missing = element("div", { class: "missing", role: "status" });
+  const notice = element("div", { class: "missing", role: "status" });
   const listed = element("section", { class: "listed", "aria-label": "Strongest patches" }, element("h2", {}, "Takes most from"), element("table", {}, rows), rest);
   const legend = element("div", { class: "legend" }, scale, element("div", { class: "ticks" }, ...ticks), element("p", {}, "Colours by the square root of the weight, so that small ones are seen; the image is grey beneath them."));
-  const body = element("div", { class: "body" }, element("div", {}, grid, readout, legend, field("Heat over the image", slider)), element("div", {}, others, status, listed));
-  root.append(missing, body);
+  const body = element("div", { class: "body" }, element("div", {}, grid, readout, legend, field("Heat over the image", slider)), element("div", {}, otherQueryBox, status, listed));
+  root.append(notice, body);
   new ResizeObserver(paint).observe(grid);
 
   /** Whether the queries are the patches too, and not tokens of another text. */
-  function asks() {
+  function patchesAreQueries() {
     const { kind, queries } = data.attention(store.state.attention);
     return looksAtImage(store.state.attention) && kind !== "cross" && queries >= last;
   }
@@ -89,28 +89,28 @@ function mountPatches(root, { data, store }) {
   }
 
   /** @param {PointerEvent | MouseEvent} event */
-  function under(event) {
+  function tokenUnder(event) {
     const { left, top, width, height } = grid.getBoundingClientRect();
-    const [row, column] = [Math.floor(((event.clientY - top) / height) * image.rows), Math.floor(((event.clientX - left) / width) * image.columns)];
-    return row >= 0 && row < image.rows && column >= 0 && column < image.columns ? tokenOfPatch(image, row, column) : null;
+    const [rowChanged, column] = [Math.floor(((event.clientY - top) / height) * image.rows), Math.floor(((event.clientX - left) / width) * image.columns)];
+    return rowChanged >= 0 && rowChanged < image.rows && column >= 0 && column < image.columns ? tokenOfPatch(image, rowChanged, column) : null;
   }
 
   /** @param {number | null} index */
   function choose(index) {
-    if (index !== null) store.set(asks() ? { query: index } : { key: index });
+    if (index !== null) store.set(patchesAreQueries() ? { query: index } : { key: index });
   }
 
   /** @param {number | null} index */
   function hover(index) {
     if (index === hovered) return;
     hovered = index;
-    frames();
+    paintCursor();
   }
 
   /** The frames around patches, and what is said of the one under the mouse. */
-  function frames() {
+  function paintCursor() {
     const { query, key, attention } = store.state;
-    paintFrames(marks, image, asks() ? query : null, [key, hovered]);
+    paintFrames(marks, image, patchesAreQueries() ? query : null, [key, hovered]);
     const at = hovered ?? key;
     const weight = at === null ? undefined : weights?.[at];
     const { keys } = data.tokens(attention);
@@ -123,37 +123,37 @@ function mountPatches(root, { data, store }) {
     if (root.hidden || !weights) return;
     const { shares, most } = patchShares(weights, image);
     // Under colours that say something the image is grey.
-    picture.style.filter = strength > 0 ? "grayscale(1)" : "";
-    paintHeat(heat, image, shares, most, strength);
+    picture.style.filter = opacity > 0 ? "grayscale(1)" : "";
+    paintHeat(heat, image, shares, most, opacity);
     paintHeatScale(scale);
     ticks.forEach((tick, i) => (tick.textContent = percentText((i / 2) ** 2 * most, most < 0.04 ? 2 : 1)));
-    frames();
+    paintCursor();
   }
 
   function list() {
     const { queries, keys } = data.tokens(store.state.attention);
     const { query } = store.state;
-    const name = asks() ? patchName(image, query, queries) : `token ${query} '${queries[query]}'`;
+    const name = patchesAreQueries() ? patchName(image, query, queries) : `token ${query} '${queries[query]}'`;
     status.replaceChildren("Query: ", element("strong", {}, name));
     if (!weights) return;
-    const found = topWeights(weights, LISTED_PATCHES);
+    const topKeys = topWeights(weights, LISTED_PATCHES);
     rows.replaceChildren(
-      ...found.map(({ index, weight }) => {
+      ...topKeys.map(({ index, weight }) => {
         const bar = element("div", { class: "bar" });
         bar.style.width = `${weight * 100}%`;
         const place = patchOfToken(image, index);
-        const says = element("button", { type: "button", class: "plain", onclick: () => store.set({ key: index }) }, place ? `row ${place.row}, column ${place.column}` : token(keys[index] ?? ""));
+        const button = element("button", { type: "button", class: "plain", onclick: () => store.set({ key: index }) }, place ? `row ${place.row}, column ${place.column}` : token(keys[index] ?? ""));
         return element(
           "tr",
           { "data-key": index, "data-weight": weight, onpointerenter: () => hover(index), onpointerleave: () => hover(null) },
-          element("th", { scope: "row" }, says),
+          element("th", { scope: "row" }, button),
           element("td", {}, percentText(weight)),
           element("td", { class: "bars", "aria-hidden": "true" }, bar),
         );
       }),
     );
     const { sum } = patchShares(weights, image);
-    const [strongestKey] = found;
+    const [strongestKey] = topKeys;
     const outside = weights.reduce((a, b) => a + b, 0) - sum;
     rest.textContent = keys.length > last - image.first_patch ? `All patches together get ${percentText(sum)}, other tokens ${percentText(outside)}.` : "";
     const most = strongestKey ? ` It takes most from ${patchName(image, strongestKey.index, keys)}, ${percentText(strongestKey.weight)}.` : "";
@@ -163,44 +163,44 @@ function mountPatches(root, { data, store }) {
   /** Queries that are no patches: the class token, registers, the words of another text. */
   function listOtherQueries() {
     const { queries } = data.tokens(store.state.attention);
-    const offered = queries.map((text, index) => ({ text, index })).filter(({ index }) => !asks() || index < image.first_patch || index >= last);
+    const otherQueries = queries.map((text, index) => ({ text, index })).filter(({ index }) => !patchesAreQueries() || index < image.first_patch || index >= last);
     const go = (/** @type {number} */ query) => store.set({ query });
-    if (offered.length <= QUERY_BUTTONS) {
-      const buttons = offered.map(({ text, index }) => element("button", { type: "button", "data-query": index, onclick: () => go(index) }, token(text)));
-      others.replaceChildren(...(buttons.length ? [element("span", {}, asks() ? "Or choose a token that is no patch: " : "Query: "), ...buttons] : []));
+    if (otherQueries.length <= QUERY_BUTTONS) {
+      const buttons = otherQueries.map(({ text, index }) => element("button", { type: "button", "data-query": index, onclick: () => go(index) }, token(text)));
+      otherQueryBox.replaceChildren(...(buttons.length ? [element("span", {}, patchesAreQueries() ? "Or choose a token that is no patch: " : "Query: "), ...buttons] : []));
     } else {
-      const select = element("select", { onchange: () => go(Number(select.value)) }, element("option", { value: "" }, "choose"), ...offered.map(({ text, index }) => element("option", { value: index }, `${index} ${text.slice(0, 60)}`)));
-      others.replaceChildren(field(asks() ? "Or choose a token that is no patch" : "Query", select));
+      const select = element("select", { onchange: () => go(Number(select.value)) }, element("option", { value: "" }, "choose"), ...otherQueries.map(({ text, index }) => element("option", { value: index }, `${index} ${text.slice(0, 60)}`)));
+      otherQueryBox.replaceChildren(field(patchesAreQueries() ? "Or choose a token that is no patch" : "Query", select));
     }
   }
 
   function showMissing() {
     const { attention, head, query } = store.state;
     const reasons = [];
-    const there = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])) : []));
-    const go = there.find((each) => each.attention === attention) ?? there[0];
+    const candidates = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])) : []));
+    const go = candidates.find((each) => each.attention === attention) ?? candidates[0];
     if (!looksAtImage(attention)) reasons.push("The keys of this attention are not the patches of the image.");
     else if (data.head(attention, head) === null) reasons.push("This head is in the page as a picture only: the foot of the page says how to get all of it.");
     else if (!weights) reasons.push(`The row of query ${query} is not in this page; its foot says how to get it.`);
     const button = go && reasons.length > 0 && (go.attention !== attention || go.head !== head);
-    missing.replaceChildren(
+    notice.replaceChildren(
       ...reasons.map((reason) => element("p", {}, reason)),
-      ...(button ? [element("button", { type: "button", onclick: () => store.set({ ...go, query: Math.min(query, data.attention(go.attention).queries - 1), key: null, area: null }) }, "Go to a head that looks at the image")] : []),
+      ...(button ? [element("button", { type: "button", onclick: () => store.set({ ...go, query: Math.min(query, data.attention(go.attention).queries - 1), key: null, viewport: null }) }, "Go to a head that looks at the image")] : []),
     );
     body.hidden = !looksAtImage(attention) || data.head(attention, head) === null;
     body.classList.toggle("absent", !weights);
   }
 
   return (/** @type {State} */ state, /** @type {State | null} */ before) => {
-    const row = before === null || ["attention", "head", "query"].some((name) => state[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
-    if (row) {
+    const rowChanged = before === null || ["attention", "head", "query"].some((name) => state[/** @type {"head"} */ (name)] !== before[/** @type {"head"} */ (name)]);
+    if (rowChanged) {
       weights = looksAtImage(state.attention) ? (data.row(state.attention, state.head, state.query)?.weights ?? null) : null;
       showMissing();
       if (before === null || state.attention !== before.attention) listOtherQueries();
-      for (const button of others.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.query) === state.query));
+      for (const button of otherQueryBox.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.query) === state.query));
       list();
       paint();
-    } else if (state.key !== before?.key) frames();
+    } else if (state.key !== before?.key) paintCursor();
   };
 }
 

@@ -57,16 +57,16 @@ export function keysByWeight(weights) {
  * @param {Head} head
  * @param {Float64Array} weights
  * @param {number} dimension
- * @param {number} most so many terms
+ * @param {number} count so many terms
  */
-export function valueTerms({ v, dValue }, weights, dimension, most) {
+export function valueTerms({ v, dValue }, weights, dimension, count) {
   const all = Array.from(weights, (weight, key) => {
     const value = v ? valueAt(v, key * dValue + dimension) : 0;
     return { key, weight, value, term: weight * value };
   });
   const sorted = [...all].sort((a, b) => Math.abs(b.term) - Math.abs(a.term) || a.key - b.key);
   const total = (/** @type {{term: number}[]} */ terms) => terms.reduce((sum, { term }) => sum + term, 0);
-  return { terms: sorted.slice(0, most), others: total(sorted.slice(most)), sum: total(all) };
+  return { terms: sorted.slice(0, count), rest: total(sorted.slice(count)), sum: total(all) };
 }
 
 /**
@@ -79,34 +79,34 @@ export function vectorChange(before, after) {
   let dot = 0;
   let a = 0;
   let b = 0;
-  let apart = 0;
+  let squaredDistance = 0;
   for (let i = 0; i < before.length; i++) {
     const [x, y] = [valueAt(before, i), valueAt(after, i)];
     dot += x * y;
     a += x * x;
     b += y * y;
-    apart += (y - x) ** 2;
+    squaredDistance += (y - x) ** 2;
   }
   const cosine = a > 0 && b > 0 ? Math.min(1, Math.max(-1, dot / Math.sqrt(a * b))) : null;
-  return { cosine, relative: a > 0 ? Math.sqrt(apart / a) : null };
+  return { cosine, relative: a > 0 ? Math.sqrt(squaredDistance / a) : null };
 }
 
 /**
  * The next token that is meant: its number, or a part of its text, searched onwards from where one stands.
  * @param {string[]} tokens
- * @param {string} said
+ * @param {string} text
  * @param {number} from
- * @param {(index: number) => boolean} fits
+ * @param {(index: number) => boolean} accepts
  * @returns {number} -1 where there is none
  */
-export function findToken(tokens, said, from, fits) {
-  const wanted = said.trim();
-  if (wanted === "") return -1;
-  if (/^\d+$/.test(wanted) && Number(wanted) < tokens.length && fits(Number(wanted))) return Number(wanted);
-  const part = wanted.toLowerCase();
+export function findToken(tokens, text, from, accepts) {
+  const trimmed = text.trim();
+  if (trimmed === "") return -1;
+  if (/^\d+$/.test(trimmed) && Number(trimmed) < tokens.length && accepts(Number(trimmed))) return Number(trimmed);
+  const part = trimmed.toLowerCase();
   for (let step = 1; step <= tokens.length; step++) {
     const index = (from + step) % tokens.length;
-    if (tokens[index]?.toLowerCase().includes(part) && fits(index)) return index;
+    if (tokens[index]?.toLowerCase().includes(part) && accepts(index)) return index;
   }
   return -1;
 }

@@ -35,19 +35,19 @@ export function setDisabled(button, idle) {
 export function queryPicker({ data, store }) {
   const list = element("select", { class: "query", onchange: () => store.set({ query: Number(list.value) }) });
   const search = element("input", { type: "search", class: "query", placeholder: "position or token", autocomplete: "off" });
-  const said = element("span", { class: "quiet", role: "status" });
-  const listed = field("Query", list);
-  const searched = field("Query: position or token, then Enter", search);
+  const message = element("span", { class: "quiet", role: "status" });
+  const listField = field("Query", list);
+  const searchField = field("Query: position or token, then Enter", search);
   const previous = element("button", { type: "button", onclick: () => step(-1), "aria-label": "Previous query" }, "‹", element("span", { class: "word" }, " Previous"));
   const next = element("button", { type: "button", onclick: () => step(1), "aria-label": "Next query" }, element("span", { class: "word" }, "Next "), "›");
-  const root = element("div", { class: "query-picker" }, previous, listed, searched, next, said);
+  const root = element("div", { class: "query-picker" }, previous, listField, searchField, next, message);
 
   search.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     const { attention, head, query } = store.state;
-    const found = findToken(data.tokens(attention).queries, search.value, query, (each) => data.hasRow(attention, head, each));
-    said.textContent = found < 0 ? `No query here is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
-    if (found >= 0) store.set({ query: found });
+    const index = findToken(data.tokens(attention).queries, search.value, query, (each) => data.hasRow(attention, head, each));
+    message.textContent = index < 0 ? `No query here is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
+    if (index >= 0) store.set({ query: index });
   });
 
   /**
@@ -58,16 +58,16 @@ export function queryPicker({ data, store }) {
     const { attention, head, query } = store.state;
     const rows = data.head(attention, head)?.rows;
     if (!rows) {
-      const to = query + by;
-      return to >= 0 && to < data.attention(attention).queries ? to : -1;
+      const target = query + by;
+      return target >= 0 && target < data.attention(attention).queries ? target : -1;
     }
     return (by > 0 ? rows.find((row) => row > query) : rows.findLast((row) => row < query)) ?? -1;
   }
 
   /** @param {number} by */
   function step(by) {
-    const to = neighbour(by);
-    if (to >= 0) store.set({ query: to });
+    const target = neighbour(by);
+    if (target >= 0) store.set({ query: target });
   }
 
   /**
@@ -77,16 +77,16 @@ export function queryPicker({ data, store }) {
   function update(state, before) {
     const { attention, head, query } = state;
     const { queries } = data.tokens(attention);
-    const long = queries.length > MAX_LIST_TOKENS;
-    listed.hidden = long;
-    searched.hidden = !long;
+    const isLong = queries.length > MAX_LIST_TOKENS;
+    listField.hidden = isLong;
+    searchField.hidden = !isLong;
     if (!before || before.attention !== attention || before.head !== head) {
       const option = (/** @type {string} */ text, /** @type {number} */ i) =>
         element("option", { value: i, disabled: !data.hasRow(attention, head, i) }, `${i}  ${shortToken(text)}`);
-      list.replaceChildren(...(long ? [] : queries.map(option)));
-      said.textContent = "";
+      list.replaceChildren(...(isLong ? [] : queries.map(option)));
+      message.textContent = "";
     }
-    if (!long) list.value = String(query);
+    if (!isLong) list.value = String(query);
     else if (document.activeElement !== search) search.value = `${query}  ${shortToken(queries[query])}`;
     setDisabled(previous, neighbour(-1) < 0);
     setDisabled(next, neighbour(1) < 0);
@@ -100,26 +100,26 @@ export function queryPicker({ data, store }) {
  * @param {State} state
  */
 export function missingRowNotice({ data, store }, { attention, head, query }) {
-  const read = data.head(attention, head);
-  if (read && data.hasRow(attention, head, query)) return null;
-  const foot = " The page's foot tells what was left out, and how to get it.";
-  if (read) {
-    const rows = [...(read.rows ?? [])];
-    const near = rows.reduce((best, row) => (Math.abs(row - query) < Math.abs(best - query) ? row : best), rows[0] ?? 0);
-    const go = element("button", { type: "button", onclick: () => store.set({ query: near }) }, `Go to query ${near}, the nearest that is here`);
-    return element("div", { class: "missing" }, element("p", {}, `The row of query ${query} is not in this page.${foot}`), rows.length > 0 && go);
+  const decoded = data.head(attention, head);
+  if (decoded && data.hasRow(attention, head, query)) return null;
+  const hint = " The page's foot tells what was left out, and how to get it.";
+  if (decoded) {
+    const rows = [...(decoded.rows ?? [])];
+    const nearestRow = rows.reduce((best, row) => (Math.abs(row - query) < Math.abs(best - query) ? row : best), rows[0] ?? 0);
+    const go = element("button", { type: "button", onclick: () => store.set({ query: nearestRow }) }, `Go to query ${nearestRow}, the nearest that is here`);
+    return element("div", { class: "missing" }, element("p", {}, `The row of query ${query} is not in this page.${hint}`), rows.length > 0 && go);
   }
   const places = data.facts.attentions.flatMap((each, index) =>
     each.heads.flatMap((other, place) => (other.payload ? [{ index, place, distance: Math.abs(index - attention) }] : [])),
   );
   const nearest = places.sort((a, b) => a.distance - b.distance)[0];
-  const sentence = element("p", {}, `This head is in the page as a picture only.${foot}`);
+  const sentence = element("p", {}, `This head is in the page as a picture only.${hint}`);
   if (!nearest) return element("div", { class: "missing" }, sentence);
   const { layer, queries, group } = data.attention(nearest.index);
   const { number } = data.headFacts(nearest.index, nearest.place);
-  const to = { attention: nearest.index, head: nearest.place, query: Math.min(query, queries - 1), key: null, area: null };
-  const where = group === data.attention(attention).group ? "" : `${group}, `;
-  return element("div", { class: "missing" }, sentence, element("button", { type: "button", onclick: () => store.set(to) }, `Go to ${where}layer ${layer}, head ${number}`));
+  const target = { attention: nearest.index, head: nearest.place, query: Math.min(query, queries - 1), key: null, viewport: null };
+  const groupName = group === data.attention(attention).group ? "" : `${group}, `;
+  return element("div", { class: "missing" }, sentence, element("button", { type: "button", onclick: () => store.set(target) }, `Go to ${groupName}layer ${layer}, head ${number}`));
 }
 
 /**

@@ -21,7 +21,7 @@ import { TokenList } from "./tokenlist.js";
  * @property {HTMLElement} root
  * @property {(model: SentenceModel) => void} fill other tokens
  * @property {(token: Focus) => void} reveal
- * @property {(model: SentenceModel, focus: Focus, look: (token: Focus) => TokenLook, threshold: number, all: boolean) => DrawnLines} paint `all`: not only the focus has changed
+ * @property {(model: SentenceModel, focus: Focus, lookOf: (token: Focus) => TokenLook, threshold: number, all: boolean) => DrawnLines} paint `all`: not only the focus has changed
  */
 
 /**
@@ -35,19 +35,19 @@ import { TokenList } from "./tokenlist.js";
 
 /**
  * A list of tokens that are queries, or keys.
- * @param {LayoutEvents} hooks
+ * @param {LayoutEvents} events
  * @param {"query" | "key"} side
  * @param {string} name
  * @param {boolean} upright
  */
-function sideList(hooks, side, name, upright) {
+function sideList(events, side, name, upright) {
   return new TokenList({
     name,
     label: side === "query" ? "Queries: the tokens that look" : "Keys: the tokens that are looked at",
     upright,
-    point: (index) => hooks.point(index === null ? null : { side, index }),
-    choose: (index) => hooks.choose({ side, index }),
-    moved: hooks.moved,
+    point: (index) => events.point(index === null ? null : { side, index }),
+    choose: (index) => events.choose({ side, index }),
+    moved: events.moved,
   });
 }
 
@@ -58,32 +58,32 @@ function sideHeading(text, more) {
 
 /**
  * Queries at the left, keys at the right.
- * @param {LayoutEvents} hooks
+ * @param {LayoutEvents} events
  * @returns {TokenLayout}
  */
-export function columnLayout(hooks) {
-  let linked = false;
-  const follow = (/** @type {"queries" | "keys"} */ moved) => {
+export function columnLayout(events) {
+  let isLinked = false;
+  const syncScroll = (/** @type {"queries" | "keys"} */ moved) => {
     const [from, to] = moved === "queries" ? [queries.box, keys.box] : [keys.box, queries.box];
-    if (linked && together.checked && Math.abs(from.scrollTop - to.scrollTop) > 1) to.scrollTop = from.scrollTop;
-    hooks.moved();
+    if (isLinked && together.checked && Math.abs(from.scrollTop - to.scrollTop) > 1) to.scrollTop = from.scrollTop;
+    events.moved();
   };
-  const queries = sideList({ ...hooks, moved: () => follow("queries") }, "query", "queries", true);
-  const keys = sideList({ ...hooks, moved: () => follow("keys") }, "key", "keys", true);
-  const together = element("input", { type: "checkbox", checked: true, onchange: () => follow("queries") });
-  const link = element("label", { class: "check" }, together, " Scroll both columns together");
+  const queries = sideList({ ...events, moved: () => syncScroll("queries") }, "query", "queries", true);
+  const keys = sideList({ ...events, moved: () => syncScroll("keys") }, "key", "keys", true);
+  const together = element("input", { type: "checkbox", checked: true, onchange: () => syncScroll("queries") });
+  const linkField = element("label", { class: "check" }, together, " Scroll both columns together");
   const layers = lineLayers();
   const columns = element("div", { class: "columns" }, sideHeading("Queries", "look"), element("span"), sideHeading("Keys", "are looked at"), queries.box, layers.root, keys.box);
 
   return {
-    root: element("div", {}, columns, link),
+    root: element("div", {}, columns, linkField),
     fill(model) {
-      linked = model.same && model.queryOffset === 0;
+      isLinked = model.sameText && model.queryOffset === 0;
       queries.fill(model.tokens.queries);
       keys.fill(model.tokens.keys);
-      const long = [queries.box, keys.box].some((box) => box.scrollHeight > box.clientHeight + 1);
-      columns.classList.toggle("long", long);
-      link.hidden = !linked || !long;
+      const overflows = [queries.box, keys.box].some((box) => box.scrollHeight > box.clientHeight + 1);
+      columns.classList.toggle("long", overflows);
+      linkField.hidden = !isLinked || !overflows;
     },
     reveal({ side, index }) {
       const list = side === "query" ? queries : keys;
@@ -92,9 +92,9 @@ export function columnLayout(hooks) {
       if (side === "key" && (index < from || index >= to)) together.checked = false;
       list.reveal(index);
     },
-    paint(model, focus, look, threshold, all) {
-      queries.paint((index) => look({ side: "query", index }));
-      keys.paint((index) => look({ side: "key", index }));
+    paint(model, focus, lookOf, threshold, all) {
+      queries.paint((index) => lookOf({ side: "query", index }));
+      keys.paint((index) => lookOf({ side: "key", index }));
       const source = { queries: queries.inSight(), keys: keys.inSight() };
       const height = Math.max(queries.box.clientHeight, keys.box.clientHeight);
       layers.root.style.height = `${height}px`;
@@ -106,62 +106,62 @@ export function columnLayout(hooks) {
 
 /**
  * One line with arcs above it; two texts stand in two lines, the keys above.
- * @param {LayoutEvents} hooks
+ * @param {LayoutEvents} events
  * @returns {TokenLayout}
  */
-export function lineLayout(hooks) {
+export function lineLayout(events) {
   /** @type {SentenceModel | null} */
-  let filled = null;
-  const pointing = element("select", { onchange: () => hooks.point(null) }, element("option", { value: "query" }, "what it looks at"), element("option", { value: "key" }, "what looks at it"));
-  const pointingField = element("label", { class: "check" }, "A token shows ", pointing);
+  let currentModel = null;
+  const roleSelect = element("select", { onchange: () => events.point(null) }, element("option", { value: "query" }, "what it looks at"), element("option", { value: "key" }, "what looks at it"));
+  const roleField = element("label", { class: "check" }, "A token shows ", roleSelect);
 
   /** What a token of a single line is when it is pointed at. @param {number} index @returns {Focus} */
   const pointedAt = (index) => {
-    const query = index - (filled?.queryOffset ?? 0);
-    const asks = pointing.value === "query" && query >= 0 && query < (filled?.tokens.queries.length ?? 0);
-    return asks ? { side: "query", index: query } : { side: "key", index };
+    const query = index - (currentModel?.queryOffset ?? 0);
+    const isQuery = roleSelect.value === "query" && query >= 0 && query < (currentModel?.tokens.queries.length ?? 0);
+    return isQuery ? { side: "query", index: query } : { side: "key", index };
   };
-  const keys = sideList(hooks, "key", "keyline", false);
-  const queries = sideList(hooks, "query", "queryline", false);
-  const both = new TokenList({
+  const keys = sideList(events, "key", "keyline", false);
+  const queries = sideList(events, "query", "queryline", false);
+  const textList = new TokenList({
     name: "textline",
     label: "Tokens of the text",
     upright: false,
-    point: (index) => hooks.point(index === null ? null : pointedAt(index)),
-    choose: (index) => hooks.choose(pointedAt(index)),
-    moved: hooks.moved,
+    point: (index) => events.point(index === null ? null : pointedAt(index)),
+    choose: (index) => events.choose(pointedAt(index)),
+    moved: events.moved,
   });
   const layers = lineLayers();
-  const single = element("div", { class: "single" });
+  const lineBox = element("div", { class: "single" });
 
   return {
-    root: element("div", {}, single, pointingField),
+    root: element("div", {}, lineBox, roleField),
     fill(model) {
-      filled = model;
-      pointingField.hidden = !model.same;
-      if (model.same) single.replaceChildren(layers.root, both.box);
-      else single.replaceChildren(sideHeading("Keys", "are looked at"), keys.box, layers.root, queries.box, sideHeading("Queries", "look"));
-      both.fill(model.same ? model.tokens.keys : []);
-      keys.fill(model.same ? [] : model.tokens.keys);
-      queries.fill(model.same ? [] : model.tokens.queries);
+      currentModel = model;
+      roleField.hidden = !model.sameText;
+      if (model.sameText) lineBox.replaceChildren(layers.root, textList.box);
+      else lineBox.replaceChildren(sideHeading("Keys", "are looked at"), keys.box, layers.root, queries.box, sideHeading("Queries", "look"));
+      textList.fill(model.sameText ? model.tokens.keys : []);
+      keys.fill(model.sameText ? [] : model.tokens.keys);
+      queries.fill(model.sameText ? [] : model.tokens.queries);
     },
     reveal({ side, index }) {
-      if (filled?.same) both.reveal(side === "query" ? index + filled.queryOffset : index);
+      if (currentModel?.sameText) textList.reveal(side === "query" ? index + currentModel.queryOffset : index);
       else (side === "query" ? queries : keys).reveal(index);
     },
-    paint(model, focus, look, threshold, all) {
-      const { same, queryOffset: first } = model;
-      if (all) for (const list of [both, keys, queries]) list.measure();
-      if (same) both.paint((index) => look(roleBesideFocus(focus, index, first)));
-      keys.paint((index) => look({ side: "key", index }));
-      queries.paint((index) => look({ side: "query", index }));
-      const inText = both.inSight();
-      const asking = /** @type {[number, number]} */ (inText.map((index) => Math.max(0, index - first)));
-      const source = same ? { queries: asking, keys: inText } : { queries: queries.inSight(), keys: keys.inSight() };
-      const query = centreIn(same ? both : queries);
-      const key = centreIn(same ? both : keys);
-      const shape = same ? /** @type {const} */ ("arcs") : /** @type {const} */ ("rows");
-      const geometry = { shape, width: layers.root.clientWidth, height: layers.root.clientHeight, key, query: (/** @type {number} */ index) => query(same ? index + first : index) };
+    paint(model, focus, lookOf, threshold, all) {
+      const { sameText, queryOffset: first } = model;
+      if (all) for (const list of [textList, keys, queries]) list.measure();
+      if (sameText) textList.paint((index) => lookOf(roleBesideFocus(focus, index, first)));
+      keys.paint((index) => lookOf({ side: "key", index }));
+      queries.paint((index) => lookOf({ side: "query", index }));
+      const textRange = textList.inSight();
+      const queryRange = /** @type {[number, number]} */ (textRange.map((index) => Math.max(0, index - first)));
+      const source = sameText ? { queries: queryRange, keys: textRange } : { queries: queries.inSight(), keys: keys.inSight() };
+      const query = centreIn(sameText ? textList : queries);
+      const key = centreIn(sameText ? textList : keys);
+      const shape = sameText ? /** @type {const} */ ("arcs") : /** @type {const} */ ("rows");
+      const geometry = { shape, width: layers.root.clientWidth, height: layers.root.clientHeight, key, query: (/** @type {number} */ index) => query(sameText ? index + first : index) };
       return { ...source, ...layers.draw(geometry, model, focus, threshold, source, all) };
     },
   };

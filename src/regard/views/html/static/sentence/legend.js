@@ -23,27 +23,27 @@ export function headLegend({ data, store }) {
   const root = element("fieldset", { class: "legend" }, element("legend", {}, "Heads that are drawn"), buttons);
 
   /** @param {import("../core/store.js").State} state */
-  function show({ attention, head, more }) {
-    const drawn = [head, ...more];
-    const held = document.activeElement instanceof HTMLElement && buttons.contains(document.activeElement) ? document.activeElement.dataset.head : null;
+  function show({ attention, head, extraHeads }) {
+    const shownHeads = [head, ...extraHeads];
+    const focusedHead = document.activeElement instanceof HTMLElement && buttons.contains(document.activeElement) ? document.activeElement.dataset.head : null;
     buttons.replaceChildren(
       ...data.attention(attention).heads.map(({ number, payload }, place) => {
-        const at = drawn.indexOf(place);
-        const says = `head ${number}${at === 0 ? ", chosen above" : ""}${payload ? "" : ", a picture only"}`;
+        const at = shownHeads.indexOf(place);
+        const label = `head ${number}${at === 0 ? ", chosen above" : ""}${payload ? "" : ", a picture only"}`;
         const onclick = () => {
-          const { more: now, head: first } = store.state;
-          if (place === first) store.set(now.length ? { head: Number(now[0]), more: now.slice(1) } : {});
-          else store.set({ more: now.includes(place) ? now.filter((each) => each !== place) : [...now, place] });
+          const { extraHeads: now, head: first } = store.state;
+          if (place === first) store.set(now.length ? { head: Number(now[0]), extraHeads: now.slice(1) } : {});
+          else store.set({ extraHeads: now.includes(place) ? now.filter((each) => each !== place) : [...now, place] });
         };
         return element(
           "button",
-          { type: "button", "data-head": place, "aria-pressed": String(at >= 0), "aria-label": says, title: says, disabled: !payload && at < 0, onclick },
+          { type: "button", "data-head": place, "aria-pressed": String(at >= 0), "aria-label": label, title: label, disabled: !payload && at < 0, onclick },
           at >= 0 && swatch(headColour(at), headDash(at)),
           String(number),
         );
       }),
     );
-    if (held) /** @type {HTMLElement | null} */ (buttons.querySelector(`[data-head="${held}"]`))?.focus();
+    if (focusedHead) /** @type {HTMLElement | null} */ (buttons.querySelector(`[data-head="${focusedHead}"]`))?.focus();
   }
   return { root, show };
 }

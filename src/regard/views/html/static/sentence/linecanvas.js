@@ -27,8 +27,8 @@ export function lineLayers() {
   const strong = element("canvas", {});
   const root = element("div", { class: "lines", "aria-hidden": "true" }, faint, strong);
   /** @type {Line[]} */
-  let among = [];
-  let omitted = 0;
+  let background = [];
+  let numHidden = 0;
 
   /**
    * @param {Geometry} geometry
@@ -40,13 +40,13 @@ export function lineLayers() {
    */
   function draw(geometry, model, focus, threshold, source, all) {
     if (all) {
-      ({ lines: among, left: omitted } = model.backgroundLines(threshold, source.queries, source.keys));
-      drawLines(faint, geometry, among, model.heads, false);
+      ({ lines: background, left: numHidden } = model.backgroundLines(threshold, source.queries, source.keys));
+      drawLines(faint, geometry, background, model.heads, false);
     }
     const { lines, left } = model.focusLines(focus, threshold);
     drawLines(strong, geometry, lines, model.heads, true);
-    const others = among.filter((line) => line[focus.side] !== focus.index);
-    return { lines: lines.length + others.length, left: left + omitted };
+    const others = background.filter((line) => line[focus.side] !== focus.index);
+    return { lines: lines.length + others.length, left: left + numHidden };
   }
   return { root, draw };
 }
@@ -70,14 +70,14 @@ function drawLines(canvas, geometry, lines, heads, strong) {
   ctx.setTransform(sharp, 0, 0, sharp, 0, 0);
   ctx.clearRect(0, 0, width, height);
   // Heads that draw the same line stand side by side.
-  const apart = Math.min(5, 16 / heads.length);
+  const spacing = Math.min(5, 16 / heads.length);
   for (const { head, query, key, weight } of lines) {
     const { colour, dash } = /** @type {ShownHead} */ (heads[head]);
     ctx.strokeStyle = colour;
     ctx.setLineDash(dash);
     ctx.lineWidth = 0.6 + weight * (MAX_LINE_WIDTH - 0.6);
     ctx.globalAlpha = strong ? 0.1 + 0.9 * Math.sqrt(weight) : 0.05 + 0.25 * Math.sqrt(weight);
-    const shift = (head - (heads.length - 1) / 2) * apart;
+    const shift = (head - (heads.length - 1) / 2) * spacing;
     ctx.stroke(lineCurve(geometry, geometry.query(query) + shift, geometry.key(key) + shift));
   }
   ctx.globalAlpha = 1;
@@ -97,11 +97,11 @@ function lineCurve({ shape, width, height }, query, key) {
     path.moveTo(query, height);
     path.bezierCurveTo(query, height / 2, key, height / 2, key, 0);
   } else {
-    const itself = Math.abs(query - key) < 1;
-    const top = height - Math.min(height * 1.3, itself ? 30 : 26 + Math.abs(query - key) * 0.45);
-    const aside = itself ? 10 : 0;
+    const isSelf = Math.abs(query - key) < 1;
+    const top = height - Math.min(height * 1.3, isSelf ? 30 : 26 + Math.abs(query - key) * 0.45);
+    const bulge = isSelf ? 10 : 0;
     path.moveTo(query, height);
-    path.bezierCurveTo(query - aside, top, key + aside, top, key, height);
+    path.bezierCurveTo(query - bulge, top, key + bulge, top, key, height);
   }
   return path;
 }

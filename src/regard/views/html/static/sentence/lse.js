@@ -17,14 +17,14 @@ const lseCache = new WeakMap();
  */
 export function rowLse(head, done) {
   if (head.lse) return head.lse;
-  const known = lseCache.get(head);
-  if (known !== undefined) return known;
+  const cachedValues = lseCache.get(head);
+  if (cachedValues !== undefined) return cachedValues;
   lseCache.set(head, null);
   const values = new Float32Array(head.rows?.length ?? head.queries);
   let row = 0;
   const work = () => {
-    const until = performance.now() + TIME_SLICE;
-    while (row < values.length && performance.now() < until) {
+    const deadline = performance.now() + TIME_SLICE;
+    while (row < values.length && performance.now() < deadline) {
       values[row] = computeLse(head, head.rows?.[row] ?? row);
       row++;
     }
@@ -45,10 +45,10 @@ export function rowLse(head, done) {
  */
 export function computeLse(head, query) {
   const { masked, weights } = steps({ ...head, v: null }, query);
-  let most = 0;
+  let largest = 0;
   weights.forEach((weight, key) => {
-    if (weight > Number(weights[most])) most = key;
+    if (weight > Number(weights[largest])) largest = key;
   });
-  const weight = Number(weights[most]);
-  return weight > 0 ? Number(masked[most]) - Math.log(weight) : -Infinity;
+  const weight = Number(weights[largest]);
+  return weight > 0 ? Number(masked[largest]) - Math.log(weight) : -Infinity;
 }

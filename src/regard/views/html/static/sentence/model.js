@@ -59,35 +59,35 @@ export function headDash(index) {
 
 export class SentenceModel {
   /** @type {Map<string, Float64Array | Float32Array | null>} */
-  #known = new Map();
+  #cache = new Map();
 
   /**
    * @param {Data} data
    * @param {State} state
-   * @param {() => void} ready called when columns can be shown that could not before
+   * @param {() => void} onReady called when columns can be shown that could not before
    */
-  constructor(data, { attention: index, head, more }, ready) {
+  constructor(data, { attention: index, head, extraHeads }, onReady) {
     const attention = data.attention(index);
     this.data = data;
     this.index = index;
-    this.ready = ready;
+    this.onReady = onReady;
     this.tokens = data.tokens(index);
     this.queryOffset = attention.query_offset;
     /** Whether queries and keys are tokens of one text. */
-    this.same = attention.query_text === attention.key_text && attention.kind !== "cross";
+    this.sameText = attention.query_text === attention.key_text && attention.kind !== "cross";
     /** @type {ShownHead[]} */
     this.heads = [];
     /** @type {number[]} numbers of the heads that are a picture only */
-    this.absent = [];
-    [head, ...more.filter((each) => each !== head)].forEach((place, i) => {
+    this.missingHeads = [];
+    [head, ...extraHeads.filter((each) => each !== head)].forEach((place, i) => {
       const { number } = data.headFacts(index, place);
       const read = data.head(index, place);
       if (read) this.heads.push({ place, number, read, colour: headColour(i), dash: headDash(i) });
-      else this.absent.push(number);
+      else this.missingHeads.push(number);
     });
     /** Of so many queries beside the one that is looked at the lines can be drawn without delay. */
-    this.others = Math.floor(MAX_LINE_PRODUCTS / Math.max(1, attention.keys * attention.d_key * this.heads.length));
-    if (attention.queries * attention.keys <= MAX_EAGER_WEIGHTS) for (const { read } of this.heads) rowLse(read, ready);
+    this.maxOtherQueries = Math.floor(MAX_LINE_PRODUCTS / Math.max(1, attention.keys * attention.d_key * this.heads.length));
+    if (attention.queries * attention.keys <= MAX_EAGER_WEIGHTS) for (const { read } of this.heads) rowLse(read, onReady);
   }
 
   /**
@@ -118,7 +118,7 @@ export class SentenceModel {
    */
   column(i, key) {
     const { read } = /** @type {ShownHead} */ (this.heads[i]);
-    const lse = rowLse(read, this.ready);
+    const lse = rowLse(read, this.onReady);
     return lse && this.#remember(`column ${i} ${key}`, () => tile({ ...read, lse }, 0, read.queries, key, key + 1));
   }
 
@@ -138,14 +138,14 @@ export class SentenceModel {
    */
   focusLines(focus, threshold) {
     /** @type {Line[]} */
-    const found = [];
+    const lines = [];
     this.heads.forEach((_, head) =>
       this.weights(head, focus)?.forEach((weight, other) => {
         const [query, key] = focus.side === "query" ? [focus.index, other] : [other, focus.index];
-        if (weight > 0 && weight >= threshold) found.push({ head, query, key, weight });
+        if (weight > 0 && weight >= threshold) lines.push({ head, query, key, weight });
       }),
     );
-    return topLines(found, MAX_LINES);
+    return topLines(lines, MAX_LINES);
   }
 
   /**
@@ -156,18 +156,18 @@ export class SentenceModel {
    */
   backgroundLines(threshold, queries, keys) {
     /** @type {Line[]} */
-    const found = [];
-    const [from, to] = nearestRange(queries, (queries[0] + queries[1]) >> 1, this.others);
+    const lines = [];
+    const [from, to] = nearestRange(queries, (queries[0] + queries[1]) >> 1, this.maxOtherQueries);
     this.heads.forEach((_, head) => {
       for (let query = from; query < to; query++) {
         const row = this.row(head, query);
         for (let key = keys[0]; row && key < keys[1]; key++) {
           const weight = Number(row[key]);
-          if (weight > 0 && weight >= threshold) found.push({ head, query, key, weight });
+          if (weight > 0 && weight >= threshold) lines.push({ head, query, key, weight });
         }
       }
     });
-    return topLines(found, MAX_LINES);
+    return topLines(lines, MAX_LINES);
   }
 
   /**
@@ -185,16 +185,16 @@ export class SentenceModel {
    * @param {Focus} token
    * @returns {{text: string, share: number | null}}
    */
-  said(focus, token) {
+  describe(focus, token) {
     const weights = this.heads.length ? this.weights(0, focus) : null;
     if (focus.side === token.side) {
-      const what = this.name(token.side, token.index);
-      if (focus.index !== token.index) return { text: what, share: null };
-      if (!weights) return { text: `${what}: its weights are not in this page`, share: null };
-      const [most] = topWeights(weights, 1);
-      if (!most) return { text: `${what}: all its weights are 0`, share: null };
-      const other = this.name(token.side === "query" ? "key" : "query", most.index);
-      return { text: `${what}: most ${token.side === "query" ? "to" : "from"} ${other}, ${percentText(most.weight)}`, share: null };
+      const name = this.name(token.side, token.index);
+      if (focus.index !== token.index) return { text: name, share: null };
+      if (!weights) return { text: `${name}: its weights are not in this page`, share: null };
+      const [strongest] = topWeights(weights, 1);
+      if (!strongest) return { text: `${name}: all its weights are 0`, share: null };
+      const other = this.name(token.side === "query" ? "key" : "query", strongest.index);
+      return { text: `${name}: most ${token.side === "query" ? "to" : "from"} ${other}, ${percentText(strongest.weight)}`, share: null };
     }
     const [query, key] = focus.side === "query" ? [focus, token] : [token, focus];
     const share = weights?.[token.index];
@@ -207,13 +207,13 @@ export class SentenceModel {
    * @param {() => Float64Array | Float32Array | null} element
    */
   #remember(name, element) {
-    const old = this.#known.get(name);
+    const old = this.#cache.get(name);
     if (old !== undefined) return old;
     const { length } = this.tokens.keys;
-    if (this.#known.size * length > CACHED_WEIGHTS) this.#known.clear();
-    const made = element();
-    this.#known.set(name, made);
-    return made;
+    if (this.#cache.size * length > CACHED_WEIGHTS) this.#cache.clear();
+    const value = element();
+    this.#cache.set(name, value);
+    return value;
   }
 }
 

@@ -28,117 +28,117 @@ function mountSentence(root, page) {
   const { data, store } = page;
   let model = new SentenceModel(data, store.state, () => paint());
   /** What the reader points at. @type {Focus | null} */
-  let pointed = null;
-  let asked = 0;
+  let hovered = null;
+  let frame = 0;
 
-  const hooks = {
+  const events = {
     point: (/** @type {Focus | null} */ token) => {
-      if (token?.side === pointed?.side && token?.index === pointed?.index) return;
-      pointed = token;
+      if (token?.side === hovered?.side && token?.index === hovered?.index) return;
+      hovered = token;
       paint(false);
     },
     choose: (/** @type {Focus} */ { side, index }) => store.set(side === "query" ? { query: index } : { key: store.state.key === index ? null : index }),
     moved: () => {
-      cancelAnimationFrame(asked);
-      asked = requestAnimationFrame(() => paint());
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => paint());
     },
   };
-  const stages = { columns: columnLayout(hooks), line: lineLayout(hooks) };
-  /** @type {keyof typeof stages} */
-  let chosen = "columns";
+  const layouts = { columns: columnLayout(events), line: lineLayout(events) };
+  /** @type {keyof typeof layouts} */
+  let layoutName = "columns";
 
   const caption = element("p", { class: "caption" });
   const list = topList(go);
   const legend = headLegend(page);
   const threshold = thresholdField((share) => store.set({ threshold: share }));
-  const layout = element("select", { onchange: () => lay(layout.value === "line" ? "line" : "columns") }, element("option", { value: "columns" }, "two columns"), element("option", { value: "line" }, "one line"));
+  const layout = element("select", { onchange: () => switchLayout(layout.value === "line" ? "line" : "columns") }, element("option", { value: "columns" }, "two columns"), element("option", { value: "line" }, "one line"));
   const jump = jumpField(
     () => ({ texts: model.tokens.queries, at: store.state.query }),
     (index) => go({ side: "query", index }),
   );
   const missing = element("div", { class: "missing", role: "status" });
-  const drawing = element("div", { class: "drawing" }, stages.columns.root, caption);
+  const drawing = element("div", { class: "drawing" }, layouts.columns.root, caption);
   const body = element("div", { class: "body" }, drawing, list.root);
   root.append(element("div", { class: "tools" }, field("Tokens in", layout), threshold.root, jump), legend.root, missing, body);
-  new ResizeObserver(hooks.moved).observe(drawing);
+  new ResizeObserver(events.moved).observe(drawing);
 
   /** @param {Focus} token */
   function go(token) {
     store.set(token.side === "query" ? { query: token.index } : { key: token.index });
-    stages[chosen].reveal(token);
+    layouts[layoutName].reveal(token);
     paint();
   }
 
-  /** @param {keyof typeof stages} name */
-  function lay(name) {
-    stages[chosen].root.replaceWith(stages[name].root);
-    chosen = name;
+  /** @param {keyof typeof layouts} name */
+  function switchLayout(name) {
+    layouts[layoutName].root.replaceWith(layouts[name].root);
+    layoutName = name;
     body.classList.toggle("across", name === "line");
-    pointed = null;
+    hovered = null;
     fill();
   }
 
   function fill() {
-    stages[chosen].fill(model);
-    stages[chosen].reveal({ side: "query", index: store.state.query });
+    layouts[layoutName].fill(model);
+    layouts[layoutName].reveal({ side: "query", index: store.state.query });
     paint();
   }
 
   /** How a token looks beside the focus. @param {Focus} focus @param {Focus} token */
-  function lookOf(focus, token) {
+  function tokenLook(focus, token) {
     const { query, key } = store.state;
     const itself = token.side === focus.side && token.index === focus.index;
-    const kept = token.index === (token.side === "query" ? query : key);
-    const there = token.side === "key" || model.hasRow(token.index);
-    return { ...model.said(focus, token), mark: itself ? "focus" : kept ? "chosen" : there ? "" : "absent" };
+    const isChosen = token.index === (token.side === "query" ? query : key);
+    const hasRow = token.side === "key" || model.hasRow(token.index);
+    return { ...model.describe(focus, token), mark: itself ? "focus" : isChosen ? "chosen" : hasRow ? "" : "absent" };
   }
 
   /** @param {boolean} [all] whether more than what is pointed at has changed */
   function paint(all = true) {
     if (root.hidden || !model.heads.length) return;
-    const focus = pointed ?? { side: /** @type {const} */ ("query"), index: store.state.query };
-    const drawn = stages[chosen].paint(model, focus, (token) => lookOf(focus, token), store.state.threshold, all);
+    const focus = hovered ?? { side: /** @type {const} */ ("query"), index: store.state.query };
+    const result = layouts[layoutName].paint(model, focus, (token) => tokenLook(focus, token), store.state.threshold, all);
     list.show(model, focus);
-    caption.replaceChildren(...captionOf(focus, drawn));
-    drawing.dataset.lines = String(drawn.lines);
+    caption.replaceChildren(...captionOf(focus, result));
+    drawing.dataset.lines = String(result.lines);
   }
 
   /**
    * @param {Focus} focus
-   * @param {import("./layouts.js").DrawnLines} drawn
+   * @param {import("./layouts.js").DrawnLines} result
    */
   function captionOf(focus, { lines, left, queries, keys }) {
-    const { threshold: least, query, key } = store.state;
-    const pair = key === null ? "" : model.said({ side: "query", index: query }, { side: "key", index: key }).text;
-    const said = [`${lines} ${lines === 1 ? "line" : "lines"}: ${least > 0 ? `weights of ${percentText(least)} and more` : "all weights above 0"}.`];
-    if (left) said.push(`${left} weaker ones are not drawn.`);
-    const away = weightOutside(model.weights(0, focus), focus.side === "query" ? keys : queries);
-    if (away >= 0.0005 && focus.side === "query") said.push(`${percentText(away)} goes to keys out of sight: the list leads there.`);
-    if (model.others < queries[1] - queries[0]) said.push("In a text of this length not every query's lines are drawn: point at one to see its row.");
-    return [said.join(" "), pair && element("strong", { class: "pair" }, `${pair}.`)].filter((part) => part !== "");
+    const { threshold: threshold_, query, key } = store.state;
+    const pair = key === null ? "" : model.describe({ side: "query", index: query }, { side: "key", index: key }).text;
+    const sentences = [`${lines} ${lines === 1 ? "line" : "lines"}: ${threshold_ > 0 ? `weights of ${percentText(threshold_)} and more` : "all weights above 0"}.`];
+    if (left) sentences.push(`${left} weaker ones are not drawn.`);
+    const outside = weightOutside(model.weights(0, focus), focus.side === "query" ? keys : queries);
+    if (outside >= 0.0005 && focus.side === "query") sentences.push(`${percentText(outside)} goes to keys out of sight: the list leads there.`);
+    if (model.maxOtherQueries < queries[1] - queries[0]) sentences.push("In a text of this length not every query's lines are drawn: point at one to see its row.");
+    return [sentences.join(" "), pair && element("strong", { class: "pair" }, `${pair}.`)].filter((part) => part !== "");
   }
 
   function showMissing() {
     const { attention, head } = store.state;
-    const alone = data.head(attention, head) === null;
-    body.hidden = alone;
-    const others = model.absent.filter((number) => number !== data.headFacts(attention, head).number);
+    const headMissing = data.head(attention, head) === null;
+    body.hidden = headMissing;
+    const others = model.missingHeads.filter((number) => number !== data.headFacts(attention, head).number);
     const withPayload = data.facts.attentions.flatMap(({ heads }, at) => heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])));
-    const near = withPayload.find((each) => each.attention === attention) ?? withPayload[0];
+    const target = withPayload.find((each) => each.attention === attention) ?? withPayload[0];
     missing.replaceChildren(
       ...[
-        alone && element("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The foot of the page says how to get all of it."),
-        alone && near && element("button", { type: "button", onclick: () => store.set({ ...near, query: Math.min(store.state.query, data.attention(near.attention).queries - 1), key: null, area: null }) }, "Go to a head that is carried"),
-        !alone && others.length > 0 && element("p", {}, `Not drawn, since the page carries only their pictures: head ${others.join(", head ")}.`),
-        !alone && !model.hasRow(store.state.query) && element("p", {}, `The row of ${model.name("query", store.state.query)} is not in this page; its foot says how to get it.`),
-        !alone && !model.hasRow(store.state.query) && model.firstQueryWithRow() !== null && element("button", { type: "button", onclick: () => go({ side: "query", index: Number(model.firstQueryWithRow()) }) }, "Go to a query that is carried"),
+        headMissing && element("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The foot of the page says how to get all of it."),
+        headMissing && target && element("button", { type: "button", onclick: () => store.set({ ...target, query: Math.min(store.state.query, data.attention(target.attention).queries - 1), key: null, viewport: null }) }, "Go to a head that is carried"),
+        !headMissing && others.length > 0 && element("p", {}, `Not drawn, since the page carries only their pictures: head ${others.join(", head ")}.`),
+        !headMissing && !model.hasRow(store.state.query) && element("p", {}, `The row of ${model.name("query", store.state.query)} is not in this page; its foot says how to get it.`),
+        !headMissing && !model.hasRow(store.state.query) && model.firstQueryWithRow() !== null && element("button", { type: "button", onclick: () => go({ side: "query", index: Number(model.firstQueryWithRow()) }) }, "Go to a query that is carried"),
       ].filter((part) => part instanceof Node),
     );
   }
 
   return (/** @type {State} */ state, /** @type {State | null} */ before) => {
     const changed = (/** @type {(keyof State)[]} */ ...names) => before === null || names.some((name) => state[name] !== before[name]);
-    const other = changed("attention", "head", "more");
+    const other = changed("attention", "head", "extraHeads");
     if (other) {
       model = new SentenceModel(data, state, () => paint());
       legend.show(state);
@@ -146,12 +146,12 @@ function mountSentence(root, page) {
     if (other || changed("query")) showMissing();
     if (changed("threshold")) threshold.show(state.threshold);
     if (before === null || state.attention !== before.attention) {
-      pointed = null;
+      hovered = null;
       fill();
     } else if (other || changed("query", "key", "threshold")) {
       if (changed("query")) {
-        pointed = null;
-        stages[chosen].reveal({ side: "query", index: state.query });
+        hovered = null;
+        layouts[layoutName].reveal({ side: "query", index: state.query });
       }
       paint();
     }

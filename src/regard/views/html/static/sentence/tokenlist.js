@@ -53,11 +53,11 @@ export class TokenList {
         "aria-label": label,
         "aria-orientation": upright ? "vertical" : "horizontal",
         onscroll: () => this.#scrolled(),
-        onpointerover: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && point(this.#under(event)),
-        onpointerleave: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && point(this.#resting()),
+        onpointerover: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && point(this.#indexUnder(event)),
+        onpointerleave: (/** @type {PointerEvent} */ event) => event.pointerType === "mouse" && point(this.#restingIndex()),
         onfocus: () => this.box.matches(":focus-visible") && this.#activate(this.#active),
         onblur: () => point(null),
-        onclick: (/** @type {MouseEvent} */ event) => this.#clicked(this.#under(event), event),
+        onclick: (/** @type {MouseEvent} */ event) => this.#clicked(this.#indexUnder(event), event),
         onkeydown: (/** @type {KeyboardEvent} */ event) => this.#key(event),
       },
       this.inner,
@@ -91,7 +91,7 @@ export class TokenList {
   paint(look) {
     this.#look = look;
     this.#fit();
-    for (const [index, item] of this.#items) this.#dress(index, item);
+    for (const [index, item] of this.#items) this.#update(index, item);
   }
 
   /** The middle of a token from the box's left or upper edge, in pixels. @param {number} index */
@@ -110,8 +110,8 @@ export class TokenList {
     }
     const after = (/** @type {number} */ x) => this.#edges.findIndex((edge) => edge > x);
     const first = Math.max(0, after(scrollLeft) - 1);
-    const behind = after(scrollLeft + clientWidth);
-    return [this.#from + first, behind < 0 ? this.#from + this.#edges.length - 1 : this.#from + behind];
+    const end = after(scrollLeft + clientWidth);
+    return [this.#from + first, end < 0 ? this.#from + this.#edges.length - 1 : this.#from + end];
   }
 
   /** Brings a token into sight, if it is not. @param {number} index */
@@ -131,14 +131,14 @@ export class TokenList {
   #scrolled() {
     const { box, options } = this;
     if (!options.upright) {
-      const near = box.scrollLeft < 50 ? -1 : box.scrollLeft + box.clientWidth > box.scrollWidth - 50 ? 1 : 0;
-      const more = near < 0 ? this.#from > 0 : this.#from + MAX_LINE_TOKENS < this.count;
-      if (near && more) {
+      const direction = box.scrollLeft < 50 ? -1 : box.scrollLeft + box.clientWidth > box.scrollWidth - 50 ? 1 : 0;
+      const more = direction < 0 ? this.#from > 0 : this.#from + MAX_LINE_TOKENS < this.count;
+      if (direction && more) {
         const [from, to] = this.inSight();
-        const stays = (from + to) >> 1;
-        const was = this.centre(stays);
-        this.#window(stays - (MAX_LINE_TOKENS >> 1));
-        box.scrollLeft += this.centre(stays) - was;
+        const middle = (from + to) >> 1;
+        const oldCentre = this.centre(middle);
+        this.#window(middle - (MAX_LINE_TOKENS >> 1));
+        box.scrollLeft += this.centre(middle) - oldCentre;
       }
     }
     this.#fit();
@@ -195,7 +195,7 @@ export class TokenList {
       element("span", { class: "share" }),
     );
     this.#items.set(index, item);
-    this.#dress(index, item);
+    this.#update(index, item);
     return item;
   }
 
@@ -203,27 +203,27 @@ export class TokenList {
    * @param {number} index
    * @param {HTMLElement} item
    */
-  #dress(index, item) {
+  #update(index, item) {
     const { text, share, mark } = this.#look(index);
     if (item.getAttribute("aria-label") !== text) item.setAttribute("aria-label", text);
     item.setAttribute("aria-selected", String(mark === "focus"));
     item.dataset.mark = mark;
-    const beside = /** @type {HTMLElement} */ (item.lastChild);
-    const says = share === null ? "" : percentText(share);
-    if (beside.textContent !== says) beside.textContent = says;
+    const shareElement = /** @type {HTMLElement} */ (item.lastChild);
+    const shareText = share === null ? "" : percentText(share);
+    if (shareElement.textContent !== shareText) shareElement.textContent = shareText;
     if (share === null) delete item.dataset.weight;
     else item.dataset.weight = String(share);
     item.style.setProperty("--share", share === null ? "0%" : percentText(share).replace(" ", ""));
   }
 
   /** @param {Event} event */
-  #under(event) {
+  #indexUnder(event) {
     const item = event.target instanceof Element ? event.target.closest(".item") : null;
     return item instanceof HTMLElement ? Number(item.dataset.index) : null;
   }
 
   /** What is pointed at when the mouse is not there. */
-  #resting() {
+  #restingIndex() {
     return document.activeElement === this.box && this.box.matches(":focus-visible") ? this.#active : null;
   }
 

@@ -9,7 +9,7 @@ const THRESHOLDS = [0, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 7.5, 10, 15, 20, 25, 30, 40
 
 /** @param {(share: number) => void} choose */
 export function thresholdField(choose) {
-  const says = element("output", {});
+  const output = element("output", {});
   const slider = element("input", {
     type: "range",
     min: 0,
@@ -18,13 +18,13 @@ export function thresholdField(choose) {
     "aria-label": "Smallest weight that is drawn",
     oninput: () => choose(Number(THRESHOLDS[Number(slider.value)]) / 100),
   });
-  const root = field("Smallest weight drawn", element("span", { class: "slider" }, slider, says));
+  const root = field("Smallest weight drawn", element("span", { class: "slider" }, slider, output));
 
   /** @param {number} share */
   function show(share) {
     const at = thresholdStep(share);
     if (Number(slider.value) !== at) slider.value = String(at);
-    says.textContent = percentText(share);
+    output.textContent = percentText(share);
     slider.setAttribute("aria-valuetext", percentText(share));
   }
   return { root, show };
@@ -49,13 +49,13 @@ export function thresholdStep(share) {
  */
 export function jumpField(where, go) {
   const input = element("input", { type: "text", size: 10, placeholder: "7 or bank", autocomplete: "off", "aria-describedby": "sentence-jump" });
-  const says = element("span", { id: "sentence-jump", role: "status", class: "jumped" });
+  const output = element("span", { id: "sentence-jump", role: "status", class: "jumped" });
   const onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const { texts, at } = where();
-    const found = findToken(texts, input.value, at, () => true);
-    says.textContent = found >= 0 ? "" : `no query has this text, and numbers go from 0 to ${texts.length - 1}`;
-    if (found >= 0) go(found);
+    const index = findToken(texts, input.value, at, () => true);
+    output.textContent = index >= 0 ? "" : `no query has this text, and numbers go from 0 to ${texts.length - 1}`;
+    if (index >= 0) go(index);
   };
-  return element("form", { class: "jump", onsubmit }, field("Go to query", input), element("button", {}, "Go"), says);
+  return element("form", { class: "jump", onsubmit }, field("Go to query", input), element("button", {}, "Go"), output);
 }

@@ -6,30 +6,30 @@
 /**
  * The largest weights, largest first; of equal ones the first. Weights of 0, and what is not known, do not count.
  * @param {ArrayLike<number>} weights
- * @param {number} most how many
+ * @param {number} count how many
  */
-export function topWeights(weights, most) {
+export function topWeights(weights, count) {
   /** @type {{index: number, weight: number}[]} */
-  const found = [];
+  const top = [];
   for (let index = 0; index < weights.length; index++) {
     const weight = Number(weights[index]);
-    if (!(weight > 0) || (found.length === most && weight <= Number(found.at(-1)?.weight))) continue;
-    let at = found.length;
-    while (at > 0 && Number(found[at - 1]?.weight) < weight) at--;
-    found.splice(at, 0, { index, weight });
-    if (found.length > most) found.pop();
+    if (!(weight > 0) || (top.length === count && weight <= Number(top.at(-1)?.weight))) continue;
+    let at = top.length;
+    while (at > 0 && Number(top[at - 1]?.weight) < weight) at--;
+    top.splice(at, 0, { index, weight });
+    if (top.length > count) top.pop();
   }
-  return found;
+  return top;
 }
 
 /**
  * The lines that are drawn when there are too many, strongest last; and how many are not.
- * @param {Line[]} found
- * @param {number} most
+ * @param {Line[]} top
+ * @param {number} count
  */
-export function topLines(found, most) {
-  const sorted = found.sort((a, b) => a.weight - b.weight);
-  const left = Math.max(0, sorted.length - most);
+export function topLines(top, count) {
+  const sorted = top.sort((a, b) => a.weight - b.weight);
+  const left = Math.max(0, sorted.length - count);
   return { lines: sorted.slice(left), left };
 }
 
@@ -37,11 +37,11 @@ export function topLines(found, most) {
  * The part of a range, of so many at most, that lies nearest to one of its members.
  * @param {Range} range
  * @param {number} centre
- * @param {number} most
+ * @param {number} count
  * @returns {Range}
  */
-export function nearestRange([from, to], centre, most) {
-  if (to - from <= most) return [from, to];
-  const start = Math.min(Math.max(from, centre - (most >> 1)), to - most);
-  return [start, start + most];
+export function nearestRange([from, to], centre, count) {
+  if (to - from <= count) return [from, to];
+  const start = Math.min(Math.max(from, centre - (count >> 1)), to - count);
+  return [start, start + count];
 }

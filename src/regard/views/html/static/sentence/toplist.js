@@ -20,7 +20,7 @@ export function topList(go) {
   /** @type {{rows: TopRow[], rest: HTMLElement}[]} */
   let parts = [];
   /** @type {SentenceModel | null} */
-  let made = null;
+  let builtFor = null;
   /** What the rows stand for at the moment. @type {"query" | "key"} */
   let side = "key";
 
@@ -38,7 +38,7 @@ export function topList(go) {
         return element("div", { "data-head": number }, element("table", {}, caption, element("tbody", {}, ...part.rows.map(({ row }) => row))), part.rest);
       }),
     );
-    made = model;
+    builtFor = model;
   }
 
   /**
@@ -46,7 +46,7 @@ export function topList(go) {
    * @param {Focus} focus
    */
   function show(model, focus) {
-    if (model !== made) build(model);
+    if (model !== builtFor) build(model);
     side = focus.side === "query" ? "key" : "query";
     const names = focus.side === "query" ? model.tokens.queries : model.tokens.keys;
     const others = focus.side === "query" ? model.tokens.keys : model.tokens.queries;
@@ -58,10 +58,10 @@ export function topList(go) {
     );
     parts.forEach(({ rows, rest }, head) => {
       const weights = model.weights(head, focus);
-      const found = weights ? topWeights(weights, rows.length) : [];
-      rows.forEach((row, i) => row.show(found[i] ?? null, others, side));
+      const top = weights ? topWeights(weights, rows.length) : [];
+      rows.forEach((row, i) => row.show(top[i] ?? null, others, side));
       const unknown = focus.side === "query" ? "These weights are not in this page: its foot says how to get them." : "Computing what each query gives to this key.";
-      rest.textContent = weights ? remainderText(weights, found, focus, model.heads[head]?.read.sink ?? null) : unknown;
+      rest.textContent = weights ? remainderText(weights, top, focus, model.heads[head]?.read.sink ?? null) : unknown;
     });
   }
   return { root, show };
@@ -71,30 +71,30 @@ export function topList(go) {
 
 /** @param {(index: number) => void} go */
 function topRow(go) {
-  let at = 0;
+  let index = 0;
   const place = element("td", { class: "place" });
-  const name = element("button", { type: "button", class: "plain", onclick: () => go(at) });
+  const name = element("button", { type: "button", class: "plain", onclick: () => go(index) });
   const share = element("td", { class: "share" });
   const bar = element("div", { class: "bar" });
   const row = element("tr", {}, place, element("th", { scope: "row" }, name), share, element("td", { class: "bars", "aria-hidden": "true" }, bar));
 
   /**
-   * @param {{index: number, weight: number} | null} found
+   * @param {{index: number, weight: number} | null} top
    * @param {string[]} texts
    * @param {"query" | "key"} side
    */
-  function show(found, texts, side) {
-    row.hidden = found === null;
-    if (!found) return;
-    at = found.index;
-    place.textContent = String(at);
-    name.replaceChildren(token(texts[at] ?? ""));
-    share.textContent = percentText(found.weight);
-    bar.style.width = `${found.weight * 100}%`;
+  function show(top, texts, side) {
+    row.hidden = top === null;
+    if (!top) return;
+    index = top.index;
+    place.textContent = String(index);
+    name.replaceChildren(token(texts[index] ?? ""));
+    share.textContent = percentText(top.weight);
+    bar.style.width = `${top.weight * 100}%`;
     delete row.dataset.key;
     delete row.dataset.query;
-    row.dataset[side] = String(at);
-    row.dataset.weight = String(found.weight);
+    row.dataset[side] = String(index);
+    row.dataset.weight = String(top.weight);
   }
   return { row, show };
 }

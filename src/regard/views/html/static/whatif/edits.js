@@ -10,7 +10,7 @@ import { valueAt } from "../row/format.js";
  * One change to a row; a value of null is as the model has it.
  * @typedef {{kind: "score", key: number, value: number | null}
  *   | {kind: "mask", key: number, value: boolean | null}
- *   | {kind: "without", key: number, value: true | null}
+ *   | {kind: "remove", key: number, value: true | null}
  *   | {kind: "scale", value: number | null}
  *   | {kind: "temperature", value: number | null}} Change
  */
@@ -18,7 +18,7 @@ import { valueAt } from "../row/format.js";
 /**
  * An edit as it is listed.
  * @typedef {object} Edit
- * @property {Change} back the change that takes it back
+ * @property {Change} undoChange the change that takes it back
  * @property {number | null} key
  * @property {string} before
  * @property {string} after
@@ -35,10 +35,10 @@ export function applyChange(edits, change) {
   if (change.kind === "scale" || change.kind === "temperature") {
     if (change.value === null) delete next[change.kind];
     else next[change.kind] = change.value;
-  } else if (change.kind === "without") {
-    const others = (edits.without ?? []).filter((key) => key !== change.key);
-    next.without = change.value ? [...others, change.key] : others;
-    if (next.without.length === 0) delete next.without;
+  } else if (change.kind === "remove") {
+    const others = (edits.removedKeys ?? []).filter((key) => key !== change.key);
+    next.removedKeys = change.value ? [...others, change.key] : others;
+    if (next.removedKeys.length === 0) delete next.removedKeys;
   } else if (change.kind === "score") {
     next.scores = setEntry(edits.scores, change.key, change.value);
     if (Object.keys(next.scores).length === 0) delete next.scores;
@@ -56,12 +56,12 @@ export function applyChange(edits, change) {
  */
 export function clearKey(edits, key) {
   /** @type {Change[]} */
-  const back = [
+  const undoChange = [
     { kind: "score", key, value: null },
     { kind: "mask", key, value: null },
-    { kind: "without", key, value: null },
+    { kind: "remove", key, value: null },
   ];
-  return back.reduce(applyChange, edits);
+  return undoChange.reduce(applyChange, edits);
 }
 
 /**
@@ -70,15 +70,15 @@ export function clearKey(edits, key) {
  * @param {number} key
  */
 export function isEdited(edits, key) {
-  return edits.scores?.[key] !== undefined || edits.mask?.[key] !== undefined || (edits.without?.includes(key) ?? false);
+  return edits.scores?.[key] !== undefined || edits.mask?.[key] !== undefined || (edits.removedKeys?.includes(key) ?? false);
 }
 
 /**
  * The keys that have edits, in the order of the text.
  * @param {Edits} edits
  */
-export function editedKeys({ scores = {}, mask = {}, without = [] }) {
-  return [...new Set([...Object.keys(scores).map(Number), ...Object.keys(mask).map(Number), ...without])].sort((a, b) => a - b);
+export function editedKeys({ scores = {}, mask = {}, removedKeys = [] }) {
+  return [...new Set([...Object.keys(scores).map(Number), ...Object.keys(mask).map(Number), ...removedKeys])].sort((a, b) => a - b);
 }
 
 /**
@@ -93,17 +93,17 @@ export function describeEdits(edits, head, query, scores) {
   /** @type {Edit[]} */
   const list = [];
   const { scale, temperature } = edits;
-  if (scale !== undefined) list.push({ back: { kind: "scale", value: null }, key: null, before: shortNumber(head.scale), after: shortNumber(scale) });
-  if (temperature !== undefined) list.push({ back: { kind: "temperature", value: null }, key: null, before: "1", after: shortNumber(temperature) });
+  if (scale !== undefined) list.push({ undoChange: { kind: "scale", value: null }, key: null, before: shortNumber(head.scale), after: shortNumber(scale) });
+  if (temperature !== undefined) list.push({ undoChange: { kind: "temperature", value: null }, key: null, before: "1", after: shortNumber(temperature) });
   for (const key of editedKeys(edits)) {
     const score = edits.scores?.[key];
     const allowed = edits.mask?.[key];
-    if (score !== undefined) list.push({ back: { kind: "score", key, value: null }, key, before: shortNumber(valueAt(scores, key)), after: shortNumber(score) });
+    if (score !== undefined) list.push({ undoChange: { kind: "score", key, value: null }, key, before: shortNumber(valueAt(scores, key)), after: shortNumber(score) });
     if (allowed !== undefined) {
       const words = (/** @type {boolean} */ yes) => (yes ? "allowed" : "forbidden");
-      list.push({ back: { kind: "mask", key, value: null }, key, before: words(isAllowed(head, query, key)), after: words(allowed) });
+      list.push({ undoChange: { kind: "mask", key, value: null }, key, before: words(isAllowed(head, query, key)), after: words(allowed) });
     }
-    if (edits.without?.includes(key)) list.push({ back: { kind: "without", key, value: null }, key, before: "in the text", after: "left out" });
+    if (edits.removedKeys?.includes(key)) list.push({ undoChange: { kind: "remove", key, value: null }, key, before: "in the text", after: "left out" });
   }
   return list;
 }
@@ -113,13 +113,13 @@ export function describeEdits(edits, head, query, scores) {
  * @param {string} text
  * @param {boolean} bad whether the browser found no number in what was typed
  * @param {boolean} [positive] whether it must be above 0
- * @returns {{value: number} | {wrong: string}}
+ * @returns {{value: number} | {error: string}}
  */
 export function parseNumber(text, bad, positive = false) {
   const value = Number(text);
-  if (bad || text.trim() === "" || !Number.isFinite(value)) return { wrong: "A number is wanted, such as 2.5." };
-  if (positive && value < 1 / MAX_EDIT) return { wrong: "A number above 0 is wanted, such as 0.5." };
-  if (Math.abs(value) > MAX_EDIT) return { wrong: "A number between −1,000,000 and 1,000,000 is wanted." };
+  if (bad || text.trim() === "" || !Number.isFinite(value)) return { error: "A number is wanted, such as 2.5." };
+  if (positive && value < 1 / MAX_EDIT) return { error: "A number above 0 is wanted, such as 0.5." };
+  if (Math.abs(value) > MAX_EDIT) return { error: "A number between −1,000,000 and 1,000,000 is wanted." };
   return { value };
 }
 

@@ -29,20 +29,20 @@ export function numberField({ label, name, step, positive = false, preview, comm
   let original = "";
   let current = "";
 
-  /** @param {string} wrong */
-  function say(wrong) {
-    if (message.textContent !== wrong) message.textContent = wrong;
-    if (wrong) input.setAttribute("aria-invalid", "true");
+  /** @param {string} error */
+  function showError(error) {
+    if (message.textContent !== error) message.textContent = error;
+    if (error) input.setAttribute("aria-invalid", "true");
     else input.removeAttribute("aria-invalid");
   }
 
   /** @param {string} text */
-  function take(text) {
+  function parse(text) {
     const typed = parseNumber(text, input.validity.badInput, positive);
-    say("wrong" in typed ? typed.wrong : "");
+    showError("error" in typed ? typed.error : "");
     if ("value" in typed) preview(text === original ? null : typed.value);
   }
-  input.addEventListener("input", () => take(input.value));
+  input.addEventListener("input", () => parse(input.value));
   input.addEventListener("change", commit);
   input.addEventListener("keydown", (event) => {
     const by = { ArrowUp: step, ArrowDown: -step }[event.key];
@@ -51,7 +51,7 @@ export function numberField({ label, name, step, positive = false, preview, comm
     const next = Number(current) + by * (event.shiftKey ? 10 : 1);
     if (positive && next <= 0) return;
     input.value = String(Number(next.toFixed(6)));
-    take(input.value);
+    parse(input.value);
   });
 
   return {
@@ -60,20 +60,20 @@ export function numberField({ label, name, step, positive = false, preview, comm
     /**
      * @param {number} first what the model has
      * @param {number} value
-     * @param {boolean} forced
+     * @param {boolean} force
      */
-    update(first, value, forced) {
+    update(first, value, force) {
       original = shortNumber(first);
       current = shortNumber(value);
-      const typing = document.activeElement === input || input.hasAttribute("aria-invalid");
-      if (typing && !forced) return;
-      say("");
+      const isTyping = document.activeElement === input || input.hasAttribute("aria-invalid");
+      if (isTyping && !force) return;
+      showError("");
       input.value = current;
     },
     /** Puts back what was there before something that is no number; answers whether there was such a thing. */
     restore() {
       if (!input.hasAttribute("aria-invalid")) return false;
-      say("");
+      showError("");
       input.value = current;
       return true;
     },
@@ -119,13 +119,13 @@ export function rowFields({ preview, keep, commit }) {
     root,
     /**
      * @param {EditedRow} row
-     * @param {boolean} forced
+     * @param {boolean} force
      */
-    update({ head, edits }, forced) {
+    update({ head, edits }, force) {
       const value = edits.temperature ?? 1;
-      scale.update(head.scale, edits.scale ?? head.scale, forced || edits.scale === undefined && document.activeElement === resetScale);
-      temperature.update(1, value, forced || (edits.temperature === undefined && document.activeElement === resetTemperature));
-      if (document.activeElement !== slider || forced) slider.value = String(Math.log2(value));
+      scale.update(head.scale, edits.scale ?? head.scale, force || edits.scale === undefined && document.activeElement === resetScale);
+      temperature.update(1, value, force || (edits.temperature === undefined && document.activeElement === resetTemperature));
+      if (document.activeElement !== slider || force) slider.value = String(Math.log2(value));
       slider.setAttribute("aria-valuetext", shortNumber(value));
       scaleWas.textContent = edits.scale === undefined ? "as the model has it" : `was ${shortNumber(head.scale)}`;
       setDisabled(resetScale, edits.scale === undefined);

@@ -7,8 +7,8 @@ import { element } from "../core/dom.js";
  * @returns {string | null}
  */
 function baseAddress() {
-  const own = window.top === window && /^(file|https?):$/.test(location.protocol);
-  return own ? location.href.replace(/#.*$/s, "") : null;
+  const hasAddress = window.top === window && /^(file|https?):$/.test(location.protocol);
+  return hasAddress ? location.href.replace(/#.*$/s, "") : null;
 }
 
 /**
@@ -17,7 +17,7 @@ function baseAddress() {
  */
 export function copyLink(store, { commit }) {
   const button = element("button", { type: "button", class: "copy", onclick: copy }, "Copy the link");
-  const said = element("span", { class: "quiet", role: "status" });
+  const message = element("span", { class: "quiet", role: "status" });
   const text = element("input", { type: "text", readonly: true, class: "link", "aria-label": "The link", hidden: true, onfocus: () => text.select() });
 
   async function copy() {
@@ -28,7 +28,7 @@ export function copyLink(store, { commit }) {
     if (address !== null && navigator.clipboard) {
       try {
         await navigator.clipboard.writeText(link);
-        said.textContent = "Copied. Whoever has this file opens it with these choices and edits.";
+        message.textContent = "Copied. Whoever has this file opens it with these choices and edits.";
         return;
       } catch {
         // The reader said no; the field below is there to be copied by hand.
@@ -38,10 +38,10 @@ export function copyLink(store, { commit }) {
     text.hidden = false;
     text.focus();
     text.select();
-    said.textContent =
+    message.textContent =
       address === null
         ? "A frame in a notebook has no address of its own. Save the page with recording.to_html(\"page.html\"), open that, and put this behind its address:"
         : "Copy it from here:";
   }
-  return element("span", { class: "link-part" }, button, said, text);
+  return element("span", { class: "link-part" }, button, message, text);
 }

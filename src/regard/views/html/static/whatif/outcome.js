@@ -11,14 +11,14 @@ import { describeEdits, applyChange } from "./edits.js";
 const LISTED_DIMENSIONS = 8;
 
 /** @type {Record<import("./edits.js").Change["kind"], string>} */
-const EDIT_LABELS = { score: "Score of ", mask: "Mask of ", without: "", scale: "Scale", temperature: "Temperature" };
+const EDIT_LABELS = { score: "Score of ", mask: "Mask of ", remove: "", scale: "Scale", temperature: "Temperature" };
 
 /** @param {import("./whatif.js").Editing} editing */
 export function outcome({ replace }) {
   const edits = element("ul", { class: "edits", tabindex: -1 });
   const facts = element("dl", { class: "facts" });
-  const moved = element("div", { class: "wide" });
-  const folded = element("details", { ontoggle: () => fill() }, element("summary", {}, "The dimensions of the output that moved most"), moved);
+  const dimensionBox = element("div", { class: "wide" });
+  const folded = element("details", { ontoggle: () => fill() }, element("summary", {}, "The dimensions of the output that moved most"), dimensionBox);
   const root = element(
     "div",
     { class: "outcome beside" },
@@ -27,7 +27,7 @@ export function outcome({ replace }) {
   );
   /** @type {EditedRow | null} */
   let shown = null;
-  let said = "";
+  let listKey = "";
 
   /** @param {import("./edits.js").Change} change */
   function resetEdit(change) {
@@ -37,7 +37,7 @@ export function outcome({ replace }) {
   }
 
   function fill() {
-    if (shown?.before.output && shown.after.output && folded.open) moved.replaceChildren(dimensionTable(shown.before.output, shown.after.output));
+    if (shown?.before.output && shown.after.output && folded.open) dimensionBox.replaceChildren(dimensionTable(shown.before.output, shown.after.output));
   }
 
   /** @param {EditedRow} row */
@@ -48,13 +48,13 @@ export function outcome({ replace }) {
     fill();
     // A list that says the same stays: a button may be under the finger whose press has just ended an edit.
     const list = describeEdits(row.edits, row.head, row.query, row.before.scores);
-    const says = JSON.stringify([row.query, list]);
-    if (says === said) return;
-    said = says;
-    const items = list.map(({ back, key, before, after }) => {
-      const undo = element("button", { type: "button", "aria-label": `Reset this edit: ${EDIT_LABELS[back.kind]}${key === null ? "" : `key ${key}`}`, onclick: () => resetEdit(back) }, "Reset");
+    const newKey = JSON.stringify([row.query, list]);
+    if (newKey === listKey) return;
+    listKey = newKey;
+    const items = list.map(({ undoChange, key, before, after }) => {
+      const undo = element("button", { type: "button", "aria-label": `Reset this edit: ${EDIT_LABELS[undoChange.kind]}${key === null ? "" : `key ${key}`}`, onclick: () => resetEdit(undoChange) }, "Reset");
       const whose = key === null ? [] : [token(row.keys[key] ?? ""), ` (key ${key})`];
-      return element("li", { "data-edit": back.kind, "data-key": key }, element("span", {}, EDIT_LABELS[back.kind], ...whose, `: ${before} → ${after}`), undo);
+      return element("li", { "data-edit": undoChange.kind, "data-key": key }, element("span", {}, EDIT_LABELS[undoChange.kind], ...whose, `: ${before} → ${after}`), undo);
     });
     edits.replaceChildren(...(items.length ? items : [element("li", { class: "quiet" }, "None yet. Change a score, the scale, the temperature or the mask, or leave a token out.")]));
   }
@@ -65,12 +65,12 @@ export function outcome({ replace }) {
 function outcomeRows({ head, edits, before, after }) {
   /** @type {[string, string, string, number | null][]} */
   const list = [];
-  const [was, is] = [entropy(before.weights), entropy(after.weights)];
-  list.push(["entropy", "Entropy", `${was.toFixed(3)} → ${is.toFixed(3)} nats (${signedText(is - was, 3)}): ${turned(is - was, "more evenly spread", "more on few keys")}`, is]);
+  const [oldEntropy, newEntropy] = [entropy(before.weights), entropy(after.weights)];
+  list.push(["entropy", "Entropy", `${oldEntropy.toFixed(3)} → ${newEntropy.toFixed(3)} nats (${signedText(newEntropy - oldEntropy, 3)}): ${directionText(newEntropy - oldEntropy, "more evenly spread", "more on few keys")}`, newEntropy]);
   if (before.output && after.output) {
     const { cosine, relative } = vectorChange(before.output, after.output);
-    const still = relative !== null && relative === 0;
-    list.push(["cosine", "Direction of the output", cosine === null ? "one of them is zero, and has none" : `cosine ${still ? "1" : cosine.toFixed(4)} with the model's own`, cosine]);
+    const unchanged = relative !== null && relative === 0;
+    list.push(["cosine", "Direction of the output", cosine === null ? "one of them is zero, and has none" : `cosine ${unchanged ? "1" : cosine.toFixed(4)} with the model's own`, cosine]);
     list.push(["relative", "How far the output moved", relative === null ? "the model's own is zero" : `${(relative * 100).toFixed(1)} % of its length`, relative]);
   }
   if (head.sink !== null) {
@@ -86,7 +86,7 @@ function outcomeRows({ head, edits, before, after }) {
  * @param {string} up
  * @param {string} down
  */
-function turned(change, up, down) {
+function directionText(change, up, down) {
   if (Math.abs(change) < 0.0005) return "as before";
   return change > 0 ? `▲ ${up}` : `▼ ${down}`;
 }

@@ -25,11 +25,11 @@ export function editTable(editing) {
   const lines = element("tbody", { role: "rowgroup" });
   const rest = element("tfoot", { role: "rowgroup" });
   const search = element("input", { type: "search", class: "add-key", placeholder: "position or token", autocomplete: "off" });
-  const said = element("span", { class: "quiet", role: "status" });
-  const adding = element("div", { class: "tools adding" }, field("Add a key: position or token", search), element("button", { type: "button", onclick: add }, "Add"), said);
+  const message = element("span", { class: "quiet", role: "status" });
+  const adding = element("div", { class: "tools adding" }, field("Add a key: position or token", search), element("button", { type: "button", onclick: add }, "Add"), message);
   const root = element("section", {}, element("h2", {}, "The row, key by key"), element("div", { class: "wide" }, element("table", { role: "table", class: "edited" }, caption, head, lines, rest)), adding);
   /** @type {Map<number, ReturnType<typeof editLine>>} */
-  const made = new Map();
+  const lines_ = new Map();
   /** @type {EditedRow | null} */
   let shown = null;
 
@@ -39,20 +39,20 @@ export function editTable(editing) {
 
   function add() {
     if (!shown) return;
-    const key = findToken(shown.keys, search.value, -1, (each) => !made.has(each));
-    said.textContent = key < 0 ? `No further key is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
+    const key = findToken(shown.keys, search.value, -1, (each) => !lines_.has(each));
+    message.textContent = key < 0 ? `No further key is "${shortToken(search.value)}": a position such as 7, or a part of a token, is wanted.` : "";
     if (key < 0) return;
     search.value = "";
     addLine(key);
     update(shown, false);
-    made.get(key)?.score.input.focus();
+    lines_.get(key)?.score.input.focus();
   }
 
   /** @param {number} key */
   function addLine(key) {
-    if (!shown || made.has(key)) return;
+    if (!shown || lines_.has(key)) return;
     const line = editLine(shown, key, editing);
-    made.set(key, line);
+    lines_.set(key, line);
     lines.append(line.root);
   }
 
@@ -62,9 +62,9 @@ export function editTable(editing) {
    */
   function start(row) {
     shown = row;
-    made.clear();
+    lines_.clear();
     lines.replaceChildren();
-    said.textContent = "";
+    message.textContent = "";
     for (const key of row.order.slice(0, INITIAL_KEYS)) addLine(key);
     if (row.chosen !== null) addLine(row.chosen);
     const title = (/** @type {string} */ text) => element("th", { scope: "col", role: "columnheader" }, text);
@@ -75,20 +75,20 @@ export function editTable(editing) {
 
   /**
    * @param {EditedRow} row
-   * @param {boolean} forced
+   * @param {boolean} force
    */
-  function update(row, forced) {
+  function update(row, force) {
     shown = row;
     for (const key of editedKeys(row.edits)) addLine(key);
-    const most = row.after.weights.reduce((largest, weight, key) => Math.max(largest, Math.abs(weight - valueAt(row.before.weights, key))), 0);
-    for (const line of made.values()) line.update(row, forced, most);
-    const others = row.keys.length - made.size;
+    const maxChange = row.after.weights.reduce((largest, weight, key) => Math.max(largest, Math.abs(weight - valueAt(row.before.weights, key))), 0);
+    for (const line of lines_.values()) line.update(row, force, maxChange);
+    const others = row.keys.length - lines_.size;
     adding.hidden = others <= 0;
-    rest.replaceChildren(...(others > 0 ? [otherKeys(row, made, others, most)] : []));
+    rest.replaceChildren(...(others > 0 ? [otherKeys(row, lines_, others, maxChange)] : []));
   }
 
   /** Puts back a number where something else was typed; answers whether there was one. */
-  const restore = () => [...made.values()].some(({ score }) => score.restore());
+  const restore = () => [...lines_.values()].some(({ score }) => score.restore());
   return { root, start, update, restore };
 }
 
@@ -118,14 +118,14 @@ function editLine(row, key, editing) {
   });
   const scoreWas = element("span", { class: "was" });
   const steps = laterSteps(row).map((step) => ({ step, is: element("span", { "data-step": step }), was: element("span", { class: "was" }), by: element("span", { class: "was" }) }));
-  const own = row.head.allowed === null || row.head.allowed(row.query, key);
+  const modelAllows = row.head.allowed === null || row.head.allowed(row.query, key);
   const allowed = element("input", {
     type: "checkbox",
     class: "may",
     "aria-label": `The query may attend to ${name}`,
-    onchange: () => editing.keep({ kind: "mask", key, value: allowed.checked === own ? null : allowed.checked }),
+    onchange: () => editing.keep({ kind: "mask", key, value: allowed.checked === modelAllows ? null : allowed.checked }),
   });
-  const out = element("button", { type: "button", class: "out" });
+  const removeButton = element("button", { type: "button", class: "out" });
   const reset = element("button", { type: "button", class: "reset", "aria-label": `Reset the edits of ${name}` }, "Reset");
   const before = element("td", { role: "cell", "data-label": "Before", class: "before" });
   const after = element("td", { role: "cell", "data-label": "After", class: "after" });
@@ -143,7 +143,7 @@ function editLine(row, key, editing) {
     after,
     element("td", { role: "cell", "data-label": "Change", class: "change" }, change),
     element("td", { role: "cell", class: "bar" }, bar),
-    element("td", { role: "cell", class: "buttons" }, out, reset),
+    element("td", { role: "cell", class: "buttons" }, removeButton, reset),
   );
 
   // What is no number can be reset, too, though it is no edit yet.
@@ -153,13 +153,13 @@ function editLine(row, key, editing) {
 
   /**
    * @param {EditedRow} now
-   * @param {boolean} forced
-   * @param {number} most the largest change of a weight
+   * @param {boolean} force
+   * @param {number} maxChange the largest change of a weight
    */
-  function update(now, forced, most) {
+  function update(now, force, maxChange) {
     const { edits } = now;
     const validEdits = isEdited(edits, key);
-    score.update(valueAt(now.before.scores, key), valueAt(now.after.scores, key), forced);
+    score.update(valueAt(now.before.scores, key), valueAt(now.after.scores, key), force);
     scoreWas.textContent = edits.scores?.[key] === undefined ? "" : `was ${numberText(valueAt(now.before.scores, key))}`;
     for (const { step, is, was, by } of steps) {
       const [old, value] = [valueAt(now.before[step], key), valueAt(now.after[step], key)];
@@ -167,20 +167,20 @@ function editLine(row, key, editing) {
       was.textContent = old === value ? "" : `was ${numberText(old)}`;
       by.textContent = old === value || !Number.isFinite(value - old) ? "" : signedText(value - old);
     }
-    const gone = edits.without?.includes(key) ?? false;
-    allowed.checked = !gone && (edits.mask?.[key] ?? own);
-    allowed.disabled = gone;
+    const isRemoved = edits.removedKeys?.includes(key) ?? false;
+    allowed.checked = !isRemoved && (edits.mask?.[key] ?? modelAllows);
+    allowed.disabled = isRemoved;
     const [from, to] = [valueAt(now.before.weights, key), valueAt(now.after.weights, key)];
     before.textContent = weightText(from);
     after.textContent = weightText(to);
     change.textContent = changeText(to - from);
-    setSigned(bar, most > 0 ? (to - from) / most : 0);
-    out.textContent = gone ? "Put back" : "Leave out";
-    out.setAttribute("aria-label", gone ? `Put ${name} back` : `Leave ${name} out`);
-    out.onclick = () => editing.keep({ kind: "without", key, value: gone ? null : true });
+    setSigned(bar, maxChange > 0 ? (to - from) / maxChange : 0);
+    removeButton.textContent = isRemoved ? "Put back" : "Leave out";
+    removeButton.setAttribute("aria-label", isRemoved ? `Put ${name} back` : `Leave ${name} out`);
+    removeButton.onclick = () => editing.keep({ kind: "remove", key, value: isRemoved ? null : true });
     setDisabled(reset, !validEdits);
     reset.onclick = () => editing.replace(clearKey(edits, key));
-    root.classList.toggle("gone", gone);
+    root.classList.toggle("gone", isRemoved);
     root.classList.toggle("touched", validEdits);
     root.dataset.before = String(from);
     root.dataset.weight = String(to);
@@ -191,14 +191,14 @@ function editLine(row, key, editing) {
 /**
  * The keys that have no line, together.
  * @param {EditedRow} row
- * @param {Map<number, unknown>} made
+ * @param {Map<number, unknown>} lines_
  * @param {number} count
- * @param {number} most
+ * @param {number} maxChange
  */
-function otherKeys(row, made, count, most) {
-  const total = (/** @type {Float64Array} */ weights) => weights.reduce((sum, weight, key) => (made.has(key) ? sum : sum + weight), 0);
+function otherKeys(row, lines_, count, maxChange) {
+  const total = (/** @type {Float64Array} */ weights) => weights.reduce((sum, weight, key) => (lines_.has(key) ? sum : sum + weight), 0);
   const [from, to] = [total(row.before.weights), total(row.after.weights)];
-  const bar = signedBar(most > 0 ? (to - from) / most : 0);
+  const bar = signedBar(maxChange > 0 ? (to - from) / maxChange : 0);
   const blank = laterSteps(row).length + 3;
   return element(
     "tr",

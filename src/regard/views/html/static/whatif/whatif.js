@@ -53,7 +53,7 @@ export const whatif = {
     let timer;
     let committing = false;
     /** @type {EditedRow | null} */
-    let shown = null;
+    let row = null;
 
     const rowName = () => `${store.state.attention} ${store.state.head} ${store.state.query}`;
 
@@ -75,11 +75,11 @@ export const whatif = {
         show(true);
       },
       commit() {
-        const kept = draft;
+        const committed = draft;
         forget();
-        if (!kept || kept.row !== rowName()) return;
+        if (!committed || committed.row !== rowName()) return;
         committing = true;
-        store.set({ edits: kept.edits });
+        store.set({ edits: committed.edits });
         committing = false;
       },
     };
@@ -96,13 +96,13 @@ export const whatif = {
     }
 
     const picker = queryPicker(page);
-    const undoing = element("button", { type: "button", class: "undo", onclick: undo, "aria-keyshortcuts": "Control+Z" }, "↶ Undo");
-    const resetting = element("button", { type: "button", class: "reset-all", onclick: () => editing.replace({}) }, "Reset all");
+    const undoButton = element("button", { type: "button", class: "undo", onclick: undo, "aria-keyshortcuts": "Control+Z" }, "↶ Undo");
+    const resetButton = element("button", { type: "button", class: "reset-all", onclick: () => editing.replace({}) }, "Reset all");
     const link = copyLink(store, editing);
     const fields = rowFields(editing);
     const result = outcome(editing);
     const table = editTable(editing);
-    const body = element("div", {}, element("div", { class: "tools" }, undoing, resetting, link), fields.root, result.root, table.root);
+    const body = element("div", {}, element("div", { class: "tools" }, undoButton, resetButton, link), fields.root, result.root, table.root);
     const missing = element("div");
     root.append(picker.root, missing, body);
     root.addEventListener("keydown", (event) => {
@@ -113,19 +113,18 @@ export const whatif = {
 
     /**
      * Draws the numbers.
-     * @param {boolean} forced whether fields say again what is in the edits, and not what was typed
+     * @param {boolean} force whether fields say again what is in the edits, and not what was typed
      */
-    function show(forced) {
-      if (!shown) return;
+    function show(force) {
+      if (!row) return;
       const edits = draft?.edits ?? store.state.edits;
-      const untouched = Object.keys(edits).length === 0;
-      const row = { ...shown, edits, after: untouched ? shown.before : steps(shown.head, shown.query, edits), chosen: store.state.key };
-      shown = row;
-      setDisabled(undoing, !store.undoable && draft === null);
-      setDisabled(resetting, untouched);
-      fields.update(row, forced);
+      const isUnedited = Object.keys(edits).length === 0;
+      row = { ...row, edits, after: isUnedited ? row.before : steps(row.head, row.query, edits), chosen: store.state.key };
+      setDisabled(undoButton, !store.undoable && draft === null);
+      setDisabled(resetButton, isUnedited);
+      fields.update(row, force);
       result.update(row);
-      table.update(row, forced);
+      table.update(row, force);
     }
 
     return (state, before) => {
@@ -137,17 +136,17 @@ export const whatif = {
       const head = data.head(attention, place);
       const computed = data.row(attention, place, query);
       if (!head || !computed) {
-        shown = null;
+        row = null;
         return;
       }
-      const fresh = !shown || !before || before.attention !== attention || before.head !== place || before.query !== query;
-      if (fresh) {
+      const isNewRow = !row || !before || before.attention !== attention || before.head !== place || before.query !== query;
+      if (isNewRow) {
         if (draft && draft.row !== rowName()) forget();
         const order = keysByWeight(computed.weights);
-        shown = { head, query, before: computed, after: computed, edits: {}, order, chosen: state.key, ...data.tokens(attention) };
-        table.start(shown);
+        row = { head, query, before: computed, after: computed, edits: {}, order, chosen: state.key, ...data.tokens(attention) };
+        table.start(row);
       } else if (!committing && before?.edits !== state.edits) forget();
-      show(fresh || (!committing && before?.edits !== state.edits));
+      show(isNewRow || (!committing && before?.edits !== state.edits));
     };
   },
 };
