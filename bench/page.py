@@ -19,18 +19,18 @@ from bench.table import Row
 
 BROWSER = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
 
-ANSWERED = """
-window.answered = [];
+MEASURE_LATENCY = """
+window.latencies = [];
 for (const name of ["pointermove", "keydown"]) addEventListener(name, (event) => {
-  requestAnimationFrame(() => setTimeout(() => answered.push(performance.now() - event.timeStamp)));
+  requestAnimationFrame(() => setTimeout(() => latencies.push(performance.now() - event.timeStamp)));
 }, { capture: true });
 new MutationObserver((_, watcher) => {
   if (document.documentElement?.dataset.ready !== "yes") return;
   watcher.disconnect();
-  requestAnimationFrame(() => setTimeout(() => (window.opened = performance.now())));
+  requestAnimationFrame(() => setTimeout(() => (window.firstPicture = performance.now())));
 }).observe(document, { attributes: true, subtree: true, childList: true });
 """
-"""Milliseconds from an event to the frame that answers it; from the beginning of the page to its first picture."""
+"""Milliseconds from an event to the next frame; from the start of the page to its first picture."""
 
 
 class Attention(nn.Module):
@@ -54,9 +54,9 @@ def pages() -> Iterator[Row]:
         prose = " ".join(" ".join(topic.split()) for topic in pydoc_data.topics.topics.values())
         sentence = "Write a poem about a man fishing on a river bank."
         for text, moves in ((sentence, {}), (prose, {"sentence": "hover", "map": "hover"})):
-            seen, tokens = _minilm(text)
+            recording, tokens = _minilm(text)
             bars = ("5 MB, 2 s at most", "1 s at most", "50 ms at most") if moves else ("", "", "")
-            yield from _page(f"{tokens} tokens, 6 layers, 12 heads", seen, folder / f"{tokens}.html", moves, bars)
+            yield from _page(f"{tokens} tokens, 6 layers, 12 heads", recording, folder / f"{tokens}.html", moves, bars)
         yield from _page(
             "32,768 tokens, 2 heads", _long(), folder / "long.html", {"map": "zoom"}, ("5 MB at most", "", "")
         )
@@ -65,19 +65,19 @@ def pages() -> Iterator[Row]:
 
 
 def _page(
-    case: str, seen: regard.Recording, path: Path, moves: dict[str, str], bars: tuple[str, str, str]
+    case: str, recording: regard.Recording, path: Path, moves: dict[str, str], bars: tuple[str, str, str]
 ) -> Iterator[Row]:
     times = []
     for _ in range(1 if "32,768" in case else 3):
         start = time.perf_counter()
-        text = seen.to_html(path)
+        text = recording.to_html(path)
         times.append(time.perf_counter() - start)
     size = len(text.encode()) / 1e6
     yield Row(f"page of {case}: written", "", f"{size:.2f} MB, {statistics.median(times):.2f} s", bars[0])
-    opened, answers = _in_browser(path, moves)
-    yield Row(f"page of {case}: first picture", "", f"{opened:.2f} s", bars[1])
-    for (view, move), taken in zip(moves.items(), answers, strict=True):
-        worst = f"median {statistics.median(taken):.0f} ms, longest {max(taken):.0f} ms"
+    first_picture, latencies = _in_browser(path, moves)
+    yield Row(f"page of {case}: first picture", "", f"{first_picture:.2f} s", bars[1])
+    for (view, move), times in zip(moves.items(), latencies, strict=True):
+        worst = f"median {statistics.median(times):.0f} ms, longest {max(times):.0f} ms"
         yield Row(f"page of {case}: {move} in the {view}", "", worst, bars[2])
 
 
@@ -87,22 +87,22 @@ def _in_browser(path: Path, moves: dict[str, str]) -> tuple[float, list[list[flo
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER.split())
-        opened = []
+        first_pictures = []
         for _ in range(5):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
-            page.add_init_script(ANSWERED)
+            page.add_init_script(MEASURE_LATENCY)
             page.goto(path.as_uri())
-            page.wait_for_function("() => window.opened", timeout=60_000)
-            opened.append(page.evaluate("() => window.opened") / 1000)
-        answers = []
+            page.wait_for_function("() => window.firstPicture", timeout=60_000)
+            first_pictures.append(page.evaluate("() => window.firstPicture") / 1000)
+        latencies = []
         for view, move in moves.items():
             page.click(f"#tab-{view}")
             page.wait_for_timeout(1000)
             MOVES[move](page, view)
             page.wait_for_timeout(500)
-            answers.append(page.evaluate("() => window.answered.splice(0)"))
+            latencies.append(page.evaluate("() => window.latencies.splice(0)"))
         browser.close()
-    return statistics.median(opened), answers
+    return statistics.median(first_pictures), latencies
 
 
 WHERE = {"sentence": ".sentence [role=listbox]", "map": ".map [role=application]"}
@@ -110,7 +110,7 @@ WHERE = {"sentence": ".sentence [role=listbox]", "map": ".map [role=application]
 
 def _hover(page, view: str) -> None:
     box = page.locator(WHERE[view]).first.bounding_box()
-    page.evaluate("() => window.answered.splice(0)")
+    page.evaluate("() => window.latencies.splice(0)")
     for step in range(40):
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.1 + 0.02 * step))
         page.wait_for_timeout(50)
@@ -118,7 +118,7 @@ def _hover(page, view: str) -> None:
 
 def _zoom(page, view: str) -> None:
     page.locator(WHERE[view]).first.focus()
-    page.evaluate("() => window.answered.splice(0)")
+    page.evaluate("() => window.latencies.splice(0)")
     for key in "++++++++++++----":
         page.keyboard.press(key)
         page.wait_for_timeout(400)
@@ -131,16 +131,16 @@ def _minilm(text: str) -> tuple[regard.Recording, int]:
     pretrained = regard.load()
     encoding = pretrained.tokenizer.encode(text)
     count = min(len(encoding.ids), 512)
-    with torch.inference_mode(), regard.watch(pretrained.model) as seen:
+    with torch.inference_mode(), regard.watch(pretrained.model) as recording:
         pretrained.model(torch.tensor([encoding.ids[:count]]))
-    seen.label(encoding.tokens[:count])
-    return seen, count
+    recording.label(encoding.tokens[:count])
+    return recording, count
 
 
 def _long() -> regard.Recording:
     tokens = 32_768
     waves = 3 * torch.sin(torch.arange(tokens)[:, None] / torch.linspace(5, 9000, 64))
-    with torch.inference_mode(), regard.watch(model := Attention()) as seen:
+    with torch.inference_mode(), regard.watch(model := Attention()) as recording:
         model((waves + torch.randn(tokens, 64, generator=torch.Generator().manual_seed(0)))[None])
-    seen.label([f"word{position}" for position in range(tokens)])
-    return seen
+    recording.label([f"word{position}" for position in range(tokens)])
+    return recording

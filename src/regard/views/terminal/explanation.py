@@ -15,21 +15,21 @@ from regard.views.terminal.console import full_block, marker_notes, new_table, p
 from regard.views.terminal.formula import formula, in_words, positions
 
 BAR_WIDTH = 30
-NARROW = 100
-"""A console below this width gets fewer numbers of a vector beside the scores."""
-PARTNERS = 8
+MIN_WIDE_COLUMNS = 100
+"""A console with fewer columns gets fewer numbers of each value vector."""
+MAX_TOP_KEYS = 8
 FIRST_NUMBERS = 4
 COUNTS = {2: "two", 3: "three"}
 
 
 def draw(explanation: Explanation, console: Console) -> None:
-    """Show an explanation part by part."""
+    """Draw an explanation part by part."""
     e = explanation
     console.print(Text.assemble(("regard explain", "bold"), f"  {visible(e.model.name)}"))
     print_line(console, visible(e.text))
     if e.target is not None:
         print_line(console, f"-> {visible(e.target)}")
-    parts = [_tokens, _where, _arithmetic, *([_context] if e.comparisons else []), _proof]
+    parts = [_tokens, _weights, _arithmetic, *([_context] if e.comparisons else []), _proof]
     for number, part in enumerate(parts, 1):
         console.print()
         part(e, console, number)
@@ -39,7 +39,7 @@ def _tokens(e: Explanation, console: Console, number: int) -> None:
     print_heading(console, f"{number}. The tokens, and what goes in")
     if e.attention == "cross":
         print_line(console, "The source, which the encoder reads:")
-        console.print(_source(e))
+        console.print(_source_table(e))
         console.print()
         print_line(console, "The target, which the decoder writes. At each position it reads the token written before:")
     table = new_table(
@@ -53,69 +53,68 @@ def _tokens(e: Explanation, console: Console, number: int) -> None:
         reads = [] if e.decoder_inputs is None else [visible(e.decoder_inputs[i])]
         table.add_row(str(i), *reads, _token(e, i, token), str(id_), Text(_remark(e, i)))
     console.print(table)
-    _signs(e, console)
+    _token_notes(e, console)
     if len(e.word.occurrences) > 1:
         places = ", ".join(str(place[0]) for place in e.word.occurrences)
         print_line(
             console, f"{_quoted(e.word.text)} stands at {places}; this is the first. For another: --token POSITION."
         )
-    _what_goes_in(e, console)
+    _input(e, console)
 
 
-def _source(e: Explanation) -> Table:
+def _source_table(e: Explanation) -> Table:
     table = new_table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
-    for i, (token, id_, written) in enumerate(zip(e.keys.tokens, e.keys.ids, e.keys.surface_forms, strict=True)):
-        table.add_row(str(i), Text(visible(token)), str(id_), Text(_stands_for(token, written)))
+    for i, (token, id_, form) in enumerate(zip(e.keys.tokens, e.keys.ids, e.keys.surface_forms, strict=True)):
+        table.add_row(str(i), Text(visible(token)), str(id_), Text(_stands_for(token, form)))
     return table
 
 
-def _signs(e: Explanation, console: Console) -> None:
-    """What the tokens that are no words mean, and the signs inside others."""
-    written = list(zip(e.queries.tokens, e.queries.surface_forms, strict=True))
-    # The first token that a decoder reads is put there by nobody's tokenizer.
-    started = e.model.kind == "encoder-decoder" and e.model.stack == "decoder" and e.attention == "self"
-    around = [token for token, stands_for in written[started:] if not stands_for]
+def _token_notes(e: Explanation, console: Console) -> None:
+    """Explain special tokens, and the markers inside other tokens."""
+    forms = list(zip(e.queries.tokens, e.queries.surface_forms, strict=True))
+    # No tokenizer adds the start token of a decoder.
+    has_start = e.model.kind == "encoder-decoder" and e.model.stack == "decoder" and e.attention == "self"
+    special = [token for token, form in forms[has_start:] if not form]
     if e.attention == "cross":
-        around += [token for token, form in zip(e.keys.tokens, e.keys.surface_forms, strict=True) if not form]
-    if around := list(dict.fromkeys(around)):
-        are = "are" if len(around) > 1 else "is"
-        print_line(console, f"{' and '.join(map(visible, around))} {are} put around the text by the tokenizer.")
-    if started or e.decoder_inputs:
+        special += [token for token, form in zip(e.keys.tokens, e.keys.surface_forms, strict=True) if not form]
+    if special := list(dict.fromkeys(special)):
+        are = "are" if len(special) > 1 else "is"
+        print_line(console, f"{' and '.join(map(visible, special))} {are} put around the text by the tokenizer.")
+    if has_start or e.decoder_inputs:
         start_token = e.decoder_inputs[0] if e.decoder_inputs else e.queries.tokens[0]
         print_line(console, f"{visible(start_token)} is what the decoder reads first.")
-    every = [*e.queries.tokens, *e.keys.tokens]
-    for note in marker_notes(every):
+    for note in marker_notes([*e.queries.tokens, *e.keys.tokens]):
         print_line(console, note)
 
 
-def _what_goes_in(e: Explanation, console: Console) -> None:
+def _input(e: Explanation, console: Console) -> None:
     tokens, d_model = e.input.shape
     labels = {"token": "  token", "position": "+ position", "token_type": "+ token type"}
-    given = {label: part for name, label in labels.items() if (part := getattr(e.input, name)) is not None}
-    added = f"{COUNTS[len(given)]} vectors are added" if len(given) > 1 else "there is one vector"
-    normed = ", and the sum is normed" if len(given) > 1 else ", which is normed"
+    parts = {label: part for name, label in labels.items() if (part := getattr(e.input, name)) is not None}
+    sum_text = f"{COUNTS[len(parts)]} vectors are added" if len(parts) > 1 else "there is one vector"
+    norm_text = ", and the sum is normed" if len(parts) > 1 else ", which is normed"
     owner = "" if e.model.kind != "encoder-decoder" else f" of the {e.model.stack}"
-    rest = "" if e.input.position is not None else f" {positions(e)}"
-    if len(given) > 1:
-        given["= sum"] = e.input.sum
+    position_text = "" if e.input.position is not None else f" {positions(e)}"
+    if len(parts) > 1:
+        parts["= sum"] = e.input.sum
     if e.input.normed is not None:
-        given["  normed"] = e.input.normed
+        parts["  normed"] = e.input.normed
     print_line(
         console,
         f"The input of the first layer{owner}: {tokens} tokens x {d_model} numbers. For each "
-        f"token {added}{normed if e.input.normed is not None else ''}.{rest} The first "
+        f"token {sum_text}{norm_text if e.input.normed is not None else ''}.{position_text} The first "
         f"{FIRST_NUMBERS} numbers of each:",
     )
     for row, i in enumerate(e.word.token_index):
         table = new_table(
             (e.queries.tokens[i] if e.decoder_inputs is None else f"read: {e.decoder_inputs[i]}", "left"), ("", "left")
         )
-        for label, part in given.items():
+        for label, part in parts.items():
             table.add_row(label, _numbers(part[row]))
         console.print(table)
 
 
-def _where(e: Explanation, console: Console, number: int) -> None:
+def _weights(e: Explanation, console: Console, number: int) -> None:
     cross = e.attention == "cross"
     verb = "came from" if cross else "looks"
     print_heading(console, f"{number}. Where {_quoted(e.word.text)} {verb}: layer {e.layer}, head {e.head}")
@@ -159,29 +158,29 @@ def _where(e: Explanation, console: Console, number: int) -> None:
                 f"Among heads without one, {_quoted(e.word.text)} gives most to {_quoted(p.token)}, {p.weight:.4f}: "
                 f"--layer {p.layer} --head {p.head}",
             )
-    _partners(e, console)
+    _top_keys(e, console)
 
 
-def _partners(e: Explanation, console: Console) -> None:
+def _top_keys(e: Explanation, console: Console) -> None:
     cross = e.attention == "cross"
     if not e.top_keys:
-        alone = len([written for written in e.queries.surface_forms if written]) <= len(e.word.token_index)
-        print_line(console, f"The text has no other token of its own{'' if alone else ' that it could see'}.")
+        only_word = len([form for form in e.queries.surface_forms if form]) <= len(e.word.token_index)
+        print_line(console, f"The text has no other token of its own{'' if only_word else ' that it could see'}.")
         return
-    shown = e.top_keys[:PARTNERS]
-    cut = "" if len(shown) == len(e.top_keys) else f" (the first {len(shown)} of {len(e.top_keys)})"
+    top_keys = e.top_keys[:MAX_TOP_KEYS]
+    range_text = "" if len(top_keys) == len(e.top_keys) else f" (the first {len(top_keys)} of {len(e.top_keys)})"
     console.print()
     if cross:
         print_line(
             console,
             f"The words of the source that {_quoted(e.word.text)} came from: the mean share over all layers and heads, "
-            f"and where each gets its largest{cut}:",
+            f"and where each gets its largest{range_text}:",
         )
     else:
         print_line(
             console,
             f"The largest share that {_quoted(e.word.text)} gives to each other token of the text"
-            f"{' that it can see' if e.variant.causal else ''}, over all layers and heads{cut}:",
+            f"{' that it can see' if e.variant.causal else ''}, over all layers and heads{range_text}:",
         )
     table = new_table(
         ("word" if cross else "token", "left"),
@@ -191,14 +190,14 @@ def _partners(e: Explanation, console: Console) -> None:
         ("layer", "right"),
         ("head", "right"),
     )
-    for p in shown:
+    for p in top_keys:
         mean = [f"{p.mean:.4f}"] if cross else []
         table.add_row(Text(visible(p.token)), str(p.index), *mean, f"{p.weight:.4f}", str(p.layer), str(p.head))
     console.print(table)
 
 
 def _why_masked(e: Explanation, key: int) -> str:
-    """Why a key may not be attended to by any token of the word."""
+    """Why no token of the word may attend to a key."""
     if e.variant.causal and key > max(e.word.token_index):
         return "after it"
     return "out of the window"
@@ -210,7 +209,7 @@ def _arithmetic(e: Explanation, console: Console, number: int) -> None:
     print_line(console, in_words(e))
     steps = {"q . k": e.row.scores, "scaled": e.row.scaled}
     steps |= {name: step for name, step in (("capped", e.row.capped), ("biased", e.row.biased)) if step is not None}
-    count = FIRST_NUMBERS if console.width >= NARROW else FIRST_NUMBERS // 2
+    count = FIRST_NUMBERS if console.width >= MIN_WIDE_COLUMNS else FIRST_NUMBERS // 2
     for row, i in enumerate(e.word.token_index):
         console.print()
         print_line(console, _query(e, row, i))
@@ -236,10 +235,10 @@ def _arithmetic(e: Explanation, console: Console, number: int) -> None:
 
 def _query(e: Explanation, row: int, index: int) -> str:
     token = _quoted(e.queries.tokens[index])
-    of = f"{token}, position {index}"
+    name = f"{token}, position {index}"
     if e.decoder_inputs is not None:
-        of = f"position {index}, which reads {_quoted(e.decoder_inputs[index])} and writes {token}"
-    return f"q of {of}, {e.row.q.shape[-1]} numbers: {_numbers(e.row.q[row])} ..."
+        name = f"position {index}, which reads {_quoted(e.decoder_inputs[index])} and writes {token}"
+    return f"q of {name}, {e.row.q.shape[-1]} numbers: {_numbers(e.row.q[row])} ..."
 
 
 def _context(e: Explanation, console: Console, number: int) -> None:
@@ -264,10 +263,10 @@ def _context(e: Explanation, console: Console, number: int) -> None:
 def _proof(e: Explanation, console: Console, number: int) -> None:
     proof = e.proof
     print_heading(console, f"{number}. The proof")
-    by = "some rows at a time" if e.variant.kernel == "chunked" else "on PyTorch's fused kernel"
+    kernel = "some rows at a time" if e.variant.kernel == "chunked" else "on PyTorch's fused kernel"
     print_line(
         console,
-        f"The same row twice, from the same q, k and v: by the model in its own forward pass, {by}, and by the "
+        f"The same row twice, from the same q, k and v: by the model in its own forward pass, {kernel}, and by the "
         "definition, regard.steps, in float64.",
     )
     table = new_table(("weights @ v", "left"), (f"the first {FIRST_NUMBERS} of {e.row.v.shape[-1]} numbers", "left"))
@@ -284,13 +283,13 @@ def _proof(e: Explanation, console: Console, number: int) -> None:
 
 
 def _remark(e: Explanation, index: int) -> str:
-    """That a token is explained, and what it stands for where that cannot be seen in it: an accent, an emoji."""
+    """The last column of a token: whether it is explained, and its text where the token looks different."""
     explained = "<- explained " if index in e.word.token_index else ""
     return explained + _stands_for(e.queries.tokens[index], e.queries.surface_forms[index])
 
 
-def _stands_for(token: str, written: str) -> str:
-    return f"for {_quoted(written)}" if written.casefold() not in token.casefold() else ""
+def _stands_for(token: str, form: str) -> str:
+    return f"for {_quoted(form)}" if form.casefold() not in token.casefold() else ""
 
 
 def _token(e: Explanation, index: int, token: str) -> Text:
@@ -298,7 +297,7 @@ def _token(e: Explanation, index: int, token: str) -> Text:
 
 
 def _key(e: Explanation, index: int, token: str) -> Text:
-    """A token that is looked at: in cross-attention one of another text."""
+    """A key; in cross-attention it belongs to another text, in which no token is explained."""
     return _token(e, index, token) if e.attention == "self" else Text(visible(token))
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of an attention as a formula and in words, with what this model has beside the paper's."""
+"""The arithmetic of an explanation as a formula and in words, with every variant that the model has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OF = {"ALiBi": "ALiBi's", "T5Relative": "T5's"}
 def formula(e: Explanation) -> str:
     """``softmax(q . k / sqrt(32)) @ v``, or what stands in its place."""
     how, d_key = e.variant, e.row.q.shape[-1]
-    factor = f" / sqrt({d_key})" if _is_papers(e) else "" if e.row.scale == 1 else f" * {e.row.scale:.4g}"
+    factor = f" / sqrt({d_key})" if _is_paper_scale(e) else "" if e.row.scale == 1 else f" * {e.row.scale:.4g}"
     score = f"q . k{factor}"
     if how.softcap is not None:
         score = f"{how.softcap:g} * tanh({score} / {how.softcap:g})"
@@ -25,27 +25,27 @@ def in_words(e: Explanation) -> str:
     how = e.variant
     projected = f"{', normed,' if how.pre_norm else ','} times the weights of head {e.head}"
     if e.attention == "cross":
-        said = (
+        text = (
             f"q is the vector that goes into the cross-attention of layer {e.layer}{projected}; k and v are the "
             "encoder's result times theirs."
         )
     else:
-        said = f"q, k and v are the vectors that go into layer {e.layer}{projected}."
+        text = f"q, k and v are the vectors that go into layer {e.layer}{projected}."
     if how.kv_head is not None:
-        said += f" Several heads share their k and v: head {e.head} has number {how.kv_head}."
+        text += f" Several heads share their k and v: head {e.head} has number {how.kv_head}."
     if how.qk_norm:
-        said += " q and k are then normed."
+        text += " q and k are then normed."
     if how.rotary:
-        said += " q and k are then turned by their positions, so that q . k knows how far apart they are."
-    root = f" = 1 / sqrt({e.row.q.shape[-1]})" if _is_papers(e) else ""
-    last, steps = "scaled", f"Scaled is q . k times {e.row.scale:.4f}{root}"
+        text += " q and k are then turned by their positions, so that q . k knows how far apart they are."
+    root = f" = 1 / sqrt({e.row.q.shape[-1]})" if _is_paper_scale(e) else ""
+    step, steps = "scaled", f"Scaled is q . k times {e.row.scale:.4f}{root}"
     if how.softcap is not None:
-        last, steps = "capped", f"{steps}; capped is {how.softcap:g} * tanh(scaled / {how.softcap:g})"
+        step, steps = "capped", f"{steps}; capped is {how.softcap:g} * tanh(scaled / {how.softcap:g})"
     if how.bias is not None:
-        last, steps = "biased", f"{steps}; biased is {last} + {OF[how.bias]} number for the distance of the two tokens"
+        step, steps = "biased", f"{steps}; biased is {step} + {OF[how.bias]} number for the distance of the two tokens"
     keys = "all keys" if e.row.allowed is None else "all keys that are not masked"
     sink = "" if how.sink is None else f" and the head's sink, e^{how.sink:.4f}"
-    return f"{said} {steps}; a weight is e^{last}, divided by the sum of e^{last} over {keys}{sink}."
+    return f"{text} {steps}; a weight is e^{step}, divided by the sum of e^{step} over {keys}{sink}."
 
 
 def positions(e: Explanation) -> str:
@@ -57,6 +57,6 @@ def positions(e: Explanation) -> str:
     return "No position is added to it."
 
 
-def _is_papers(e: Explanation) -> bool:
+def _is_paper_scale(e: Explanation) -> bool:
     """Whether scores are scaled as in the paper, section 3.2.1."""
     return bool(abs(e.row.scale * e.row.q.shape[-1] ** 0.5 - 1) < 1e-9)

@@ -1,4 +1,4 @@
-"""What a model attends to in the terminal: its layers and heads, and what was looked at most; plain text when piped."""
+"""An overview in the terminal: the layers, the heads, and the most attended words; plain text when piped."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from regard.lens.text.overview import (
 )
 from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
 
-SHOWN = 15
-"""So many words of those."""
+MAX_WORDS = 15
+"""The most words that are listed."""
 
-FIRST_CHARACTERS = 200
-"""So much of a text is shown."""
+MAX_CHARACTERS = 200
+"""The most characters of a text that are printed."""
 
-REST = 62
-"""The columns that the table of heads needs beside the two tokens of a pair."""
+OTHER_COLUMNS = 62
+"""The width of the table of heads without the two tokens of a pair."""
 
-KINDS = {
+HEAD_TYPES = {
     "previous token": "looks at the token before",
     "attention sink": "rests on the first token",
     "same token": "looks at its own token, where it stands and wherever else",
@@ -39,14 +39,14 @@ KINDS = {
 
 
 def draw(overview: Overview, console: Console) -> None:
-    """Show an overview part by part."""
+    """Draw an overview part by part."""
     o = overview
     console.print(Text.assemble(("regard watch", "bold"), f"  {visible(o.model)}"))
-    print_line(console, _beginning(o.text))
+    print_line(console, _first_characters(o.text))
     if o.target is not None:
-        print_line(console, f"-> {_beginning(o.target)}")
-    beside = "" if o.target_tokens is None else f"; {len(o.target_tokens)} of what the decoder reads"
-    print_line(console, f"{len(o.tokens)} tokens{beside}")
+        print_line(console, f"-> {_first_characters(o.target)}")
+    decoder_tokens = "" if o.target_tokens is None else f"; {len(o.target_tokens)} of what the decoder reads"
+    print_line(console, f"{len(o.tokens)} tokens{decoder_tokens}")
     console.print()
     _layers(o, console)
     console.print()
@@ -54,7 +54,7 @@ def draw(overview: Overview, console: Console) -> None:
     if max(len(o.tokens), len(o.target_tokens or ())) >= LONG_TEXT_TOKENS:
         for most in o.most_attended:
             console.print()
-            _most(o, most, console)
+            _most_attended(o, most, console)
 
 
 def _layers(o: Overview, console: Console) -> None:
@@ -91,21 +91,21 @@ def _heads(o: Overview, console: Console) -> None:
     table = new_table(
         ("layer", "right"),
         ("head", "right"),
-        ("kind", "left"),
+        ("type", "left"),
         ("entropy", "right"),
         ("first", "right"),
         ("distance", "right"),
         ("strongest pair", "left"),
         compact=True,
     )
-    longest = min(max((console.width - REST) // 2, 6), 24)
-    above = None
+    longest = min(max((console.width - OTHER_COLUMNS) // 2, 6), 24)
+    previous_stack = None
     stacks = list(dict.fromkeys(map(_stack, o.layers)))
     for layer in sorted(o.layers, key=lambda layer: stacks.index(_stack(layer))):
         table.add_section()
-        if len(stacks) > 1 and _stack(layer) != above:
-            above = _stack(layer)
-            table.add_row("", "", Text(above, style="bold cyan"))
+        if len(stacks) > 1 and _stack(layer) != previous_stack:
+            previous_stack = _stack(layer)
+            table.add_row("", "", Text(previous_stack, style="bold cyan"))
         for head in layer.heads:
             pair = head.pair
             table.add_row(
@@ -118,22 +118,21 @@ def _heads(o: Overview, console: Console) -> None:
                 Text(f"{pair.weight:.2f} {_token(pair.query, longest)} -> {_token(pair.key, longest)}"),
             )
     console.print(table)
-    seen = {head.head_type for layer in o.layers for head in layer.heads}
-    for kind, says in KINDS.items():
-        if kind in seen:
-            print_line(console, f"{_short(kind)}: {says}.")
+    present = {head.head_type for layer in o.layers for head in layer.heads}
+    for head_type, description in HEAD_TYPES.items():
+        if head_type in present:
+            print_line(console, f"{_short(head_type)}: {description}.")
     print_line(
         console,
         "Entropy: in nats, 0 looks at one token. First: the weight on the first token. Distance: how far back it "
         "looks, and the spread. Strongest pair: the largest weight from one token of the text to another.",
     )
-    every = [*o.tokens, *(o.target_tokens or ())]
-    for note in marker_notes(every):
+    for note in marker_notes([*o.tokens, *(o.target_tokens or ())]):
         print_line(console, note)
 
 
-def _short(kind: str) -> str:
-    return kind.removesuffix(" token")
+def _short(head_type: str) -> str:
+    return head_type.removesuffix(" token")
 
 
 def _distance(head: HeadOverview) -> str:
@@ -144,7 +143,7 @@ def _distance(head: HeadOverview) -> str:
 
 
 def _stack(layer: LayerOverview) -> str:
-    """Which attention of an encoder-decoder it is."""
+    """The stack of a layer, or "cross"."""
     return "cross" if layer.kind == "cross" else layer.path.partition(".")[0]
 
 
@@ -153,24 +152,24 @@ def _first(head: HeadOverview) -> str:
     return "" if score is None or math.isnan(score) else f"{score:.2f}"
 
 
-def _most(o: Overview, most: MostAttended, console: Console) -> None:
+def _most_attended(o: Overview, most: MostAttended, console: Console) -> None:
     which = "" if o.target is None else f": {'cross-attention' if most.kind == 'cross' else most.stack}"
     print_heading(console, f"What it looked at most{which}")
     words = [word for word in most.words if word.is_text and any(c.isalnum() for c in word.word)]
     marks = [word for word in most.words if word.is_text and not any(c.isalnum() for c in word.word)]
-    around = [word for word in most.words if not word.is_text]
+    special = [word for word in most.words if not word.is_text]
     parts = [
-        f"{_percent(sum(word.received_share for word in some))} to {name}"
-        for some, name in ((words, "words"), (marks, "marks"), (around, _names(around)))
-        if some
+        f"{_percent(sum(word.received_share for word in group))} to {name}"
+        for group, name in ((words, "words"), (marks, "marks"), (special, _names(special)))
+        if group
     ]
     print_line(console, f"Of all attention, over all layers and heads, it gave {', '.join(parts)}.")
     table = new_table(
         ("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"), compact=True
     )
-    even = 1 / sum(len(word.token_index) for word in most.words)
+    uniform = 1 / sum(len(word.token_index) for word in most.words)
     largest = max((word.received_share for word in words), default=1.0)
-    for word in words[:SHOWN]:
+    for word in words[:MAX_WORDS]:
         table.add_row(
             _token(word.word),
             str(word.token_index[0]),
@@ -179,15 +178,15 @@ def _most(o: Overview, most: MostAttended, console: Console) -> None:
             Text(full_block(console) * max(1, round(12 * word.received_share / largest)), style="cyan"),
         )
     console.print(table)
-    print_line(console, f"Evenly spread, each token would have {_percent(even)}.")
+    print_line(console, f"Evenly spread, each token would have {_percent(uniform)}.")
     if any("causal()" in layer.mask or "window(" in layer.mask for layer in o.layers if layer.kind == most.kind):
         print_line(
             console, "A token sees only the tokens before it, so more tokens can look at the first than at the last."
         )
 
 
-def _names(around: list[ReceivedWord]) -> str:
-    return " and ".join(dict.fromkeys(_token(word.word) for word in around))
+def _names(words: list[ReceivedWord]) -> str:
+    return " and ".join(dict.fromkeys(_token(word.word) for word in words))
 
 
 def _percent(share: float) -> str:
@@ -195,10 +194,10 @@ def _percent(share: float) -> str:
 
 
 def _token(token: str, longest: int = 24) -> str:
-    shown = visible(token)
-    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+    text = visible(token)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def _beginning(text: str) -> str:
-    start = " ".join(text[: 4 * FIRST_CHARACTERS].split())[:FIRST_CHARACTERS].rstrip()
-    return visible(start) + ("" if len(text) <= FIRST_CHARACTERS else " ...")
+def _first_characters(text: str) -> str:
+    start = " ".join(text[: 4 * MAX_CHARACTERS].split())[:MAX_CHARACTERS].rstrip()
+    return visible(start) + ("" if len(text) <= MAX_CHARACTERS else " ...")

@@ -1,4 +1,4 @@
-/** Opens the page: reads what it carries, and shows one view at a time. */
+/** The entry point: reads the data of the page, and shows one view at a time. */
 
 import { arithmetic } from "./arithmetic/arithmetic.js";
 import { context } from "./context/context.js";
@@ -14,17 +14,17 @@ import { Store } from "./core/store.js";
 import { whatif } from "./whatif/whatif.js";
 
 /**
- * A way of looking. It is mounted when it is first opened, and told of every change while it is open.
+ * A view. It is mounted when it is first opened, and updated at every change while it is open.
  * @typedef {object} View
  * @property {string} name in the link
  * @property {string} title
- * @property {string} help a line for somebody who never saw it
- * @property {(data: Data) => boolean} fits whether this page has what it shows
+ * @property {string} help a line for new readers
+ * @property {(data: Data) => boolean} fits whether this page has the data for it
  * @property {(root: HTMLElement, page: Page) => (state: import("./core/store.js").State, before: import("./core/store.js").State | null) => void} mount fills the root; answers the function that draws
  */
 
 /**
- * What every view is given.
+ * The input of every view.
  * @typedef {object} Page
  * @property {Data} data
  * @property {Store} store
@@ -115,7 +115,7 @@ function pageFooter(data) {
     {},
     omitted.length > 0 && element("h2", {}, "What this page omits"),
     omitted.length > 0 && element("ul", {}, ...omitted.map((line) => element("li", {}, visible(line)))),
-    element("p", {}, `Made by ${generator}. Layers, heads and positions count from 0. This page asks nothing of any network.`),
+    element("p", {}, `Made by ${generator}. Layers, heads and positions count from 0. This page needs no network.`),
   );
 }
 

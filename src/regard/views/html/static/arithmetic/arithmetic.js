@@ -71,14 +71,14 @@ export const arithmetic = {
 };
 
 /**
- * Why these numbers may be believed.
+ * The verification of the numbers.
  * @param {Attention} attention
  */
 function verification({ max_error: maxError, verified, max_weight_error: weightError, dropout }) {
   const comparison =
     maxError === null
-      ? "There is no output of the model's own attention to compare with, or no query that may look at anything: nothing proves these numbers."
-      : `regard put weights @ v of this layer beside what the model's own attention put out: they differ by ${maxError.toExponential(1)} of its largest value, at most.`;
+      ? "Not verified: the output of the model's own attention is unknown, or no query may attend to any key."
+      : `regard compared weights @ v of this layer with the output of the model's own attention: they differ by ${maxError.toExponential(1)} of its largest value, at most.`;
   const conclusion =
     maxError === null
       ? ""
@@ -87,11 +87,11 @@ function verification({ max_error: maxError, verified, max_weight_error: weightE
         : " That is more than rounding: the model does something that these steps do not show. Do not trust them.";
   const rounding =
     weightError > 0
-      ? `Queries, keys and values are rounded in this page, to keep it small. A weight that is computed from them is at most ${percentText(weightError, weightError < 0.0001 ? 4 : 2)} from the exact one.`
+      ? `Queries, keys and values are rounded in this page, to keep it small. The max weight error is ${percentText(weightError, weightError < 0.0001 ? 4 : 2)} .`
       : "";
   const dropoutText = dropout > 0 ? `The model then dropped ${percentText(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";
   return [
-    element("h2", {}, "Is it true?"),
+    element("h2", {}, "Verification"),
     element("p", { class: maxError !== null && !verified ? "doubt" : "", "data-error": maxError }, comparison, conclusion),
     rounding && element("p", {}, rounding),
     dropoutText && element("p", {}, dropoutText),

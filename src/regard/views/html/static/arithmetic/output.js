@@ -6,7 +6,7 @@ import { valueTerms, weightText } from "../row/format.js";
 
 /** @typedef {import("./arithmetic.js").Row} Row */
 
-/** So many dimensions are shown at first, and so many terms. */
+/** The number of dimensions at first, and of terms. */
 const FEW_DIMENSIONS = 8;
 const FEW_TERMS = 8;
 
@@ -30,7 +30,7 @@ export function outputTable() {
     panes.hidden = !v;
     description.textContent = v
       ? `Each of the ${dValue} dimensions of the output is a sum over the keys: weight × the key's value in that dimension. Choose a dimension to see its terms.`
-      : "This page carries no values of this attention, so that its output is not computed here.";
+      : "This page has no values of this attention, so it does not compute its output.";
     dimension = Math.min(dimension, Math.max(0, dValue - 1));
     fill();
   }

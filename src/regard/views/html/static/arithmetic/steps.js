@@ -121,7 +121,7 @@ function outputItem({ steps, key }) {
 }
 
 /**
- * A number as it stands behind a sign.
+ * A number after a sign: a negative one in brackets.
  * @param {number} value
  */
 function inSum(value) {

@@ -9,7 +9,7 @@ import { valueAt, stepNames, weightText } from "../row/format.js";
 /** @typedef {import("./arithmetic.js").Row} Row */
 /** @typedef {import("../row/format.js").StepName} StepName */
 
-/** So many lines are shown at first, and so many at most when more are asked for. */
+/** The number of lines of a page of the table, and of a large page. */
 const PAGE_SIZE = 30;
 const LARGE_PAGE_SIZE = 256;
 

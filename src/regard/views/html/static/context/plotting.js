@@ -1,4 +1,4 @@
-/** What the view of words in context works out: names, scales, and where labels have room. */
+/** The drawings of words in context: names of states, scales, label placement, markers. */
 
 import { headColour } from "../core/colour.js";
 import { svgElement } from "../core/dom.js";
@@ -7,7 +7,7 @@ import { svgElement } from "../core/dom.js";
 /** @typedef {[number, number]} Point in pixels */
 
 /**
- * The name of a state: of what stands before the first layer, or behind one.
+ * The name of a state: the input of the first layer, or the output of a layer.
  * @param {number} state
  */
 export function stateName(state) {
@@ -32,7 +32,7 @@ export function wordsByChange(words) {
 }
 
 /**
- * The first sentence that a word stands in: the one that its others are held against.
+ * The first sentence that has a word: the others are compared with it.
  * @param {ContextWord} word
  */
 export function firstSentence(word) {
@@ -52,7 +52,7 @@ export function cosineScale(cosines) {
 }
 
 /**
- * Places for labels that should stand at some heights and must not touch: in the order of those heights.
+ * Positions for labels near the wanted heights, in their order and without overlap.
  * @param {number[]} wanted
  * @param {number} gap
  * @param {number} bottom the lowest one may stand here
@@ -69,7 +69,7 @@ export function spreadLabels(wanted, gap, bottom) {
 }
 
 /**
- * Where points stand in a drawing, in one scale for both directions, so that distances are kept.
+ * Points scaled to a drawing, with one scale for both directions, which keeps ratios of distances.
  * @param {Point[]} points
  * @param {{width: number, height: number, margin: number}} size
  * @returns {Point[]}
@@ -100,11 +100,11 @@ export function labelWidth(text) {
 }
 
 /**
- * For each dot, where its label stands, from the dot; null where there is no room. Those that come first have the choice.
+ * For each dot the offset of its label; null where there is no room. The first dots come first.
  * @param {Point[]} dots
  * @param {string[]} texts
  * @param {{width: number, height: number}} size
- * @param {number} bold labels of the first dots so many may cover the dots of the others
+ * @param {number} bold the number of first dots whose labels may cover other dots
  * @returns {(Point | null)[]}
  */
 export function placeLabels(dots, texts, { width, height }, bold) {

@@ -6,18 +6,18 @@
 /**
  * What one head computes its rows from.
  * @typedef {object} Head
- * @property {Float32Array} q (rows, width), of the queries that are carried
+ * @property {Float32Array} q (rows, width), of the queries in the page
  * @property {Float32Array} k (keys, width)
  * @property {Float32Array | null} v (keys, valueWidth)
  * @property {number} dKey of a query and a key
  * @property {number} dValue
  * @property {number} queries how many the model had
  * @property {number} keys
- * @property {Float32Array | null} rows which queries are carried, in order; null where all are
- * @property {Float32Array | null} lse of each carried row: the logarithm of its sum of exponentials, sink and all
+ * @property {Float32Array | null} rows the queries in the page, in order; null: all
+ * @property {Float32Array | null} lse of each row: log-sum-exp of its scores, with the sink
  * @property {number} scale
  * @property {number | null} softcap
- * @property {number | null} sink a score of the head itself, which takes part in the softmax and carries no value
+ * @property {number | null} sink a score of the head itself, which takes part in the softmax and has no value
  * @property {((query: number, key: number) => number) | null} bias
  * @property {((query: number, key: number) => boolean) | null} allowed whether a query may attend to a key; null: it may
  */
@@ -29,7 +29,7 @@
  * @property {number} [scale]
  * @property {number} [temperature] what the scores are divided by before the softmax; 1 changes nothing
  * @property {Record<number, boolean>} [mask] whether the query may attend to a key, in place of the mask
- * @property {number[]} [removedKeys] keys that are left out, as if the token did not stand in the text
+ * @property {number[]} [removedKeys] keys that are removed, as if the text had no such token
  */
 
 /** Edits are numbers up to this size, and a temperature is at least one by it: larger ones overflow, and say nothing. */
@@ -48,7 +48,7 @@ export const MAX_EDIT = 1e6;
  */
 
 /**
- * Where a query's row stands among those that are carried; -1 where it is not.
+ * The index of a query's row in the page; -1 where there is none.
  * @param {Head} head
  * @param {number} query
  */
@@ -99,7 +99,7 @@ export function steps(head, query, edits = {}) {
  * @param {number} bottom the query behind the last
  * @param {number} left first key
  * @param {number} right the key behind the last
- * @returns {Float32Array} NaN where a row is not carried
+ * @returns {Float32Array} NaN where the page has no row
  */
 export function tile(head, top, bottom, left, right) {
   const columns = right - left;

@@ -1,12 +1,12 @@
 /**
- * How numbers travel in a page: text of seven bits a character, gzip, and integers in byte planes.
- * The other half, which writes, is regard/views/html/codec.py.
+ * Decodes the numbers of a page: text of seven bits a character, gzip, and integers as byte planes.
+ * The encoder is regard/views/html/codec.py.
  */
 
-/** What seven bits may say and a script element may not hold: NUL, line feed, carriage return, "<". */
+/** Characters of seven bits that a script element cannot hold: NUL, line feed, carriage return, "<". */
 const FORBIDDEN = [0x00, 0x0a, 0x0d, 0x3c];
 
-/** From this code point on a character holds one of those and the seven bits behind it. */
+/** A character from this code point on stands for a forbidden code and the seven bits after it. */
 const PAIR = 0x100;
 
 /**
@@ -51,9 +51,9 @@ export async function gunzip(packed, length) {
 }
 
 /**
- * Where an array stands among the numbers of a page.
+ * The location of an array in the numbers of a page.
  * @typedef {object} Ref
- * @property {number} at its place among the numbers of 16 bits, or its first byte among what stands behind those
+ * @property {number} at its index among the 16-bit integers, or its first byte after them
  * @property {number[]} shape
  * @property {number} step what the integers are multiplied by
  * @property {"i16" | "i32" | "u8" | "bit"} type
@@ -62,10 +62,10 @@ export async function gunzip(packed, length) {
 /**
  * The numbers of an array, row by row.
  *
- * A page begins with the low bytes of all numbers of 16 bits, then come their high bytes, both with a sign, and then
- * everything else. Arrays of such numbers stand column by column. So they pack best.
+ * The low bytes of all 16-bit integers come first, then their high bytes, both signed, and then all other arrays. Arrays
+ * of 16-bit integers are stored column by column.
  * @param {Uint8Array} numbers of the page
- * @param {number} numInt16 how many numbers of 16 bits it has
+ * @param {number} numInt16 the number of 16-bit integers
  * @param {Ref} ref
  * @returns {Float32Array}
  */

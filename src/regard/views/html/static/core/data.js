@@ -1,4 +1,4 @@
-/** What a page carries: the facts of every attention, and the numbers that its rows are computed from. */
+/** The data of a page: the facts of every attention, and the numbers from which its rows are computed. */
 
 import { steps, tile } from "./attention.js";
 import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
@@ -8,7 +8,7 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
 /** @typedef {import("./attention.js").Steps} Steps */
 
 /**
- * One head, as it is listed.
+ * The facts of a head.
  * @typedef {object} HeadFacts
  * @property {number} number in the model
  * @property {string} head_type "previous token", ..., "mixed"
@@ -112,10 +112,10 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
  *   in which the words of all sentences differ most; null for a sentence that it does not stand in
  */
 
-/** Rows are remembered of so many keys together. */
+/** The most keys of the cached rows together. */
 const CACHED_KEYS = 2 ** 18;
 
-/** A whole map has at most so many weights. */
+/** The most weights of a map that is computed whole. */
 export const MAX_EXACT_WEIGHTS = 2 ** 22;
 
 export class Data {
@@ -136,7 +136,7 @@ export class Data {
   }
 
   /**
-   * Reads what the page carries.
+   * Reads the data of a page.
    * @param {Document} page
    */
   static async read(page) {
@@ -174,7 +174,7 @@ export class Data {
   }
 
   /**
-   * What a head's rows are computed from; null where the page carries its picture alone.
+   * What a head's rows are computed from; null where the page has the pooled map only.
    * @param {number} index
    * @param {number} head
    * @returns {Head | null}

@@ -40,7 +40,7 @@ export function token(text, properties = {}) {
   return element("bdi", { ...properties, class: `token ${properties.class ?? ""}`.trim() }, visible(text));
 }
 
-/** What has no shape of its own, or turns the direction of what follows; joiners where they join nothing. */
+/** Invisible characters and marks of direction; joiners that join nothing. */
 const UNSEEN = /[\p{Cc}\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]|^[\u200c\u200d]+|[\u200c\u200d]+$/gu;
 
 /**

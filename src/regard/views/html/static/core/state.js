@@ -1,4 +1,4 @@
-/** Where a page begins, and which choices it can show. */
+/** The initial state of a page, and the nearest valid state for a link. */
 
 import { MAX_EDIT } from "./attention.js";
 

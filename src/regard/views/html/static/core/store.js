@@ -1,4 +1,4 @@
-/** What the reader has chosen: one object that every view reads, kept in the page's link, with undo. */
+/** The reader's choices: one state that every view reads, kept in the page's link, with undo. */
 
 /** @typedef {import("./attention.js").Edits} Edits */
 
@@ -18,7 +18,7 @@
 
 /** @typedef {(state: State, before: State) => void} Listener */
 
-/** So many changes can be undone. */
+/** The most changes that can be undone. */
 const MAX_UNDO = 200;
 
 export class Store {
@@ -87,7 +87,7 @@ export class Store {
     try {
       linkState = JSON.parse(decodeURIComponent(link.replace(/^#/, "")) || "{}");
     } catch {
-      // a link of somebody else's
+      // a link from another site
     }
     const next = fit({ ...this.first, ...(linkState && typeof linkState === "object" ? linkState : {}) });
     if (!isEqual(next, this.state)) this.#go(next);

@@ -1,4 +1,4 @@
-/** One head enlarged: its picture, and everything that is known of it. */
+/** One head enlarged: its map and its statistics. */
 
 import { isDark } from "../core/colour.js";
 import { element, percentText } from "../core/dom.js";
@@ -10,7 +10,7 @@ import { shareBar } from "../row/bars.js";
 
 /** @typedef {import("./order.js").HeadPlace} HeadPlace */
 
-/** The enlarged picture has at most so many squares on a side. */
+/** The most cells of a side of the enlarged map. */
 const MAX_CELLS = 160;
 
 /**
@@ -38,12 +38,12 @@ export function headCard(page) {
     const picture = element("canvas", { class: "picture", role: "img", "aria-label": `Map of layer ${layer}, head ${facts.number}: queries from top to bottom, keys from left to right` });
     picture.style.aspectRatio = String(shape);
     repaint = () => paintLargest(picture, place);
-    const paintView = element("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
+    const lookButton = element("button", { type: "button", class: "look", onclick: () => choose(place) }, "Look at this head");
     const close = element("button", { type: "button", onclick: () => dialog.close() }, "Close");
     title.textContent = `Layer ${layer}, head ${facts.number}: ${facts.head_type}`;
     dialog.replaceChildren(
       title,
-      element("p", { class: "actions" }, paintView, close),
+      element("p", { class: "actions" }, lookButton, close),
       element("p", { class: "quiet" }, `This head ${typeDescription(facts.head_type)}.`),
       element(
         "div",
@@ -54,7 +54,7 @@ export function headCard(page) {
     );
     dialog.showModal();
     repaint();
-    paintView.focus();
+    lookButton.focus();
   }
 
   /**
@@ -88,11 +88,11 @@ export function headCard(page) {
 
   /** @param {Record<string, number | null>} all */
   function scores(all) {
-    const rows = Object.entries(all).map(([kind, score]) => {
+    const rows = Object.entries(all).map(([type, score]) => {
       const isKnown = score !== null && Number.isFinite(score);
-      return element("tr", {}, element("th", { scope: "row" }, kind), element("td", { "data-kind": kind }, isKnown ? percentText(score) : "not known"), element("td", {}, isKnown ? shareBar(score) : ""));
+      return element("tr", {}, element("th", { scope: "row" }, type), element("td", { "data-type": type }, isKnown ? percentText(score) : "not known"), element("td", {}, isKnown ? shareBar(score) : ""));
     });
-    return element("table", { class: "scores" }, element("caption", {}, "How much of each kind it has"), element("tbody", {}, ...rows));
+    return element("table", { class: "scores" }, element("caption", {}, "The score for each head type"), element("tbody", {}, ...rows));
   }
 
   /** @param {HeadPlace} place */
@@ -108,8 +108,8 @@ export function headCard(page) {
   return { dialog, open, repaint: () => dialog.open && repaint?.() };
 }
 
-/** @param {string} kind */
-function typeDescription(kind) {
-  const description = HEAD_TYPES[/** @type {keyof typeof HEAD_TYPES} */ (kind)];
-  return kind === "mixed" || !description ? "has no pattern of those in the legend" : description;
+/** @param {string} type */
+function typeDescription(type) {
+  const description = HEAD_TYPES[/** @type {keyof typeof HEAD_TYPES} */ (type)];
+  return type === "mixed" || !description ? "has no pattern of those in the legend" : description;
 }

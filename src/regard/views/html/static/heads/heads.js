@@ -11,7 +11,7 @@ import { paintThumbnail, aspectRatio, paintWhenVisible } from "./thumbnail.js";
 /** @typedef {import("./order.js").Order} Order */
 /** @typedef {import("../core/store.js").State} State */
 
-/** On paper so many heads stand side by side. */
+/** The number of heads side by side on paper. */
 const PRINT_COLUMNS = 16;
 
 /** @type {import("../main.js").View} */
@@ -51,8 +51,8 @@ function mountHeads(root, page) {
   root.append(
     element("div", { class: "tools" }, field("Sort by", orderSelect), field("Show", typeSelect), count),
     element("div", { class: "wide" }, grid),
-    element("h2", {}, "The kinds"),
-    element("p", { class: "quiet" }, "A head is of a kind when at least half of its attention goes where the kind says. Entropy, in nats: 0 looks at one token; the more, the more evenly it looks at many."),
+    element("h2", {}, "The head types"),
+    element("p", { class: "quiet" }, "A head has a type when at least half of its attention goes where the type says. Entropy, in nats: 0 looks at one token; the more, the more evenly it looks at many."),
     legend,
     card.dialog,
   );

@@ -1,4 +1,4 @@
-/** The heads of a group of attentions: in which order they stand, and what is said of each. */
+/** The heads of a group of attentions: their order, and their description. */
 
 import { percentText } from "../core/dom.js";
 
@@ -51,7 +51,7 @@ export function groupHeads(data, attention) {
 }
 
 /**
- * Heads in an order; those of which it is not known come last.
+ * Heads in an order; heads without a value come last.
  * @param {HeadPlace[]} places layer by layer
  * @param {Order} order
  * @returns {HeadPlace[]}

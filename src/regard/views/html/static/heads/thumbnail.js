@@ -4,7 +4,7 @@ import { paintRaster } from "../map/raster.js";
 
 /** @typedef {import("../core/data.js").Data} Data */
 
-/** So wide pictures may be for their height, and so narrow. */
+/** The smallest width over height of a thumbnail, and one over the largest. */
 const MIN_ASPECT = 0.5;
 
 /**

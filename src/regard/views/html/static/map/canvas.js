@@ -13,10 +13,10 @@ import { colourShare, maxOf } from "./raster.js";
 /** @typedef {import("../core/data.js").Data} Data */
 /** @typedef {{query: number, key: number}} Pair */
 
-/** So many heads that were looked at keep their weights, for going back and forth. */
+/** The number of heads whose weights stay in memory. */
 const CACHED_SOURCES = 4;
 
-/** The longest of many tokens is among so many that have the most characters. */
+/** The widest token is searched among this many tokens with the most characters. */
 const MEASURED = 24;
 
 /** @type {import("./paint.js").Palette} */
@@ -49,7 +49,7 @@ export class MapCanvas {
     this.data = data;
   }
 
-  /** What is looked at. */
+  /** The weights of the selected head. */
   get source() {
     return /** @type {WeightSource} */ (this.#source);
   }
@@ -151,7 +151,7 @@ export class MapCanvas {
   }
 
   /**
-   * Black or white, what stands out more from a weight's colour.
+   * Black or white, whichever is easier to read on the colour of a weight.
    * @param {number} weight
    * @param {number} top
    */

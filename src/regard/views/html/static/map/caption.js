@@ -1,4 +1,4 @@
-/** What a map says in words: the cell under the cursor, what a square stands for, and what its colours mean. */
+/** The caption of a map: the cell under the cursor, the meaning of a cell and of its colours. */
 
 import { isAllowed } from "../core/attention.js";
 import { rampColour } from "../core/colour.js";
@@ -7,7 +7,7 @@ import { shareText } from "./table.js";
 
 /** @typedef {import("./viewport.js").Viewport} Viewport */
 
-/** So many steps of the colour bar. */
+/** The number of steps of the colour bar. */
 const BAR_STEPS = 64;
 
 /**
@@ -77,7 +77,7 @@ export function mapCaption(page, mapCanvas) {
     ].join(" ");
     const isPooledOnly = source.head === null;
     missing.replaceChildren(isPooledOnly ? element("p", {}, "This head is in the page as a picture only.") : "");
-    if (mapCanvas.missing) missing.replaceChildren(element("p", {}, `Hatched: ${mapCanvas.missing} of these ${bottom - top} queries have no row in this page. The page's foot tells how to get them.`));
+    if (mapCanvas.missing) missing.replaceChildren(element("p", {}, `Hatched: ${mapCanvas.missing} of these ${bottom - top} queries have no row in this page. The page's footer says how to get them.`));
     else if (!isPooledOnly && view.from === "picture" && !view.busy) missing.replaceChildren(element("p", {}, source.canBeExact([top, bottom, left, right]) ? "" : pooledHint([top, bottom, left, right])));
   }
 
@@ -85,7 +85,7 @@ export function mapCaption(page, mapCanvas) {
   function pooledHint([top, bottom]) {
     const rows = mapCanvas.source.head?.rows;
     const hasNoRow = rows && !rows.some((row) => row >= top && row < bottom);
-    return hasNoRow ? `The page carries no row of these queries, only this picture of them. Its foot tells how to get them.` : "Zoom in for exact weights.";
+    return hasNoRow ? `The page has no row of these queries, only this picture of them. Its footer says how to get them.` : "Zoom in for exact weights.";
   }
 
   return { line, legend, point, update };

@@ -1,8 +1,8 @@
-/** Where the parts of the drawing of a map stand. */
+/** The layout of the drawing of a map. */
 
 /** @typedef {import("./viewport.js").Viewport} Viewport */
 
-/** A token can be read from so many pixels on. */
+/** The fewest pixels in which a token can be read. */
 export const MIN_TOKEN_SIZE = 11;
 
 /**

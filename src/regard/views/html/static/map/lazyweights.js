@@ -6,14 +6,14 @@ import { tile } from "../core/attention.js";
 /** @typedef {import("./viewport.js").Viewport} Viewport */
 /** @typedef {import("../core/attention.js").Head} Head */
 
-/** So many weights are computed for one sight of a map, at most. */
+/** The most weights that are computed for one view of a map. */
 export const MAX_VIEW_WEIGHTS = 2 ** 22;
 
-/** A map of so many is computed whole, so that panning and zooming compute nothing. */
+/** All weights of a map with at most this many are computed at once; panning and zooming then compute nothing. */
 const MAX_EAGER_WEIGHTS = 2 ** 20;
 
 /**
- * How many rows of an area are carried.
+ * The number of rows of a viewport that the page has.
  * @param {Head} head
  * @param {Viewport} viewport
  */
@@ -22,7 +22,7 @@ export function countRows({ rows }, [top, bottom]) {
 }
 
 /**
- * Whether an area's weights can be computed while somebody waits.
+ * Whether the weights of a viewport can be computed while the reader waits.
  * @param {Head} head
  * @param {Viewport} viewport
  */
@@ -88,7 +88,7 @@ export class LazyWeights {
   }
 
   /**
-   * A weight; NaN where it is not carried, undefined where it is not computed.
+   * A weight; NaN where the page has no row, undefined where it is not computed yet.
    * @param {number} query
    * @param {number} key
    * @returns {number | undefined}

@@ -15,7 +15,7 @@ import { isEqual } from "../core/store.js";
 /** Milliseconds of rest after which the area goes into the link. */
 const REST = 250;
 
-/** A step of the cursor is at least so many pixels wide. */
+/** The smallest step of the cursor, in pixels. */
 const STEP = 5;
 
 /** @type {import("../main.js").View} */

@@ -1,10 +1,10 @@
-/** What stands beside a map: the entropy of each query, and the attention that each key receives. */
+/** The margins of a map: the entropy of each query, and the attention that each key receives. */
 
 /** @typedef {import("../core/data.js").Data} Data */
 
 /**
  * @typedef {object} Margins
- * @property {Float32Array | null} entropy of each query in nats, NaN where it is not known
+ * @property {Float32Array | null} entropy of each query in nats, NaN where it is unknown
  * @property {Float32Array} received by each key, as a multiple of its fair share: queries / keys
  * @property {boolean} approximate whether they were added up from the picture
  */
@@ -103,7 +103,7 @@ export function cellOf(position, tokens, cells) {
 }
 
 /**
- * @param {Float32Array} values of all queries, or of those that are carried
+ * @param {Float32Array} values of all queries, or of those in the page
  * @param {Float32Array | null} rows
  * @param {number} queries
  */

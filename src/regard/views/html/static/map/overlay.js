@@ -9,7 +9,7 @@ import { BAR_GAP, cellsRect } from "./layout.js";
 /** @typedef {import("./paint.js").Context2D} Context2D */
 
 /**
- * Lines across the rows that are not known.
+ * Hatch the rows that the page does not have.
  * @param {Context2D} ctx
  * @param {Layout} layout
  * @param {(query: number) => boolean} known

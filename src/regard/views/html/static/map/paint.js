@@ -18,10 +18,10 @@ import { binMeans } from "./margins.js";
  * @property {string} paper
  */
 
-/** Cells from so many pixels on have room for their number. */
+/** The fewest pixels of a cell that shows its number. */
 const MIN_NUMBER_WIDTH = 38;
 
-/** A name beside the map is cut to so many characters before it is measured. */
+/** The most characters of a name that are measured. */
 const LONGEST = 200;
 
 const NAME_FONT = "12px system-ui, sans-serif";

@@ -2,14 +2,14 @@
 
 import { rampColour } from "../core/colour.js";
 
-/** So many colours from nothing to the largest. */
+/** The number of colours from 0 to the largest weight. */
 const NUM_COLOURS = 1024;
 
 /** @type {Map<boolean, Uint32Array>} */
 const colourTables = new Map();
 
 /**
- * The colours from nothing to the largest, and behind them that of what is not known: a pixel of a canvas each.
+ * The colours from 0 to the largest weight, and the colour of NaN, each as a pixel of a canvas.
  * @param {boolean} dark
  */
 function colourTable(dark) {
@@ -23,7 +23,7 @@ function colourTable(dark) {
 }
 
 /**
- * Where a value stands between nothing, 0, and the largest, 1, for the eye.
+ * The position of a value on the colour scale, from 0 to 1.
  * @param {number} value
  * @param {number} top the largest
  */
@@ -34,7 +34,7 @@ export function colourShare(value, top) {
 /**
  * Paints cells on a canvas, a pixel each.
  * @param {HTMLCanvasElement} canvas
- * @param {{rows: number, columns: number, cells: Float32Array}} picture NaN is what is not known
+ * @param {{rows: number, columns: number, cells: Float32Array}} picture NaN: unknown
  * @param {number} top the value of the strongest colour
  * @param {boolean} dark
  */

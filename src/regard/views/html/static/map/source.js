@@ -1,4 +1,4 @@
-/** What is seen of a map's area: exact weights where they can be had in time, else the picture that every page carries. */
+/** The weights of a viewport: exact weights where they can be computed in time, else the pooled map. */
 
 import { rowIndex } from "../core/attention.js";
 import { cellOf, cellEdge } from "./margins.js";
@@ -9,7 +9,7 @@ import { isAffordable, LazyWeights, countRows } from "./lazyweights.js";
 /** @typedef {import("../core/attention.js").Head} Head */
 /** @typedef {import("../core/data.js").Data} Data */
 
-/** A picture is drawn token by token where so few are shown, so that its cells' edges stand where they are. */
+/** With at most this many pairs in view the pooled map is drawn token by token, so that its cells have their true edges. */
 const BY_TOKEN = 2 ** 18;
 
 /** Milliseconds in which exact weights come at once; where they need longer, the picture is shown meanwhile. */
@@ -20,7 +20,7 @@ const AT_ONCE = 50;
  * @property {"exact" | "picture"} from
  * @property {boolean} busy whether exact weights are on their way
  * @property {[number, number, number, number]} part of the raster that is the area: x, y, width, height
- * @property {number} top the share that the strongest colour stands for
+ * @property {number} top the weight of the strongest colour
  * @property {number} tall queries in a cell, about
  * @property {number} wide keys in a cell
  * @property {(query: number, key: number) => Cell} cell which is shown at a query and a key
@@ -29,7 +29,7 @@ const AT_ONCE = 50;
 /**
  * @typedef {object} Cell
  * @property {Viewport} viewport
- * @property {number} share of its queries' weights, on average; NaN where it is not known
+ * @property {number} share of its queries' weights, on average; NaN where it is unknown
  * @property {boolean} exact
  */
 

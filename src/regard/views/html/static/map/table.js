@@ -7,7 +7,7 @@ import { keysByWeight, weightText } from "../row/format.js";
 /** @typedef {import("../main.js").Page} Page */
 /** @typedef {import("../core/store.js").State} State */
 
-/** So many keys. */
+/** The number of listed keys. */
 const STRONGEST_KEYS = 8;
 
 /**

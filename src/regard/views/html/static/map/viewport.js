@@ -2,7 +2,7 @@
 
 /** @typedef {[top: number, bottom: number, left: number, right: number]} Viewport queries from top to bottom, keys from left to right, the last ones not included */
 
-/** Nobody needs to come nearer than so many tokens. */
+/** The fewest tokens of a side after zooming in. */
 const MIN_SIDE = 4;
 
 /**
@@ -65,7 +65,7 @@ export function containsViewport(outer, inner) {
  * Round positions between two, with room for a number at each.
  * @param {number} from
  * @param {number} to not included
- * @param {number} most so many at most
+ * @param {number} most the largest number of ticks
  */
 export function axisTicks(from, to, most) {
   const minStep = (to - from) / Math.max(1, most);

@@ -1,4 +1,4 @@
-/** Where the patches of an image stand, and which tokens they are. */
+/** The grid of an image's patches, and their tokens. */
 
 /** @typedef {import("../core/data.js").Image} Image */
 
@@ -13,7 +13,7 @@ export function tokenOfPatch(image, row, column) {
 }
 
 /**
- * Where a token's patch stands; null for a token that is none.
+ * The row and column of a token's patch; null for a token that is no patch.
  * @param {Image} image
  * @param {number} index
  */

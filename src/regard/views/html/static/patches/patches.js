@@ -9,10 +9,10 @@ import { topWeights } from "../sentence/topk.js";
 /** @typedef {import("../core/data.js").Image} Image */
 /** @typedef {import("../core/store.js").State} State */
 
-/** So many of the strongest keys are listed. */
+/** The number of listed keys. */
 const LISTED_PATCHES = 10;
 
-/** More queries that are no patches than this stand in a list to choose from. */
+/** With more queries that are no patches, a list replaces the buttons. */
 const QUERY_BUTTONS = 12;
 
 /** @type {import("../main.js").View} */
@@ -107,7 +107,7 @@ function mountPatches(root, { data, store }) {
     paintCursor();
   }
 
-  /** The frames around patches, and what is said of the one under the mouse. */
+  /** The frames around patches, and the text for the patch under the mouse. */
   function paintCursor() {
     const { query, key, attention } = store.state;
     paintFrames(marks, image, patchesAreQueries() ? query : null, [key, hovered]);
@@ -180,8 +180,8 @@ function mountPatches(root, { data, store }) {
     const candidates = data.facts.attentions.flatMap(({ heads }, at) => (looksAtImage(at) ? heads.flatMap(({ payload }, place) => (payload ? [{ attention: at, head: place }] : [])) : []));
     const go = candidates.find((each) => each.attention === attention) ?? candidates[0];
     if (!looksAtImage(attention)) reasons.push("The keys of this attention are not the patches of the image.");
-    else if (data.head(attention, head) === null) reasons.push("This head is in the page as a picture only: the foot of the page says how to get all of it.");
-    else if (!weights) reasons.push(`The row of query ${query} is not in this page; its foot says how to get it.`);
+    else if (data.head(attention, head) === null) reasons.push("This head is in the page as a picture only: the page's footer says how to get its weights.");
+    else if (!weights) reasons.push(`The row of query ${query} is not in this page; the page's footer says how to get it.`);
     const button = go && reasons.length > 0 && (go.attention !== attention || go.head !== head);
     notice.replaceChildren(
       ...reasons.map((reason) => element("p", {}, reason)),

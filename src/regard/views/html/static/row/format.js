@@ -1,4 +1,4 @@
-/** What the views of one row say about it beside its steps: which steps a head has, what the softmax divides by, terms. */
+/** The numbers of a row and their text: the steps of a head, softmax parts, terms, keys by weight, weights as text. */
 
 /** @typedef {import("../core/attention.js").Head} Head */
 /** @typedef {import("../core/attention.js").Edits} Edits */
@@ -57,7 +57,7 @@ export function keysByWeight(weights) {
  * @param {Head} head
  * @param {Float64Array} weights
  * @param {number} dimension
- * @param {number} count so many terms
+ * @param {number} count of terms
  */
 export function valueTerms({ v, dValue }, weights, dimension, count) {
   const all = Array.from(weights, (weight, key) => {
@@ -92,7 +92,7 @@ export function vectorChange(before, after) {
 }
 
 /**
- * The next token that is meant: its number, or a part of its text, searched onwards from where one stands.
+ * The next token with a position or a part of its text, searched from the current token on.
  * @param {string[]} tokens
  * @param {string} text
  * @param {number} from

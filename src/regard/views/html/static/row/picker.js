@@ -1,4 +1,4 @@
-/** Which query's row is looked at, and what to do where the page does not carry it. */
+/** The choice of a query, and a notice where the page has no row of it. */
 
 import { element, visible } from "../core/dom.js";
 import { field } from "../core/controls.js";
@@ -7,7 +7,7 @@ import { findToken } from "./format.js";
 /** @typedef {import("../core/store.js").State} State */
 /** @typedef {import("../main.js").Page} Page */
 
-/** A list to choose from has at most so many entries; longer texts are searched. */
+/** The most tokens in a list to choose from; longer texts have a search field. */
 const MAX_LIST_TOKENS = 512;
 
 /**
@@ -51,7 +51,7 @@ export function queryPicker({ data, store }) {
   });
 
   /**
-   * The nearest row on one side that the page carries; -1 where there is none.
+   * The nearest row on one side; -1 where there is none.
    * @param {number} by
    */
   function neighbour(by) {
@@ -102,7 +102,7 @@ export function queryPicker({ data, store }) {
 export function missingRowNotice({ data, store }, { attention, head, query }) {
   const decoded = data.head(attention, head);
   if (decoded && data.hasRow(attention, head, query)) return null;
-  const hint = " The page's foot tells what was left out, and how to get it.";
+  const hint = " The page's footer says what is omitted, and how to get it.";
   if (decoded) {
     const rows = [...(decoded.rows ?? [])];
     const nearestRow = rows.reduce((best, row) => (Math.abs(row - query) < Math.abs(best - query) ? row : best), rows[0] ?? 0);
@@ -123,7 +123,7 @@ export function missingRowNotice({ data, store }, { attention, head, query }) {
 }
 
 /**
- * Whether the page carries any row at all.
+ * Whether the page has any row.
  * @param {import("../core/data.js").Data} data
  */
 export function hasRows(data) {

@@ -1,4 +1,4 @@
-/** The two ways in which the tokens of a sentence stand: in two columns, and in one line (of two texts: in two). */
+/** The two layouts of the tokens: two columns, and one line (two lines for two texts). */
 
 import { element } from "../core/dom.js";
 import { lineLayers } from "./linecanvas.js";
@@ -28,7 +28,7 @@ import { TokenList } from "./tokenlist.js";
  * What was drawn.
  * @typedef {object} DrawnLines
  * @property {number} lines
- * @property {number} left so many more were too many
+ * @property {number} left the number of lines beyond the largest number
  * @property {[number, number]} queries in sight
  * @property {[number, number]} keys in sight
  */
@@ -105,7 +105,7 @@ export function columnLayout(events) {
 }
 
 /**
- * One line with arcs above it; two texts stand in two lines, the keys above.
+ * One line with arcs above it; for two texts two lines, the keys above.
  * @param {LayoutEvents} events
  * @returns {TokenLayout}
  */

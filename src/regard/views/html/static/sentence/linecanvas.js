@@ -6,12 +6,12 @@ import { element } from "../core/dom.js";
 /** @typedef {import("./model.js").ShownHead} ShownHead */
 
 /**
- * Where the tokens stand, in CSS pixels.
+ * The positions of the tokens, in CSS pixels.
  * @typedef {object} Geometry
  * @property {"columns" | "rows" | "arcs"} shape keys at the right, keys above, or both below
  * @property {number} width
  * @property {number} height
- * @property {(query: number) => number} query its middle along the side on which it stands
+ * @property {(query: number) => number} query its middle along its side
  * @property {(key: number) => number} key
  */
 
@@ -19,7 +19,7 @@ import { element } from "../core/dom.js";
 const MAX_LINE_WIDTH = 9;
 
 /**
- * Two drawings, one over the other: the lines among all tokens in sight, and those of the token that is looked at. So
+ * Two canvases, one above the other: the lines of all tokens in sight, and the lines of the token in focus. So
  * only a few lines are drawn anew when another one is.
  */
 export function lineLayers() {
@@ -69,7 +69,7 @@ function drawLines(canvas, geometry, lines, heads, strong) {
   if (!ctx) return;
   ctx.setTransform(sharp, 0, 0, sharp, 0, 0);
   ctx.clearRect(0, 0, width, height);
-  // Heads that draw the same line stand side by side.
+  // Equal lines of several heads are drawn side by side.
   const spacing = Math.min(5, 16 / heads.length);
   for (const { head, query, key, weight } of lines) {
     const { colour, dash } = /** @type {ShownHead} */ (heads[head]);

@@ -1,13 +1,13 @@
-/** The norms of a head's rows, so that one weight of a row can be known without the others: a little at a time. */
+/** The log-sum-exp of a head's rows, from which a single weight of a row is computed: in short time slices. */
 
 import { steps } from "../core/attention.js";
 
 /** @typedef {import("../core/attention.js").Head} Head */
 
-/** So many milliseconds of work, then somebody else's turn. */
+/** Milliseconds of work, after which other events are handled. */
 const TIME_SLICE = 8;
 
-/** What is known of a head: its norms; null while they are computed. @type {WeakMap<Head, Float32Array | null>} */
+/** The log-sum-exp of the rows of a head; null while it is computed. @type {WeakMap<Head, Float32Array | null>} */
 const lseCache = new WeakMap();
 
 /**

@@ -1,4 +1,4 @@
-/** What the view of the sentence shows of an attention: some heads, their rows and columns, and which lines to draw. */
+/** The data of the sentence view: the shown heads, their rows and columns, and the lines to draw. */
 
 import { tile } from "../core/attention.js";
 import { headColour } from "../core/colour.js";
@@ -10,7 +10,7 @@ import { rowLse } from "./lse.js";
 /** @typedef {import("../core/store.js").State} State */
 
 /**
- * The token that the reader looks at: a query whose row is shown, or a key whose column is.
+ * The token in focus: a query with its row, or a key with its column.
  * @typedef {object} Focus
  * @property {"query" | "key"} side
  * @property {number} index
@@ -37,16 +37,16 @@ import { rowLse } from "./lse.js";
 
 /** @typedef {import("./topk.js").Range} Range */
 
-/** So many lines are drawn at most. */
+/** The most lines that are drawn. */
 export const MAX_LINES = 1500;
 
-/** So many products may be computed for the lines of other queries than the one that is looked at. */
+/** The most products that are computed for the lines of queries other than the focus. */
 const MAX_LINE_PRODUCTS = 2 ** 23;
 
-/** Of maps of so many weights the columns are made ready before anybody asks. */
+/** The log-sum-exp of the rows of a map with at most this many weights is computed in advance, for its columns. */
 const MAX_EAGER_WEIGHTS = 2 ** 20;
 
-/** So many weights are remembered. */
+/** The most weights in the cache. */
 const CACHED_WEIGHTS = 2 ** 22;
 
 /** Five patterns and eight colours: forty heads that differ. */
@@ -85,7 +85,7 @@ export class SentenceModel {
       if (read) this.heads.push({ place, number, read, colour: headColour(i), dash: headDash(i) });
       else this.missingHeads.push(number);
     });
-    /** Of so many queries beside the one that is looked at the lines can be drawn without delay. */
+    /** The number of other queries whose lines can be drawn without delay. */
     this.maxOtherQueries = Math.floor(MAX_LINE_PRODUCTS / Math.max(1, attention.keys * attention.d_key * this.heads.length));
     if (attention.queries * attention.keys <= MAX_EAGER_WEIGHTS) for (const { read } of this.heads) rowLse(read, onReady);
   }
@@ -112,7 +112,7 @@ export class SentenceModel {
   }
 
   /**
-   * What each query gives to a key; NaN where its row is not carried; null until the rows' norms are known.
+   * What each query gives to a key; NaN where its row is not carried; null until the log-sum-exp of the rows is computed.
    * @param {number} i which of the shown heads
    * @param {number} key
    */

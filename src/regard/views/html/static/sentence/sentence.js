@@ -127,11 +127,11 @@ function mountSentence(root, page) {
     const target = withPayload.find((each) => each.attention === attention) ?? withPayload[0];
     missing.replaceChildren(
       ...[
-        headMissing && element("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The foot of the page says how to get all of it."),
-        headMissing && target && element("button", { type: "button", onclick: () => store.set({ ...target, query: Math.min(store.state.query, data.attention(target.attention).queries - 1), key: null, viewport: null }) }, "Go to a head that is carried"),
-        !headMissing && others.length > 0 && element("p", {}, `Not drawn, since the page carries only their pictures: head ${others.join(", head ")}.`),
-        !headMissing && !model.hasRow(store.state.query) && element("p", {}, `The row of ${model.name("query", store.state.query)} is not in this page; its foot says how to get it.`),
-        !headMissing && !model.hasRow(store.state.query) && model.firstQueryWithRow() !== null && element("button", { type: "button", onclick: () => go({ side: "query", index: Number(model.firstQueryWithRow()) }) }, "Go to a query that is carried"),
+        headMissing && element("p", {}, "This head is in the page as a picture only: the views Heads and Map show it. The page's footer says how to get its weights."),
+        headMissing && target && element("button", { type: "button", onclick: () => store.set({ ...target, query: Math.min(store.state.query, data.attention(target.attention).queries - 1), key: null, viewport: null }) }, "Go to a head with a payload"),
+        !headMissing && others.length > 0 && element("p", {}, `Not drawn, because the page has only their pictures: head ${others.join(", head ")}.`),
+        !headMissing && !model.hasRow(store.state.query) && element("p", {}, `The row of ${model.name("query", store.state.query)} is not in this page; the page's footer says how to get it.`),
+        !headMissing && !model.hasRow(store.state.query) && model.firstQueryWithRow() !== null && element("button", { type: "button", onclick: () => go({ side: "query", index: Number(model.firstQueryWithRow()) }) }, "Go to a query with a row"),
       ].filter((part) => part instanceof Node),
     );
   }

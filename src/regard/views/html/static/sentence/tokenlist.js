@@ -5,7 +5,7 @@ import { element, percentText, token } from "../core/dom.js";
 /**
  * @typedef {object} ListOptions
  * @property {string} name for ids: no other list of the page has it
- * @property {string} label for who does not see it
+ * @property {string} label for screen readers
  * @property {boolean} upright a column; else a line
  * @property {(index: number | null) => void} point a token is pointed at, by mouse or keyboard; null: none any more
  * @property {(index: number) => void} choose
@@ -15,15 +15,15 @@ import { element, percentText, token } from "../core/dom.js";
 /**
  * How a token looks at the moment.
  * @typedef {object} TokenLook
- * @property {string} text for who does not see it
+ * @property {string} text for screen readers
  * @property {number | null} share that is written beside it
  * @property {string} mark "focus", "chosen", "absent" or ""
  */
 
-/** So many tokens are elements in a line: their widths differ, so they have to be there to be measured. */
+/** The number of tokens of a line that are elements: their widths differ, so they are measured. */
 const MAX_LINE_TOKENS = 400;
 
-/** So many tokens beyond those in sight are elements in a column. */
+/** The number of elements above and below the tokens in sight of a column. */
 const SPARE_TOKENS = 6;
 
 export class TokenList {
@@ -175,7 +175,7 @@ export class TokenList {
     this.measure();
   }
 
-  /** Where the tokens of a line stand: again when letters or the window have changed. */
+  /** Measure the tokens of a line, again after the font or the window has changed. */
   measure() {
     if (this.options.upright) return;
     const items = [...this.#items.values()];

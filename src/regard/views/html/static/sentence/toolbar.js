@@ -1,4 +1,4 @@
-/** What stands above the sentence: the threshold, and a way to a token in a long text. */
+/** The tools above the sentence: the threshold, and a field to go to a token. */
 
 import { field } from "../core/controls.js";
 import { element, percentText } from "../core/dom.js";

@@ -1,10 +1,10 @@
-/** What is picked out of many: the largest weights, the strongest lines, the nearest rows. */
+/** Selection: the largest weights, the strongest lines, the nearest rows. */
 
 /** @typedef {import("./model.js").Line} Line */
 /** @typedef {[number, number]} Range the first, and the one behind the last */
 
 /**
- * The largest weights, largest first; of equal ones the first. Weights of 0, and what is not known, do not count.
+ * The largest weights, largest first; of equal weights the first. Weights of 0 and NaN do not count.
  * @param {ArrayLike<number>} weights
  * @param {number} count how many
  */
@@ -34,7 +34,7 @@ export function topLines(top, count) {
 }
 
 /**
- * The part of a range, of so many at most, that lies nearest to one of its members.
+ * The part of a range, at most `count` long, around one of its members.
  * @param {Range} range
  * @param {number} centre
  * @param {number} count

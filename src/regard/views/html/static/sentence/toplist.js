@@ -1,4 +1,4 @@
-/** The largest weights of the token that is looked at, to be read: per cent and a bar, for each head that is drawn. */
+/** The largest weights of the token in focus as a list: per cent and a bar, for each shown head. */
 
 import { element, percentText, token } from "../core/dom.js";
 import { swatch } from "./legend.js";
@@ -7,7 +7,7 @@ import { topWeights } from "./topk.js";
 /** @typedef {import("./model.js").SentenceModel} SentenceModel */
 /** @typedef {import("./model.js").Focus} Focus */
 
-/** So many are listed for one head, and for each of several. */
+/** The number of listed keys for one head, and for each of several. */
 const LISTED_KEYS = [12, 6];
 
 /**
@@ -21,7 +21,7 @@ export function topList(go) {
   let parts = [];
   /** @type {SentenceModel | null} */
   let builtFor = null;
-  /** What the rows stand for at the moment. @type {"query" | "key"} */
+  /** Whether the rows are queries or keys. @type {"query" | "key"} */
   let side = "key";
 
   /** @param {SentenceModel} model */
@@ -60,7 +60,7 @@ export function topList(go) {
       const weights = model.weights(head, focus);
       const top = weights ? topWeights(weights, rows.length) : [];
       rows.forEach((row, i) => row.show(top[i] ?? null, others, side));
-      const unknown = focus.side === "query" ? "These weights are not in this page: its foot says how to get them." : "Computing what each query gives to this key.";
+      const unknown = focus.side === "query" ? "These weights are not in this page: the page's footer says how to get them." : "Computing what each query gives to this key.";
       rest.textContent = weights ? remainderText(weights, top, focus, model.heads[head]?.read.sink ?? null) : unknown;
     });
   }

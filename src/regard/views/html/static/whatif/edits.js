@@ -124,7 +124,7 @@ export function parseNumber(text, bad, positive = false) {
 }
 
 /**
- * A number as it stands in a field or a sentence: five digits, no zeros behind them.
+ * A number for a field or a sentence: five digits without trailing zeros.
  * @param {number} value
  */
 export function shortNumber(value) {

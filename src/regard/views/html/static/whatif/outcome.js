@@ -7,7 +7,7 @@ import { describeEdits, applyChange } from "./edits.js";
 
 /** @typedef {import("./whatif.js").EditedRow} EditedRow */
 
-/** So many dimensions of the output are shown. */
+/** The number of listed dimensions of the output. */
 const LISTED_DIMENSIONS = 8;
 
 /** @type {Record<import("./edits.js").Change["kind"], string>} */

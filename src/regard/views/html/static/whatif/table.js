@@ -12,7 +12,7 @@ import { numberField } from "./fields.js";
 /** @typedef {import("./whatif.js").Editing} Editing */
 /** @typedef {import("../row/format.js").StepName} StepName */
 
-/** So many of the strongest keys have a line from the start. */
+/** The number of strongest keys in the table at first. */
 const INITIAL_KEYS = 20;
 
 /** @type {Record<StepName, string>} */
@@ -158,7 +158,7 @@ function editLine(row, key, editing) {
    */
   function update(now, force, maxChange) {
     const { edits } = now;
-    const validEdits = isEdited(edits, key);
+    const hasEdits = isEdited(edits, key);
     score.update(valueAt(now.before.scores, key), valueAt(now.after.scores, key), force);
     scoreWas.textContent = edits.scores?.[key] === undefined ? "" : `was ${numberText(valueAt(now.before.scores, key))}`;
     for (const { step, is, was, by } of steps) {
@@ -178,10 +178,10 @@ function editLine(row, key, editing) {
     removeButton.textContent = isRemoved ? "Put back" : "Leave out";
     removeButton.setAttribute("aria-label", isRemoved ? `Put ${name} back` : `Leave ${name} out`);
     removeButton.onclick = () => editing.keep({ kind: "remove", key, value: isRemoved ? null : true });
-    setDisabled(reset, !validEdits);
+    setDisabled(reset, !hasEdits);
     reset.onclick = () => editing.replace(clearKey(edits, key));
     root.classList.toggle("gone", isRemoved);
-    root.classList.toggle("touched", validEdits);
+    root.classList.toggle("touched", hasEdits);
     root.dataset.before = String(from);
     root.dataset.weight = String(to);
   }

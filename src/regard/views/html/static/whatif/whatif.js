@@ -36,7 +36,7 @@ import { editTable } from "./table.js";
  * @property {() => void} commit keeps what is previewed
  */
 
-/** After so many milliseconds without a keystroke a previewed change is kept, as one step of undo. */
+/** After these milliseconds without a keystroke a previewed change is kept, as one step of undo. */
 const PAUSE = 400;
 
 /** @type {import("../main.js").View} */
