@@ -87,7 +87,7 @@ function verification({ max_error: maxError, verified, max_weight_error: weightE
         : " That is more than rounding: the model does something that these steps do not show. Do not trust them.";
   const rounding =
     weightError > 0
-      ? `Queries, keys and values are rounded in this page, to keep it small. The max weight error is ${percentText(weightError, weightError < 0.0001 ? 4 : 2)} .`
+      ? `Queries, keys and values are rounded in this page, to keep it small. The max weight error is ${percentText(weightError, weightError < 0.0001 ? 4 : 2)}.`
       : "";
   const dropoutText = dropout > 0 ? `The model then dropped ${percentText(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";
   return [
