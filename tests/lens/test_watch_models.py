@@ -151,11 +151,11 @@ def test_outputs_have_the_same_bits(case, mode):
         assert (off if counted is None else off * counted[:, None, :, None]).max() <= 1e-5
 
 
-def learned(model, model_inputs, model_cases):
+def train_once(model, model_inputs, watched):
     """Loss and gradients of one pass in training, with the same draws of dropout each time."""
     model.zero_grad()
     torch.manual_seed(1)
-    if model_cases:
+    if watched:
         with regard.watch(model) as recording:
             out = model(**model_inputs)
             loss = sum(t.square().sum() for t in output_tensors(out) if t.requires_grad)
@@ -196,8 +196,8 @@ def test_gradients_have_the_same_bits(name, p):
     model, model_inputs = copy.deepcopy(load_model(name)).train(), make_inputs(name, MODEL_CASES[name].paddings[-1])
     if not p:
         model = without_dropout_but_in_attention(model, 0.0)
-    _, loss, gradients = learned(model, model_inputs, watched=False)
-    recording, same_loss, same = learned(model, model_inputs, watched=True)
+    _, loss, gradients = train_once(model, model_inputs, watched=False)
+    recording, same_loss, same = train_once(model, model_inputs, watched=True)
     assert torch.equal(loss, same_loss)
     assert gradients.keys() == same.keys()
     assert len(gradients) > 10
