@@ -26,7 +26,7 @@ TABS = PICTURED | {"arithmetic", "whatif"}
 """What a page shows of pictures alone, and of heads that it carries whole."""
 
 
-def model_cases(name, **options):
+def record(name, **options):
     """A small model of a kind and what it attends to."""
     with torch.no_grad(), regard.watch(load_model(name), **options) as seen:
         load_model(name)(**make_inputs(name, "even"))
@@ -98,15 +98,15 @@ def by_hand():
 
 
 MADE = {
-    "bart": lambda: model_cases("bart"),
-    "t5": lambda: model_cases("t5"),
-    "clip": lambda: model_cases("clip"),
-    "vit": lambda: model_cases("vit"),
+    "bart": lambda: record("bart"),
+    "t5": lambda: record("t5"),
+    "clip": lambda: record("clip"),
+    "vit": lambda: record("vit"),
     "gpt2 writes": lambda: generated("gpt2"),
     "llama writes": lambda: generated("llama"),
     "steps of llama": lambda: generated("llama", keep="summary"),
     "a cache": continued,
-    "summaries": lambda: model_cases("bart", keep="summary"),
+    "summaries": lambda: record("bart", keep="summary"),
     "changed": changed,
     "by hand": by_hand,
 }
