@@ -93,14 +93,12 @@ def ensure_writable(path: str | Path) -> Path:
     try:
         target = Path(path).resolve()
         if target.exists() and not target.is_file():
-            raise InputError(f"cannot write {str(path)!r}: it is no file")
+            raise OSError("it is no file")
         if not target.parent.is_dir():
-            raise InputError(f"cannot write {str(path)!r}: there is no folder {str(target.parent)!r}")
+            raise OSError(f"there is no folder {str(target.parent)!r}")
         if not os.access(target.parent, os.W_OK):
-            raise InputError(f"cannot write {str(path)!r}: the folder {str(target.parent)!r} cannot be written to")
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:  # names that no file can have, links that form a circle
+            raise OSError(f"the folder {str(target.parent)!r} cannot be written to")
+    except (OSError, RuntimeError, ValueError) as error:  # also names that no file can have, links that form a circle
         raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
     return target
 

@@ -1,7 +1,7 @@
 """Rows of text files, one at a time: lines, JSONL, CSV, TSV and Parquet. Every error names the file and the line.
 
-Each reader yields rows together with their location, such as ``corpus.jsonl, line 7``. The readers are regard's own and
-not those of `datasets`, whose errors do not name the line.
+Each reader yields rows with their location, such as ``corpus.jsonl, line 7``, and raises `InputError` for content that
+it cannot read. The readers are regard's own and not those of `datasets`, whose errors do not name the line.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ Row = dict[str, Any]
 LocatedRow = tuple[Row, str]
 
 
-class MissingColumn(InputError):
-    """A file, or a line of it, has not the columns that are needed."""
+class MissingColumnError(InputError):
+    """A file or a line lacks a column."""
 
 
 def read_lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
-    """The lines of a file, each with its end, and their locations.
-
-    Raises:
-        InputError: a line is not UTF-8.
-    """
+    """The lines of a file, each with its end, and their locations."""
     offset = 0
     for number, line in enumerate(stream, 1):
         location = f"{name}, line {number}"
@@ -38,11 +34,7 @@ def read_lines(stream: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
 
 
 def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
-    """The objects of a file with one JSON object on each line.
-
-    Raises:
-        InputError: a line is not UTF-8, is not an object, or lacks one of the columns.
-    """
+    """The objects of a file with one JSON object on each line."""
     for line, location in read_lines(stream, name):
         try:
             row = json.loads(line)
@@ -60,22 +52,13 @@ def read_jsonl(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> It
 
 
 def read_tsv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
-    """The rows of a TSV file with a header; a value cannot contain a tab or a line break.
-
-    Raises:
-        InputError: a line is not UTF-8 or has another number of values than the header; the header lacks a column.
-    """
+    """The rows of a TSV file with a header; a value cannot contain a tab or a line break."""
     lines = ((strip_end(line).split("\t"), location) for line, location in read_lines(stream, name))
     yield from _with_header(lines, name, columns)
 
 
 def read_csv(stream: Iterable[bytes], name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
-    """The rows of a CSV file with a header.
-
-    Raises:
-        InputError: a line is not UTF-8 or not CSV, or has another number of values than the header; the header lacks a
-            column.
-    """
+    """The rows of a CSV file with a header."""
     hint = ': put a text with commas in "quotation marks"'
     yield from _with_header(_split_csv(stream, name), name, columns, hint)
 
@@ -110,11 +93,7 @@ def _with_header(
 
 
 def open_parquet(source: str | BufferedIOBase, name: str) -> Any:
-    """A Parquet file.
-
-    Raises:
-        InputError: it is none; pyarrow is not installed.
-    """
+    """A Parquet file."""
     parquet, pyarrow = import_optional("pyarrow.parquet", "train"), import_optional("pyarrow", "train")
     try:
         return parquet.ParquetFile(source)
@@ -123,11 +102,7 @@ def open_parquet(source: str | BufferedIOBase, name: str) -> Any:
 
 
 def read_parquet(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> Iterator[LocatedRow]:
-    """The rows of a Parquet file, without its other columns.
-
-    Raises:
-        InputError: the file is not Parquet, is damaged, or lacks one of the columns; pyarrow is not installed.
-    """
+    """The rows of a Parquet file, without its other columns."""
     table = open_parquet(stream, name)
     _require_columns(columns, table.schema_arrow.names, name)
     number = 0
@@ -141,16 +116,7 @@ def read_parquet(stream: BufferedIOBase, name: str, columns: Sequence[str]) -> I
 
 
 def decode_utf8(data: bytes, location: str, offset: int = 0) -> str:
-    """Bytes as text.
-
-    Args:
-        data: of a file.
-        location: of the data, for the error.
-        offset: of the data in the file.
-
-    Raises:
-        InputError: the bytes are not UTF-8.
-    """
+    """Bytes as text; the error names their location and the position in the file, from the offset of the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -168,7 +134,9 @@ def strip_end(line: str) -> str:
 def _require_columns(columns: Sequence[str], found: Sequence[str], location: str) -> None:
     missing = [name for name in columns if name not in found]
     if missing:
-        raise MissingColumn(f"{location} lacks {_quoted(missing)}; found: {_quoted(found) if found else 'nothing'}")
+        raise MissingColumnError(
+            f"{location} lacks {_quoted(missing)}; found: {_quoted(found) if found else 'nothing'}"
+        )
 
 
 def _quoted(columns: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def test_models():
     with pytest.raises(TypeError, match=r"model must be a regard Decoder, EncoderDecoder or what regard.load returned"):
         generate([1], torch.nn.Linear(2, 2))
     bare = EncoderDecoder(Config(**SMALL, vocab_size=9)).eval()
-    with pytest.raises(InputError, match=r"does not say which token its decoder starts with: give decoder_start=ID"):
+    with pytest.raises(InputError, match=r"does not say its decoder's start token: give decoder_start=ID"):
         generate([1], bare)
     assert generate([1], bare, decoder_start=4)[0] == 4
     for start in (9, -1):

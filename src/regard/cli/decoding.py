@@ -40,19 +40,7 @@ def decoding_strategy(
     force_words: list[str] | None,
     bad_words: list[str] | None,
 ) -> Any:
-    """The strategy of the decoding options.
-
-    Args:
-        sampling: the sampling options that were given, by the names of `regard.Sample`.
-        num_beams: None without beam search.
-        length_penalty: see `regard.Beam`, as for the rest.
-        num_return_sequences: 1 by default.
-        force_words: None by default.
-        bad_words: None by default.
-
-    Raises:
-        InputError: options that contradict each other, or a number out of range.
-    """
+    """The strategy of the decoding options; ``sampling`` has the arguments of `regard.Sample`, the rest of `Beam`."""
     try:
         if num_beams is not None:
             if sampling:

@@ -11,7 +11,7 @@ from pathlib import Path
 from regard.errors import InputError, short_repr
 from regard.files import error_reason
 from regard.table_readers import (
-    MissingColumn,
+    MissingColumnError,
     open_parquet,
     read_csv,
     read_jsonl,
@@ -109,7 +109,7 @@ class TextSource:
                 if not isinstance(row[column], str):
                     raise InputError(f"{location}: {column!r} is {short_repr(repr(row[column]))}, which is not a text")
                 yield row[column]
-        except MissingColumn as error:
+        except MissingColumnError as error:
             raise InputError(f"{error}. Name the texts' column with --column") from error
 
 

@@ -65,9 +65,7 @@ def generate(
         results = [["".join(request.streamer(n).pieces(iter(new))) for new in row] for n, row in enumerate(texts)]
     else:
         results = [[[*prompt, *new] for new in row] for prompt, row in zip(request.decoder_prompts, texts, strict=True)]
-    return request.format.restore(
-        results, strategy.num_return_sequences if isinstance(strategy, Beam) else 1, request.pad
-    )
+    return request.format.restore(results, getattr(strategy, "num_return_sequences", 1), request.pad)
 
 
 def beam_search(
@@ -79,16 +77,7 @@ def beam_search(
     stop: Stop | None = None,
     decoder_start: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The finished hypotheses of a beam search, for each prompt, the best first: new ids and scores.
-
-    Args:
-        model: see `generate`.
-        ids: see `generate`.
-        max_new_tokens: see `generate`.
-        strategy: a `Beam`.
-        stop: see `generate`.
-        decoder_start: see `generate`.
-    """
+    """The finished hypotheses of each prompt, the best first: new ids and scores. Arguments as in `generate`."""
     if not isinstance(strategy, Beam):
         raise TypeError(f"strategy must be a Beam: other strategies have one text and no score; got {strategy!r}")
     return _beam_search(build_request(model, ids, max_new_tokens, stop, decoder_start), strategy)
@@ -106,15 +95,8 @@ def stream(
     """What `generate` returns, during generation: the new tokens one by one, or the text in pieces.
 
     A piece of text comes as soon as it is final: a character of several tokens with its last token, and what could be
-    the beginning of a stop string with the first character that rules the stop string out.
-
-    Args:
-        model: see `generate`.
-        ids: one prompt: ids, or with a loaded model a text; an image for a model that reads images.
-        max_new_tokens: see `generate`.
-        strategy: `Greedy` or `Sample`; a beam search knows its text only at its end.
-        stop: see `generate`.
-        decoder_start: see `generate`.
+    the beginning of a stop string with the first character that rules the stop string out. Arguments as in `generate`,
+    for one prompt and without `Beam`.
     """
     if isinstance(strategy, Beam):
         raise TypeError("a beam search knows its text only at its end: use generate, or stream a Greedy or Sample")
@@ -130,10 +112,7 @@ def stream(
 def _generate(request: GenerationRequest, strategy: Strategy) -> list[list[list[int]]]:
     """The new tokens of each prompt's texts, the best first; a beam search may return several texts."""
     if isinstance(strategy, Beam):
-        return [
-            [hypothesis.ids for hypothesis in row[: strategy.num_return_sequences]]
-            for row in _beam_search(request, strategy)
-        ]
+        return [[h.ids for h in row[: strategy.num_return_sequences]] for row in _beam_search(request, strategy)]
     if not isinstance(strategy, (Greedy, Sample)):
         raise TypeError(f"strategy must be a Greedy, Sample or Beam; got {strategy!r}")
     new: list[list[int]] = [[] for _ in request.prompts]

@@ -62,12 +62,9 @@ class GenerationRequest:
 
     def start_session(self, num_beams: int = 1) -> DecodeSession:
         """A session for the prompts, with `num_beams` rows for each."""
+        prompts, batch_size = self.pixel_values or self.prompts, len(self.prompts) * num_beams
         return DecodeSession(
-            self.model,
-            self.pixel_values or self.prompts,
-            self.decoder_start,
-            batch_size=len(self.prompts) * num_beams,
-            max_steps=self.max_new_tokens,
+            self.model, prompts, self.decoder_start, batch_size=batch_size, max_steps=self.max_new_tokens
         )
 
     @property
@@ -116,19 +113,15 @@ def build_request(
     if type(max_new_tokens) is not int or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r} must be a whole number, at least 1")
     decoder = module.decoder if isinstance(module, EncoderDecoder) else module
-    special_tokens = decoder.config.special_tokens
-    stop_ids, stop_strings = _split_stop(stop, special_tokens, pretrained, decoder.config.vocab_size)
+    special_tokens, vocab_size = decoder.config.special_tokens, decoder.config.vocab_size
+    stop_ids, stop_strings = _split_stop(stop, special_tokens, pretrained, vocab_size)
     special_tokens = replace(special_tokens, eos=stop_ids)
     if isinstance(module, EncoderDecoder):
         decoder_start = special_tokens.decoder_start if decoder_start is None else decoder_start
         if decoder_start is None:
-            raise InputError(
-                "this encoder-decoder does not say which token its decoder starts with: give decoder_start=ID"
-            )
-        if not 0 <= decoder_start < decoder.config.vocab_size:
-            raise InputError(
-                f"decoder_start={decoder_start}: the vocabulary has ids 0 to {decoder.config.vocab_size - 1}"
-            )
+            raise InputError("this encoder-decoder does not say its decoder's start token: give decoder_start=ID")
+        if not 0 <= decoder_start < vocab_size:
+            raise InputError(f"decoder_start={decoder_start}: the vocabulary has ids 0 to {vocab_size - 1}")
     elif decoder_start is not None:
         raise ValueError(f"decoder_start={decoder_start}: a decoder-only model begins with its prompt")
     input_config = module.encoder.config if isinstance(module, EncoderDecoder) else decoder.config
@@ -216,9 +209,8 @@ def _read_prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[in
     is_text, is_batch, is_tensor = False, False, isinstance(ids, Tensor)
     if isinstance(ids, Tensor):
         if ids.ndim not in (1, 2) or ids.is_floating_point() or ids.dtype == torch.bool:
-            raise TypeError(
-                f"ids must be whole numbers (tokens,) or (batch, tokens); got {ids.dtype} {tuple(ids.shape)}"
-            )
+            shape = tuple(ids.shape)
+            raise TypeError(f"ids must be whole numbers (tokens,) or (batch, tokens); got {ids.dtype} {shape}")
         is_batch = ids.ndim == 2
         rows = ids.tolist() if is_batch else [ids.tolist()]
     elif isinstance(ids, str):
@@ -233,9 +225,7 @@ def _read_prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[in
         is_batch = True
         invalid = [row for row in ids if isinstance(row, str) or not isinstance(row, (Sequence, Tensor))]
         if invalid:
-            raise TypeError(
-                f"ids must be token ids, or texts, or lists of token ids; got a list with {invalid[0]!r} in it"
-            )
+            raise TypeError(f"ids must be token ids, texts or lists of token ids; got a list with {invalid[0]!r} in it")
         rows = [row.tolist() if isinstance(row, Tensor) else list(row) for row in ids]
     else:
         raise TypeError(f"ids must be a tensor, a list of token ids or a text; got {type(ids).__name__}")
