@@ -1,4 +1,4 @@
-"""Small random models that write about images, and images to write about."""
+"""Small random image captioning models, and images for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 from weights import write_byte_tokenizer
 
-READER: dict[str, Any] = {
+ENCODER: dict[str, Any] = {
     "hidden_size": 36,
     "num_hidden_layers": 3,
     "num_attention_heads": 3,
@@ -22,7 +22,7 @@ READER: dict[str, Any] = {
     "patch_size": [4, 3],
     "num_channels": 3,
 }
-WRITER: dict[str, Any] = {
+DECODER: dict[str, Any] = {
     "vocab_size": 61,
     "n_positions": 40,
     "n_embd": 36,
@@ -37,26 +37,27 @@ WRITER: dict[str, Any] = {
 def random_captioner(
     folder: Path,
     *,
-    reader: dict[str, Any] | None = None,
-    writer: dict[str, Any] | None = None,
+    encoder: dict[str, Any] | None = None,
+    decoder: dict[str, Any] | None = None,
     seed: int = 0,
     **changes: Any,
 ) -> transformers.PreTrainedModel:
-    """A small random checkpoint that transformers writes, with a tokenizer and the settings of its images.
+    """A small random checkpoint that transformers writes, with a tokenizer and an image processor's config.
 
     Every number is random, those of norms and biases too, so that nothing hides behind a one or a zero.
 
     Args:
-        folder: where to.
-        reader: settings of the ViT, other than `READER`.
-        writer: settings of the GPT-2, other than `WRITER`.
+        folder: where to write.
+        encoder: values of the ViT's config that differ from `ENCODER`.
+        decoder: values of the GPT-2's config that differ from `DECODER`.
         seed: of the numbers.
-        changes: settings of the whole.
+        changes: values of the whole model's config.
     """
-    encoder = transformers.ViTConfig(**{**READER, **(reader or {})})
-    decoder = transformers.GPT2Config(**{**WRITER, **(writer or {})})
-    told = {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, **changes}
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **told)
+    encoder_config = transformers.ViTConfig(**{**ENCODER, **(encoder or {})})
+    decoder_config = transformers.GPT2Config(**{**DECODER, **(decoder or {})})
+    values = {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, **changes}
+    combined = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs
+    config = combined(encoder_config, decoder_config, **values)
     theirs = transformers.VisionEncoderDecoderModel(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -66,19 +67,20 @@ def random_captioner(
             parameter.copy_(1 + drawn if is_gain else drawn)
     theirs.save_pretrained(folder)
     write_byte_tokenizer(folder, config.decoder, "$A")
-    heights = encoder.image_size if isinstance(encoder.image_size, list | tuple) else [encoder.image_size] * 2
+    size = encoder_config.image_size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
     processor = {
         "image_processor_type": "ViTImageProcessor",
-        "size": {"height": heights[0], "width": heights[1]},
-        "image_mean": [0.5, 0.4, 0.45][: encoder.num_channels],
-        "image_std": [0.2, 0.25, 0.3][: encoder.num_channels],
+        "size": {"height": height, "width": width},
+        "image_mean": [0.5, 0.4, 0.45][: encoder_config.num_channels],
+        "image_std": [0.2, 0.25, 0.3][: encoder_config.num_channels],
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return theirs
 
 
 def image(seed: int = 0, size: tuple[int, int] = (31, 17), mode: str = "RGB") -> Image.Image:
-    """A picture of noise, of a width and a height."""
+    """An image of noise, of a width and a height."""
     channels = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
     numbers = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], *channels), dtype=np.uint8)
     return Image.fromarray(numbers)

@@ -18,7 +18,7 @@ LAYERS = (3, 2)
 def seen(tmp_path_factory):
     """The recording of a text as long as the image has tokens, so that only the kind can tell them apart."""
     folder = tmp_path_factory.mktemp("captioner")
-    random_captioner(folder, reader={"image_size": 8, "patch_size": 2})
+    random_captioner(folder, encoder={"image_size": 8, "patch_size": 2})
     pretrained = regard.load(folder)
     ids = torch.randint(61, (1, len(PATCHES)))
     with torch.no_grad(), regard.watch(pretrained.model) as recording:

@@ -79,7 +79,7 @@ class TestEveryFamily:
 
     def test_shards_are_read_and_written_back(self, folder, tmp_path):
         whole = regard.load(folder)
-        family = whole.checkpoint.settings["model_type"]
+        family = whole.checkpoint.config_json["model_type"]
         shards, back = tmp_path / "shards", tmp_path / "back"
         model = getattr(transformers, FAMILIES[family][0]).from_pretrained(folder)
         model.save_pretrained(shards, max_shard_size="40KB")

@@ -28,9 +28,9 @@ SETTINGS = {
 def folders(tmp_path_factory):
     """A model of colours (8 by 12) and one of grey (8 by 8)."""
     made = {}
-    for name, reader in (("RGB", {}), ("L", {"num_channels": 1, "image_size": 8, "patch_size": 4})):
+    for name, encoder in (("RGB", {}), ("L", {"num_channels": 1, "image_size": 8, "patch_size": 4})):
         made[name] = tmp_path_factory.mktemp(name)
-        random_captioner(made[name], reader=reader)
+        random_captioner(made[name], encoder=encoder)
     return made
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import regard
-from captioners import WRITER, image, random_captioner
+from captioners import DECODER, image, random_captioner
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import MODEL_CLASSES, build_config
 
@@ -221,4 +221,4 @@ def test_a_model_that_reads_images_says_so(folder):
         with pytest.raises(regard.InputError, match=r"reads images|of the kind encoder-decoder"):
             use()
     assert pretrained.decode(pretrained.encode("the river", target=True).ids) == "the river"
-    assert pretrained.config.vocab_size == WRITER["vocab_size"]
+    assert pretrained.config.vocab_size == DECODER["vocab_size"]
