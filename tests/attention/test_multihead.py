@@ -201,8 +201,8 @@ def test_scale_cap_sinks_and_norms_by_hand(kind):
     x, context = (None if t is None else t.double() for t in inputs(kind))
     kept = module.steps(x, context, who)
     source = x if context is None else context
-    q_weight, k_weight, v_weight = (weight for weight, _ in module._parts())
-    q_bias, k_bias, v_bias = (0 if bias is None else bias for _, bias in module._parts())
+    q_weight, k_weight, v_weight = (weight for weight, _ in module._projection_weights())
+    q_bias, k_bias, v_bias = (0 if bias is None else bias for _, bias in module._projection_weights())
 
     def normed(t, norm):
         t = t.unflatten(-1, (-1, module.d_key)).transpose(1, 2)
