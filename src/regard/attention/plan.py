@@ -1,4 +1,4 @@
-"""Which kernel computes an attention, and why."""
+"""The choice of the kernel that computes an attention, and the reason."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from regard.attention.mask.kinds import Allowed, Band, Padding
 from regard.attention.validation import validate
 
 MAX_DENSE_PAIRS = 2**20
-"""Up to this many pairs of a query and a key, a mask or bias of every pair may stand in memory."""
+"""Up to this many pairs of a query and a key, a mask or bias of every pair may be in memory."""
 
 MIN_SCALE = torch.finfo(torch.float32).tiny
-"""The smallest scale that the fused kernel takes. With its flag for causal, PyTorch 2.13's CPU kernel multiplies its
-own -inf by the scale, in float32: NaN for a scale that is 0 there, or below."""
+"""The smallest scale that the fused kernel takes. With its causal flag, PyTorch 2.13's CPU kernel multiplies its own
+-inf by the scale in float32, which gives NaN for a scale that is 0 there or negative."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Plan:
     """How `regard.attend` computes one attention; ``str(plan)`` is one line."""
 
     kernel: str
-    """``fused`` (everything at once, by the fused kernel's flags), ``dense`` (the same with a mask of every pair),
-    ``bands`` (blocks of rows against the keys they reach), ``packed`` (document by document), ``tiles`` (blocks of rows
-    against the tiles that are not empty), ``chunked`` (the definition, some rows at a time); on a GPU also ``flex`` and
-    ``varlen``."""
+    """``fused`` (all pairs in one call of the fused kernel, with its flags), ``dense`` (the same with a mask of every
+    pair), ``bands`` (blocks of rows against the keys of a window), ``packed`` (document by document), ``tiles`` (blocks
+    of rows against the tiles that are not empty), ``chunked`` (the definition, some rows at a time); on a GPU also
+    ``flex`` and ``varlen``."""
     reason: str
-    """Why this one."""
+    """Why this kernel."""
     flops: int
     """Floating-point operations of the forward pass: a multiplication and an addition count as two."""
     peak_bytes: int
-    """An estimate of what the forward pass allocates at its peak, the output included."""
+    """An estimate of the peak memory that the forward pass allocates, with the output."""
 
     def __str__(self) -> str:
-        return f"{self.kernel}: {self.reason}; {_scaled(self.flops)}FLOP, {_scaled(self.peak_bytes)}B"
+        return f"{self.kernel}: {self.reason}; {_with_prefix(self.flops)}FLOP, {_with_prefix(self.peak_bytes)}B"
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A kernel, and the schedule it runs where it runs one."""
+    """A kernel, the reason, and the blocks that it computes."""
 
     kernel: str
     reason: str
@@ -79,12 +79,12 @@ def plan(
     sinks: Float[Tensor, "..."] | None = None,
     dropout: float | int = 0.0,
 ) -> Plan:
-    """What `regard.attend` would do with these arguments, without doing it.
+    """The kernel of `regard.attend` for these arguments, and its cost, without computing the attention.
 
-    A mask that is a function, or a tensor, is evaluated tile by tile to count what is left of the square.
+    A mask that is a function or a tensor is evaluated tile by tile to count the pairs that may attend.
 
     Args:
-        q: as in `regard.attend`, and so is everything else.
+        q: as in `regard.attend`, and so are all other arguments.
         k: see `regard.attend`.
         v: see `regard.attend`.
         mask: see `regard.attend`.
@@ -95,7 +95,7 @@ def plan(
         dropout: see `regard.attend`.
 
     Returns:
-        `Plan`: the kernel, the reason, the operations and the peak of memory.
+        `Plan`: the kernel, the reason, the operations and the peak memory.
 
     Raises:
         TypeError: as `regard.attend` does.
@@ -112,110 +112,185 @@ def plan(
     pairs = working = 0
     for block in choice.schedule(call):
         pairs += block.pairs * (batch if block.batch is None else 1)
-        working = max(working, _working(call, block, choice.kernel))
+        working = max(working, _working_bytes(call, block, choice.kernel))
     size = call.q.element_size()
-    kept = batch * heads * call.queries * (call.v.shape[-1] * size + max(4, size))
-    return Plan(choice.kernel, choice.reason, 2 * heads * widths * pairs, kept + working)
+    output_bytes = batch * heads * call.queries * (call.v.shape[-1] * size + max(4, size))
+    return Plan(choice.kernel, choice.reason, 2 * heads * widths * pairs, output_bytes + working)
 
 
-def choose(call: AttentionCall) -> KernelChoice:
-    """The kernel and the schedule for a call: the mask picks one, the options and the device may need another."""
+def is_plain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None,
+    *,
+    scale: float | int | None,
+    bias: Tensor | PositionBias | None,
+    softcap: float | int | None,
+    sinks: Tensor | None,
+    dropout: float | int,
+) -> bool:
+    """Whether a call outside a graph is the most common one, which needs neither validation nor `choose`.
+
+    It is a full or causal attention on the CPU without options, of tensors that fit the fused kernel as they are. On
+    short sequences, validation takes as long as the attention.
+    """
+    if not (scale is None and bias is None and softcap is None and sinks is None and dropout == 0):
+        return False
+    causal = mask is not None
+    if causal and not (type(mask) is Band and mask.before is None and not mask.after and mask.offset is None):
+        return False
+    try:
+        shape, dtype = q.shape, q.dtype
+        return not (
+            len(shape) != 4
+            or k.shape != v.shape
+            or (k.shape != shape and not _key_shape_fits(shape, k.shape, causal))
+            or not dtype.is_floating_point
+            or k.dtype != dtype
+            or v.dtype != dtype
+            or not (q.is_cpu and k.is_cpu and v.is_cpu)
+            or 0 in shape
+            or 0 in k.shape
+            or not (q.stride(3) == k.stride(3) == v.stride(3) == 1)
+        )
+    except AttributeError:
+        return False  # not a tensor: `validate` names it
+
+
+def _key_shape_fits(q: torch.Size, k: torch.Size, causal: bool) -> bool:
+    """Whether queries and keys of different shapes fit one another, and the kernel's causal flag."""
+    batch, heads, queries, width = q
+    return batch == k[0] and not (k[1] == 0 or heads % k[1]) and width == k[3] and (queries in (1, k[2]) or not causal)
+
+
+def choose(call: AttentionCall, *, in_graph: bool = False) -> KernelChoice:
+    """The kernel and the schedule of a call: the mask decides first, then the options and the device.
+
+    Args:
+        call: the attention.
+        in_graph: whether the call becomes part of a graph (`torch.compile`, `torch.export`).
+    """
+    if in_graph:
+        return _for_graph(call)
     if 0 in (call.q.numel(), call.k.numel(), call.v.numel()):
         return KernelChoice("chunked", "there is nothing to compute", single_block)
     by_mask = _by_mask(call)
     if call.q.device.type != "cpu":
         return _on_a_gpu(call, by_mask)
-    asks = " and ".join(_beyond_the_kernel(call))
-    if asks:
-        return KernelChoice("chunked", f"the fused kernel has no {asks}; {by_mask.reason}", by_mask.schedule)
+    unsupported = " and ".join(_unsupported_options(call))
+    if unsupported:
+        return KernelChoice("chunked", f"the fused kernel has no {unsupported}; {by_mask.reason}", by_mask.schedule)
     return by_mask
 
 
+def _for_graph(call: AttentionCall) -> KernelChoice:
+    """A kernel that a graph can contain: the choice depends on no number in a tensor.
+
+    Beside the kernels of `Plan` there are ``unfold`` (a narrow window, by one call of the fused kernel on overlapping
+    blocks) and ``definition`` (every pair at once).
+    """
+    if call.softcap is not None or call.sinks is not None:
+        reason = "the fused kernel has no softcap and no sinks"
+        return KernelChoice("definition", reason, partial(single_block, keys=call.mask))
+    masks = conjuncts(call.mask)
+    if all(isinstance(mask, Band) for mask in masks):
+        limits = band_limits(masks, call.queries, call.keys)
+        full, causal = _is_full_or_causal(limits, call.queries, call.keys)
+        if full or (causal and call.scale >= MIN_SCALE):
+            return KernelChoice("fused", "full, or the causal flag", partial(single_block, causal=not full))
+        nearest, farthest = limits
+        if nearest is not None and call.bias is None and not call.dropout:
+            not_empty = nearest < call.keys and -call.queries < farthest >= nearest
+            if not_empty and 2 * (farthest - nearest + 1) <= call.keys:
+                return KernelChoice("unfold", "a narrow window", bands)
+    return KernelChoice("dense", "any other mask is a tensor of the graph", partial(single_block, keys=call.mask))
+
+
 def _by_mask(call: AttentionCall) -> KernelChoice:
-    """The kernel that the mask wants."""
+    """The kernel that suits the mask."""
     square = call.queries * call.keys
     fits = square <= MAX_DENSE_PAIRS
     masks = conjuncts(call.mask)
-    near = [mask for mask in masks if isinstance(mask, Band)]
+    band_masks = [mask for mask in masks if isinstance(mask, Band)]
     others = [mask for mask in masks if not isinstance(mask, Band)]
-    within = band_limits(near, call.queries, call.keys)
-    full, causal = is_full_or_causal(within, call.queries, call.keys)
+    limits = band_limits(band_masks, call.queries, call.keys)
+    full, causal = _is_full_or_causal(limits, call.queries, call.keys)
 
     if (full or causal) and all(_same_for_every_query(mask) for mask in others):
         keys = reduce(and_, others) if others else None
-        says = [f"{call.mask!r} lets everybody attend to everything" if near and full else ""]
-        says += [f"{keys!r} is one row for all queries" if others else "", "its flag for causal" if not full else ""]
-        reason = " and ".join(part for part in says if part) or "everybody attends to everything"
-        # A bias that is no tensor would become one of every pair, and so would one beside a mask.
+        parts = [f"{call.mask!r} blocks nothing" if band_masks and full else ""]
+        parts += [f"{keys!r} is the same for all queries" if others else "", "the causal flag" if not full else ""]
+        reason = " and ".join(part for part in parts if part) or "no mask"
+        # A bias by position becomes a tensor of every pair, and so does a bias tensor together with a mask.
         if fits or call.bias is None or (isinstance(call.bias, Tensor) and keys is None):
             return KernelChoice("fused", reason, partial(single_block, causal=not full, keys=keys))
-        return KernelChoice("tiles", f"{reason}, but a bias of every pair beside it is too much to keep", tiles)
+        return KernelChoice("tiles", f"{reason}, but a bias of every pair is too large", tiles)
     if not others:
-        pairs = _pairs(within, call.queries, call.keys)
+        pairs = _count_pairs(limits, call.queries, call.keys)
         if not fits or 2 * pairs <= square:
             return KernelChoice("bands", f"{call.mask!r} leaves {pairs:,} of {square:,} pairs", bands)
-    about = others[0] if len(others) == 1 else None
-    if isinstance(about, Documents) and (about.keys is not None or call.queries == call.keys):
-        found = about.runs()
-        lying = [runs for runs in found if runs is not None]
-        # Where each batch row has ids of its own, its kernel does not hang on how those of another lie.
-        if len(lying) == len(found) or about.batch_size is not None:
-            rest = (
-                "" if len(lying) == len(found) else f"; {len(found) - len(lying)} batch rows are mixed, and go by tiles"
-            )
-            count = sum(run.num_documents for runs in lying for run in runs)
-            return KernelChoice("packed", f"{count:,} documents, each in one piece{rest}", documents)
+    packed = others[0] if len(others) == 1 else None
+    if isinstance(packed, Documents) and (packed.keys is not None or call.queries == call.keys):
+        all_runs = packed.runs()
+        in_one_piece = [runs for runs in all_runs if runs is not None]
+        # Where each batch row has its own ids, its kernel does not depend on those of other rows.
+        num_mixed = len(all_runs) - len(in_one_piece)
+        if not num_mixed or packed.batch_size is not None:
+            mixed = f"; {num_mixed} batch rows are mixed, and go by tiles" if num_mixed else ""
+            count = sum(run.num_documents for runs in in_one_piece for run in runs)
+            return KernelChoice("packed", f"{count:,} documents, each in one piece{mixed}", documents)
     if fits:
         return KernelChoice("dense", f"a mask of {square:,} pairs is small", partial(single_block, keys=call.mask))
-    return KernelChoice("tiles", f"{call.mask!r} says tile by tile where anybody may attend", tiles)
+    return KernelChoice("tiles", f"{call.mask!r} is evaluated tile by tile", tiles)
 
 
-def _beyond_the_kernel(call: AttentionCall) -> Iterator[str]:
-    """What was asked for that the fused kernel cannot do on the CPU."""
+def _unsupported_options(call: AttentionCall) -> Iterator[str]:
+    """The options that the fused kernel does not have on the CPU."""
     if call.softcap is not None:
         yield f"softcap={call.softcap:g}"
     if call.dropout:
         yield f"dropout={call.dropout:g}"
     if call.scale < MIN_SCALE:
         yield f"scale={call.scale:g}"
-    if _learns(call.bias):
+    if _needs_gradient(call.bias):
         yield "gradient of a bias"
 
 
-def _learns(bias: Tensor | PositionBias | None) -> bool:
-    learned = [bias] if isinstance(bias, Tensor) else bias.parameters() if bias is not None else []
-    return torch.is_grad_enabled() and any(t.requires_grad for t in learned)
+def _needs_gradient(bias: Tensor | PositionBias | None) -> bool:
+    tensors = [bias] if isinstance(bias, Tensor) else bias.parameters() if bias is not None else []
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def _on_a_gpu(call: AttentionCall, by_mask: KernelChoice) -> KernelChoice:
-    plain = call.softcap is None and call.sinks is None
+    has_kernel_options = call.softcap is None and call.sinks is None
     square = call.queries * call.keys
-    # PyTorch's public function takes the flag for causal or a mask, not both: together they become a square.
+    # PyTorch's public function takes the causal flag or a mask, not both: together they become a mask of every pair.
     flag_and_mask = isinstance(call.mask, And) and by_mask.kernel == "fused"
-    if plain and by_mask.kernel in ("fused", "dense") and not (flag_and_mask and square > MAX_DENSE_PAIRS):
+    if has_kernel_options and by_mask.kernel in ("fused", "dense") and not (flag_and_mask and square > MAX_DENSE_PAIRS):
         return by_mask
     if call.bias is not None or call.dropout or call.q.dtype == torch.float64:
-        return KernelChoice("chunked", f"no kernel for what stands beside this: {by_mask.reason}", by_mask.schedule)
+        return KernelChoice("chunked", f"no GPU kernel has these options: {by_mask.reason}", by_mask.schedule)
     half = call.q.dtype in (torch.float16, torch.bfloat16)
-    if plain and half and by_mask.kernel == "packed" and _varlen_takes(call):
+    if has_kernel_options and half and by_mask.kernel == "packed" and _fits_varlen(call):
         return KernelChoice("varlen", by_mask.reason, by_mask.schedule)
     return KernelChoice("flex", by_mask.reason, by_mask.schedule)
 
 
-def _varlen_takes(call: AttentionCall) -> bool:
-    """Whether documents lie in one piece each, and what a token sees in its own includes itself."""
-    (about,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
-    near = [mask for mask in conjuncts(call.mask) if mask is not about]
-    nearest, farthest = band_limits(near, call.queries, call.keys)
-    lying = about.keys is None and all(runs is not None for runs in about.runs())
-    return lying and (nearest is None or nearest <= 0) and farthest >= 0
+def _fits_varlen(call: AttentionCall) -> bool:
+    """Whether each document is in one piece, and each token may attend to itself."""
+    (packed,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
+    band_masks = [mask for mask in conjuncts(call.mask) if mask is not packed]
+    nearest, farthest = band_limits(band_masks, call.queries, call.keys)
+    in_one_piece = packed.keys is None and all(runs is not None for runs in packed.runs())
+    return in_one_piece and (nearest is None or nearest <= 0) and farthest >= 0
 
 
-def is_full_or_causal(within: BandLimits, queries: int, keys: int) -> tuple[bool, bool]:
-    """Whether a reach leaves every key to every query, and whether it is what the kernel's flag for causal says."""
-    nearest, farthest = within
-    from_the_first = nearest is None or nearest <= 1 - queries
-    return from_the_first and farthest >= keys - 1, from_the_first and farthest == 0
+def _is_full_or_causal(limits: BandLimits, queries: int, keys: int) -> tuple[bool, bool]:
+    """Whether the limits block nothing, and whether they are those of the kernel's causal flag."""
+    nearest, farthest = limits
+    from_first_key = nearest is None or nearest <= 1 - queries
+    return from_first_key and farthest >= keys - 1, from_first_key and farthest == 0
 
 
 def _same_for_every_query(mask: Mask) -> bool:
@@ -226,16 +301,16 @@ def _same_for_every_query(mask: Mask) -> bool:
     return isinstance(mask, Padding) or (isinstance(mask, Allowed) and mask.tensor.shape[-2] == 1)
 
 
-def _pairs(within: BandLimits, queries: int, keys: int) -> int:
-    """How many pairs a reach leaves."""
-    nearest, farthest = within
+def _count_pairs(limits: BandLimits, queries: int, keys: int) -> int:
+    """How many pairs the limits allow."""
+    nearest, farthest = limits
     query = torch.arange(queries, device="cpu")
     first = torch.zeros_like(query) if nearest is None else (query + nearest).clamp(0, keys)
     return int(((query + farthest + 1).clamp(0, keys) - first).clamp(min=0).sum())
 
 
-def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
-    """Bytes that stand in memory while one block is computed."""
+def _working_bytes(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
+    """The bytes in memory while one block is computed."""
     block = next(split_stack(call, block)) if kernel == "chunked" else block
     size = call.q.element_size()
     batch, heads = call.q.shape[:2] if block.batch is None else (block.num_stacked, call.q.shape[1])
@@ -245,21 +320,20 @@ def _working(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
         copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
     if kernel == "chunked":
         rows = min(block.rows[1] - block.rows[0], chunk_height(call, block))
-        # Scores, scaled, masked, weights and what the softmax needs on the way.
+        # Scores, scaled, masked, weights and the intermediate results of the softmax.
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
     rows = block.rows[1] - block.rows[0]
-    wide = isinstance(call.bias, PositionBias) or (call.bias is not None and block.allowed is not None)
-    biased = (
-        (batch if len(call.v) > 1 or block.num_stacked > 1 else 1) * heads * rows * block.columns * size if wide else 0
-    )
-    # A mask is a byte a pair, the numbers that are added as many as one holds, and positions beside them while a
-    # function is evaluated.
-    masked = block.allowed.numel() * (1 + size) if block.allowed is not None else 0
-    evaluated = rows * call.keys * 10 if kernel == "tiles" and block.allowed is not None else 0
-    return copied + biased + masked + evaluated
+    bias_bytes = 0
+    if isinstance(call.bias, PositionBias) or (call.bias is not None and block.allowed is not None):
+        bias_rows = batch if len(call.v) > 1 or block.num_stacked > 1 else 1
+        bias_bytes = bias_rows * heads * rows * block.columns * size
+    # A mask has one byte a pair, the additive mask one number a pair; a function is evaluated on positions.
+    mask_bytes = block.allowed.numel() * (1 + size) if block.allowed is not None else 0
+    position_bytes = rows * call.keys * 10 if kernel == "tiles" and block.allowed is not None else 0
+    return copied + bias_bytes + mask_bytes + position_bytes
 
 
-def _scaled(number: float | int) -> str:
+def _with_prefix(number: float | int) -> str:
     prefixes = iter(("", "K", "M", "G", "T", "P", "E"))
     prefix = next(prefixes)
     while number >= 1000:

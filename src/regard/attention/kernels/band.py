@@ -7,16 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.kernels.call import AttentionCall
-from regard.attention.kernels.schedule import BandLimits
+from regard.attention.kernels.schedule import band_limits, conjuncts
 
 
-def run(call: AttentionCall, limits: BandLimits) -> Tensor:
-    """Attention of query i over keys i + nearest to i + farthest.
+def run(call: AttentionCall) -> Tensor:
+    """Attention under windows: query i attends to keys i + nearest to i + farthest.
 
     Each block of queries becomes a batch row with its own keys: for a window of n keys, height + n - 1 keys for each
     of queries / height blocks (Beltagy et al. 2020, section 3.1 and appendix A).
     """
-    nearest, farthest = limits
+    nearest, farthest = band_limits(conjuncts(call.mask), call.queries, call.keys)
     assert nearest is not None
     height = max(128, (farthest - nearest + 1) // 2)
     blocks = call.queries // height + 1

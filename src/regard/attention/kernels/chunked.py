@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.attention.bias import PositionBias
@@ -34,6 +36,22 @@ def run(call: AttentionCall, schedule: Schedule) -> Tensor:
         bias_tensor = call.bias
     inputs = (call.q, call.k, call.v, call.sinks, bias_tensor, call, schedule, seed, *learned)
     return _Chunked.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def run_in_graph(call: AttentionCall, schedule: Schedule) -> Tensor:
+    """The output of the only block of a schedule, with operations that a graph can contain."""
+    (block,) = schedule(call)
+    return compute_steps(
+        call.q,
+        call.k,
+        call.v,
+        block.allowed,
+        scale=call.scale,
+        bias=call.bias_for(block),
+        softcap=call.softcap,
+        sinks=call.sinks,
+        dropout=partial(F.dropout, p=call.dropout) if call.dropout else None,
+    ).output
 
 
 class _Chunked(torch.autograd.Function):
