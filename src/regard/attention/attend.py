@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -63,17 +64,12 @@ def attend(
         ValueError: shapes or a mask that do not fit; a number out of its range. The message names them.
     """
     in_graph = torch.compiler.is_compiling()
-    hooks = () if in_graph else hook_state.hooks
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     if autocast:  # by one rule for every kernel; PyTorch has one for some kernels only
         q, k, v, bias, sinks = (_autocast(t) for t in (q, k, v, bias, sinks))
-    options: dict[str, Any] = {"scale": scale, "bias": bias, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+    compute = _compute if in_graph or not hook_state.hooks else _compute_with_hooks
     with _disable_autocast() if autocast else _NO_CONTEXT:
-        with disable_hooks() if hooks else _NO_CONTEXT:
-            output = _compute(q, k, v, mask, options, in_graph=in_graph)
-        for hook in hooks:
-            hook(q, k, v, mask, **options, output=output)
-    return output
+        return compute(q, k, v, mask, scale, bias, softcap, sinks, dropout, in_graph)
 
 
 def _autocast(t: Any) -> Any:
@@ -93,18 +89,39 @@ def _disable_autocast() -> Iterator[None]:
 _NO_CONTEXT = nullcontext()
 
 
-def _compute(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, options: dict[str, Any], *, in_graph: bool) -> Tensor:
-    """The output: validate, choose a kernel, run it."""
-    if not in_graph and is_plain(q, k, v, mask, **options):
+def _compute_with_hooks(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *arguments: Any) -> Tensor:
+    with disable_hooks() as hooks:
+        output = _compute(q, k, v, mask, *arguments)
+    options = dict(zip(("scale", "bias", "softcap", "sinks", "dropout"), arguments, strict=False))
+    for hook in hooks:
+        hook(q, k, v, mask, **options, output=output)
+    return output
+
+
+def _compute(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask | None,
+    scale: float | int | None,
+    bias: Tensor | PositionBias | None,
+    softcap: float | int | None,
+    sinks: Tensor | None,
+    dropout: float | int,
+    in_graph: bool,
+) -> Tensor:
+    """The output: validate the arguments, choose a kernel, run it."""
+    if not in_graph and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
         # The queries are the last positions: a single one attends to every key.
         plain: Tensor
         plain, lse = flash.forward(q, k, v, 0.0, mask is not None and q.shape[2] > 1)
         if _is_sound(lse):
             return plain
-    validate(q, k, v, mask, **options)
-    if options["scale"] is None:
-        options = {**options, "scale": q.shape[-1] ** -0.5}
-    call = AttentionCall.from_inputs(q, k, v, mask, **options)
+    validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    call = AttentionCall.from_inputs(
+        q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
+    )
     output = _run(call, choose(call, in_graph=in_graph), in_graph=in_graph)
     return output.reshape(*q.shape[:-1], v.shape[-1])
 
@@ -140,8 +157,9 @@ def _run(call: AttentionCall, choice: KernelChoice, *, in_graph: bool) -> Tensor
 
 def _is_sound(lse: Tensor) -> bool:
     """Whether every lse is finite and not 0; the kernel gives 0 for a row whose largest score it took for -inf."""
-    smallest, largest = lse.detach().abs().aminmax()  # NaN passes through both
-    return float(smallest) > 0 and float(largest) < torch.inf
+    sizes = lse.detach().abs() if lse.requires_grad else lse.abs()
+    smallest, largest = sizes.aminmax()  # NaN passes through both
+    return smallest.item() > 0 and largest.item() < math.inf
 
 
 def _is_sound_row(lse: Tensor) -> Tensor:

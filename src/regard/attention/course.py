@@ -1,16 +1,17 @@
 """The classes of the five source documents, as thin layers over `regard.steps`.
 
-Constructors, calls and attributes are the documents' own, so that their examples run as written and give the
-numbers they print. Each class also has ``.steps(...)``, called like the class itself, which keeps every
-intermediate: `regard.Steps`.
+Names of classes, constructors, calls and attributes are those of the documents, so that their examples run as written
+and print the same numbers. That is why `MultiHeadAttention` has the name of the module of regard: it is reached as
+``regard.course.MultiHeadAttention``. Each class also has ``.steps(...)``, which is called like the class and returns
+every intermediate result: `regard.Steps`.
 
-A ``mask`` here keeps the course's polarity: a boolean tensor, **True = blocked**.
+A ``mask`` here has the polarity of the documents: a boolean tensor, **True = blocked**.
 
-What the documents get wrong is right here, for every class below (numbers as in the project's list of errata):
+Errors of the documents are corrected in every class below (numbers as in the project's list of errata):
 
-- E-06: ``row_dim`` and ``col_dim`` must name the last two axes of what is attended over. The documents' defaults,
-  0 and 1, fit (tokens, d_model); on a batch they fail, or are silently wrong where batch, tokens and width agree.
-  Here they are refused with the way out: ``row_dim=-2, col_dim=-1``.
+- E-06: ``row_dim`` and ``col_dim`` must name the last two axes of the encodings. The documents' defaults, 0 and 1, fit
+  (tokens, d_model); on a batch they fail, or give wrong numbers where batch, tokens and width are equal. Here they are
+  refused, and the message names the way out: ``row_dim=-2, col_dim=-1``.
 - E-08: a blocked score becomes -inf, not -1e9. A query with every key blocked gets zeros, not the mean of all values,
   and float16, which has no -1e9, works.
 - E-08b: the scale is computed in double precision, so float64 input stays float64 throughout.
@@ -44,20 +45,20 @@ __all__ = [
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
-def _also_spelled(**spellings: str) -> Callable[[_Call], _Call]:
-    """Let keyword arguments be given under the name that another document gives them."""
+def _accept_names(**names: str) -> Callable[[_Call], _Call]:
+    """Accept keyword arguments under the names of another document too."""
 
     def decorate(call: _Call) -> _Call:
         @wraps(call)
         def renamed(*args: Any, **kwargs: Any) -> Any:
-            return call(*args, **{spellings.get(name, name): value for name, value in kwargs.items()})
+            return call(*args, **{names.get(name, name): value for name, value in kwargs.items()})
 
         return cast("_Call", renamed)
 
     return decorate
 
 
-_ENCODINGS = _also_spelled(
+_accept_encoding_names = _accept_names(
     q_encodings_matrix="encodings_for_q",
     k_encodings_matrix="encodings_for_k",
     v_encodings_matrix="encodings_for_v",
@@ -77,13 +78,17 @@ class _Projections(nn.Module):
         self.W_k = nn.Linear(d_model, d_model, bias=False)
         self.W_v = nn.Linear(d_model, d_model, bias=False)
 
-    def _steps(self, for_q: Tensor, for_k: Tensor, for_v: Tensor, mask: Tensor | None = None) -> Steps:
-        if (self.row_dim, self.col_dim) not in {(-2, -1), (for_q.ndim - 2, for_q.ndim - 1)}:
+    def _steps(
+        self, encodings_for_q: Tensor, encodings_for_k: Tensor, encodings_for_v: Tensor, mask: Tensor | None = None
+    ) -> Steps:
+        axes = encodings_for_q.ndim
+        if (self.row_dim, self.col_dim) not in {(-2, -1), (axes - 2, axes - 1)}:
             raise ValueError(
                 f"row_dim={self.row_dim}, col_dim={self.col_dim} do not name the tokens and features of encodings of "
-                f"shape {tuple(for_q.shape)}, which are its last two axes; row_dim=-2, col_dim=-1 fit any shape"
+                f"shape {tuple(encodings_for_q.shape)}, which are its last two axes; row_dim=-2, col_dim=-1 fit any shape"
             )
-        return _one_head(self.W_q(for_q), self.W_k(for_k), self.W_v(for_v), mask)
+        q, k, v = self.W_q(encodings_for_q), self.W_k(encodings_for_k), self.W_v(encodings_for_v)
+        return _single_head_steps(q, k, v, mask)
 
 
 class SelfAttention(_Projections):
@@ -102,7 +107,7 @@ class SelfAttention(_Projections):
         return self.steps(token_encodings).output
 
     def steps(self, token_encodings: Float[Tensor, "*batch tokens d_model"]) -> Steps:
-        """Every intermediate of the same call."""
+        """Every intermediate result of the same call."""
         return self._steps(token_encodings, token_encodings, token_encodings)
 
 
@@ -124,14 +129,14 @@ class MaskedSelfAttention(_Projections):
     def steps(
         self, token_encodings: Float[Tensor, "*batch tokens d_model"], mask: Bool[Tensor, "..."] | None = None
     ) -> Steps:
-        """Every intermediate of the same call."""
+        """Every intermediate result of the same call."""
         return self._steps(token_encodings, token_encodings, token_encodings, mask)
 
 
 class Attention(_Projections):
     """Attention with separate encodings for queries, keys and values (documents 000 and 004).
 
-    Document 004 calls the encodings ``q_encodings_matrix`` and so on; both spellings work.
+    Document 004 names the encodings ``q_encodings_matrix`` and so on; both names work.
 
     Args:
         d_model: width of the encodings, and of queries, keys and values.
@@ -139,7 +144,7 @@ class Attention(_Projections):
         col_dim: the axis of features.
     """
 
-    @_ENCODINGS
+    @_accept_encoding_names
     def forward(
         self,
         encodings_for_q: Float[Tensor, "*batch queries d_model"],
@@ -150,7 +155,7 @@ class Attention(_Projections):
         """The attention output; ``mask`` True = blocked, broadcastable to ``(..., queries, keys)``."""
         return self._steps(encodings_for_q, encodings_for_k, encodings_for_v, mask).output
 
-    @_ENCODINGS
+    @_accept_encoding_names
     def steps(
         self,
         encodings_for_q: Float[Tensor, "*batch queries d_model"],
@@ -158,7 +163,7 @@ class Attention(_Projections):
         encodings_for_v: Float[Tensor, "*batch keys d_model"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Steps:
-        """Every intermediate of the same call."""
+        """Every intermediate result of the same call."""
         return self._steps(encodings_for_q, encodings_for_k, encodings_for_v, mask)
 
 
@@ -167,7 +172,7 @@ class MultiHeadedAttention(nn.Module):
 
     No output projection, so the result is num_heads * d_model wide (E-10); `regard.MultiHeadAttention` has one.
 
-    Corrected: the mask reaches every head (E-36). Document 004 accepts one and passes ``mask=None`` on.
+    Corrected: the mask reaches every head (E-36). In document 004 the heads always get ``mask=None``.
 
     Args:
         d_model: width of the encodings and of every head.
@@ -185,7 +190,7 @@ class MultiHeadedAttention(nn.Module):
             raise ValueError(f"num_heads={num_heads} must be at least 1")
         self.heads = nn.ModuleList(Attention(d_model, row_dim, col_dim) for _ in range(num_heads))
 
-    @_ENCODINGS
+    @_accept_encoding_names
     def forward(
         self,
         encodings_for_q: Float[Tensor, "*batch queries d_model"],
@@ -196,7 +201,7 @@ class MultiHeadedAttention(nn.Module):
         """The joined outputs; ``mask`` True = blocked, the same for every head."""
         return torch.cat([head(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in self.heads], dim=-1)
 
-    @_ENCODINGS
+    @_accept_encoding_names
     def steps(
         self,
         encodings_for_q: Float[Tensor, "*batch queries d_model"],
@@ -204,9 +209,9 @@ class MultiHeadedAttention(nn.Module):
         encodings_for_v: Float[Tensor, "*batch keys d_model"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Steps:
-        """Every intermediate of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
+        """Every intermediate result of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
         heads = cast("Iterable[Attention]", self.heads)
-        return _side_by_side([head.steps(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in heads])
+        return _join_heads([head.steps(encodings_for_q, encodings_for_k, encodings_for_v, mask) for head in heads])
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -214,8 +219,8 @@ class MultiHeadSelfAttention(nn.Module):
 
     ``course.MultiHeadAttention(embed_dim, num_heads)`` makes one of these.
 
-    Corrected: each head is embed_dim // num_heads wide because it is told so (E-30); the document's class reads
-    a global variable, and fails or scales wrongly without the right one. It takes a mask (E-31), True = blocked.
+    Corrected: each head has its own width, embed_dim // num_heads (E-30); the class of the document reads a global
+    variable, and fails or scales wrongly without the right one. It takes a mask (E-31), True = blocked.
 
     Args:
         embed_dim: width of the input and of the result.
@@ -238,25 +243,25 @@ class MultiHeadSelfAttention(nn.Module):
         return projected
 
     def steps(self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None) -> Steps:
-        """Every intermediate of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
-        by_head = _side_by_side([head.steps(x, mask) for head in cast("Iterable[AttentionHead]", self.heads)])
+        """Every intermediate result of the same call, head by head, as `regard.MultiHeadAttention.steps` gives them."""
+        by_head = _join_heads([head.steps(x, mask) for head in cast("Iterable[AttentionHead]", self.heads)])
         return replace(by_head, projected=self.output_linear(by_head.heads))
 
 
 class MultiHeadAttention(MultiHeadedAttention):
     """Several heads joined, without an output projection (document 000).
 
-    Two documents gave their class this name. ``(d_model, row_dim, col_dim, num_heads)`` is 000's, and
-    ``(embed_dim, num_heads)`` is 003's, `MultiHeadSelfAttention`. ``MultiHeadAttention(32, 4)`` can only be 003's,
-    as 000's row_dim stands directly before its col_dim. ``MultiHeadAttention(2, num_heads=8)`` fits both and is 000's;
-    name embed_dim for 003's.
+    Two documents gave a class this name. ``(d_model, row_dim, col_dim, num_heads)`` are the arguments of document 000,
+    and ``(embed_dim, num_heads)`` those of document 003, `MultiHeadSelfAttention`. ``MultiHeadAttention(32, 4)`` can
+    only be that of 003, since row_dim and col_dim come together. ``MultiHeadAttention(2, num_heads=8)`` fits both and
+    is that of 000; for that of 003, name embed_dim.
 
-    Corrected: it accepts a mask, True = blocked (E-13). Document 000 promises one and has no argument for it.
+    Corrected: it takes a mask, True = blocked (E-13). Document 000 mentions a mask but has no argument for it.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        of_003 = "embed_dim" in kwargs or (len(args) == 2 and args[1] > 0 and not kwargs)
-        if of_003 and cls is MultiHeadAttention:
+        is_document_003 = "embed_dim" in kwargs or (len(args) == 2 and args[1] > 0 and not kwargs)
+        if is_document_003 and cls is MultiHeadAttention:
             return MultiHeadSelfAttention(*args, **kwargs)
         return super().__new__(cls)
 
@@ -264,8 +269,8 @@ class MultiHeadAttention(MultiHeadedAttention):
 class AttentionHead(nn.Module):
     """One head that projects to its own width (document 003).
 
-    Corrected: the scale is 1 / sqrt(head_size) of this head, whatever global variables exist (E-30). It takes
-    a mask (E-31), True = blocked; the document's own prose writes 1 = keep, so pass ``mask == 0``.
+    Corrected: the scale is 1 / sqrt(head_size) of this head and uses no global variable (E-30). It takes a mask (E-31),
+    True = blocked; the text of the document says 1 = keep, so pass ``mask == 0``.
 
     Args:
         embed_dim: width of the input.
@@ -287,21 +292,21 @@ class AttentionHead(nn.Module):
         return self.steps(x, mask).output
 
     def steps(self, x: Float[Tensor, "*batch tokens embed_dim"], mask: Bool[Tensor, "..."] | None = None) -> Steps:
-        """Every intermediate of the same call."""
-        return _one_head(self.query(x), self.key(x), self.value(x), mask)
+        """Every intermediate result of the same call."""
+        return _single_head_steps(self.query(x), self.key(x), self.value(x), mask)
 
 
-def _one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Steps:
-    """`regard.steps` of one head: the course has no axis of heads, so one is put in and taken out again."""
+def _single_head_steps(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Steps:
+    """`regard.steps` of one head: the documents have no axis of heads, so it is added and removed again."""
     if mask is not None and mask.ndim > 2:
         mask = mask.unsqueeze(-3)
-    who = None if mask is None else masks.blocked(mask)
-    kept = steps(q.unsqueeze(-3), k.unsqueeze(-3), v.unsqueeze(-3), who)
-    by_name = {name: value.squeeze(-3) for name, value in vars(kept).items() if value is not None}
+    blocked = None if mask is None else masks.blocked(mask)
+    with_axis = steps(q.unsqueeze(-3), k.unsqueeze(-3), v.unsqueeze(-3), blocked)
+    by_name = {name: value.squeeze(-3) for name, value in vars(with_axis).items() if value is not None}
     return Steps(**by_name, q=q, k=k, v=v)
 
 
-def _side_by_side(heads: list[Steps]) -> Steps:
+def _join_heads(heads: list[Steps]) -> Steps:
     """The steps of several heads as one, with the axis of heads where `regard.steps` has it."""
     names = [name for name, value in vars(heads[0]).items() if value is not None]
     stacked = {name: torch.stack([getattr(head, name) for head in heads], dim=-3) for name in names}

@@ -123,7 +123,6 @@ def is_plain(
     k: Tensor,
     v: Tensor,
     mask: Mask | None,
-    *,
     scale: float | int | None,
     bias: Tensor | PositionBias | None,
     softcap: float | int | None,
