@@ -78,17 +78,13 @@ class _Projections(nn.Module):
         self.W_k = nn.Linear(d_model, d_model, bias=False)
         self.W_v = nn.Linear(d_model, d_model, bias=False)
 
-    def _steps(
-        self, encodings_for_q: Tensor, encodings_for_k: Tensor, encodings_for_v: Tensor, mask: Tensor | None = None
-    ) -> Steps:
-        axes = encodings_for_q.ndim
-        if (self.row_dim, self.col_dim) not in {(-2, -1), (axes - 2, axes - 1)}:
+    def _steps(self, x_q: Tensor, x_k: Tensor, x_v: Tensor, mask: Tensor | None = None) -> Steps:
+        if (self.row_dim, self.col_dim) not in {(-2, -1), (x_q.ndim - 2, x_q.ndim - 1)}:
             raise ValueError(
                 f"row_dim={self.row_dim}, col_dim={self.col_dim} do not name the tokens and features of encodings of "
-                f"shape {tuple(encodings_for_q.shape)}, which are its last two axes; row_dim=-2, col_dim=-1 fit any shape"
+                f"shape {tuple(x_q.shape)}, which are its last two axes; row_dim=-2, col_dim=-1 fit any shape"
             )
-        q, k, v = self.W_q(encodings_for_q), self.W_k(encodings_for_k), self.W_v(encodings_for_v)
-        return _single_head_steps(q, k, v, mask)
+        return _single_head_steps(self.W_q(x_q), self.W_k(x_k), self.W_v(x_v), mask)
 
 
 class SelfAttention(_Projections):
