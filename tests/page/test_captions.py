@@ -30,7 +30,7 @@ def seen(tmp_path_factory):
 def test_the_text_looks_at_the_patches(seen):
     pretrained, recording = seen
     assert pretrained.config.patches.token_names == PATCHES
-    kinds = [(entry.stack, entry.kind) for entry in map(recording.about, recording)]
+    kinds = [(entry.stack, entry.kind) for entry in map(recording.entry, recording)]
     assert kinds == [("encoder.blocks", "self")] * 3 + [("decoder.blocks", "self"), ("decoder.blocks", "cross")] * 2
     cross = recording.subset("cross")
     for path in cross:

@@ -167,7 +167,7 @@ def test_layers_stand_in_their_groups(shown):
 
 def test_cross_attention_has_two_texts(shown):
     for about in shown["bart"].page.facts["attentions"]:
-        texts = [len(shown["bart"].page.facts["texts"][about[side]]["tokens"]) for side in ("queryText", "keyText")]
+        texts = [len(shown["bart"].page.facts["texts"][about[side]]["tokens"]) for side in ("query_text", "key_text")]
         assert texts == [about["queries"], about["keys"]]
         assert (about["kind"] == "cross") == (about["group"] == "cross") == (texts == [7, 12])
     assert "This is text 2 of a batch of 3: to_html(batch=...) shows another." in shown["bart"].page.facts["notes"]
@@ -179,7 +179,7 @@ def test_a_generation_is_stitched_and_a_cache_has_fewer_queries_than_keys(shown)
         assert sizes == [(8, 8, 0)] * 2
     (about, _), page = shown["a cache"].page.facts["attentions"], shown["a cache"].page
     assert (about["queries"], about["keys"], about["query_offset"]) == (3, 8, 5)
-    texts = [page.facts["texts"][about[side]]["tokens"] for side in ("queryText", "keyText")]
+    texts = [page.facts["texts"][about[side]]["tokens"] for side in ("query_text", "key_text")]
     assert texts == [[f"word{i}" for i in range(5, 8)], [f"word{i}" for i in range(8)]]
 
 
