@@ -12,7 +12,7 @@ from weights import random_checkpoint
 IMAGES = [image(seed) for seed in range(4)]
 
 
-@pytest.fixture(scope="module", params=[{}, {"writer": {"n_embd": 32}}], ids=["like", "projected"])
+@pytest.fixture(scope="module", params=[{}, {"decoder": {"n_embd": 32}}], ids=["like", "projected"])
 def pair(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("captioner")
     theirs = random_captioner(folder, **request.param)

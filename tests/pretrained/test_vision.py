@@ -13,11 +13,11 @@ from regard.pretrained.family import MODEL_CLASSES, build_config
 
 VARIANTS = {
     "like": {},
-    "projected": {"writer": {"n_embd": 32}},
-    "untied": {"writer": {"tie_word_embeddings": False, "n_inner": 70, "scale_attn_weights": False}},
+    "projected": {"decoder": {"n_embd": 32}},
+    "untied": {"decoder": {"tie_word_embeddings": False, "n_inner": 70, "scale_attn_weights": False}},
     "grey": {
-        "reader": {"num_channels": 1, "image_size": 8, "patch_size": 2, "qkv_bias": False, "hidden_act": "relu"},
-        "writer": {"n_embd": 24, "activation_function": "relu"},
+        "encoder": {"num_channels": 1, "image_size": 8, "patch_size": 2, "qkv_bias": False, "hidden_act": "relu"},
+        "decoder": {"n_embd": 24, "activation_function": "relu"},
     },
 }
 
