@@ -120,11 +120,11 @@ def test_every_question_is_answered_as_the_dense_map_answers_it(run):
         key = torch.arange(keys).double()
         query = torch.arange(queries) + (keys - queries if self_attention else 0)
         mean = (w * key).sum(-1)
-        weight_scale = (w * (key - mean[..., None]) ** 2).sum(-1).sqrt()
+        spread = (w * (key - mean[..., None]) ** 2).sum(-1).sqrt()
         distance = m.distance()
         if self_attention:
             near(distance.mean[some], (query - mean)[some], "distance")
-        near(distance.weight_scale[some], weight_scale[some], "spread")
+        near(distance.spread[some], spread[some], "spread")
         top, weights = m.top(3), w.topk(3, -1).values
         near(top.weights, weights, "top")
         near(w.gather(-1, top.keys.clamp(min=0)) * (top.keys >= 0), weights, "keys of top")
@@ -299,7 +299,7 @@ def test_a_generation_of_an_encoder_decoder(name):
     }[name]
     config = copy.deepcopy(load_model(name).config)
     config.decoder_start_token_id = 3
-    model = sharpen(getattr(transformers, base)(config), MODEL_CASES[name].weight_scale)
+    model = sharpen(getattr(transformers, base)(config), MODEL_CASES[name].spread)
     model_inputs = make_inputs(name, "right")
     source = {key: model_inputs[key] for key in ("input_ids", "attention_mask")}
     options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "num_beams": 1}
