@@ -299,7 +299,7 @@ def test_a_generation_of_an_encoder_decoder(name):
     }[name]
     config = copy.deepcopy(load_model(name).config)
     config.decoder_start_token_id = 3
-    model = sharpen(getattr(transformers, base)(config), MODEL_CASES[name].spread)
+    model = sharpen(getattr(transformers, base)(config), MODEL_CASES[name].weight_scale)
     model_inputs = make_inputs(name, "right")
     source = {key: model_inputs[key] for key in ("input_ids", "attention_mask")}
     options: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "num_beams": 1}
