@@ -1,4 +1,4 @@
-"""What is learned from the data that is always there: whole trainings, minutes each."""
+"""Whole trainings on the built-in data, minutes each."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from regard.training.train import build_config, train
 Rows = Sequence[Any]
 
 
-def dates(**settings: Any) -> Iterator[Row]:
-    """Held-out dates, written exactly, and where their months come from."""
-    task, model, rows, _, took = _trained("translate", settings)
+def dates(**overrides: Any) -> Iterator[Row]:
+    """The exact matches of eval dates, and the words that their months attend to."""
+    task, model, rows, _, took = _trained("translate", overrides)
     found = task.metrics(model, rows, 0.0, len(rows))["exact_match"]
-    case = f"translate, {len(rows):,} held-out dates"
-    yield Row(f"{case}: exact", "", f"{found:.1%}", "99 % within 10 min", took)
+    case = f"translate, {len(rows):,} eval dates"
+    yield Row(f"{case}: exact match", "", f"{found:.1%}", "99 % within 10 min", took)
     every = [_strongest(model, row) for row in rows]
     for layer in reversed(range(len(every[0]))):
         words = sum(word for word, _ in (each[layer] for each in every)) / len(rows)
@@ -69,15 +69,15 @@ def _overlap(span: Sequence[int], other: Sequence[int]) -> bool:
     return span[0] < other[1] and other[0] < span[1]
 
 
-def lm(**settings: Any) -> Iterator[Row]:
-    """Bits for each byte of texts that were held out, and what a compressor needs that has seen the others."""
-    task, model, rows, ended, took = _trained("lm", settings)
-    assert ended.progress.best_loss is not None
-    bits = task.metrics(model, rows, ended.progress.best_loss, 0)["bits_per_byte"]
+def lm(**overrides: Any) -> Iterator[Row]:
+    """Bits for each byte of the eval texts, and the bits of a compressor that has read the training texts."""
+    task, model, rows, result, took = _trained("lm", overrides)
+    assert result.progress.best_loss is not None
+    bits = task.metrics(model, rows, result.progress.best_loss, 0)["bits_per_byte"]
     before = "".join(row["text"] for row in task.load_data([], None).train).encode()
-    held_out = "".join(row["text"] for row in rows).encode()
-    against = f"xz -9e after the training text: {8 * (_xz(before + held_out) - _xz(before)) / len(held_out):.2f}"
-    case = f"lm, {len(rows)} held-out topics of Python's documentation: bits per byte"
+    eval_text = "".join(row["text"] for row in rows).encode()
+    against = f"xz -9e after the training text: {8 * (_xz(before + eval_text) - _xz(before)) / len(eval_text):.2f}"
+    case = f"lm, {len(rows)} eval topics of Python's documentation: bits per byte"
     yield Row(case, against, f"{bits:.3f}", "under 1.79 within 20 min", took)
 
 
@@ -85,21 +85,21 @@ def _xz(text: bytes) -> int:
     return len(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
 
 
-def digits(**settings: Any) -> Iterator[Row]:
-    """Held-out digits, spelled."""
-    task, model, rows, _, took = _trained("caption", settings)
+def digits(**overrides: Any) -> Iterator[Row]:
+    """The exact matches of eval digits, spelled."""
+    task, model, rows, _, took = _trained("caption", overrides)
     found = task.metrics(model, rows, 0.0, len(rows))["exact_match"]
-    yield Row(f"caption, {len(rows)} held-out digits: exact", "", f"{found:.1%}", "95 %", took)
+    yield Row(f"caption, {len(rows)} eval digits: exact match", "", f"{found:.1%}", "95 %", took)
 
 
-def _trained(name: str, settings: dict[str, Any]) -> tuple[Task, Pretrained, Rows, TrainResult, str]:
-    """A task, the model that its training leaves, the held-out rows, how it ended, and the minutes on the wall."""
-    task = TASKS[name](build_config(TASKS[name], settings))
+def _trained(name: str, overrides: dict[str, Any]) -> tuple[Task, Pretrained, Rows, TrainResult, str]:
+    """A task, its trained model, the eval rows, the result of the run, and the minutes it took."""
+    task = TASKS[name](build_config(TASKS[name], overrides))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        begun = time.perf_counter()
-        ended = train(name, out=out, fabric=create_fabric(accelerator="cpu"), overrides=settings)
-        took = time.perf_counter() - begun
+        started = time.perf_counter()
+        result = train(name, out=out, fabric=create_fabric(accelerator="cpu"), overrides=overrides)
+        took = time.perf_counter() - started
         model = regard.load(out)
     minutes = f"{took / 60:.1f} min on {torch.get_num_threads()} threads"
-    return task, model, task.load_data([], None).eval_rows, ended, minutes
+    return task, model, task.load_data([], None).eval_rows, result, minutes

@@ -77,7 +77,7 @@ class Plain(nn.Module):
 
 
 def _update(loss: Callable[[], Tensor], model: nn.Module) -> Callable[[], float]:
-    """A whole update as the loop makes it, with the loop's optimizer; it returns the loss."""
+    """An update as the trainer makes it, with its optimizer; it returns the loss."""
     optimizer = build_optimizer(model, learning_rate=LR, weight_decay=DECAY)
     model.train()
 

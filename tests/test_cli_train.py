@@ -1,4 +1,4 @@
-"""The command that trains: what it says, leaves behind and refuses, in processes of its own where that matters."""
+"""`regard train`: its output, its files and what it refuses, in separate processes where that matters."""
 
 import json
 import os
@@ -16,8 +16,18 @@ import typer
 sys.path.append(str(Path(__file__).parent / "training"))
 
 from data_files import tsv
-from runs import command as forked
-from runs import finished, losses, metrics, options, run, same, weights, write_pairs, write_texts
+from runs import (
+    losses,
+    metrics,
+    options,
+    run,
+    same_weights,
+    start_command,
+    wait_for_exit,
+    weights,
+    write_pairs,
+    write_texts,
+)
 
 import regard
 from regard import InputError
@@ -35,17 +45,17 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def long(data, tmp_path_factory):
-    """A run on one process that nobody disturbed."""
-    out = tmp_path_factory.mktemp("long") / "out"
+def reference_run(data, tmp_path_factory):
+    """A run on one process without a stop."""
+    out = tmp_path_factory.mktemp("reference") / "out"
     run("translate", data, out, **RESUMED)
     return out
 
 
 @pytest.fixture(scope="module")
-def ended(data, tmp_path_factory):
-    """A run by the command itself, into pipes."""
-    folder = tmp_path_factory.mktemp("ended")
+def command_run(data, tmp_path_factory):
+    """A run of the command itself, with pipes as its output."""
+    folder = tmp_path_factory.mktemp("command")
     call = [sys.executable, "-m", "regard", "train", "translate", data, "--out", "a run", *options()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
@@ -54,8 +64,8 @@ def ended(data, tmp_path_factory):
 
 
 class TestARun:
-    def test_what_it_says(self, ended):
-        process, _ = ended
+    def test_output(self, command_run):
+        process, _ = command_run
         assert process.returncode == 0, process.stderr
         assert re.fullmatch(
             r"eval loss \d\.\d{3}, exact match \d\.\d%; the best was update 10, with an eval loss of \d\.\d{3}\. The "
@@ -69,8 +79,8 @@ class TestARun:
         assert len(lines) == 8  # no progress bar in a pipe
         assert "\x1b" not in process.stderr
 
-    def test_what_it_leaves(self, ended, data):
-        _, out = ended
+    def test_files(self, command_run, data):
+        _, out = command_run
         facts = json.loads((out / "run.json").read_text())
         assert facts["command"][:3] == ["regard", "train", "translate"]
         assert facts["command"][-2:] == ["--eval-steps", "5"]
@@ -86,8 +96,8 @@ class TestARun:
         steps = [f"step-{step:06d}.{kind}" for step in (5, 10) for kind in ("png", "safetensors")]
         assert sorted(path.name for path in (out / "attention").iterdir()) == steps
 
-    def test_other_commands_take_it(self, ended, command, tmp_path):
-        _, out = ended
+    def test_other_commands_read_its_model(self, command_run, command, tmp_path):
+        _, out = command_run
         code, _, err = command("translate", "abc", "--model", out, "--max-new-tokens", 4)
         assert (code, err) == (0, "")
         recording = out / "attention" / "step-000010.safetensors"
@@ -95,21 +105,21 @@ class TestARun:
         assert code == 0
         assert "<html" in (tmp_path / "page.html").read_text()[:300]
 
-    def test_the_same_run_in_another_process(self, ended, data, tmp_path):
+    def test_the_same_run_in_another_process(self, command_run, data, tmp_path):
         run("translate", data, tmp_path / "out")
-        theirs = weights(ended[1])
+        theirs = weights(command_run[1])
         ours = weights(tmp_path / "out")
         assert all((ours[name] - theirs[name]).abs().max() < 1e-5 for name in theirs)
 
-    def test_once_more_it_is_refused_and_resumed_there_is_nothing_left(self, ended, command, data):
-        _, out = ended
+    def test_a_complete_run_is_refused_and_resume_does_nothing(self, command_run, command, data):
+        _, out = command_run
         before = weights(out)
         code, _, err = command("train", "translate", data, "--out", out, *options())
         assert (code, "holds a run already. Continue it with --resume" in err) == (2, True)
         code, said, err = command("train", "translate", "--out", out, "--resume")
         assert (code, err) == (0, "")
         assert said.startswith("the run was complete already; the best was update 10")
-        assert same(weights(out), before)
+        assert same_weights(weights(out), before)
 
     def test_on_a_terminal_there_is_a_bar(self, data, tmp_path):
         arguments = ("translate", data, "--out", tmp_path / "out", *options(max_steps=4, eval_steps=4))
@@ -121,13 +131,13 @@ class TestARun:
 
 
 class TestHelp:
-    def test_it_teaches(self, command):
+    def test_topics(self, command):
         code, said, _ = command("train", "--help")
         assert code == 0
         for word in ("translate: an encoder-decoder", "--resume", "--strategy", "--skip-long", "torchrun", "Babel"):
             assert word in said
 
-    def test_its_examples_can_be_typed(self):
+    def test_the_examples_are_valid(self):
         from regard.cli import train as _  # noqa: F401
         from regard.cli.app import app
 
@@ -215,15 +225,15 @@ class TestRefusals:
 
     @pytest.mark.parametrize("library", ["lightning_fabric", "datasets", "matplotlib", "babel"])
     def test_a_missing_library(self, library, tmp_path):
-        process = forked("train", "translate", "--out", tmp_path / "out", log=tmp_path / "log", missing=library)
-        assert finished(process) == 2
+        process = start_command("train", "translate", "--out", tmp_path / "out", log=tmp_path / "log", missing=library)
+        assert wait_for_exit(process) == 2
         wanted = f"regard: this needs {library}, which is not installed: pip install 'regard[train]'\n"
         assert (tmp_path / "log").read_text() == wanted
         assert not (tmp_path / "out").exists()
 
 
 class TestFullDisk:
-    """Every file that the process writes may have so many bytes, and no more: the write itself fails."""
+    """The size of every file that the process writes is limited: the write itself fails."""
 
     def test_a_checkpoint(self, data, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
@@ -232,13 +242,13 @@ class TestFullDisk:
         model = (out / "model.safetensors").stat().st_size
         assert model < size - 20_000
         arguments = ("train", "translate", data, "--out", tmp_path / "small", *options())
-        assert finished(forked(*arguments, log=log, limit=size - 10_000)) == 2
+        assert wait_for_exit(start_command(*arguments, log=log, limit=size - 10_000)) == 2
         said = log.read_text()
         assert "regard: the checkpoint of step 5 cannot be written: " in said
         assert "there is no checkpoint yet; free some space, then continue with --resume" in said
         assert "Traceback" not in said
         assert not list((tmp_path / "small").rglob("*draft*"))
-        assert finished(forked(*arguments, "--resume", log=log)) == 0
+        assert wait_for_exit(start_command(*arguments, "--resume", log=log)) == 0
         assert metrics(tmp_path / "small") == metrics(out)
 
     def test_metrics(self, data, tmp_path):
@@ -258,12 +268,12 @@ class TestFullDisk:
 
 
 def wait_for_updates(out, process, updates=3):
-    """Wait until a run has done so many updates."""
+    """Wait until a run has done some updates."""
     path = out / "metrics.jsonl"
     begun = time.monotonic()
     while not path.exists() or path.read_text().count("\n") < updates:
         alive = process.poll() is None if isinstance(process, subprocess.Popen) else process.is_alive()
-        assert alive, "it ended before it was at work"
+        assert alive, "the process ended too early"
         assert time.monotonic() - begun < 300
         time.sleep(0.01)
 
@@ -273,12 +283,12 @@ class TestSignals:
         ("number", "code"),
         [(signal.SIGTERM, 143), (signal.SIGINT, 130), pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.slow)],
     )
-    def test_it_saves_and_leaves_and_goes_on(self, number, code, data, long, tmp_path):
+    def test_a_signal_saves_a_checkpoint_and_resume_continues(self, number, code, data, reference_run, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
-        process = forked("train", "translate", data, "--out", out, *options(**RESUMED), log=log)
+        process = start_command("train", "translate", data, "--out", out, *options(**RESUMED), log=log)
         wait_for_updates(out, process)
         os.kill(process.pid, number)
-        assert finished(process) == code
+        assert wait_for_exit(process) == code
         said = log.read_text()
         assert "saving checkpoint, then stopping; press Ctrl-C again to end at once" in said
         step = checkpoint.read(checkpoint.latest(out))[1].step
@@ -287,22 +297,24 @@ class TestSignals:
             f"saved a checkpoint after update {step}; continue with: regard train translate --out {out} --resume"
             in said
         )
-        assert finished(forked("train", "translate", "--out", out, "--resume", log=log)) == 0
-        assert losses(out) == pytest.approx(losses(long), abs=1e-5)
-        assert len(losses(out)) == len(losses(long))
+        assert wait_for_exit(start_command("train", "translate", "--out", out, "--resume", log=log)) == 0
+        assert losses(out) == pytest.approx(losses(reference_run), abs=1e-5)
+        assert len(losses(out)) == len(losses(reference_run))
 
     def test_a_second_ctrl_c_ends_it(self, data, tmp_path):
         out, log = tmp_path / "out", tmp_path / "log"
-        process = forked("train", "translate", data, "--out", out, *options(max_steps=2000, eval_steps=2000), log=log)
+        process = start_command(
+            "train", "translate", data, "--out", out, *options(max_steps=2000, eval_steps=2000), log=log
+        )
         wait_for_updates(out, process)
         os.kill(process.pid, signal.SIGINT)
         time.sleep(0.004)
         os.kill(process.pid, signal.SIGINT)
-        assert finished(process) == 130
+        assert wait_for_exit(process) == 130
         assert "Traceback" not in log.read_text()
 
 
-def port():
+def free_port():
     import socket
 
     with socket.socket() as free:
@@ -310,43 +322,45 @@ def port():
         return str(free.getsockname()[1])
 
 
-def launched(*arguments, folder, world=2):
-    """Processes as torchrun starts them, without the seconds that it takes to."""
+def start_processes(*arguments, folder, world=2):
+    """Processes as torchrun starts them, without its startup time."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port(),
+        "MASTER_PORT": free_port(),
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(world),
     }
     shared |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"}
     return [
-        forked(*arguments, log=folder / f"log{rank}", **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        start_command(*arguments, log=folder / f"log{rank}", **shared, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank in range(world)
     ]
 
 
 class TestProcesses:
     @pytest.mark.parametrize(("strategy", "parts"), [("ddp", 1), ("fsdp", 2)])
-    def test_two_have_the_losses_of_one(self, strategy, parts, data, long, tmp_path):
+    def test_two_have_the_losses_of_one(self, strategy, parts, data, reference_run, tmp_path):
         out = tmp_path / "out"
         asked = options(**RESUMED, gradient_accumulation_steps=parts)
-        processes = launched("train", "translate", data, "--out", out, "--strategy", strategy, *asked, folder=tmp_path)
-        assert [finished(process) for process in processes] == [0, 0], (tmp_path / "log0").read_text()
-        assert losses(out) == pytest.approx(losses(long), abs=1e-4)
+        processes = start_processes(
+            "train", "translate", data, "--out", out, "--strategy", strategy, *asked, folder=tmp_path
+        )
+        assert [wait_for_exit(process) for process in processes] == [0, 0], (tmp_path / "log0").read_text()
+        assert losses(out) == pytest.approx(losses(reference_run), abs=1e-4)
         assert json.loads((out / "run.json").read_text())["processes"] == 2
         assert (tmp_path / "log1").read_text() == ""  # one of them speaks
         assert regard.load(out).kind == "encoder-decoder"
 
     @pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
-    def test_left_by_two_it_is_gone_on_with_by_one(self, strategy, data, long, tmp_path):
+    def test_stopped_with_two_and_resumed_with_one(self, strategy, data, reference_run, tmp_path):
         out = tmp_path / "out"
         arguments = ("train", "translate", data, "--out", out, "--strategy", strategy, *options(**RESUMED))
-        processes = launched(*arguments, folder=tmp_path)
+        processes = start_processes(*arguments, folder=tmp_path)
         wait_for_updates(out, processes[0])
         os.kill(processes[1].pid, signal.SIGTERM)  # whichever hears it: all leave together
-        assert [finished(process) for process in processes] == [143, 0]
+        assert [wait_for_exit(process) for process in processes] == [143, 0]
         assert run("translate", data, out, resume=True, **RESUMED).stop_reason == "completed"
-        assert losses(out) == pytest.approx(losses(long), abs=1e-4)
+        assert losses(out) == pytest.approx(losses(reference_run), abs=1e-4)
 
     def test_bad_input_ends_all_of_them(self, tmp_path):
         """A row that is too long, behind others; the message is said once, and nobody waits."""
@@ -356,8 +370,8 @@ class TestProcesses:
         for index, path in enumerate((data, tmp_path / "missing.tsv")):
             folder = tmp_path / str(index)
             folder.mkdir()
-            processes = launched("train", "translate", path, "--out", folder / "out", *options(), folder=folder)
-            assert [finished(process) for process in processes] == [2, 0]
+            processes = start_processes("train", "translate", path, "--out", folder / "out", *options(), folder=folder)
+            assert [wait_for_exit(process) for process in processes] == [2, 0]
             assert ("line 34: the source has 31 tokens", "missing.tsv: there is no such file")[index] in (
                 folder / "log0"
             ).read_text()
@@ -365,16 +379,16 @@ class TestProcesses:
 
     def test_a_batch_that_does_not_divide(self, data, tmp_path):
         arguments = ("train", "translate", data, "--out", tmp_path / "out", *options(batch_size=9))
-        processes = launched(*arguments, folder=tmp_path)
-        assert finished(processes[0]) == 2
+        processes = start_processes(*arguments, folder=tmp_path)
+        assert wait_for_exit(processes[0]) == 2
         assert (
             "--batch-size 9 does not divide among 2 processes with --gradient-accumulation-steps 1; 10 would"
             in (tmp_path / "log0").read_text()
         )
-        finished(processes[1])
+        wait_for_exit(processes[1])
         assert not (tmp_path / "out").exists()
 
-    def test_devices_of_this_machine_and_a_signal_to_their_parent(self, data, long, tmp_path):
+    def test_devices_of_this_machine_and_a_signal_to_their_parent(self, data, reference_run, tmp_path):
         """The command itself, which starts the other process."""
         out = tmp_path / "out"
         call = [sys.executable, "-m", "regard", "train", "translate", data, "--out", out, *options(**RESUMED)]
@@ -387,11 +401,11 @@ class TestProcesses:
             assert process.wait(300) == 143, (tmp_path / "log").read_text()
         assert "Traceback" not in (tmp_path / "log").read_text()
         assert run("translate", data, out, resume=True, **RESUMED).stop_reason == "completed"
-        assert losses(out) == pytest.approx(losses(long), abs=1e-4)
+        assert losses(out) == pytest.approx(losses(reference_run), abs=1e-4)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-    def test_torchrun(self, strategy, data, long, tmp_path):
+    def test_torchrun(self, strategy, data, reference_run, tmp_path):
         out = tmp_path / "out"
         call = [
             "-m",
@@ -406,17 +420,19 @@ class TestProcesses:
         ]
         call += [data, "--out", out, "--strategy", strategy, *options(**RESUMED)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *map(str, call)], capture_output=True, text=True, env=environment, timeout=600
         )
-        assert ended.returncode == 0, ended.stderr
-        assert losses(out) == pytest.approx(losses(long), abs=1e-4)
+        assert process.returncode == 0, process.stderr
+        assert losses(out) == pytest.approx(losses(reference_run), abs=1e-4)
 
     @pytest.mark.slow
     def test_texts_whose_rows_make_many_examples(self, tmp_path):
         data = write_texts(tmp_path / "texts.jsonl")
         settings = {"max_steps": 12, "dropout": 0.0}
         run("lm", data, tmp_path / "one", **settings)
-        processes = launched("train", "lm", data, "--out", tmp_path / "two", *options(**settings), folder=tmp_path)
-        assert [finished(process) for process in processes] == [0, 0]
+        processes = start_processes(
+            "train", "lm", data, "--out", tmp_path / "two", *options(**settings), folder=tmp_path
+        )
+        assert [wait_for_exit(process) for process in processes] == [0, 0]
         assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)

@@ -135,7 +135,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     """Whether weights are equal, bit for bit."""
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -165,7 +165,7 @@ class Stop(Callback):
         return self.last_step >= self.step
 
 
-def command(
+def start_command(
     *arguments: object, log: Path, limit: int | None = None, missing: str | None = None, **environment: str
 ) -> Any:
     """``regard`` with arguments, in a process of its own, copied from one that has imported everything.
@@ -180,12 +180,12 @@ def command(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     texts = [str(argument) for argument in arguments]
-    process = context.Process(target=_command, args=(texts, str(log), limit, missing, environment))
+    process = context.Process(target=_run_command, args=(texts, str(log), limit, missing, environment))
     process.start()
     return process
 
 
-def _command(
+def _run_command(
     arguments: list[str], log: str, limit: int | None, missing: str | None, environment: dict[str, str]
 ) -> None:
     torch.set_num_threads(1)
@@ -209,7 +209,7 @@ def _command(
         main()
 
 
-def finished(process: Any, seconds: float = 300) -> int:
+def wait_for_exit(process: Any, seconds: float = 300) -> int:
     """The exit code of a process, which has this much time."""
     process.join(seconds)
     if process.exitcode is None:

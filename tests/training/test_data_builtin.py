@@ -45,7 +45,7 @@ class TestDates:
         assert not eval_days & {row["target"] for row in train}
         assert not {row["source"] for row in data.eval_rows} & {row["source"] for row in train}
 
-    def test_what_babel_writes(self, data, train):
+    def test_dates_are_babels(self, data, train):
         """Every row is one of what Babel itself formats, but for the digits."""
         digits = {ord(zero) + n: str(n) for zero in ZERO_DIGITS.values() for n in range(10)}
         styles = set()
@@ -67,7 +67,7 @@ class TestDates:
             assert all(ord(zero) <= ord(digit) < ord(zero) + 10 for digit in digits)
         assert {Locale.parse(language).default_numbering_system for language in LANGUAGES} == set(ZERO_DIGITS)
 
-    def test_the_months_word_stands_where_it_is_said(self, data, train):
+    def test_month_at_is_the_month(self, data, train):
         for row in [*train, *data.eval_rows]:
             start, stop = row["month_at"]
             assert row["source"][start:stop] == row["month"]
@@ -80,7 +80,7 @@ class TestDates:
         assert len(words) >= 12 * 12
         assert min(words.values()) > 100  # and is there often enough to be learned
 
-    def test_the_order_is_by_chance_and_the_same_again(self, data, train):
+    def test_the_order_is_random_and_reproducible(self, data, train):
         assert list(pairs().train.take(1_300)) == train[:1_300]
         assert {row["language"] for row in train[:100]} == set(LANGUAGES)
 
@@ -95,7 +95,7 @@ class TestDates:
         assert facts["babel"] == __import__("babel").__version__
 
     def test_two_processes_share_them(self, data, train):
-        """Each writes its own parts: those of the other are not gone through."""
+        """Each process makes its own shards only."""
         assert data.train.num_shards == 48
         for rank in range(2):
             share = list(split_dataset_by_node(data.train, rank, 2).take(2_000))
@@ -139,13 +139,13 @@ class TestDigits:
 @pytest.mark.parametrize(
     ("call", "library"), [("pairs", "babel"), ("images", "sklearn"), ("texts", "datasets"), ("pairs", "datasets")]
 )
-def test_without_a_library_the_way_out_is_named(call, library):
+def test_without_a_library(call, library):
     code = f"import sys; sys.modules[{library!r}] = None; from regard.training import data; data.{call}()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert f"InputError: this needs {library}, which is not installed: pip install 'regard[train]'" in ended.stderr
 
 
-def test_where_datasets_may_not_write_the_way_out_is_named():
+def test_where_datasets_cannot_write():
     code = "from regard.training import data; data.texts()"
     environment = {**os.environ, "HF_HOME": "/proc/nothing"}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)

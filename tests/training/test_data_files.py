@@ -1,4 +1,4 @@
-"""Rows out of files: every format, and everything that is refused, with file, line and the way out."""
+"""Rows of files: every format, and every error, with file, line and a remedy."""
 
 import os
 
@@ -10,7 +10,7 @@ from regard import InputError
 from regard.training.data import pairs, texts
 
 
-def all_of(data):
+def all_rows(data):
     return sorted([*data.train, *data.eval_rows], key=lambda row: int(row["location"].split()[-1]))
 
 
@@ -33,7 +33,7 @@ class TestFormats:
         data = pairs([path])
         place = "row" if kind == "parquet" else "line"
         wanted = [{"source": a, "target": b, "location": f"{path}, {place} {i}"} for i, (a, b) in enumerate(PAIRS, 1)]
-        assert all_of(data) == wanted
+        assert all_rows(data) == wanted
         assert data.num_rows == len(list(data.train)) == 28
         assert data.name == str(path)
 
@@ -44,7 +44,7 @@ class TestFormats:
             path = jsonl(tmp_path / "a.jsonl", [{"text": text} for text in said])
         else:
             path = parquet(tmp_path / "a.parquet", {"text": said})
-        assert [row["text"] for row in all_of(texts([path]))] == said
+        assert [row["text"] for row in all_rows(texts([path]))] == said
 
     @pytest.mark.parametrize("strings", [pyarrow.large_string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())])
     def test_strings_of_other_kinds_in_parquet(self, strings, tmp_path):

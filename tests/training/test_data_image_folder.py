@@ -56,7 +56,7 @@ def test_rows(folder, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["the other order", "metadata.csv", "another header", "bom"])
-def test_other_ways_to_say_it(way, folder, tmp_path):
+def test_other_arguments(way, folder, tmp_path):
     rows = [f"{i},{name(i)},picture {i}" for i in range(COUNT)]
     paths = {
         "the other order": lambda: [table(tmp_path / "captions.CSV"), str(folder)],

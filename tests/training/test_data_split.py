@@ -32,7 +32,7 @@ def test_the_rows_of_several_files_are_counted_on(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "step"), [(2_000, 20), (2_001, 40), (4_001, 80), (9_000, 160)])
-def test_no_more_than_the_most(rows, step, tmp_path, monkeypatch):
+def test_at_most_max_eval_rows(rows, step, tmp_path, monkeypatch):
     assert MAX_EVAL_ROWS == split.MAX_EVAL_ROWS == 2_000
     monkeypatch.setattr(split, "MAX_EVAL_ROWS", 100)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i}", "b") for i in range(rows)])])
@@ -42,7 +42,7 @@ def test_no_more_than_the_most(rows, step, tmp_path, monkeypatch):
     assert f"of each {step} rows" in data.facts["split"]
 
 
-def test_no_more_than_there_is_room_for(tmp_path, monkeypatch):
+def test_at_most_max_eval_elements(tmp_path, monkeypatch):
     monkeypatch.setattr(split, "MAX_EVAL_ELEMENTS", 25)
     data = pairs([tsv(tmp_path / "a.tsv", [(f"{i:010}", "b") for i in range(200)])])
     assert [int(source) for source in sources(data.eval_rows)] == [0, 160]
@@ -74,7 +74,7 @@ def test_no_row_is_lost_and_none_is_on_both_sides(tmp_path_factory, said):
 
 
 class TestEvalFile:
-    def test_all_of_it_is_judged_and_none_is_trained_on(self, tmp_path):
+    def test_all_of_its_rows_are_eval_rows(self, tmp_path):
         rows = [(f"{i}", "b") for i in range(50)]
         data = pairs(
             [tsv(tmp_path / "a.tsv", rows)], eval_file=tsv(tmp_path / "h.tsv", [("3", "c"), ("new", "c"), ("40", "c")])
@@ -84,7 +84,7 @@ class TestEvalFile:
         assert data.num_rows == 48
         assert data.facts["eval_file"]["files"][0]["file"] == str(tmp_path / "h.tsv")
 
-    def test_of_a_long_one_some_are_judged_and_none_is_trained_on(self, tmp_path):
+    def test_some_rows_of_a_long_one_are_eval_rows(self, tmp_path):
         eval_file = tsv(tmp_path / "h.tsv", [(f"{i}", "c") for i in range(MAX_EVAL_ROWS + 1)])
         data = pairs([tsv(tmp_path / "a.tsv", [("1", "b"), ("new", "b")])], eval_file=eval_file)
         assert sources(data.eval_rows) == [f"{i}" for i in range(0, MAX_EVAL_ROWS + 1, 2)]
@@ -95,7 +95,7 @@ class TestEvalFile:
         with pytest.raises(InputError, match="nothing is left to train on"):
             pairs([path], eval_file=path)
 
-    def test_of_data_that_is_always_there(self, tmp_path):
+    def test_with_built_in_data(self, tmp_path):
         with pytest.raises(ValueError, match="needs paths: the built-in data has its own split"):
             pairs(eval_file=tsv(tmp_path / "a.tsv"))
 

@@ -1,11 +1,11 @@
-"""Models that training begins with."""
+"""The models that training starts from."""
 
 import json
 import math
 
 import pytest
 import torch
-from runs import TINY, same, weights, write
+from runs import TINY, same_weights, weights, write
 
 import regard
 from regard import InputError
@@ -47,8 +47,8 @@ def test_the_same_seed_gives_the_same_weights(tokenizer, tmp_path):
     torch.randn(5)
     initialize_model(tmp_path / "b", SETTINGS, tokenizer, seed=3)
     initialize_model(tmp_path / "c", SETTINGS, tokenizer, seed=4)
-    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
-    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+    assert same_weights(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same_weights(weights(tmp_path / "a"), weights(tmp_path / "c"))
     loaded = regard.load(tmp_path / "a")
     ids = torch.randint(257, (1, 9))
     with torch.inference_mode():
@@ -58,12 +58,12 @@ def test_the_same_seed_gives_the_same_weights(tokenizer, tmp_path):
     assert loaded.tokenizer.to_str() == tokenizer.to_str()
 
 
-def test_files_beside(tokenizer, tmp_path):
+def test_side_files(tokenizer, tmp_path):
     initialize_model(tmp_path, SETTINGS, tokenizer, seed=0, side_files={"generation_config.json": {"do_sample": True}})
     assert json.loads((tmp_path / "generation_config.json").read_text()) == {"do_sample": True}
 
 
-def test_settings_that_make_no_model(tokenizer, tmp_path):
+def test_a_config_that_no_model_has(tokenizer, tmp_path):
     with pytest.raises(InputError, match=r"config\.json: .*rotary.*d_key=3"):
         initialize_model(tmp_path / "odd", {**SETTINGS, "hidden_size": 12}, tokenizer, seed=0)
     assert not (tmp_path / "odd").exists()
@@ -76,8 +76,8 @@ def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_new_model_knows_nothing_yet(task, tmp_path):
-    """Its first loss is that of a guess, or little more: no weight begins too large."""
+def test_the_first_loss_is_that_of_a_guess(task, tmp_path):
+    """It is at most a little more: no initial weight is too large."""
     trained_task = TASKS[task](build_config(TASKS[task], {**TINY, "d_model": 64, "num_layers": 2}))
     data = (
         images([write(task, tmp_path)]) if task == "caption" else trained_task.load_data([write(task, tmp_path)], None)

@@ -23,7 +23,7 @@ def chunk_logits(request, monkeypatch):
     monkeypatch.setattr(loss_file, "MAX_CHUNK_LOGITS", (request.param, request.param))
 
 
-def drawn(dtype=torch.float32, *, bias=False):
+def random_logits(dtype=torch.float32, *, bias=False):
     hidden_states = torch.randn(PREDICTED, WIDTH, dtype=dtype, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
     added = torch.randn(VOCABULARY, dtype=dtype, requires_grad=True) if bias else None
@@ -32,8 +32,8 @@ def drawn(dtype=torch.float32, *, bias=False):
     return LinearLogits(hidden_states, weight, added), targets
 
 
-def plain(logits, targets, label_smoothing=0.0):
-    """As PyTorch does it."""
+def reference_loss(logits, targets, label_smoothing=0.0):
+    """PyTorch's cross-entropy."""
     return F.cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing)
 
 
@@ -51,20 +51,20 @@ def assert_same(ours, theirs, *, relative):
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
 @pytest.mark.usefixtures("chunk_logits")
-def test_loss_and_gradients_are_those_of_the_plain_one(dtype, relative, label_smoothing, bias):
-    logits, targets = drawn(dtype, bias=bias)
+def test_loss_and_gradients_equal_pytorchs(dtype, relative, label_smoothing, bias):
+    logits, targets = random_logits(dtype, bias=bias)
     ours = linear_cross_entropy(logits, targets, label_smoothing)
-    theirs = plain(F.linear(*logits), targets, label_smoothing)
+    theirs = reference_loss(F.linear(*logits), targets, label_smoothing)
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=relative)
     assert_same(gradients(ours, logits), gradients(theirs, logits), relative=relative)
 
 
 @pytest.mark.usefixtures("chunk_logits")
 def test_half_precision_is_summed_in_float32():
-    logits, targets = drawn(torch.bfloat16, bias=True)
+    logits, targets = random_logits(torch.bfloat16, bias=True)
     ours = linear_cross_entropy(logits, targets)
     wide = LinearLogits(*(part.detach().float().requires_grad_() for part in logits))
-    exact = plain(F.linear(*wide), targets)
+    exact = reference_loss(F.linear(*wide), targets)
     assert ours.dtype == torch.float32
     assert float(ours.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
     for one, other in zip(gradients(ours, logits), gradients(exact, wide), strict=True):
@@ -74,44 +74,44 @@ def test_half_precision_is_summed_in_float32():
 
 @pytest.mark.usefixtures("chunk_logits")
 def test_autocast_multiplies_in_half_precision():
-    logits, targets = drawn(bias=True)
+    logits, targets = random_logits(bias=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = linear_cross_entropy(logits, targets)
-        theirs = plain(F.linear(*logits).float(), targets)
+        theirs = reference_loss(F.linear(*logits).float(), targets)
     assert ours.dtype == torch.float32
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
     assert_same(gradients(ours, logits), gradients(theirs, logits), relative=2e-2)
 
 
-def test_autocast_leaves_float64_alone():
-    logits, targets = drawn(torch.float64)
+def test_autocast_does_not_change_float64():
+    logits, targets = random_logits(torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = linear_cross_entropy(logits, targets)
-    assert float(ours.detach()) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-14)
+    assert float(ours.detach()) == pytest.approx(float(reference_loss(F.linear(*logits), targets).detach()), rel=1e-14)
 
 
-@pytest.mark.parametrize("behind", [1.0, 3.0])
-def test_a_scale_before_or_behind(behind):
-    logits, targets = drawn(bias=True)
-    ours = linear_cross_entropy(logits, targets, 0.1, 0.25) * behind
-    theirs = plain(F.linear(*logits), targets, 0.1) * (0.25 * behind)
+@pytest.mark.parametrize("outer", [1.0, 3.0])
+def test_a_scale_inside_and_outside(outer):
+    logits, targets = random_logits(bias=True)
+    ours = linear_cross_entropy(logits, targets, 0.1, 0.25) * outer
+    theirs = reference_loss(F.linear(*logits), targets, 0.1) * (0.25 * outer)
     assert_same([ours.detach()], [theirs.detach()], relative=1e-6)
     assert_same(gradients(ours, logits), gradients(theirs, logits), relative=1e-6)
 
 
-@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
-def test_only_what_is_learned_has_a_gradient(wanted):
-    logits, targets = drawn()
-    parts = [part.detach().requires_grad_(learned) for part, learned in zip(logits[:2], wanted, strict=True)]
+@pytest.mark.parametrize("is_trained", [(True, False), (False, True)])
+def test_only_trained_tensors_have_a_gradient(is_trained):
+    logits, targets = random_logits()
+    parts = [part.detach().requires_grad_(learned) for part, learned in zip(logits[:2], is_trained, strict=True)]
     linear_cross_entropy(LinearLogits(*parts), targets).backward()
-    plain(F.linear(*logits), targets, 0.0).backward()
-    for part, whole, learned in zip(parts, logits[:2], wanted, strict=True):
+    reference_loss(F.linear(*logits), targets, 0.0).backward()
+    for part, whole, learned in zip(parts, logits[:2], is_trained, strict=True):
         assert (part.grad is not None) == learned
         if learned:
             assert_same([part.grad], [whole.grad], relative=1e-6)
 
 
-def test_a_target_that_is_next_to_impossible():
+def test_a_target_with_a_probability_of_almost_0():
     """Its probability is no float32, its logarithm is -200."""
     weight = torch.tensor([[100.0], [-100.0]], requires_grad=True)
     logits = LinearLogits(torch.ones(2, 1, requires_grad=True), weight)
@@ -121,8 +121,8 @@ def test_a_target_that_is_next_to_impossible():
 
 
 @pytest.mark.parametrize("worst", [torch.nan, torch.inf])
-def test_what_is_no_number_shows(worst):
-    logits, targets = drawn()
+def test_not_finite_inputs_give_nan(worst):
+    logits, targets = random_logits()
     with torch.no_grad():
         logits.hidden_states[3, 0] = worst
     loss = linear_cross_entropy(logits, targets)
@@ -131,22 +131,22 @@ def test_what_is_no_number_shows(worst):
 
 
 def test_nothing_to_predict():
-    logits, targets = drawn(bias=True)
+    logits, targets = random_logits(bias=True)
     loss = linear_cross_entropy(logits, torch.full_like(targets, IGNORE_INDEX))
     assert float(loss.detach()) == 0.0
     assert all(not gradient.any() for gradient in gradients(loss, logits))
 
 
 def test_without_gradients_none_are_computed():
-    logits, targets = drawn()
+    logits, targets = random_logits()
     with torch.no_grad():
         loss = linear_cross_entropy(logits, targets)
     assert not loss.requires_grad
-    assert float(loss) == pytest.approx(float(plain(F.linear(*logits), targets).detach()), rel=1e-6)
+    assert float(loss) == pytest.approx(float(reference_loss(F.linear(*logits), targets).detach()), rel=1e-6)
 
 
 def test_no_second_derivative():
-    logits, targets = drawn()
+    logits, targets = random_logits()
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(linear_cross_entropy(logits, targets), [logits.hidden_states], create_graph=True)
 
@@ -171,7 +171,7 @@ def test_the_softmax_may_write_over_its_logits(dtype):
         {"logit_softcap": 2.0, "lm_head_bias": True, "tie_word_embeddings": False},
     ],
 )
-def test_what_a_decoder_makes_of_its_vectors(choices):
+def test_decoder_logits(choices):
     config = Config(vocab_size=41, d_model=WIDTH, num_layers=1, num_heads=2, d_ff=16, max_positions=8, **choices)
     decoder = Decoder(config)
     if decoder.lm_head_bias is not None:
@@ -181,14 +181,14 @@ def test_what_a_decoder_makes_of_its_vectors(choices):
     found = []
     for loss in (
         linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
-        plain(decoder.logits(hidden_states), targets),
+        reference_loss(decoder.logits(hidden_states), targets),
     ):
         found.append([loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)])
     assert_same(*found, relative=1e-6)
 
 
-def test_the_optimizer_goes_on_as_if_it_had_not_stopped(tmp_path):
-    """Its memory, written and read back, gives the same weights bit for bit."""
+def test_the_optimizer_state_is_saved_and_loaded(tmp_path):
+    """The state, saved and loaded, gives the same weights bit for bit."""
     task = TASKS["lm"](build_config(TASKS["lm"], TINY))
     data = task.load_data([write("lm", tmp_path)], None)
     pretrained = task.init_model(tmp_path / "model", data)

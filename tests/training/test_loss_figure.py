@@ -1,4 +1,4 @@
-"""The picture of a run's losses."""
+"""The plot of a run's losses."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def data(tmp_path_factory):
 
 
 def encode(row, epoch):
-    """Of a row no example, one, or two."""
+    """No example of a row, one, or two."""
     return [{"location": row["location"], "part": part, "epoch": epoch} for part in range(len(row["source"]) % 3)]
 
 
@@ -35,7 +35,7 @@ def test_any_number_of_processes_has_the_order_of_one(data, world_size):
         assert order(data, rank=rank, world_size=world_size) == single[rank::world_size]
 
 
-def test_every_row_once_and_by_chance(data):
+def test_every_row_once_in_random_order(data):
     found = [(one["location"], one["part"]) for one in order(data)]
     wanted = [(one["location"], one["part"]) for row in data.train for one in encode(row, 0)]
     assert len(wanted) > 150
@@ -43,7 +43,7 @@ def test_every_row_once_and_by_chance(data):
     assert sum(a == b for a, b in zip(found, wanted, strict=True)) < 10
 
 
-def test_every_epoch_and_seed_has_an_order_of_its_own(data):
+def test_every_epoch_and_seed_has_its_own_order(data):
     first = order(data)
     assert order(data) == first
     assert {one["epoch"] for one in order(data, 1)} == {1}
@@ -63,7 +63,7 @@ def test_skipping_leaves_the_rest(data, world_size):
         )
 
 
-def test_a_row_that_cannot_be_used_says_so_itself(data):
+def test_the_error_of_a_row(data):
     def refuse(row, epoch):
         raise InputError(f"{row['location']} is bad")
 

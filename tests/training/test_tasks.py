@@ -1,4 +1,4 @@
-"""Every task, on a handful of rows: it learns, and what it leaves is a model like any other."""
+"""Every task, on some rows: it learns, and its directory has a model like any other."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from runs import TINY, losses, metrics, run, same, weights, write
+from runs import TINY, losses, metrics, run, same_weights, weights, write
 
 import regard
 from regard import InputError
@@ -24,7 +24,7 @@ from regard.training.train import build_config
 LEARNING = {
     "translate": {"max_steps": 40, "eval_steps": 40, "batch_size": 16},
     "lm": {"max_steps": 40, "eval_steps": 40, "max_length": 24},
-    "mlm": {"max_steps": 200, "eval_steps": 200, "max_length": 32, "batch_size": 16},
+    "mlm": {"max_steps": 250, "eval_steps": 250, "max_length": 32, "batch_size": 48},
     "caption": {"max_steps": 40, "eval_steps": 40, "batch_size": 16},
 }
 
@@ -45,10 +45,10 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run by its task, made when it is asked for."""
+    """A function that returns the run of a task, and trains it at the first call."""
     found = {}
 
-    def of(task):
+    def get(task):
         if task not in found:
             # The runs of test_trainer.py are checked for shapes; these are long.
             jaxtyping.config.update("jaxtyping_disable", True)
@@ -56,7 +56,7 @@ def runs(tmp_path_factory):
             jaxtyping.config.update("jaxtyping_disable", False)
         return found[task]
 
-    return of
+    return get
 
 
 @pytest.fixture(params=TASKS)
@@ -70,21 +70,21 @@ def examples(trained, rows):
 
 class TestEveryTask:
     def test_it_learns(self, trained):
-        said = losses(trained.out)
-        print(trained.task.name, said[0], said[-2:])
+        run_losses = losses(trained.out)
+        print(trained.task.name, run_losses[0], run_losses[-2:])
         assert trained.result.stop_reason == "completed"
-        assert said[0] > 4
-        assert np.mean(said[-6:-1]) < said[0] / 2
-        assert trained.result.metrics["eval_loss"] == said[-1] < said[0] / 2
+        assert run_losses[0] > 4
+        assert np.mean(run_losses[-6:-1]) < run_losses[0] / 2
+        assert trained.result.metrics["eval_loss"] == run_losses[-1] < run_losses[0] / 2
 
-    def test_its_folder_and_its_checkpoint_are_the_model(self, trained):
+    def test_the_directory_and_the_checkpoint_have_the_model(self, trained):
         last = checkpoint.latest(trained.out)
         assert last.name == f"step-{trained.task.config.max_steps:06d}"
-        assert same(weights(trained.out), weights(last))
+        assert same_weights(weights(trained.out), weights(last))
         assert regard.load(last).kind == trained.pretrained.kind == trained.task.kind
         assert not list(trained.out.glob(".*"))
 
-    def test_transformers_reads_the_same(self, trained):
+    def test_transformers_has_the_same_logits(self, trained):
         kind = {
             "translate": transformers.MarianMTModel,
             "lm": transformers.LlamaForCausalLM,
@@ -122,7 +122,7 @@ class TestEveryTask:
         assert set(counted.locations) == {row["location"] for row in trained.rows[:9]}
         assert together == pytest.approx(alone, rel=1e-5)
 
-    def test_the_held_out_loss_is_the_mean_over_all_their_tokens(self, trained):
+    def test_the_eval_loss_is_the_mean_over_all_tokens(self, trained):
         loss_module = LossModule(trained.pretrained.model, trained.task).eval()
         summed, count = 0.0, 0
         with torch.no_grad():
@@ -131,7 +131,7 @@ class TestEveryTask:
                 summed, count = summed + float(loss_module(batch.tensors)), count + batch.num_predicted
         assert trained.result.metrics["eval_loss"] == pytest.approx(summed / count, rel=1e-5)
 
-    def test_what_the_run_leaves_beside(self, trained):
+    def test_the_other_files_of_the_run(self, trained):
         facts = json.loads((trained.out / "run.json").read_text())
         assert facts["task"] == trained.task.name
         assert facts["config"] == trained.task.config.to_dict()
@@ -152,10 +152,10 @@ class TestEveryTask:
             )
 
 
-class TestTranslate:
+class TestTranslation:
     def test_it_translates(self, runs):
-        said = regard.translate(runs("translate").pretrained, ["abc", "fed"], max_new_tokens=8)
-        assert all(text and text == text.upper() for text in said)
+        texts = regard.translate(runs("translate").pretrained, ["abc", "fed"], max_new_tokens=8)
+        assert all(text and text == text.upper() for text in texts)
 
     def test_label_smoothing_against_its_definition(self):
         logits, targets = (
@@ -172,7 +172,7 @@ class TestTranslate:
                     expected -= (wanted * row).sum()
             assert float(linear_cross_entropy(logits, targets, share)) == pytest.approx(float(expected), rel=1e-5)
 
-    def test_smoothing_is_for_training_alone(self, runs):
+    def test_no_label_smoothing_in_evaluation(self, runs):
         trained = runs("translate")
         batch = trained.task.batch(examples(trained, trained.rows[:3])).tensors
         loss_module = LossModule(trained.pretrained.model, trained.task, 0.3)
@@ -199,21 +199,21 @@ class TestTranslate:
         assert skipping.encode(row, 0, trained.pretrained) == []
 
 
-def of_one(tokenizer, text):
+def encode_one(tokenizer, text):
     end = tokenizer.token_to_id("<|end|>")
     return [end, *tokenizer.encode(text, add_special_tokens=False).ids, end]
 
 
-class TestLanguage:
-    def test_it_goes_on(self, runs):
-        said = regard.generate(runs("lm").pretrained, "the river", max_new_tokens=6)
-        assert "saw" in said or "the" in said
+class TestCausalLM:
+    def test_it_continues_a_text(self, runs):
+        run_losses = regard.generate(runs("lm").pretrained, "the river", max_new_tokens=6)
+        assert "saw" in run_losses or "the" in run_losses
 
     @pytest.mark.parametrize("letters", [1, 20, 24, 25, 60, 300])
     def test_every_token_is_predicted_once_from_what_is_before_it(self, letters, runs):
         trained = runs("lm")
         row = {"text": "".join(chr(97 + i * i % 26) for i in range(letters)), "location": "here"}
-        ids = of_one(trained.pretrained.tokenizer, row["text"])
+        ids = encode_one(trained.pretrained.tokenizer, row["text"])
         predicted = Counter()
         for i, example in enumerate(trained.task.encode_eval(row, trained.pretrained)):
             start = 12 * i
@@ -236,14 +236,14 @@ class TestLanguage:
                 assert found == trained.task.encode(row, epoch, trained.pretrained)
 
     def test_bits_per_byte_count_every_byte_and_token_once(self, runs):
-        """Against token by token, each with the tokens before it that its piece has."""
+        """Against single tokens, each predicted from the tokens before it in its chunk."""
         trained = runs("lm")
         rows = [
             {"text": text, "location": text} for text in ("the día saw the мост, 3 times, and 4 and 5 and 6 times", "a")
         ]
         model, nats, written = trained.pretrained.model, 0.0, 0
         for row in rows:
-            ids, context = of_one(trained.pretrained.tokenizer, row["text"]), trained.task.config.max_length
+            ids, context = encode_one(trained.pretrained.tokenizer, row["text"]), trained.task.config.max_length
             written += len(row["text"].encode())
             for place in range(1, len(ids)):
                 piece = 0 if place <= context else (place - 1 - context // 2) // (context // 2) * (context // 2)
@@ -254,13 +254,13 @@ class TestLanguage:
             for example in examples(trained, rows):
                 batch = trained.task.batch([example])
                 summed, count = summed + float(loss_module(batch.tensors)), count + batch.num_predicted
-        metrics_ = trained.task.metrics(trained.pretrained, rows, summed / count, 200)
-        assert metrics_["bits_per_byte"] == pytest.approx(nats / written / math.log(2), rel=1e-5)
-        assert metrics_["perplexity"] == pytest.approx(math.exp(summed / count))
+        task_metrics = trained.task.metrics(trained.pretrained, rows, summed / count, 200)
+        assert task_metrics["bits_per_byte"] == pytest.approx(nats / written / math.log(2), rel=1e-5)
+        assert task_metrics["perplexity"] == pytest.approx(math.exp(summed / count))
 
 
-class TestMasked:
-    def test_it_guesses(self, runs):
+class TestMaskedLM:
+    def test_it_predicts_a_masked_token(self, runs):
         trained = runs("mlm")
         model, tokenizer = trained.pretrained.model, trained.pretrained.tokenizer
         ids = tokenizer.encode("the river saw the bank, 3 times").ids
@@ -270,8 +270,8 @@ class TestMasked:
             assert int(model.logits(model(torch.tensor([ids])))[0, hidden].argmax()) == wanted
         assert trained.result.metrics["accuracy"] > 0.2
 
-    def test_the_shares(self, runs):
-        """15 % to be guessed; of these 80 % masked, 10 % another token, 10 % as they are."""
+    def test_the_shares_of_masked_tokens(self, runs):
+        """15 % are predicted; of these 80 % are masked, 10 % replaced, 10 % unchanged."""
         trained = runs("mlm")
         tokenizer, settings = trained.pretrained.tokenizer, trained.task.config
         row = {"text": "the river saw " * 2_000, "location": "long"}
@@ -296,7 +296,7 @@ class TestMasked:
         assert masked == pytest.approx(0.8, abs=0.04)
         assert kept == pytest.approx(0.1, abs=0.03)
 
-    def test_masked_anew_in_each_epoch_and_the_same_where_judged(self, runs):
+    def test_each_epoch_has_other_masks_and_evaluation_the_same(self, runs):
         trained = runs("mlm")
         row = trained.data.eval_rows[0]
         assert trained.task.encode(row, 0, trained.pretrained) == trained.task.encode(row, 0, trained.pretrained)
@@ -304,8 +304,8 @@ class TestMasked:
         assert trained.task.encode_eval(row, trained.pretrained) == trained.task.encode_eval(row, trained.pretrained)
 
 
-class TestCaption:
-    def test_it_says_which_half_is_bright(self, runs):
+class TestCaptioning:
+    def test_it_captions_images(self, runs):
         trained = runs("caption")
         assert trained.result.metrics["exact_match"] == 1.0
         image = np.zeros((6, 8), dtype=np.uint8)

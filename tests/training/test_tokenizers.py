@@ -1,4 +1,4 @@
-"""Tokenizers trained on texts: exact, the same every time, and no letter torn apart."""
+"""Tokenizers trained on texts: lossless, reproducible, and no character is split."""
 
 import os
 import subprocess
@@ -78,8 +78,8 @@ def test_digits_are_tokens_one_by_one(dates):
 
 
 @pytest.mark.parametrize("size", [700, 1_000, 2_000])
-def test_no_letter_is_torn_apart(size, dates):
-    """Plain byte pairs tear 58 of the 250 letters of the dates apart at any size, and join halves of two."""
+def test_no_character_is_split(size, dates):
+    """Plain byte pairs split 58 of the 250 characters of the dates at any size, and join halves of two."""
     tokenizer = train_bpe(dates, vocab_size=size, special_tokens=("</s>",))
     assert tokenizer.get_vocab_size() <= size
     for letter in {letter for text in dates for letter in text}:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from data_files import tsv
-from runs import TINY, Stop, losses, metrics, run, same, weights, write, write_images, write_pairs, write_texts
+from runs import TINY, Stop, losses, metrics, run, same_weights, weights, write, write_images, write_pairs, write_texts
 
 import regard
 from regard import InputError
@@ -26,14 +26,14 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def reference_run(data, tmp_path_factory):
     """A run from its beginning to its end, with dropout."""
-    out = tmp_path_factory.mktemp("whole") / "out"
+    out = tmp_path_factory.mktemp("reference") / "out"
     return run("translate", data, out), out
 
 
 def initial_weights(data, folder, **overrides):
-    """The weights that such a run begins with."""
+    """The initial weights of such a run."""
     task = TASKS["translate"](build_config(TASKS["translate"], {**TINY, "patience": None, **overrides}))
     task.init_model(folder, pairs([data]))
     return weights(folder)
@@ -41,26 +41,26 @@ def initial_weights(data, folder, **overrides):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_shape_is_what_its_annotation_says(task, tmp_path):
-    """The other runs are not checked for it: that takes most of the time."""
+    """The other runs do not check shapes: that would take most of the time."""
     result = run(task, write(task, tmp_path), tmp_path / "out", checked=True, max_steps=3, eval_steps=2)
     assert result.stop_reason == "completed"
 
 
 class TestUpdate:
-    def test_the_same_again(self, data, whole, tmp_path):
+    def test_a_repeated_run_has_the_same_bits(self, data, reference_run, tmp_path):
         result = run("translate", data, tmp_path / "out")
-        assert result.metrics == whole[0].metrics
-        assert same(weights(tmp_path / "out"), weights(whole[1]))
-        assert metrics(tmp_path / "out") == metrics(whole[1])
+        assert result.metrics == reference_run[0].metrics
+        assert same_weights(weights(tmp_path / "out"), weights(reference_run[1]))
+        assert metrics(tmp_path / "out") == metrics(reference_run[1])
         run("translate", data, tmp_path / "other", seed=1, max_steps=3, eval_steps=3)
-        assert not same(weights(tmp_path / "other"), weights(whole[1]))
+        assert not same_weights(weights(tmp_path / "other"), weights(reference_run[1]))
 
-    def test_it_leaves_pytorchs_generator_alone(self, data, tmp_path):
+    def test_pytorchs_generator_is_unchanged(self, data, tmp_path):
         before = torch.random.get_rng_state()
         run("translate", data, tmp_path / "out", max_steps=3, eval_steps=3)
         assert torch.equal(torch.random.get_rng_state(), before)
 
-    def test_parts_of_a_batch_add_up_to_it(self, data, tmp_path):
+    def test_micro_batches_add_up_to_the_batch(self, data, tmp_path):
         for parts in (1, 4):
             run(
                 "translate",
@@ -73,15 +73,15 @@ class TestUpdate:
             )
         assert losses(tmp_path / "4") == pytest.approx(losses(tmp_path / "1"), abs=1e-5)
 
-    def test_the_learning_rate_and_what_it_read(self, data, whole):
-        lines = [line for line in metrics(whole[1]) if "loss" in line]
+    def test_metrics_of_the_updates(self, data, reference_run):
+        lines = [line for line in metrics(reference_run[1]) if "loss" in line]
         config = build_config(TASKS["translate"], {**TINY, "patience": None})
         assert [line["learning_rate"] for line in lines] == [config.learning_rate_at(step) for step in range(10)]
-        assert sum(line["num_tokens"] for line in lines) == whole[0].progress.num_tokens
+        assert sum(line["num_tokens"] for line in lines) == reference_run[0].progress.num_tokens
         assert all(math.isfinite(line["grad_norm"]) and line["grad_norm"] > 0 for line in lines)
 
     def test_weight_decay_is_for_matrices_and_a_gradient_is_clipped(self, data, tmp_path):
-        """With a gradient clipped to nothing only the decay is left."""
+        """With a gradient clipped to almost 0, only the weight decay changes weights."""
         settings = {"max_steps": 1, "warmup_steps": 0, "learning_rate": 0.1, "weight_decay": 0.5}
         before = initial_weights(data, tmp_path / "before", **settings)
         run("translate", data, tmp_path / "out", max_grad_norm=1e-20, **settings)
@@ -92,8 +92,8 @@ class TestUpdate:
                 factor = 0.95 if tensor.ndim == 2 else 1.0
                 assert torch.allclose(after[name], factor * tensor, atol=1e-6), name
 
-    def test_every_parameter_is_in_one_group(self, whole):
-        model = regard.load(whole[1]).model
+    def test_every_parameter_is_in_one_group(self, reference_run):
+        model = regard.load(reference_run[1]).model
         decayed, kept = parameter_groups(model, 0.3)
         assert (decayed["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
         assert {p.ndim for p in decayed["params"]} == {2}
@@ -139,91 +139,91 @@ class TestEnd:
         assert len(values) == values.index(min(values)) + 3 < 20
         assert result.progress.best_loss == min(values)
         assert result.progress.best_step == evaluations[values.index(min(values))]["step"]
-        assert not same(weights(out), weights(checkpoint.latest(out)))
+        assert not same_weights(weights(out), weights(checkpoint.latest(out)))
         again = run("translate", data, out, resume=True, patience=2, **settings)
         assert (again.stop_reason, again.progress.step) == ("patience", result.progress.step)
         further = run("translate", data, out, resume=True, patience=3, **settings)
         assert further.progress.step > result.progress.step
 
-    def test_interrupted_and_resumed(self, data, whole, tmp_path):
+    def test_interrupted_and_resumed(self, data, reference_run, tmp_path):
         out = tmp_path / "out"
         for step in (0, 3, 5, 9):
             result = run("translate", data, out, callback=Stop(step), resume=step > 0)
             assert (result.stop_reason, result.progress.step) == ("interrupted", step)
             assert checkpoint.latest(out).name == f"step-{step:06d}"
         assert run("translate", data, out, resume=True).stop_reason == "completed"
-        assert same(weights(out), weights(whole[1]))
-        assert metrics(out) == metrics(whole[1])
+        assert same_weights(weights(out), weights(reference_run[1]))
+        assert metrics(out) == metrics(reference_run[1])
         result = run("translate", data, out, resume=True)
         assert (result.stop_reason, result.metrics, result.progress.step) == ("completed", {}, 10)
 
     def test_beyond_one_epoch(self, tmp_path):
-        """Leaving in the third epoch, at the end of one, and an order of its own for each."""
+        """Stopped in the third epoch, and at the end of one; each epoch has its own order."""
         data = write_pairs(tmp_path / "few.tsv", 26)
         settings = {"max_steps": 11, "eval_steps": 11, "seed": 3}
-        result = run("translate", data, tmp_path / "whole", **settings)
+        result = run("translate", data, tmp_path / "reference", **settings)
         assert (result.progress.epoch, result.progress.num_batches) == (3, 2)  # 24 rows are 3 batches
         for step in (7, 9):
             run("translate", data, tmp_path / "out", callback=Stop(step), resume=step > 7, **settings)
         run("translate", data, tmp_path / "out", resume=True, **settings)
-        assert same(weights(tmp_path / "out"), weights(tmp_path / "whole"))
-        said = losses(tmp_path / "out")
-        assert len(set(said)) == len(said)
+        assert same_weights(weights(tmp_path / "out"), weights(tmp_path / "reference"))
+        all_losses = losses(tmp_path / "out")
+        assert len(set(all_losses)) == len(all_losses)
 
-    def test_a_model_goes_on_from_another(self, data, whole, tmp_path):
+    def test_training_starts_from_a_given_model(self, data, reference_run, tmp_path):
         run(
             "translate",
             data,
             tmp_path / "out",
-            model=whole[1],
+            model=reference_run[1],
             max_steps=1,
             warmup_steps=0,
             learning_rate=1e-9,
             weight_decay=0.0,
         )
-        before, after = weights(whole[1]), weights(tmp_path / "out")
-        assert not same(before, after)
+        before, after = weights(reference_run[1]), weights(tmp_path / "out")
+        assert not same_weights(before, after)
         assert all(torch.allclose(before[name], after[name], atol=1e-7) for name in before)
 
 
-class TestLong:
+class TestLongRow:
     @pytest.fixture
-    def long(self, tmp_path):
+    def long_data(self, tmp_path):
         rows = [line.split("\t") for line in write_pairs(tmp_path / "a.tsv", 80).read_text().splitlines()]
         for i in (0, 7, 30, 31, 40):  # 0 and 40 are held out
             rows[i] = (rows[i][0], "xyz " * 20 + str(i))
         return tsv(tmp_path / "long.tsv", rows)
 
-    def test_is_refused_and_nothing_is_left_of_a_run_that_did_not_begin(self, long, tmp_path):
+    def test_is_refused_and_the_directory_is_cleared(self, long_data, tmp_path):
         message = (
             r"long\.tsv, line 1: the target has \d+ tokens, and the model has positions for 16\. Give --max-length \d+"
         )
         with pytest.raises(InputError, match=message):
-            run("translate", long, tmp_path / "out")
+            run("translate", long_data, tmp_path / "out")
         assert not list((tmp_path / "out").iterdir())
 
-    def test_met_later_takes_nothing_with_it(self, long, tmp_path, monkeypatch):
+    def test_after_some_updates_a_checkpoint_is_saved(self, long_data, tmp_path, monkeypatch):
         monkeypatch.setattr(
             "regard.training.shuffling.SHUFFLE_BUFFER", 8
         )  # so that the rows are not met before the first update
-        rows = long.read_text().splitlines()
+        rows = long_data.read_text().splitlines()
         rows[0], rows[40], rows[7], rows[30] = "a\tA", "b\tB", "c\tC", "d\tD"
-        long.write_text("\n".join(rows) + "\n")
+        long_data.write_text("\n".join(rows) + "\n")
         with pytest.raises(InputError, match=r"long\.tsv, line 32: the target"):
-            run("translate", long, tmp_path / "out", batch_size=4)
+            run("translate", long_data, tmp_path / "out", batch_size=4)
         last = checkpoint.latest(tmp_path / "out")
         assert checkpoint.read(last)[1].step > 0
 
-    def test_is_left_out_and_counted(self, long, tmp_path):
+    def test_is_skipped_and_counted(self, long_data, tmp_path):
         settings = {"skip_long": True, "max_steps": 20, "eval_steps": 20}
-        result = run("translate", long, tmp_path / "out", **settings)
+        result = run("translate", long_data, tmp_path / "out", **settings)
         assert result.progress.epoch == 2
         assert result.metrics["num_skipped"] == 5
         assert metrics(tmp_path / "out")[-1]["num_skipped"] == 5
-        run("translate", long, tmp_path / "two", **settings, callback=Stop(12))
-        assert run("translate", long, tmp_path / "two", **settings, resume=True).metrics == result.metrics
+        run("translate", long_data, tmp_path / "two", **settings, callback=Stop(12))
+        assert run("translate", long_data, tmp_path / "two", **settings, resume=True).metrics == result.metrics
 
-    def test_all_held_out_or_nearly_all(self, data, tmp_path):
+    def test_all_eval_rows_or_nearly_all_rows(self, data, tmp_path):
         rows = [(f"{i}", "xyz " * 20) for i in range(40)]
         with pytest.raises(InputError, match=r"all 2 eval rows of .*long\.tsv are longer than --max-length 16"):
             run("translate", tsv(tmp_path / "long.tsv", rows), tmp_path / "out", skip_long=True)
@@ -262,8 +262,8 @@ class TestRefusals:
         assert checkpoint.latest(out).name == "step-000003"
         assert regard.load(checkpoint.latest(out)).kind == "encoder-decoder"
 
-    def test_weights_that_are_lost_are_not_kept(self, data, tmp_path):
-        """Asked to leave right after the update that spoiled them."""
+    def test_weights_that_are_not_finite_are_not_saved(self, data, tmp_path):
+        """Stopped right after the update that spoiled them."""
         with pytest.raises(InputError, match=r"after update 1 weights are no longer finite\. There is no check"):
             run(
                 "translate",
@@ -275,25 +275,25 @@ class TestRefusals:
                 callback=Stop(1),
             )
 
-    def test_a_model_that_does_not_fit(self, data, whole, tmp_path):
+    def test_a_model_that_does_not_fit(self, data, reference_run, tmp_path):
         texts = write_texts(tmp_path / "texts.jsonl")
         with pytest.raises(
             InputError, match=r"lm needs a model of the kind decoder that reads text, and .*out is of the kind enc"
         ):
-            run("lm", texts, tmp_path / "out", model=whole[1])
+            run("lm", texts, tmp_path / "out", model=reference_run[1])
         with pytest.raises(InputError, match=r"--max-length 17: .*out has positions for 16"):
-            run("translate", data, tmp_path / "out", model=whole[1], max_length=17)
-        regard.load(whole[1]).save(tmp_path / "mute")
+            run("translate", data, tmp_path / "out", model=reference_run[1], max_length=17)
+        regard.load(reference_run[1]).save(tmp_path / "mute")
         (tmp_path / "mute" / "tokenizer.json").unlink()
         with pytest.raises(InputError, match=r"mute has no tokenizer"):
             run("translate", data, tmp_path / "out", model=tmp_path / "mute")
         with pytest.raises(InputError, match=r"caption needs .* that reads images, and .*out reads text"):
-            run("caption", write_images(tmp_path / "images"), tmp_path / "out", model=whole[1])
+            run("caption", write_images(tmp_path / "images"), tmp_path / "out", model=reference_run[1])
         with pytest.raises(InputError, match=r"mlm needs .*MiniLM-L6-v2 has no head that predicts masked tokens"):
             run("mlm", texts, tmp_path / "out", model=DEFAULT_MODEL)
         assert not list((tmp_path / "out").iterdir())
 
-    def test_a_choice_that_a_given_model_leaves_not(self, data, whole, tmp_path):
+    def test_a_model_option_with_a_given_model(self, data, reference_run, tmp_path):
         from regard.training.distributed import create_fabric
         from regard.training.train import train
 
@@ -306,7 +306,7 @@ class TestRefusals:
                 [data],
                 out=tmp_path / "o",
                 fabric=create_fabric(),
-                model=str(whole[1]),
+                model=str(reference_run[1]),
                 overrides={"num_layers": 3},
             )
 
@@ -317,7 +317,7 @@ class TestRefusals:
 
 class TestResume:
     @pytest.fixture
-    def begun(self, data, tmp_path):
+    def started_run(self, data, tmp_path):
         run("translate", data, tmp_path / "out", callback=Stop(3))
         return tmp_path / "out"
 
@@ -334,18 +334,18 @@ class TestResume:
             ({"model": "gpt2"}, "has --model by default, not gpt2"),
         ],
     )
-    def test_with_other_settings(self, changed, message, data, begun):
+    def test_with_other_options(self, changed, message, data, started_run):
         with pytest.raises(InputError, match=message):
-            run("translate", data, begun, resume=True, **changed)
+            run("translate", data, started_run, resume=True, **changed)
 
-    def test_with_another_task_or_other_data(self, data, begun, tmp_path):
+    def test_with_another_task_or_other_data(self, data, started_run, tmp_path):
         with pytest.raises(InputError, match="holds a run of translate, not of lm"):
-            run("lm", data, begun, resume=True)
+            run("lm", data, started_run, resume=True)
         other = write_pairs(tmp_path / "other.tsv")
         with pytest.raises(InputError, match=r"has the data .*pairs\.tsv, not .*other\.tsv"):
-            run("translate", other, begun, resume=True)
+            run("translate", other, started_run, resume=True)
         with pytest.raises(InputError, match=r"has --eval-file .*, not .*other\.tsv"):
-            run("translate", data, begun, resume=True, eval_file=other)
+            run("translate", data, started_run, resume=True, eval_file=other)
 
     def test_with_data_that_has_changed(self, tmp_path):
         data = write_pairs(tmp_path / "pairs.tsv")
@@ -354,27 +354,27 @@ class TestResume:
         with pytest.raises(InputError, match=r"the data of the run in .*out has changed since \(.*fingerprint.*\)"):
             run("translate", data, tmp_path / "out", resume=True)
 
-    def test_without_saying_anything_again(self, data, whole, begun):
+    def test_without_any_option(self, data, reference_run, started_run):
         from regard.training.distributed import create_fabric
         from regard.training.train import train
 
         assert (
-            train("translate", out=begun, fabric=create_fabric(accelerator="cpu"), resume=True).stop_reason
+            train("translate", out=started_run, fabric=create_fabric(accelerator="cpu"), resume=True).stop_reason
             == "completed"
         )
-        assert same(weights(begun), weights(whole[1]))
+        assert same_weights(weights(started_run), weights(reference_run[1]))
 
-    def test_in_other_parts(self, data, begun, tmp_path):
-        result = run("translate", data, begun, resume=True, gradient_accumulation_steps=2)
+    def test_with_other_micro_batches(self, data, started_run, tmp_path):
+        result = run("translate", data, started_run, resume=True, gradient_accumulation_steps=2)
         assert result.stop_reason == "completed"
-        assert np.isfinite(losses(begun)).all()
+        assert np.isfinite(losses(started_run)).all()
 
-    def test_what_is_not_to_be_resumed_is_never_overwritten(self, data, begun):
-        before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    def test_without_resume_nothing_is_overwritten(self, data, started_run):
+        before = {path: path.read_bytes() for path in started_run.rglob("*") if path.is_file()}
         with pytest.raises(InputError, match=r"holds a run already\. Continue it with --resume"):
-            run("translate", data, begun)
-        assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+            run("translate", data, started_run)
+        assert {path: path.read_bytes() for path in started_run.rglob("*") if path.is_file()} == before
 
-    def test_where_there_is_none_yet_one_begins(self, data, whole, tmp_path):
+    def test_without_a_run_one_starts(self, data, reference_run, tmp_path):
         assert run("translate", data, tmp_path / "new", resume=True).stop_reason == "completed"
-        assert same(weights(tmp_path / "new"), weights(whole[1]))
+        assert same_weights(weights(tmp_path / "new"), weights(reference_run[1]))
