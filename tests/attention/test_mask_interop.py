@@ -477,17 +477,17 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
         (
             lambda: mask.padding([1, 2]).to_multihead(2, 2, batch_size=3, num_heads=1),
             ValueError,
-            r"padding\(\[1, 2\]\) is for 2 batch rows, but there are 3",
+            r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
         ),
         (
             lambda: mask.allowed(torch.ones(3, 1, 1).bool()).to_multihead(2, 2, batch_size=1, num_heads=2),
             ValueError,
-            r"is for 3 heads, but there are 2",
+            r"has 3 heads, but there are 2",
         ),
         (
             lambda: mask.padding([1, 2]).to_flex(2, 2, batch_size=3, device="cpu"),
             ValueError,
-            r"padding\(\[1, 2\]\) is for 2 batch rows, but there are 3",
+            r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
         ),
         (
             lambda: mask.causal().to_flex(0, 2, device="cpu"),

@@ -157,7 +157,7 @@ def read(model, reading):
 def test_cached_equals_uncached(facts, reading):
     model = decoder_of(facts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(caches_room, "ROOM", reading.room)  # buffers end, and rings turn, after a few tokens
+        patch.setattr(caches_room, "GROWTH", reading.room)  # buffers end, and rings turn, after a few tokens
         cached, truth = read(model, reading)
     for ours, whole in zip(cached, truth, strict=True):
         torch.testing.assert_close(ours, whole, rtol=1e-9, atol=1e-9)
