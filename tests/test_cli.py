@@ -195,3 +195,22 @@ regard.__main__.main()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_ctrl_c_while_a_string_is_executed_ends_with_the_exit_code(tmp_path):
+    """As when a dataclass is made: `python -m` then ended by SIGINT, though the exception was handled."""
+    (tmp_path / "interrupted.py").write_text(
+        """
+import sys
+import regard.__main__
+
+class Interrupted:
+    def __getattr__(self, name):
+        exec("raise KeyboardInterrupt")
+
+sys.modules["regard.cli"] = Interrupted()
+regard.__main__.main()
+"""
+    )
+    ended = subprocess.run([sys.executable, "-m", "interrupted"], capture_output=True, text=True, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -13,6 +13,10 @@ def main() -> None:
         main()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        # `python -m` ends by SIGINT, without the exit code, if a KeyboardInterrupt was ever raised inside exec() of a
+        # string, as while a dataclass is made, even one that was handled. The next exec() of a string resets this.
+        exec("")
 
 
 if __name__ == "__main__":
