@@ -549,3 +549,12 @@ def test_what_stands_in_the_padding_changes_nothing():
     before = regard.attend(q, k, v, mask.padding([9, 4]))
     k[1, :, 4:], v[1, :, 4:] = 1e4, -1e4
     assert torch.equal(regard.attend(q, k, v, mask.padding([9, 4])), before)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("tokens", [20, 80])
+@pytest.mark.parametrize("who", [None, mask.causal()], ids=repr)
+def test_a_plain_call_under_vmap(who, tokens):
+    q = torch.randn(3, 2, 2, tokens, 8)
+    output = torch.func.vmap(lambda x: regard.attend(x, x, x, who))(q)
+    torch.testing.assert_close(output, torch.stack([regard.attend(x, x, x, who) for x in q]))

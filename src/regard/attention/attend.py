@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
@@ -113,8 +114,11 @@ def _compute(
     """The output: validate the arguments, choose a kernel, run it."""
     if not in_graph and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
         # The queries are the last positions: a single one attends to every key.
+        causal = mask is not None and q.shape[2] > 1
+        if torch._C._are_functorch_transforms_active():  # under vmap no number of a tensor is known
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=k.shape[1] != q.shape[1])
         plain: Tensor
-        plain, lse = flash.forward(q, k, v, 0.0, mask is not None and q.shape[2] > 1)
+        plain, lse = flash.forward(q, k, v, 0.0, causal)
         if _is_sound(lse):
             return plain
     validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
