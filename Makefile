@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
-test: install ## what decides whether work lands, under 12 minutes on 2 cores
+test: install ## the tests that every change must pass (30 minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: install ## the same and the long runs
