@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo test test-all lint lint-page format bench clean
+.PHONY: help install install-browser demo test test-more test-all lint lint-page format bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,11 +32,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
-test: install ## the tests that every change must pass (30 minutes on 2 cores)
-	$(BIN)/python -m pytest -n auto -m "not slow"
+# ARGS chooses a part: make test ARGS="tests/lens -k received"
+PYTEST := $(BIN)/python -m pytest -n auto
+# Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.
+ENFORCED := --jaxtyping-packages=regard,beartype.beartype
 
-test-all: install ## the same and the long runs
-	$(BIN)/python -m pytest -n auto
+test: install ## the fast tier: 4 minutes on 2 cores, before every commit
+	$(PYTEST) $(ARGS)
+
+test-more: install ## every test that decides whether work lands, shapes enforced, more random cases
+	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(ARGS)
+
+test-all: install ## the same and the long runs, with new random cases
+	$(PYTEST) $(ENFORCED) --hypothesis-profile=all -m "" $(ARGS)
 
 install-browser: ## Debian's Chromium, for the tests of the page that need a browser
 	@command -v chromium || $(MAKE) --no-print-directory /usr/bin/chromium

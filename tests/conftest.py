@@ -10,11 +10,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import jaxtyping
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# What decides whether work lands draws the same examples every time; the slow runs draw anew.
-settings.register_profile("the same every time", derandomize=True, database=None)
-settings.load_profile("the same every time")
+# The tiers that decide whether work lands draw the same examples every time; `make test-all` draws anew. A random test
+# that fails prints the line that reproduces it.
+COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fast", max_examples=30, derandomize=True, database=None, **COMMON)
+settings.register_profile("more", max_examples=200, derandomize=True, database=None, **COMMON)
+settings.register_profile("all", max_examples=500, **COMMON)
+settings.load_profile("fast")
 
 
 @pytest.fixture(autouse=True)
