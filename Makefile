@@ -72,7 +72,7 @@ lint: install ## format, style, the order of imports, and types
 # The page itself needs neither: its modules go into the file as they are written.
 lint-page: $(NODE_STAMP) # the types of the page's JavaScript and of its tests
 	node_modules/.bin/tsc --project .
-	node_modules/.bin/tsc --project tests/page
+	node_modules/.bin/tsc --project tests/views/html
 
 $(NODE_STAMP): package.json package-lock.json
 	@npm ci --no-audit --no-fund --loglevel=error || { \

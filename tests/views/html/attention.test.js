@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { isAllowed, entropy, rowIndex, products, softmax, steps, tile } from "../../src/regard/views/html/static/core/attention.js";
+import { isAllowed, entropy, rowIndex, products, softmax, steps, tile } from "../../../src/regard/views/html/static/core/attention.js";
 import { close, small } from "./small.js";
 
 const { log } = Math;

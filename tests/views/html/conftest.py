@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from browsing import Chromium
     from playwright.sync_api import Page
+
+    from views.html.browsing import Chromium
 
 HERE = Path(__file__).parent
 OLDEST_NODE = 20
@@ -22,7 +23,7 @@ OLDEST_NODE = 20
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Chromium]":
     """One browser for all tests of a process."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
-    import browsing
+    from views.html import browsing
 
     if not (executable := browsing.executable()):
         pytest.skip("no Chromium here: make install-browser")
@@ -39,7 +40,7 @@ def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
     After the test every page that it opened has made no request, said no error or warning, raised nothing and kept to
     its content-security policy.
     """
-    from browsing import Seen, opened
+    from views.html.browsing import Seen, opened
 
     seen: list[Seen] = []
     with ExitStack() as pages:

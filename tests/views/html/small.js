@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 
-/** @typedef {import("../../src/regard/views/html/static/core/attention.js").Head} Head */
+/** @typedef {import("../../../src/regard/views/html/static/core/attention.js").Head} Head */
 
 /**
  * Two queries, three keys; q . k is 1, 2, 3 for query 0 and 4, -1, 3 for query 1. The scale is 1/2.

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from page.rows import defined, everything, minilm, read, written
+from views.html.rows import defined, everything, minilm, read, written
 
 LAYER, HEAD, QUERY = 0, 0, 7
 

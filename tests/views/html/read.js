@@ -2,9 +2,9 @@
 
 import { readFileSync } from "node:fs";
 
-import { decodeArray, decodeSevenBits, gunzip } from "../../src/regard/views/html/static/core/codec.js";
+import { decodeArray, decodeSevenBits, gunzip } from "../../../src/regard/views/html/static/core/codec.js";
 
-/** @typedef {import("../../src/regard/views/html/static/core/codec.js").Ref} Ref */
+/** @typedef {import("../../../src/regard/views/html/static/core/codec.js").Ref} Ref */
 
 /** @type {{text: string, length: number, numInt16: number, refs: Ref[]}[]} */
 const said = JSON.parse(readFileSync(0, "utf-8"));

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from page.rows import defined, everything, minilm, read, written
+from views.html.rows import defined, everything, minilm, read, written
 
 STEPS = ("scores", "scaled", "capped", "biased", "masked")
 

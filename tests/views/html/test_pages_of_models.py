@@ -10,12 +10,12 @@ from urllib.parse import quote
 import pytest
 import torch
 import transformers
-from decoded import Page, holds, opened
 from PIL import Image
 
 import regard
 from lens.model_cases import MODEL_CASES, load_model, make_inputs
 from regard.lens.recording.recording import Recording
+from views.html.decoded import Page, holds, opened
 
 PICTURE = Image.linear_gradient("L").resize((16, 16))
 

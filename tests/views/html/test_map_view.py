@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
-from page.rows import minilm, read
+from views.html.rows import minilm, read
 
 LAYER, HEAD, QUERY = 2, 3, 7
 

@@ -8,12 +8,12 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
-from hostile import HOSTILE, MARK, TOKENS
 from PIL import Image
 from torch import nn
 
 import regard
 from regard.lens.text.contextual import ContextualCosines, ContextualPart, ContextualVectors, ContextualWord
+from views.html.hostile import HOSTILE, MARK, TOKENS
 
 SCRIPT = HOSTILE["the end of the script"]
 WHOLE = [token for token in TOKENS if not any("\ud800" <= c <= "\udfff" for c in token)]

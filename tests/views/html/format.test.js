@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { steps } from "../../src/regard/views/html/static/core/attention.js";
-import * as parts from "../../src/regard/views/html/static/row/format.js";
+import { steps } from "../../../src/regard/views/html/static/core/attention.js";
+import * as parts from "../../../src/regard/views/html/static/row/format.js";
 import { close, small } from "./small.js";
 
 describe("the steps of a head", () => {

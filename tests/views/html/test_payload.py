@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from decoded import holds, opened, recorded
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from rows import minilm
 
 import regard
 from masks import build, cases
@@ -13,6 +11,8 @@ from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
 from regard.lens.maps.map import AttentionMap
 from regard.lens.text.run import run
+from views.html.decoded import holds, opened, recorded
+from views.html.rows import minilm
 
 BIASES = [None, "full", "one head", "keys", "-inf", "ALiBi", "T5"]
 

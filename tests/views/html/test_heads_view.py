@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
-from page.rows import minilm
 from regard.lens.maps.head_types import detect_heads
+from views.html.rows import minilm
 
 HEADS = quote(json.dumps({"view": "heads"}))
 

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 
-import { Data } from "../../src/regard/views/html/static/core/data.js";
+import { Data } from "../../../src/regard/views/html/static/core/data.js";
 
 /** @typedef {{text: string, every: number}} Said a page, and of how many rows one is wanted */
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { wordsByChange, cosineScale, firstSentence, fitPoints, labelText, labelWidth, placeLabels, spreadLabels, stateName, wordChange } from "../../src/regard/views/html/static/context/plotting.js";
+import { wordsByChange, cosineScale, firstSentence, fitPoints, labelText, labelWidth, placeLabels, spreadLabels, stateName, wordChange } from "../../../src/regard/views/html/static/context/plotting.js";
 
 /**
  * A word in sentences 0 and behind, by its cosines after the last layer.

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { nextPatch, patchName, patchOfToken, patchShares, tokenOfPatch } from "../../src/regard/views/html/static/patches/grid.js";
+import { nextPatch, patchName, patchOfToken, patchShares, tokenOfPatch } from "../../../src/regard/views/html/static/patches/grid.js";
 
 const image = { source: "data:,", rows: 2, columns: 3, first_patch: 1, attentions: [0] };
 

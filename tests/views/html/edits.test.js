@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { steps } from "../../src/regard/views/html/static/core/attention.js";
-import * as made from "../../src/regard/views/html/static/whatif/edits.js";
+import { steps } from "../../../src/regard/views/html/static/core/attention.js";
+import * as made from "../../../src/regard/views/html/static/whatif/edits.js";
 import { close, small } from "./small.js";
 
-/** @typedef {import("../../src/regard/views/html/static/whatif/edits.js").Change} Change */
+/** @typedef {import("../../../src/regard/views/html/static/whatif/edits.js").Change} Change */
 
 /** @type {Change[]} */
 const CHANGES = [

@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { distanceText, gridStep, headDescription, groupHeads, orderValue, sortHeads } from "../../src/regard/views/html/static/heads/order.js";
+import { distanceText, gridStep, headDescription, groupHeads, orderValue, sortHeads } from "../../../src/regard/views/html/static/heads/order.js";
 
 /**
  * @param {number} layer
  * @param {number} number
- * @param {Partial<import("../../src/regard/views/html/static/core/data.js").HeadFacts>} facts
- * @returns {import("../../src/regard/views/html/static/heads/order.js").HeadPlace}
+ * @param {Partial<import("../../../src/regard/views/html/static/core/data.js").HeadFacts>} facts
+ * @returns {import("../../../src/regard/views/html/static/heads/order.js").HeadPlace}
  */
 function place(layer, number, facts) {
   const pooled = { at: 0, shape: [1, 1], step: 1, type: /** @type {const} */ ("u8") };
@@ -23,7 +23,7 @@ const PLACES = [
   place(1, 1, { head_type: "attention sink", head_type_scores: { "attention sink": 0.9 }, entropy: 2, first_token_share: 0.9, distance: 30 }),
 ];
 
-/** @param {import("../../src/regard/views/html/static/heads/order.js").Order} order */
+/** @param {import("../../../src/regard/views/html/static/heads/order.js").Order} order */
 const sorted = (order) => sortHeads(PLACES, order).map(({ layer, head }) => `${layer}.${head}`);
 
 test("heads sort by what is asked for, and what is not known comes last", () => {
@@ -40,7 +40,7 @@ test("heads of a group come layer by layer, however the page lists them", () => 
     { group: "cross", layer: 0, heads: [PLACES[0]?.facts] },
     { group: "decoder", layer: 0, heads: [PLACES[0]?.facts, PLACES[1]?.facts] },
   ];
-  const data = /** @type {import("../../src/regard/views/html/static/core/data.js").Data} */ (
+  const data = /** @type {import("../../../src/regard/views/html/static/core/data.js").Data} */ (
     /** @type {unknown} */ ({ facts: { attentions }, attention: (/** @type {number} */ index) => attentions[index] })
   );
   assert.deepEqual(groupHeads(data, 0).map(({ attention, head }) => [attention, head]), [[2, 0], [2, 1], [0, 0]]);
@@ -59,7 +59,7 @@ test("distances are said in words", () => {
 });
 
 test("a head is a sentence", () => {
-  const said = headDescription(/** @type {import("../../src/regard/views/html/static/heads/order.js").HeadPlace} */ (PLACES[3]));
+  const said = headDescription(/** @type {import("../../../src/regard/views/html/static/heads/order.js").HeadPlace} */ (PLACES[3]));
   assert.equal(said, "layer 1, head 1: attention sink, entropy 2.00 nats, 90 % on the first token, 30 tokens back");
   const [mixed, first] = PLACES.map(({ facts }) => facts);
   assert.ok(mixed && first);

@@ -5,10 +5,10 @@ import re
 
 import pytest
 import torch
-from decoded import holds, opened, recorded
 
 from regard import mask
 from regard.lens.maps.map import AttentionMap
+from views.html.decoded import holds, opened, recorded
 
 
 def layers(tokens, heads, count=1, *, width=32, **options):

@@ -2,12 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { expandViewport, panTo, axisTicks, containsViewport, panViewport, zoomViewport } from "../../src/regard/views/html/static/map/viewport.js";
-import { tile } from "../../src/regard/views/html/static/core/attention.js";
-import { cellsRect, mapLayout, tokenAt } from "../../src/regard/views/html/static/map/layout.js";
-import { binMeans, cellEdge, cellOf, sumCells } from "../../src/regard/views/html/static/map/margins.js";
-import { colourShare, roundUp } from "../../src/regard/views/html/static/map/raster.js";
-import { isAffordable, LazyWeights, countRows } from "../../src/regard/views/html/static/map/lazyweights.js";
+import { expandViewport, panTo, axisTicks, containsViewport, panViewport, zoomViewport } from "../../../src/regard/views/html/static/map/viewport.js";
+import { tile } from "../../../src/regard/views/html/static/core/attention.js";
+import { cellsRect, mapLayout, tokenAt } from "../../../src/regard/views/html/static/map/layout.js";
+import { binMeans, cellEdge, cellOf, sumCells } from "../../../src/regard/views/html/static/map/margins.js";
+import { colourShare, roundUp } from "../../../src/regard/views/html/static/map/raster.js";
+import { isAffordable, LazyWeights, countRows } from "../../../src/regard/views/html/static/map/lazyweights.js";
 import { close, small } from "./small.js";
 
 const MAP = { queries: 100, keys: 200 };

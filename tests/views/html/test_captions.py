@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import pytest
 import torch
-from decoded import opened
 
 import regard
 from captioners import image, random_captioner
+from views.html.decoded import opened
 
 PATCHES = ["[class]", *(f"{row},{column}" for row in range(4) for column in range(4))]
 LAYERS = (3, 2)

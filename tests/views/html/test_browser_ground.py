@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
 
-from browsing import WHOLE, Seen, opened
 from playwright.sync_api import Error, TimeoutError
+
+from views.html.browsing import WHOLE, Seen, opened
 
 POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'">"""
 

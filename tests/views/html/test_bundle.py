@@ -9,10 +9,10 @@ from shutil import which
 
 import pytest
 import torch
-from decoded import opened, recorded
 
 from regard.lens.maps.map import AttentionMap
 from regard.views.html import bundle
+from views.html.decoded import opened, recorded
 
 MODULES = sorted(path.relative_to(bundle.STATIC).with_suffix("").as_posix() for path in bundle.STATIC.rglob("*.js"))
 

@@ -3,14 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { nearestRange, topLines, topWeights } from "../../src/regard/views/html/static/sentence/topk.js";
-import { computeLse } from "../../src/regard/views/html/static/sentence/lse.js";
-import { headDash, quotedToken } from "../../src/regard/views/html/static/sentence/model.js";
-import { thresholdStep } from "../../src/regard/views/html/static/sentence/toolbar.js";
-import { roleBesideFocus } from "../../src/regard/views/html/static/sentence/layouts.js";
-import { remainderText } from "../../src/regard/views/html/static/sentence/toplist.js";
-import { tile } from "../../src/regard/views/html/static/core/attention.js";
-import { headColour } from "../../src/regard/views/html/static/core/colour.js";
+import { nearestRange, topLines, topWeights } from "../../../src/regard/views/html/static/sentence/topk.js";
+import { computeLse } from "../../../src/regard/views/html/static/sentence/lse.js";
+import { headDash, quotedToken } from "../../../src/regard/views/html/static/sentence/model.js";
+import { thresholdStep } from "../../../src/regard/views/html/static/sentence/toolbar.js";
+import { roleBesideFocus } from "../../../src/regard/views/html/static/sentence/layouts.js";
+import { remainderText } from "../../../src/regard/views/html/static/sentence/toplist.js";
+import { tile } from "../../../src/regard/views/html/static/core/attention.js";
+import { headColour } from "../../../src/regard/views/html/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
   assert.deepEqual(

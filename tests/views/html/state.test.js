@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Data } from "../../src/regard/views/html/static/core/data.js";
-import { validState, initialState } from "../../src/regard/views/html/static/core/state.js";
-import { Store } from "../../src/regard/views/html/static/core/store.js";
+import { Data } from "../../../src/regard/views/html/static/core/data.js";
+import { validState, initialState } from "../../../src/regard/views/html/static/core/state.js";
+import { Store } from "../../../src/regard/views/html/static/core/store.js";
 
-const HEAD = /** @type {import("../../src/regard/views/html/static/core/data.js").HeadFacts} */ (/** @type {unknown} */ ({ number: 0 }));
+const HEAD = /** @type {import("../../../src/regard/views/html/static/core/data.js").HeadFacts} */ (/** @type {unknown} */ ({ number: 0 }));
 const ATTENTION = { queries: 5, keys: 7, heads: [HEAD, HEAD, HEAD] };
-const FACTS = /** @type {import("../../src/regard/views/html/static/core/data.js").Facts} */ (
+const FACTS = /** @type {import("../../../src/regard/views/html/static/core/data.js").Facts} */ (
   /** @type {unknown} */ ({ attentions: [ATTENTION], initial: { attention: 0, head: 1, query: 2 }, context: null })
 );
 const data = new Data(FACTS, new Uint8Array());

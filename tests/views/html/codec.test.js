@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
 
-import { decodeArray, decodeSevenBits, gunzip } from "../../src/regard/views/html/static/core/codec.js";
+import { decodeArray, decodeSevenBits, gunzip } from "../../../src/regard/views/html/static/core/codec.js";
 
 describe("text to bytes", () => {
   test("seven bits a character, the first bits first", () => {

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 
-import { steps, tile } from "../../src/regard/views/html/static/core/attention.js";
+import { steps, tile } from "../../../src/regard/views/html/static/core/attention.js";
 
 const said = JSON.parse(readFileSync(0, "utf-8"));
 
