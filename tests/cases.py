@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import regard
-from masks import Fact, build
+from masks import MaskSpec, build
 from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 
@@ -71,7 +71,7 @@ class Case:
     d_key: int
     d_value: int
     layouts: list[str]
-    mask: Fact | None
+    mask: MaskSpec | None
     bias: tuple[Any, ...] | None
     """("tensor", shape, learned, share of -inf), ("ALiBi",) or ("T5Relative", learned)."""
     scale: float | None
@@ -261,7 +261,7 @@ def assert_is_the_definition(attention: Attention) -> regard.Plan:
     return plan
 
 
-class Seen(TorchDispatchMode):
+class OperatorTrace(TorchDispatchMode):
     """What ran: the names of PyTorch's operators, what the fused kernel was given, and the largest tensor made."""
 
     def __init__(self) -> None:
@@ -342,7 +342,7 @@ def cases(draw: st.DrawFn, *, depth: int = 4) -> Case:
     )
 
 
-def expressions(batch: int, heads: int, queries: int, keys: int, depth: int) -> st.SearchStrategy[Fact]:
+def expressions(batch: int, heads: int, queries: int, keys: int, depth: int) -> st.SearchStrategy[MaskSpec]:
     """Expressions of masks up to so deep, as `masks.build` reads them."""
     a_length, a_reach = st.integers(0, keys), st.integers(1, 9) | st.integers(1, max(1, keys + 1))
     offsets = st.none() | st.just(0) | st.integers(-3, 9) | st.integers(-queries, keys)

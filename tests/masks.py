@@ -12,10 +12,10 @@ from torch import Tensor
 
 from regard import mask
 
-Fact = tuple[Any, ...]
+MaskSpec = tuple[Any, ...]
 
 KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where", "allowed", "blocked")
-IN_FULL = KINDS[:6]
+KINDS_WITH_FULL_REPR = KINDS[:6]
 """The kinds whose text says all there is to them."""
 
 
@@ -25,7 +25,7 @@ class Case:
     heads: int
     queries: int
     keys: int
-    fact: Fact
+    spec: MaskSpec
 
     def definition(self) -> Tensor:
         """The loops: who may attend, ``(batch, heads, queries, keys)``."""
@@ -34,21 +34,21 @@ class Case:
             for h in range(self.heads):
                 for i in range(self.queries):
                     for j in range(self.keys):
-                        may[b, h, i, j] = may_attend(self.fact, b, h, i, j, self.queries, self.keys)
+                        may[b, h, i, j] = may_attend(self.spec, b, h, i, j, self.queries, self.keys)
         return may
 
-    def whole(self, t: Tensor) -> Tensor:
+    def expand(self, t: Tensor) -> Tensor:
         """A mask's answer, which may leave batch rows and heads out, at the definition's shape."""
         return t.expand(self.batch, self.heads, *t.shape[-2:])
 
 
-def may_attend(fact: Fact, b: int, h: int, i: int, j: int, queries: int, keys: int) -> bool:
+def may_attend(spec: MaskSpec, b: int, h: int, i: int, j: int, queries: int, keys: int) -> bool:
     """The definition of every mask, for query i and key j of batch row b and head h."""
 
     def position(offset: int | None = None) -> int:
         return i + (keys - queries if offset is None else offset)
 
-    match fact:
+    match spec:
         case ("~", a):
             return not may_attend(a, b, h, i, j, queries, keys)
         case ("&", a, c):
@@ -76,16 +76,16 @@ def may_attend(fact: Fact, b: int, h: int, i: int, j: int, queries: int, keys: i
             wanted = (b, h, i, j)[-len(shape) :]
             here = tuple(index % size for index, size in zip(wanted, shape, strict=True))
             return bool(tensor(shape, seed)[here]) is (kind == "allowed")
-    raise AssertionError(fact)
+    raise AssertionError(spec)
 
 
 def tensor(shape: list[int], seed: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.6
 
 
-def build(fact: Fact) -> mask.Mask:
+def build(spec: MaskSpec) -> mask.Mask:
     """The same mask, from regard."""
-    match fact:
+    match spec:
         case ("~", a):
             return ~build(a)
         case ("&", a, c):
@@ -107,14 +107,16 @@ def build(fact: Fact) -> mask.Mask:
             return mask.documents(ids, of_keys)
         case (kind, value):
             return getattr(mask, kind)(value)
-    raise AssertionError(fact)
+    raise AssertionError(spec)
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, kinds: tuple[str, ...] = KINDS, most: int = 7, least: int = 0, depth: int = 4) -> Case:
+def cases(
+    draw: st.DrawFn, *, kinds: tuple[str, ...] = KINDS, max_tokens: int = 7, min_tokens: int = 0, depth: int = 4
+) -> Case:
     """Expressions of masks up to so deep, for any few queries and keys."""
     batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    queries, keys = draw(st.integers(least, most)), draw(st.integers(least, most))
+    queries, keys = draw(st.integers(min_tokens, max_tokens)), draw(st.integers(min_tokens, max_tokens))
     offsets = st.none() | st.integers(-3, 9)
     a_length, an_id = st.integers(0, keys), st.integers(-1, 2)
 

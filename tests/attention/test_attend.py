@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 
 import regard
-from cases import HALF, KERNELS, LONG, SHORT, Attention, Case, Seen, assert_is_the_definition, cases
+from cases import HALF, KERNELS, LONG, SHORT, Attention, Case, OperatorTrace, assert_is_the_definition, cases
 from regard import mask
 from regard.attention.bias import PositionBias
 
@@ -197,13 +197,13 @@ def test_the_fused_kernel_runs(q, k, v, who, training):
 @pytest.mark.parametrize("options", [{}, {"sinks": torch.zeros(1)}, {"scale": 0.3}], ids=list)
 def test_a_causal_mask_is_a_flag_and_no_tensor(options):
     q = torch.randn(1, 1, 9, 4)
-    with Seen() as seen:
+    with OperatorTrace() as seen:
         regard.attend(q, q, q, mask.causal(), **options)
     (call,) = seen.fused
     assert call["is_causal"]
     assert call.get("attn_mask") is None
     assert not {"aten::arange", "aten::tril", "aten::where"} & seen.operators
-    with Seen() as seen:
+    with OperatorTrace() as seen:
         regard.attend(q, q, q, mask.causal(offset=1), **options)
     assert all(call["attn_mask"] is not None for call in seen.fused)
 

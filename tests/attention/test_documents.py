@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
-from cases import HALF, LONG, SHORT, Attention, Seen, assert_is_the_definition
+from cases import HALF, LONG, SHORT, Attention, OperatorTrace, assert_is_the_definition
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
 
@@ -23,7 +23,7 @@ def qkv(queries, keys=None, *, batch=1, heads=(4, 2), widths=(8, 8), dtype=torch
 
 
 def calls(q, k, v, who, **options):
-    with Seen() as seen:
+    with OperatorTrace() as seen:
         regard.attend(q, k, v, who, **options)
     return seen.fused
 
@@ -205,7 +205,7 @@ def test_the_plan_of_pairs():
 def test_a_model_of_many_layers_looks_at_the_ids_once():
     who, given = mask.documents(ids_of([3] * 20)) & mask.causal(), qkv(60)
     regard.attend(*given, who)
-    with Seen() as seen:
+    with OperatorTrace() as seen:
         torch.autograd.grad(regard.attend(*given, who).sum(), given)
     assert "aten::unique_consecutive" not in seen.operators
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from cases import HALF, LONG, SHORT, Attention, Seen, Sizes, assert_is_the_definition
+from cases import HALF, LONG, SHORT, Attention, OperatorTrace, Sizes, assert_is_the_definition
 from regard import mask
 from regard.attention.kernels import flash
 from regard.attention.positions import ALiBi, T5Relative
@@ -350,7 +350,7 @@ def test_heads_that_share_keys_do_not_copy_them(who, sizes, options):
     """32 query heads on one key head: keys and values written out for each would be 32 times as large."""
     q = torch.randn(1, 32, 4, 64, requires_grad=True)
     k, v = (torch.randn(1, 1, 4096, 64, requires_grad=True) for _ in "kv")
-    with sizes.apply(), Seen() as seen:
+    with sizes.apply(), OperatorTrace() as seen:
         output = regard.attend(q, k, v, who, **options)
         torch.autograd.grad(output.sum(), (q, k, v))
     assert "aten::repeat_interleave" not in {name.split(".")[0] for name in seen.operators}

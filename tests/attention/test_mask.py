@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from torch.nn.attention.flex_attention import create_mask
 
-from masks import IN_FULL, Case, build, cases
+from masks import KINDS_WITH_FULL_REPR, Case, build, cases
 from regard import mask
 from regard.attention.mask.geometry import Tile, TileGrid
 
@@ -164,16 +164,16 @@ def test_and_is_both():
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_any_mask_is_its_definition(case: Case):
-    assert torch.equal(case.whole(build(case.fact).dense(case.queries, case.keys)), case.definition())
+    assert torch.equal(case.expand(build(case.spec).dense(case.queries, case.keys)), case.definition())
 
 
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_any_part_of_any_mask(case: Case):
-    m, expected = build(case.fact), case.definition()
+    m, expected = build(case.spec), case.definition()
     grid = TileGrid(case.queries, case.keys, 3, 2)
     bounds = m.bounds(grid)
-    some, every = case.whole(bounds.any_allowed), case.whole(bounds.all_allowed)
+    some, every = case.expand(bounds.any_allowed), case.expand(bounds.all_allowed)
     for x, top in enumerate(range(0, case.queries, 3)):
         for y, left in enumerate(range(0, case.keys, 2)):
             rows, columns = (top, min(top + 3, case.queries)), (left, min(left + 2, case.keys))
@@ -191,10 +191,10 @@ def _at(known, x, y):
 
 
 @settings(max_examples=200, deadline=None)
-@given(cases(least=1))
+@given(cases(min_tokens=1))
 def test_any_mask_as_a_predicate(case: Case):
     sizes = case.batch, case.heads, case.queries, case.keys
-    says, expected = build(case.fact).predicate(case.queries, case.keys), case.definition()
+    says, expected = build(case.spec).predicate(case.queries, case.keys), case.definition()
     assert torch.equal(create_mask(says, *sizes, "cpu"), expected)
     # Also asked for many pairs at once: along four axes, and for pairs in no order.
     axes = [torch.arange(n).reshape(-1, *[1] * (3 - axis)) for axis, n in enumerate(sizes)]
@@ -300,9 +300,9 @@ def test_repr_is_how_it_was_made(m, text):
 
 
 @settings(max_examples=200, deadline=None)
-@given(cases(kinds=IN_FULL, most=4))
+@given(cases(kinds=KINDS_WITH_FULL_REPR, max_tokens=4))
 def test_repr_reads_back_as_an_equal_mask(case: Case):
-    m = build(case.fact)
+    m = build(case.spec)
     again = eval(repr(m), vars(mask))
     assert again == m
     assert torch.equal(again.dense(case.queries, case.keys), m.dense(case.queries, case.keys))

@@ -54,11 +54,11 @@ def whole(m, queries=QUERIES, keys=KEYS):
 @settings(max_examples=200, deadline=None)
 @given(cases(depth=3))
 def test_there_and_back_is_the_same_mask(case: Case):
-    m, expected = build(case.fact), case.definition()
+    m, expected = build(case.spec), case.definition()
     sizes = case.queries, case.keys
 
     def back(again: mask.Mask) -> torch.Tensor:
-        return case.whole(again.dense(*sizes))
+        return case.expand(again.dense(*sizes))
 
     rows, heads = m.batch_heads(*sizes)
     speaks = (rows, heads) != (None, None)
@@ -80,17 +80,17 @@ def test_there_and_back_is_the_same_mask(case: Case):
 
 
 @settings(max_examples=30, deadline=None)
-@given(cases(least=1, depth=3))
+@given(cases(min_tokens=1, depth=3))
 def test_there_and_back_through_blocks(case: Case):
-    m, sizes = build(case.fact), (case.queries, case.keys)
+    m, sizes = build(case.spec), (case.queries, case.keys)
     for block_size in (2, (4, 1)):
         there = m.to_flex(*sizes, device="cpu", block_size=block_size)
         assert tuple(there.shape) == (*(size or 1 for size in m.batch_heads(*sizes)), *sizes)
         again = mask.from_flex(there)
-        assert torch.equal(case.whole(again.dense(*sizes)), case.definition())
+        assert torch.equal(case.expand(again.dense(*sizes)), case.definition())
         both = again & m
         assert torch.equal(
-            case.whole(mask.from_flex(both.to_flex(*sizes, device="cpu")).dense(*sizes)), case.definition()
+            case.expand(mask.from_flex(both.to_flex(*sizes, device="cpu")).dense(*sizes)), case.definition()
         )
 
 

@@ -78,10 +78,10 @@ def cells(picture):
 
 
 @settings(max_examples=100, deadline=None)
-@given(cases(least=1))
+@given(cases(min_tokens=1))
 def test_every_cell_of_any_mask(case: Case):
     b, h = case.batch - 1, case.heads - 1
-    m = build(case.fact)
+    m = build(case.spec)
     rows, heads = m.batch_heads(case.queries, case.keys)
     picture = m.show(case.queries, case.keys, batch=0 if rows is None else b, head=0 if heads is None else h)
     drawn = [[cell == "██" for cell in row] for row in cells(picture)]

@@ -12,14 +12,14 @@ from regard.lens import AttentionMap
 
 
 @settings(max_examples=60, deadline=None)
-@given(case=cases(least=1, depth=2), bias=st.booleans(), sinks=st.booleans())
+@given(case=cases(min_tokens=1, depth=2), bias=st.booleans(), sinks=st.booleans())
 def test_one_text_is_its_row_of_the_batch(case, bias, sinks):
     q, k = torch.randn(case.batch, case.heads, case.queries, 4), torch.randn(case.batch, case.heads, case.keys, 4)
     m = AttentionMap(
         q,
         k,
         None,
-        build(case.fact),
+        build(case.spec),
         bias=torch.randn(case.batch, case.heads, case.queries, case.keys) if bias else None,
         sinks=torch.randn(case.heads) if sinks else None,
     )

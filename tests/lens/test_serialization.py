@@ -64,15 +64,15 @@ def same(ours, theirs):
 
 
 @settings(max_examples=60, deadline=None)
-@given(cases(least=1))
+@given(cases(min_tokens=1))
 def test_every_mask_comes_back(case):
-    made = build(case.fact)
+    made = build(case.spec)
     writer = tensors.RecordingWriter()
     place = writer.mask(made, case.queries, case.keys)
     reader = tensors.RecordingReader(writer.tensors, json.loads(json.dumps(writer.masks)), [])
     back = reader.mask(place)
     assert torch.equal(back.dense(case.queries, case.keys), made.dense(case.queries, case.keys))
-    if "where" not in str(case.fact):
+    if "where" not in str(case.spec):
         assert back == made
         assert repr(back) == repr(made)
         assert (back.batch_size, back.shape, back.min_keys) == (made.batch_size, made.shape, made.min_keys)

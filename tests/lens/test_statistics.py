@@ -146,7 +146,7 @@ def options_of(heads, queries, keys, *, sinks, softcap, scale, bias):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    case=masks.cases(most=17, least=1, depth=2),
+    case=masks.cases(max_tokens=17, min_tokens=1, depth=2),
     group=st.integers(1, 2),
     width=st.sampled_from([1, 3, 8]),
     size=st.sampled_from([0.3, 1.0, 6.0]),
@@ -161,7 +161,7 @@ def test_any_mask_with_any_options(case, group, width, size, sinks, softcap, sca
     q = torch.randn(case.batch, heads, case.queries, width, generator=coins) * size
     k = torch.randn(case.batch, max(1, heads // group), case.keys, width, generator=coins)
     options = options_of(heads, case.queries, case.keys, sinks=sinks, softcap=softcap, scale=scale, bias=bias)
-    who = masks.build(case.fact)
+    who = masks.build(case.spec)
     dense = weights(q, k, who, **options)
     for small in (prepared.FLOAT64_MAX_WEIGHTS, 0):
         with pytest.MonkeyPatch.context() as patch:

@@ -18,7 +18,7 @@ BIASES = [None, "full", "one head", "keys", "-inf", "ALiBi", "T5"]
 
 RECIPES = st.fixed_dictionaries(
     {
-        "case": cases(least=1, most=6, depth=2),
+        "case": cases(min_tokens=1, max_tokens=6, depth=2),
         "masked": st.booleans(),
         "group": st.integers(1, 3),
         "widths": st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -60,7 +60,7 @@ def made(recipe):
         q,
         k,
         v if recipe["values"] else None,
-        build(case.fact) if recipe["masked"] and (group == 1 or case.heads == 1) else None,
+        build(case.spec) if recipe["masked"] and (group == 1 or case.heads == 1) else None,
         bias=bias,
         scale=recipe["scale"],
         softcap=recipe["softcap"],
