@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo test test-more test-all lint lint-page format bench clean
+.PHONY: help install install-browser demo test test-more test-all mutants lint lint-page format bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -33,7 +33,7 @@ demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
 # ARGS chooses a part: make test ARGS="tests/lens -k received"
-PYTEST := $(BIN)/python -m pytest -n auto
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.
 ENFORCED := --jaxtyping-packages=regard,beartype.beartype
 
@@ -45,6 +45,9 @@ test-more: install ## every test that decides whether work lands, shapes enforce
 
 test-all: install ## the same and the long runs, with new random cases
 	$(PYTEST) $(ENFORCED) --hypothesis-profile=all -m "" $(ARGS)
+
+mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
+	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
 
 install-browser: ## Debian's Chromium, for the tests of the page that need a browser
 	@command -v chromium || $(MAKE) --no-print-directory /usr/bin/chromium

@@ -1,0 +1,1 @@
+"""Mutation testing of regard: see `__main__`."""
