@@ -44,7 +44,7 @@ test-more: install ## every test that decides whether work lands, shapes enforce
 	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(ARGS)
 
 test-all: install ## the same and the long runs, with new random cases
-	$(PYTEST) $(ENFORCED) --hypothesis-profile=all -m "" $(ARGS)
+	$(PYTEST) $(ENFORCED) --hypothesis-profile=all -m "" -o faulthandler_timeout=3600 $(ARGS)
 
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
