@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from contextlib import nullcontext
-from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 import regard
+from grids import grid
+from models import MODES, assert_same_gradients, cache_steps, every_mode, randomized
 from regard import mask, positions
-from regard.attention import cache as caches
 from regard.attention.cache import Cache, CrossAttentionCache, Dynamic, Sliding, Static
 
-MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
-LONGEST = 200
-
+LONGEST = 12 * 66
 KINDS = {
     "Dynamic": Dynamic,
     "Static": lambda: Static(LONGEST),
@@ -28,7 +24,12 @@ KINDS = {
     "Sliding(1)": lambda: Sliding(1),
 }
 every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
-every_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+each_mode = st.sampled_from([*MODES])
+each_cache = st.sampled_from(["Dynamic", "Static", "Sliding"])
+
+
+def make_cache(kind, window):
+    return {"Dynamic": Dynamic, "Static": lambda: Static(LONGEST), "Sliding": lambda: Sliding(window)}[kind]()
 
 
 def bytes_of(cache):
@@ -42,59 +43,33 @@ def tokens(*shape):
     return torch.randn(*shape, 3), torch.randn(*shape, 2)
 
 
+def appended(cache: Cache, *shape: int) -> Cache:
+    cache.append(*tokens(*shape))
+    return cache
+
+
 # What append returns: a list is the truth.
 
 
-@dataclass
-class Step:
-    tokens: int
-    mode: str
-    rows: list[int] | None
-    """Which row each row continues, after the tokens."""
-
-
-@st.composite
-def lives(draw):
-    """How a cache is used: a batch, a window, steps."""
-    batch = draw(st.integers(1, 3))
-    one_mode = draw(st.sampled_from([*MODES, None]))
-    steps, rows = [], batch
-    for _ in range(draw(st.integers(1, 12))):
-        order = None
-        if draw(st.integers(0, 3)) == 0:
-            # As many rows, as beams do, or another number of them.
-            size = rows if draw(st.booleans()) else draw(st.integers(1, 4))
-            order = draw(st.lists(st.integers(0, rows - 1), min_size=size, max_size=size))
-            rows = size
-        steps.append(Step(draw(st.integers(0, 14)), one_mode or draw(st.sampled_from([*MODES])), order))
-    return batch, draw(st.integers(1, 9)), draw(st.sampled_from([1, 3, 64])), steps
-
-
-@settings(deadline=None)
-@given(lives(), st.sampled_from(["Dynamic", "Static", "Sliding"]))
-def test_every_append_returns_what_a_list_would_hold(life, kind):
-    batch, window, room, steps = life
-    cache = {"Dynamic": Dynamic, "Static": lambda: Static(LONGEST), "Sliding": lambda: Sliding(window)}[kind]()
-    k, v = tokens(batch, 2, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(caches, "GROWTH", room)  # buffers are full after a few tokens
-        for step in steps:
-            with MODES[step.mode]():
-                new = tokens(k.shape[0], 2, step.tokens)
-                untouched = [t.clone() for t in new]
-                held = k.shape[-2] if kind != "Sliding" else min(k.shape[-2], window - 1)
-                k, v = (torch.cat([old, t], dim=-2) for old, t in zip((k, v), new, strict=True))
-                assert (cache.num_tokens, cache.num_cached) == (k.shape[-2] - step.tokens, held)
-                expected = held + step.tokens
-                assert cache.kv_length(step.tokens) == expected
-                returned = cache.append(*new)
-                for ours, truth in zip(returned, (k, v), strict=True):
-                    assert torch.equal(ours, truth[..., truth.shape[-2] - expected :, :])
-                if step.rows is not None:
-                    rows = torch.tensor(step.rows)
-                    cache.reorder(rows)
-                    k, v = k[rows], v[rows]
-                assert all(torch.equal(t, before) for t, before in zip(new, untouched, strict=True))
+@given(cache_steps(2, least=0, most=12), st.integers(1, 9), each_cache)
+def test_every_append_returns_what_a_list_would_hold(steps, window, kind):
+    cache, (k, v) = make_cache(kind, window), tokens(2, 2, 0)
+    for step in steps:
+        with MODES[step.mode]():
+            new = tokens(k.shape[0], 2, step.tokens)
+            untouched = [t.clone() for t in new]
+            held = k.shape[-2] if kind != "Sliding" else min(k.shape[-2], window - 1)
+            k, v = (torch.cat([old, t], dim=-2) for old, t in zip((k, v), new, strict=True))
+            assert (cache.num_tokens, cache.num_cached) == (k.shape[-2] - step.tokens, held)
+            expected = held + step.tokens
+            assert cache.kv_length(step.tokens) == expected
+            for ours, truth in zip(cache.append(*new), (k, v), strict=True):
+                assert torch.equal(ours, truth[..., truth.shape[-2] - expected :, :])
+            if step.rows is not None:
+                rows = torch.tensor(step.rows)
+                cache.reorder(rows)
+                k, v = k[rows], v[rows]
+            assert all(torch.equal(t, before) for t, before in zip(new, untouched, strict=True))
 
 
 @every_kind
@@ -104,7 +79,7 @@ def test_what_is_appended_stays_the_callers(make):
     returned, _ = cache.append(k, v)
     with torch.no_grad():
         cache.reorder(torch.tensor([1, 1]))
-        cache.append(*tokens(2, 1, 1))
+        appended(cache, 2, 1, 1)
     assert torch.equal(k, before)
     assert torch.equal(returned, before)
 
@@ -118,26 +93,25 @@ def test_gradients_go_back_through_steps_that_were_not_the_last(make):
     loss = (returned * returned).sum()
     with torch.no_grad():
         cache.reorder(torch.tensor([1, 0]))
-        cache.append(*tokens(2, 1, 2))
+        appended(cache, 2, 1, 2)
     loss.backward()
     torch.testing.assert_close(k.grad, 8 * k.detach())
 
 
-@every_kind
-@pytest.mark.parametrize("first", MODES.values(), ids=MODES)
-@pytest.mark.parametrize("then", MODES.values(), ids=MODES)
+@grid(make=KINDS, first=MODES, then=MODES)
 def test_begun_in_one_mode_and_gone_on_in_another(make, first, then):
-    cache = make()
-    k, v = tokens(2, 1, 8)
-    with first():
+    """And reordered in each step, whatever the kind (transformers#46612)."""
+    cache, (k, v) = KINDS[make](), tokens(3, 1, 8)
+    with MODES[first]():
         cache.append(k[..., :3, :].clone(), v[..., :3, :].clone())
         cache.append(k[..., 3:4, :].clone(), v[..., 3:4, :].clone())
-    with then():
+    with MODES[then]():
         for i in range(4, 8):
-            returned, _ = cache.append(k[..., i : i + 1, :], v[..., i : i + 1, :])
-            assert torch.equal(returned, k[..., i + 1 - returned.shape[-2] : i + 1, :])
-            cache.reorder(torch.tensor([1, 0]))
-            k = k.flip(0)
+            for returned, truth in zip(cache.append(k[..., i : i + 1, :], v[..., i : i + 1, :]), (k, v), strict=True):
+                assert torch.equal(returned, truth[..., i + 1 - returned.shape[-2] : i + 1, :])
+            rows = torch.tensor([2, 0, 0])
+            cache.reorder(rows)
+            k, v = k[rows], v[rows]
 
 
 @every_kind
@@ -145,8 +119,7 @@ def test_a_copy_goes_its_own_way(make):
     with torch.no_grad():
         cache, (k, v) = make(), tokens(1, 1, 3)
         cache.append(k, v)
-        other = copy.deepcopy(cache)
-        other.append(*tokens(1, 1, 1))
+        appended(copy.deepcopy(cache), 1, 1, 1)
         returned, _ = cache.append(k[..., :1, :], v[..., :1, :])
     held = returned.shape[-2] - 1
     assert torch.equal(returned, torch.cat([k[..., 3 - held :, :], k[..., :1, :]], dim=-2))
@@ -155,33 +128,24 @@ def test_a_copy_goes_its_own_way(make):
 # What they cost.
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("window", [1, 5, 1000])
+@grid(mode=[torch.no_grad, torch.inference_mode], window=[1, 5, 300])
 def test_a_sliding_cache_does_not_grow_with_the_text(mode, window):
     with mode():
         most = (window + max(64, window // 4)) * (3 + 2) * 4
         cache = Sliding(window)
-        for _ in range(3 * window + 300):
-            cache.append(*tokens(1, 1, 1))
-            assert bytes_of(cache) <= most
-        cache.append(*tokens(1, 1, 20_000))
-        assert bytes_of(cache) <= most
-        cache.append(*tokens(1, 1, 7))
-        assert bytes_of(cache) <= most
+        for new in (*[1] * (window + 150), 20_000, 7):
+            assert bytes_of(appended(cache, 1, 1, new)) <= most
 
 
 def test_a_sliding_cache_lets_go_of_a_long_text_read_with_gradients():
-    cache = Sliding(5)
-    cache.append(*tokens(1, 1, 20_000))
+    cache = appended(Sliding(5), 1, 1, 20_000)
     with torch.no_grad():
-        cache.append(*tokens(1, 1, 1))
-    assert bytes_of(cache) <= 69 * 5 * 4
+        assert bytes_of(appended(cache, 1, 1, 1)) <= 69 * 5 * 4
 
 
 def test_a_static_buffer_never_moves():
     with torch.no_grad():
-        cache = Static(100)
-        places = set()
+        cache, places = Static(100), set()
         for n in (7, 1, 1, 30, 1, 60):
             k, v = cache.append(*tokens(2, 3, n))
             places.add((k.data_ptr(), v.data_ptr()))
@@ -194,12 +158,12 @@ def test_a_dynamic_buffer_doubles():
     """So that n tokens one by one copy a number of rows that grows with n, not with its square."""
     with torch.no_grad():
         cache, places = Dynamic(), []
-        for _ in range(5000):
+        for _ in range(1000):
             k, _ = cache.append(*tokens(1, 1, 1))
             if not places or places[-1] != k.data_ptr():
                 places.append(k.data_ptr())
-    assert len(places) <= 1 + math.ceil(math.log2(5000 / 65))
-    assert bytes_of(cache) <= 2 * 5000 * 5 * 4
+    assert len(places) <= 1 + math.ceil(math.log2(1000 / 65))
+    assert bytes_of(cache) <= 2 * 1000 * 5 * 4
 
 
 def test_rows_that_stay_are_not_copied():
@@ -211,77 +175,65 @@ def test_rows_that_stay_are_not_copied():
     assert before.data_ptr() == after.data_ptr()
 
 
+def test_beams_with_a_common_prefix_move_only_what_follows_it():
+    with torch.no_grad():
+        cache, (k, v) = Dynamic(), tokens(2, 1, 4)
+        k[:, :, :3] = k[0, :, :3]
+        cache.append(k, v)
+        cache.reorder(torch.tensor([1, 1]), common_prefix=3)
+        returned, values = cache.append(*tokens(2, 1, 1))
+    assert torch.equal(returned[..., :4, :], k[[1, 1]])
+    assert torch.equal(values[0, :, :3], v[0, :, :3])
+    assert torch.equal(values[0, :, 3], v[1, :, 3])
+
+
 # One attention: cached equals the definition without a cache.
 
-
-@dataclass
-class Attention:
-    module: dict
-    inside: str | None
-    window: int | None
-    cuts: list[int]
-    mode: str
-    kind: str
-
-
-@st.composite
-def attentions(draw):
-    heads = draw(st.sampled_from([1, 2, 4]))
-    module = {
-        "num_heads": heads,
-        "num_kv_heads": draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0])),
-        "d_key": draw(st.sampled_from([2, 4, 6])),
-        "d_value": draw(st.sampled_from([None, 3])),
-        "bias": draw(st.booleans()),
-        "softcap": draw(st.sampled_from([None, 3.0])),
-        "scale": draw(st.sampled_from([None, 1, 0.3])),
-        "sinks": draw(st.booleans()),
-        "qk_norm": draw(st.sampled_from([None, 1e-6])),
-        "out_bias": draw(st.sampled_from([None, True, False])),
-    }
-    inside = draw(st.sampled_from([None, "rotary", "alibi", "t5"]))
-    kind = draw(st.sampled_from(["Dynamic", "Static", "Sliding"]))
-    window = draw(st.integers(1, 6)) if kind == "Sliding" else draw(st.sampled_from([None, 1, 4]))
-    cuts = draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
-    return Attention(module, inside, window, cuts, draw(st.sampled_from([*MODES])), kind)
-
-
 INSIDE = {
+    None: lambda m: None,
     "rotary": lambda m: positions.Rotary(m["d_key"], scaling=positions.Linear(2.0)),
     "alibi": lambda m: positions.ALiBi(m["num_heads"]),
     "t5": lambda m: positions.T5Relative(m["num_heads"], num_buckets=6, max_distance=9, bidirectional=False),
 }
-
-
-def built(case):
-    torch.manual_seed(0)
-    inside = None if case.inside is None else INSIDE[case.inside](case.module)
-    module = regard.MultiHeadAttention(8, positions=inside, **case.module).double()
-    for p in module.parameters():
-        nn.init.normal_(p, std=0.7)
-    return module
+modules = st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]).flatmap(
+    lambda heads: st.fixed_dictionaries(
+        {
+            "num_heads": st.just(heads[0]),
+            "num_kv_heads": st.just(heads[1]),
+            "d_key": st.sampled_from([2, 4, 6]),
+            "d_value": st.sampled_from([None, 3]),
+            "bias": st.booleans(),
+            "softcap": st.sampled_from([None, 3.0]),
+            "scale": st.sampled_from([None, 1, 0.3]),
+            "sinks": st.booleans(),
+            "qk_norm": st.sampled_from([None, 1e-6]),
+        }
+    )
+)
 
 
 def cached(module, x, cuts, cache, who):
     return torch.cat([module(part, mask=who, cache=cache) for part in x.split(cuts, dim=-2)], dim=-2)
 
 
-@settings(deadline=None)
-@given(attentions())
-def test_cached_equals_the_definition(case):
-    module, who = built(case), mask.causal() if case.window is None else mask.window(case.window)
-    x = torch.randn(2, sum(case.cuts), 8, dtype=torch.float64)
-    cache = {"Dynamic": Dynamic, "Static": lambda: Static(x.shape[1]), "Sliding": lambda: Sliding(case.window)}
-    with pytest.MonkeyPatch.context() as patch, MODES[case.mode]():
-        patch.setattr(caches, "GROWTH", 3)
-        ours = cached(module, x, case.cuts, cache[case.kind](), who)
+@given(
+    module=modules,
+    inside=st.sampled_from([*INSIDE]),
+    window=st.integers(1, 6),
+    cuts=st.lists(st.sampled_from([1, 1, 2, 5, 9, 40]), min_size=1, max_size=6),
+    mode=each_mode,
+    kind=each_cache,
+)
+def test_cached_equals_the_definition(module, inside, window, cuts, mode, kind):
+    module = randomized(regard.MultiHeadAttention(8, positions=INSIDE[inside](module), **module))
+    who = mask.window(window) if kind == "Sliding" or window < 4 else mask.causal()
+    x = torch.randn(2, sum(cuts), 8, dtype=torch.float64)
+    with MODES[mode]():
+        ours = cached(module, x, cuts, make_cache(kind, window), who)
     truth = module.steps(x, mask=who).projected
+    if mode == "gradients":
+        assert_same_gradients(module, ours, truth)
     torch.testing.assert_close(ours, truth, rtol=1e-9, atol=1e-9)
-    if case.mode == "gradients":
-        weights, parameters = torch.randn_like(truth), list(module.parameters())
-        found, expected = (torch.autograd.grad((t * weights).sum(), parameters) for t in (ours, truth))
-        for a, b in zip(found, expected, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
 def test_one_sequence_without_a_batch_has_a_cache_too():
@@ -294,41 +246,15 @@ def test_one_sequence_without_a_batch_has_a_cache_too():
 # Bugs that shipped elsewhere.
 
 
-@every_mode
-@pytest.mark.parametrize("prompt", [3, 4, 5, 11, 90])
-def test_a_prompt_longer_than_the_window_stays_causal__litgpt_2182(mode, prompt):
-    module, x = regard.MultiHeadAttention(8, 2).double(), torch.randn(1, prompt + 6, 8, dtype=torch.float64)
-    truth = module.steps(x, mask=mask.window(4)).projected
-    with mode():
-        cache = Sliding(4)
-        torch.testing.assert_close(module(x[:, :prompt], mask=mask.window(4), cache=cache), truth[:, :prompt])
-        torch.testing.assert_close(module(x[:, prompt:], mask=mask.window(4), cache=cache), truth[:, prompt:])
-
-
-@every_mode
-@pytest.mark.parametrize("window", range(1, 9))
-def test_the_step_in_which_the_text_becomes_as_long_as_the_window__transformers_37574(mode, window):
-    module, x = regard.MultiHeadAttention(8, 2).double(), torch.randn(1, 12, 8, dtype=torch.float64)
+@grid(mode=MODES, window=[*range(1, 7)], prompt=[1, 2, 3, 4, 5, 6, 8, 90])
+def test_prompts_around_the_length_of_the_window__litgpt_2182__transformers_37574(mode, window, prompt):
+    """A longer prompt stays causal; the step in which the text becomes as long as the window drops nothing."""
+    module, x = regard.MultiHeadAttention(8, 2).double(), torch.randn(1, prompt + 8, 8, dtype=torch.float64)
     truth = module.steps(x, mask=mask.window(window)).projected
-    for prompt in range(1, 9):
-        with mode():
-            ours = cached(module, x, [prompt] + [1] * (12 - prompt), Sliding(window), mask.window(window))
+    for cuts in ([prompt] + [1] * 8, [prompt, 8]):
+        with MODES[mode]():
+            ours = cached(module, x, cuts, Sliding(window), mask.window(window))
         torch.testing.assert_close(ours, truth)
-
-
-@every_kind
-@every_mode
-def test_every_kind_is_reordered__transformers_46612(make, mode):
-    with mode():
-        cache, (k, v) = make(), tokens(3, 1, 4)
-        cache.append(k, v)
-        rows = torch.tensor([2, 0, 0])
-        cache.reorder(rows)
-        new_k, new_v = tokens(3, 1, 1)
-        found_k, found_v = cache.append(new_k, new_v)
-    held = found_k.shape[-2] - 1
-    assert torch.equal(found_k, torch.cat([k[rows][..., 4 - held :, :], new_k], dim=-2))
-    assert torch.equal(found_v, torch.cat([v[rows][..., 4 - held :, :], new_v], dim=-2))
 
 
 # The source of a cross-attention.
@@ -336,11 +262,7 @@ def test_every_kind_is_reordered__transformers_46612(make, mode):
 
 @pytest.fixture(params=[{}, {"d_context": 5}, {"num_kv_heads": 2, "bias": True, "qk_norm": 1e-6}], ids=str)
 def cross(request):
-    torch.manual_seed(0)
-    module = regard.MultiHeadAttention(8, 4, **request.param).double().eval()
-    for p in module.parameters():
-        nn.init.normal_(p, std=0.7)
-    return module
+    return randomized(regard.MultiHeadAttention(8, 4, **request.param))
 
 
 def context_for(module, rows=2, length=6):
@@ -414,10 +336,7 @@ def test_a_source_that_does_not_fit_is_named(cross):
 
 # What is refused.
 
-
-def appended(cache: Cache, *shape: int) -> Cache:
-    cache.append(*tokens(*shape))
-    return cache
+HELD = r"holds \(2, 1\) heads of width 3.*got "
 
 
 @every_mode
@@ -429,16 +348,10 @@ def appended(cache: Cache, *shape: int) -> Cache:
         (lambda: Sliding(0), r"Sliding\(window=0\): the window counts the token itself, so it is at least 1"),
         (lambda: appended(Static(3), 1, 1, 4), r"Static\(length=3\) has room for 3 tokens more; got 4"),
         (lambda: appended(appended(Static(3), 1, 1, 2), 1, 1, 2), r"has room for 1 tokens more; got 2"),
-        (lambda: appended(appended(Dynamic(), 2, 1, 3), 3, 1, 1), r"holds \(2, 1\) heads of width 3.*\(3, 1, 1, 3\)"),
-        (lambda: appended(appended(Sliding(4), 2, 1, 3), 2, 2, 1), r"holds \(2, 1\) heads .*got \(2, 2, 1, 3\)"),
-        (
-            lambda: Dynamic().append(tokens(1, 1, 3)[0], tokens(1, 1, 1)[1]),
-            r"one value for each key; got k \(1, 1, 3, 3\)",
-        ),
-        (
-            lambda: Dynamic().append(tokens(2, 1, 3)[0], tokens(1, 1, 3)[1]),
-            r"one value for each key.* v \(1, 1, 3, 2\)",
-        ),
+        (lambda: appended(appended(Dynamic(), 2, 1, 3), 3, 1, 1), HELD + r"\(3, 1, 1, 3\)"),
+        (lambda: appended(appended(Sliding(4), 2, 1, 3), 2, 2, 1), HELD + r"\(2, 2, 1, 3\)"),
+        (lambda: Dynamic().append(tokens(1, 1, 3)[0], tokens(1, 1, 1)[1]), r"one value for each key.*k \(1, 1, 3, 3\)"),
+        (lambda: Dynamic().append(tokens(2, 1, 3)[0], tokens(1, 1, 3)[1]), r"one value for each key.*v \(1, 1, 3, 2\)"),
         (lambda: appended(Dynamic(), 3), r"keys and values are \(\.\.\., kv_heads, tokens, width\)"),
         (lambda: appended(Dynamic(), 2, 3).reorder(torch.tensor([0])), r"Dynamic holds one sequence"),
         (lambda: appended(Dynamic(), 2, 1, 3).append(*(t.double() for t in tokens(2, 1, 1))), "in torch.float32; got"),
@@ -449,34 +362,29 @@ def test_what_a_cache_cannot_take_is_named(call, message, mode):
         call()
 
 
-@pytest.mark.parametrize("make", [KINDS["Dynamic"], KINDS["Static"], KINDS["Sliding"]])
-@every_mode
-@pytest.mark.parametrize("rows", [[0, 2], [-1, 0], [5]])
-def test_a_row_that_there_is_not(make, mode, rows):
-    with mode():
-        cache = appended(make(), 2, 1, 3)
-        with pytest.raises(IndexError):
-            cache.reorder(torch.tensor(rows))
+@grid(make=["Dynamic", "Static", "Sliding"], mode=MODES, rows=[[0, 2], [-1, 0], [5]])
+def test_a_row_that_does_not_exist(make, mode, rows):
+    with MODES[mode](), pytest.raises(IndexError):
+        appended(KINDS[make](), 2, 1, 3).reorder(torch.tensor(rows))
 
 
-@every_kind
-@every_mode
+@grid(make=KINDS, mode=MODES)
 def test_as_many_rows_as_before_a_reorder_that_made_more(make, mode):
     """One row would be broadcast over the two in silence."""
-    with mode():
-        cache = appended(make(), 1, 1, 3)
+    with MODES[mode]():
+        cache = appended(KINDS[make](), 1, 1, 3)
         cache.reorder(torch.tensor([0, 0]))
-        with pytest.raises(ValueError, match=r"holds \(2, 1\) heads of width 3 .*got \(1, 1, 1, 3\)"):
+        with pytest.raises(ValueError, match=HELD + r"\(1, 1, 1, 3\)"):
             appended(cache, 1, 1, 1)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, nullcontext])
+@every_mode
 def test_a_call_that_is_refused_leaves_the_cache_as_it_was(mode):
     with mode():
         cache, (k, v) = Static(4), tokens(1, 1, 3)
         cache.append(k, v)
         with pytest.raises(ValueError, match="has room for 1 tokens more; got 2"):
-            cache.append(*tokens(1, 1, 2))
+            appended(cache, 1, 1, 2)
         assert repr(cache) == "Static(num_tokens=3, num_cached=3)"
         returned, _ = cache.append(*tokens(1, 1, 1))
     assert torch.equal(returned[..., :3, :], k)

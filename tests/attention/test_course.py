@@ -12,6 +12,7 @@ from torch import nn
 
 import regard
 from golden import BLOCKED, X
+from grids import grid
 from regard import course, mask
 
 ONE_HEAD = [course.SelfAttention, course.MaskedSelfAttention, course.Attention]
@@ -46,8 +47,8 @@ def test_call_signatures(cls, parameters):
 
 @pytest.mark.parametrize("cls", ONE_HEAD)
 def test_attributes_of_one_head(cls):
-    head = cls(d_model=4, row_dim=-2, col_dim=-1)
-    assert (head.row_dim, head.col_dim) == (-2, -1)
+    head = cls(d_model=4)
+    assert (head.row_dim, head.col_dim) == (0, 1)
     for projection in (head.W_q, head.W_k, head.W_v):
         assert isinstance(projection, nn.Linear)
         assert projection.weight.shape == (4, 4)
@@ -55,27 +56,11 @@ def test_attributes_of_one_head(cls):
     assert [name for name, _ in head.named_parameters()] == ["W_q.weight", "W_k.weight", "W_v.weight"]
 
 
-@pytest.mark.parametrize("cls", [*ONE_HEAD, *JOINED])
-def test_defaults_of_000_and_001(cls):
-    module = cls()
-    assert (module.row_dim, module.col_dim) == (0, 1)
-    assert call(module, X).shape == (3, 2)
-
-
 def test_call_of_004_by_its_own_names():
     for module in (course.Attention(2), course.MultiHeadedAttention(2, num_heads=2)):
         by_name = module(q_encodings_matrix=X[:2], k_encodings_matrix=X, v_encodings_matrix=-X, mask=None)
         assert torch.equal(by_name, module(encodings_for_q=X[:2], encodings_for_k=X, encodings_for_v=-X))
         assert torch.equal(by_name, module(X[:2], X, -X))
-
-
-@pytest.mark.parametrize("cls", JOINED)
-def test_attributes_of_several_heads(cls):
-    module = cls(d_model=2, row_dim=0, col_dim=1, num_heads=3)
-    assert isinstance(module.heads, nn.ModuleList)
-    assert [type(head) for head in module.heads] == [course.Attention] * 3
-    assert module.col_dim == 1
-    assert module(X, X, X).shape == (3, 6)
 
 
 def test_attributes_of_003():
@@ -97,6 +82,7 @@ def test_attributes_of_003():
         (lambda: course.MultiHeadAttention(2, -2, -1, num_heads=8), course.MultiHeadAttention),
         (lambda: course.MultiHeadAttention(d_model=2, row_dim=0, col_dim=1, num_heads=8), course.MultiHeadAttention),
         (lambda: course.MultiHeadAttention(d_model=2, num_heads=8), course.MultiHeadAttention),
+        (lambda: course.MultiHeadAttention(32, num_heads=4), course.MultiHeadAttention),
         (lambda: course.MultiHeadAttention(32, 4), course.MultiHeadSelfAttention),
         (lambda: course.MultiHeadAttention(embed_dim=32, num_heads=4), course.MultiHeadSelfAttention),
     ],
@@ -104,11 +90,6 @@ def test_attributes_of_003():
 def test_two_documents_gave_a_class_this_name(make, cls):
     assert type(make()) is cls
     assert type(copy.deepcopy(make())) is cls
-
-
-def test_a_call_that_fits_both_documents_is_000s_unless_it_names_embed_dim():
-    assert isinstance(course.MultiHeadAttention(32, num_heads=4), course.MultiHeadAttention)
-    assert isinstance(course.MultiHeadAttention(embed_dim=32, num_heads=4), course.MultiHeadSelfAttention)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +106,6 @@ def test_each_head_is_called__pytorch_128413(make):
 
 
 # Every intermediate.
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        *ONE_HEAD,
-        lambda: course.AttentionHead(2, 2),
-    ],
-)
-def test_steps_are_called_like_the_class(make):
-    module = make()
-    encodings = [X] * (3 if isinstance(module, course.Attention) else 1)
-    kept = module.steps(*encodings)
-    assert torch.equal(kept.output, module(*encodings))
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (4, 5)])
@@ -158,32 +125,7 @@ def test_steps_of_several_heads_have_an_axis_of_heads(batch):
     assert torch.equal(kept.heads, torch.cat([head(x, BLOCKED) for head in projecting.heads], dim=-1))
 
 
-@pytest.mark.parametrize("batch", [(), (4,), (4, 5)])
-def test_steps_have_no_axis_of_heads(batch):
-    kept = course.Attention(2, -2, -1).steps(torch.randn(*batch, 3, 2), *[torch.randn(*batch, 6, 2)] * 2)
-    shapes = {name: tuple(value.shape) for name, value in vars(kept).items() if value is not None}
-    scores = dict.fromkeys(("scores", "scaled", "capped", "biased", "masked", "weights"), (*batch, 3, 6))
-    qkv = {"q": (*batch, 3, 2), "k": (*batch, 6, 2), "v": (*batch, 6, 2)}
-    assert shapes == {**scores, **qkv, "output": (*batch, 3, 2)}
-
-
 # E-02 and E-08: what a blocked row gives.
-
-
-@pytest.mark.parametrize("cls", TAKE_A_MASK)
-def test_the_diagonal_may_be_attended__E_02(cls):
-    head = cls()
-    kept = head.steps(*[X] * (3 if cls is course.Attention else 1), BLOCKED)
-    assert (kept.weights.diagonal() > 0).all()
-    assert (kept.weights[BLOCKED] == 0).all()
-
-
-@pytest.mark.parametrize("cls", [*TAKE_A_MASK, *JOINED])
-def test_a_strict_mask_leaves_zeros_in_row_0__E_02_E_08(cls):
-    strict = torch.ones(3, 3).triu().bool()
-    output = call(cls(), X, strict)
-    assert (output[0] == 0).all()
-    assert output.isfinite().all()
 
 
 @pytest.mark.parametrize("cls", [*TAKE_A_MASK, *JOINED])
@@ -197,8 +139,7 @@ def test_everything_blocked_gives_zeros_and_no_gradient__E_08(cls):
         assert (t.grad == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("cls", [*TAKE_A_MASK, *JOINED])
+@grid(cls=[*TAKE_A_MASK, *JOINED], dtype=[torch.float16, torch.bfloat16])
 def test_half_precision_takes_a_mask__E_08_darts_3081(cls, dtype):
     module, x = cls().to(dtype), X.to(dtype)
     output = call(module, x, BLOCKED)
@@ -218,23 +159,19 @@ def test_the_scale_is_exact_in_float64__E_08b(cls):
 # E-06: row_dim and col_dim.
 
 
-@pytest.mark.parametrize("cls", [*ONE_HEAD, *JOINED])
-@pytest.mark.parametrize("shape", [(2, 2, 2), (4, 3, 2), (5, 4, 3, 2)])
+@grid(cls=[*ONE_HEAD, *JOINED], shape=[(2, 2, 2), (4, 3, 2), (5, 4, 3, 2)])
 def test_default_dims_on_a_batch_are_refused__E_06(cls, shape):
     with pytest.raises(ValueError, match=r"row_dim=0, col_dim=1 .*row_dim=-2, col_dim=-1 fit any shape"):
         call(cls(), torch.randn(shape))
 
 
-@pytest.mark.parametrize("cls", [*ONE_HEAD, *JOINED])
-@pytest.mark.parametrize("dims", [(1, 0), (0, 0), (-1, -2), (1, 2)])
+@grid(cls=[*ONE_HEAD, *JOINED], dims=[(1, 0), (0, 0), (-1, -2), (1, 2)])
 def test_dims_that_are_not_tokens_and_features_are_refused(cls, dims):
     with pytest.raises(ValueError, match="do not name the tokens and features"):
         call(cls(2, *dims), X)
 
 
-@pytest.mark.parametrize("cls", [*ONE_HEAD, *JOINED])
-@pytest.mark.parametrize("dims", [(-2, -1), (1, 2)])
-@pytest.mark.parametrize("shape", [(2, 2, 2), (4, 3, 2)])
+@grid(cls=[*ONE_HEAD, *JOINED], dims=[(-2, -1), (1, 2)], shape=[(2, 2, 2), (4, 3, 2)])
 def test_named_dims_give_what_each_sample_gives__E_06(cls, dims, shape):
     module, alone = cls(2, *dims), cls()
     alone.load_state_dict(module.state_dict())
@@ -261,41 +198,6 @@ def test_heads_joined_are_wider_than_the_model__E_10(cls):
     assert regard.MultiHeadAttention(d_model=2, num_heads=8, d_key=2)(X).shape == (3, 2)
 
 
-def test_003_is_a_concatenation_and_a_projection__E_32():
-    module = course.MultiHeadAttention(embed_dim=12, num_heads=3)
-    x = torch.randn(2, 5, 12)
-    joined = torch.cat([head(x) for head in module.heads], dim=-1)
-    assert torch.equal(module(x), module.output_linear(joined))
-
-
-@pytest.mark.parametrize("cls", JOINED)
-def test_every_head_gets_the_mask__E_13_E_36_keras_23038(cls):
-    module = cls(d_model=2, num_heads=3)
-    by_head = torch.cat([head(X, X, X, BLOCKED) for head in module.heads], dim=-1)
-    assert torch.equal(module(X, X, X, mask=BLOCKED), by_head)
-    assert not torch.allclose(by_head, module(X, X, X))
-
-
-def test_003_takes_a_mask__E_31():
-    x = torch.randn(1, 3, 32)
-    future = torch.tril(torch.ones(3, 3)) == 0
-    head = course.AttentionHead(32, 8)
-    changed = torch.cat([x[:, :2], torch.randn(1, 1, 32)], dim=1)
-    torch.testing.assert_close(head(changed, future)[:, :2], head(x, future)[:, :2], rtol=0, atol=0)
-    assert (head.steps(x, future).weights[:, future] == 0).all()
-    heads = course.MultiHeadAttention(embed_dim=32, num_heads=4)
-    torch.testing.assert_close(heads(changed, future)[:, :2], heads(x, future)[:, :2])
-    assert not torch.allclose(heads(changed)[:, :2], heads(x)[:, :2])
-
-
-@pytest.mark.parametrize("cls", [*TAKE_A_MASK, *JOINED])
-def test_true_is_blocked_here__E_38(cls):
-    module = cls()
-    only_first = torch.tensor([[False, True, True]])
-    values = torch.cat([head.W_v(X[:1]) for head in getattr(module, "heads", [module])], dim=-1)
-    torch.testing.assert_close(call(module, X, only_first), values.expand(3, 2))
-
-
 @pytest.mark.parametrize("cls", TAKE_A_MASK)
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_a_mask_of_numbers_is_refused__pytorch_21518(cls):
@@ -304,14 +206,6 @@ def test_a_mask_of_numbers_is_refused__pytorch_21518(cls):
 
 
 # E-30 and E-33: the width of a head.
-
-
-def test_a_global_changes_nothing__E_30(monkeypatch):
-    head, x = course.AttentionHead(embed_dim=32, head_size=8), torch.randn(1, 3, 32)
-    before = head(x)
-    monkeypatch.setattr(course, "head_size", 16, raising=False)
-    assert torch.equal(head(x), before)
-    assert [head.head_size for head in course.MultiHeadAttention(embed_dim=32, num_heads=4).heads] == [8] * 4
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 32])
@@ -346,16 +240,13 @@ def test_003_is_the_module_with_the_same_weights():
 
 
 @pytest.mark.parametrize("cls", [course.Attention, *JOINED])
-def test_fewer_queries_than_keys__E_37(cls):
-    module = cls()
-    torch.testing.assert_close(module(X[1:], X, X), module(X, X, X)[1:])
-    torch.testing.assert_close(module(X[1:], X, X, BLOCKED[1:]), module(X, X, X, BLOCKED)[1:])
-
-
-@pytest.mark.parametrize("cls", [course.Attention, *JOINED])
-def test_keys_and_values_from_their_own_encodings(cls):
-    module = cls()
+def test_keys_and_values_from_their_own_encodings__E_37(cls):
+    module, blocked = cls(), torch.rand(4, 5) < 0.4
     head = getattr(module, "heads", [module])[0]
     q, k, v = torch.randn(4, 2), torch.randn(5, 2), torch.randn(5, 2)
-    expected = regard.steps(head.W_q(q), head.W_k(k), head.W_v(v)).output
-    torch.testing.assert_close(module(q, k, v), expected)
+    expected = regard.steps(head.W_q(q), head.W_k(k), head.W_v(v), mask.blocked(blocked))
+    torch.testing.assert_close(module(q, k, v, blocked), expected.output)
+    kept = module.steps(q, k, v, blocked)
+    axis = (1,) if cls in JOINED else ()
+    assert kept.weights.shape == kept.masked.shape == (*axis, 4, 5)
+    assert torch.equal(kept.heads if axis else kept.output, module(q, k, v, blocked))

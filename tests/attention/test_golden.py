@@ -97,66 +97,60 @@ def test_printed_masked_outputs(name, route):
     assert_as_printed(kept.output, name)
 
 
-def test_prose_weights_are_the_printed_ones_rounded():
-    weights, _ = by_definition(masked=False)
-    assert_as_printed(torch.stack([weight.T for weight in weights]), *PROSE)
-
-
 # Several heads joined on the features.
 
-
-def joined_by_000(heads):
-    return course.MultiHeadAttention(d_model=2, row_dim=0, col_dim=1, num_heads=heads)(X, X, X)
-
-
-def joined_by_004(heads):
-    return course.MultiHeadedAttention(d_model=2, row_dim=0, col_dim=1, num_heads=heads)(X, X, X)
-
-
-def joined_by_module(heads):
-    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)(X)
+SIZES = {"d_model": 2, "row_dim": 0, "col_dim": 1}
+JOIN = {
+    "000": lambda heads: course.MultiHeadAttention(**SIZES, num_heads=heads)(X, X, X),
+    "004": lambda heads: course.MultiHeadedAttention(**SIZES, num_heads=heads)(X, X, X),
+    "module": lambda heads: joined_module(heads)(X),
+    "steps": lambda heads: joined_module(heads).steps(X).heads,
+}
 
 
-def joined_by_steps(heads):
-    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False).steps(X).heads
-
-
-JOIN = [joined_by_000, joined_by_004, joined_by_module, joined_by_steps]
+def joined_module(heads):
+    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)
 
 
 @pytest.mark.parametrize("join", JOIN)
 @pytest.mark.parametrize("name", JOINED)
 def test_printed_heads_joined(name, join):
+    """The first two of eight heads are those of two, and the first is self-attention (relations 1 and 2)."""
     torch.manual_seed(42)
-    assert_as_printed(join(JOINED[name]), name)
+    joined = JOIN[join](JOINED[name])
+    assert_as_printed(joined, name)
+    torch.manual_seed(42)
+    torch.testing.assert_close(joined[:, :4], JOIN[join](2))
+    _, alone = ROUTES["SelfAttention"](masked=False)
+    torch.testing.assert_close(joined[:, :2], alone.output)
 
 
 # Document 003: x and three projections drawn in a row after seed 89.
 
 
-def head_of_003(scale=None):
+def head_of_003(weights_of):
     torch.manual_seed(89)
-    x = torch.randn(1, 3, 5)
-    q, k, v = (nn.Linear(5, 16, bias=False)(x) for _ in "qkv")
-    return regard.steps(q[:, None], k[:, None], v[:, None], scale=scale).weights[:, 0]
+    return weights_of(torch.randn(1, 3, 5))
 
 
-def course_head_of_003():
-    torch.manual_seed(89)
-    x = torch.randn(1, 3, 5)
-    return course.AttentionHead(embed_dim=5, head_size=16).steps(x).weights
+def steps_of_003(x, scale=None):
+    q, k, v = (nn.Linear(5, 16, bias=False)(x)[:, None] for _ in "qkv")
+    return regard.steps(q, k, v, scale=scale).weights[:, 0]
 
 
-def module_of_003():
-    torch.manual_seed(89)
-    x = torch.randn(1, 3, 5)
-    return regard.MultiHeadAttention(d_model=5, num_heads=1, d_key=16, out_proj=False).steps(x).weights[:, 0]
-
-
-@pytest.mark.parametrize("weights", [head_of_003, course_head_of_003, module_of_003])
-def test_printed_weights_of_003(weights):
-    assert_as_printed(weights(), "003.softmax_weights")
-    assert_as_printed(weights().sum(dim=-1), "003.softmax_row_sums")
+@pytest.mark.parametrize(
+    "weights_of",
+    [
+        steps_of_003,
+        lambda x: course.AttentionHead(embed_dim=5, head_size=16).steps(x).weights,
+        lambda x: regard.MultiHeadAttention(5, 1, d_key=16, out_proj=False).steps(x).weights[:, 0],
+    ],
+    ids=["steps", "course", "module"],
+)
+def test_printed_weights_of_003(weights_of):
+    weights = head_of_003(weights_of)
+    assert_as_printed(weights, "003.softmax_weights")
+    assert_as_printed(weights.sum(dim=-1), "003.softmax_row_sums")
 
 
 def test_printed_shapes_of_003():
@@ -210,37 +204,18 @@ def test_projection_is_a_product_with_the_transposed_weight(name, cls):
 # Relations between the documents.
 
 
-@pytest.mark.parametrize("join", JOIN)
-def test_two_heads_are_the_first_two_of_eight__rel_1(join):
-    torch.manual_seed(42)
-    two = join(2)
-    torch.manual_seed(42)
-    torch.testing.assert_close(two, join(8)[:, :4])
-
-
-@pytest.mark.parametrize("join", JOIN)
-@pytest.mark.parametrize("heads", [2, 8])
-def test_first_head_is_self_attention__rel_2(heads, join):
-    _, alone = by_course(course.SelfAttention)(masked=False)
-    torch.manual_seed(42)
-    torch.testing.assert_close(join(heads)[:, :2], alone.output)
-
-
 @pytest.mark.parametrize("route", TAKE_A_MASK)
-def test_first_token_sees_only_its_own_value__rel_3(route):
-    _, kept = ROUTES[route](masked=True)
-    torch.testing.assert_close(kept.output[0], kept.v[0], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("route", TAKE_A_MASK)
-def test_last_token_sees_everything__rel_4(route):
+def test_a_causal_mask_and_the_first_and_the_last_token__rel_3_rel_4(route):
+    """The first token attends to its own value alone, the last one to all."""
     _, masked = ROUTES[route](masked=True)
     _, unmasked = ROUTES[route](masked=False)
+    torch.testing.assert_close(masked.output[0], masked.v[0], rtol=0, atol=0)
     torch.testing.assert_close(masked.output[-1], unmasked.output[-1], rtol=0, atol=0)
 
 
 def test_prose_rounds_the_weights_to_two_decimals__rel_5():
-    weights, _ = by_course(course.SelfAttention)(masked=False)
+    weights, _ = by_definition(masked=False)
+    assert_as_printed(torch.stack([weight.T for weight in weights]), *PROSE)
     rounded = [[[float(f"{entry:.2f}") for entry in row] for row in weight.T.tolist()] for weight in weights]
     assert rounded == PRINTED["000.prose.weights_T_rounded"]["is"]
 
@@ -289,23 +264,24 @@ def test_number_of_parameters_of_a_head__E_25():
     assert sum(p.numel() for p in head.parameters()) == FACTS["errata"]["E-25"]["one head"]
 
 
-def test_saturation_without_the_scale__E_27():
-    fact = FACTS["errata"]["E-27"]
-    assert_prints(head_of_003(scale=1.0)[0, :1], fact["unscaled"])
-    assert_prints(head_of_003(scale=12 * 16**-0.5)[0, :2], fact["scaled x 12"])
+@pytest.mark.parametrize(("scale", "name"), [(1.0, "unscaled"), (12 * 16**-0.5, "scaled x 12")])
+def test_saturation_without_the_scale__E_27(scale, name):
+    expected = FACTS["errata"]["E-27"][name]
+    assert_prints(head_of_003(lambda x: steps_of_003(x, scale=scale))[0, : len(expected)], expected)
 
 
-@pytest.mark.parametrize("cls", [course.MultiHeadedAttention, course.MultiHeadAttention])
-def test_masked_heads_joined__E_36(cls):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: course.MultiHeadedAttention(**SIZES, num_heads=2)(X, X, X, mask=BLOCKED),
+        lambda: course.MultiHeadAttention(**SIZES, num_heads=2)(X, X, X, mask=BLOCKED),
+        lambda: joined_module(2)(X, mask=mask.causal()),
+    ],
+    ids=["004", "000", "module"],
+)
+def test_masked_heads_joined__E_36(make):
     torch.manual_seed(42)
-    heads = cls(d_model=2, row_dim=0, col_dim=1, num_heads=2)
-    assert_prints(heads(X, X, X, mask=BLOCKED), FACTS["errata"]["E-36"]["two heads, masked"])
-
-
-def test_masked_heads_joined_by_the_module__E_36():
-    torch.manual_seed(42)
-    module = regard.MultiHeadAttention(d_model=2, num_heads=2, d_key=2, out_proj=False)
-    assert_prints(module(X, mask=mask.causal()), FACTS["errata"]["E-36"]["two heads, masked"])
+    assert_prints(make(), FACTS["errata"]["E-36"]["two heads, masked"])
 
 
 # golden.json against the list it was made from.

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import regard
+from grids import grid
 from regard import mask
 
 
@@ -92,17 +93,13 @@ def chosen(option, q, k):
     return keywords.pop("mask", None), keywords
 
 
-@pytest.mark.parametrize(
-    ("shape", "option"),
-    [
-        pytest.param(shape, option, id=f"{name}-{option}")
-        for name, shape in SHAPES.items()
-        for option in OPTIONS
-        if inputs(*shape)[0].ndim >= NEEDS_AXES.get(option, 2)
-    ],
+@grid(
+    shape=SHAPES,
+    option=OPTIONS,
+    where=lambda shape, option: inputs(*SHAPES[shape])[0].ndim >= NEEDS_AXES.get(option, 2),
 )
 def test_the_definition_by_loops(shape, option):
-    q, k, v = inputs(*shape)
+    q, k, v = inputs(*SHAPES[shape])
     who, keywords = chosen(option, q, k)
     kept = regard.steps(q, k, v, who, **keywords)
     allowed = None if who is None else who.dense(q.shape[-2], k.shape[-2])
@@ -142,12 +139,6 @@ def test_repr_tells_the_shapes_of_what_was_kept():
     assert text.endswith("weights (2, 4, 3, 5), output (2, 4, 3, 6))")
 
 
-def test_scale_is_exact_in_float64__E_08b():
-    q, k, v = inputs((), None, None, 3, 3, 2, 2)
-    kept = regard.steps(q, k, v)
-    torch.testing.assert_close(kept.scaled, kept.scores / math.sqrt(2), rtol=1e-15, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_every_step_keeps_the_dtype(dtype):
     q, k, v = (t.to(dtype) for t in inputs((2,), 4, 2, 3, 5, 4, 6))
@@ -169,11 +160,10 @@ EMPTY = {
 }
 
 
-@pytest.mark.parametrize("with_sinks", [False, True])
-@pytest.mark.parametrize("option", EMPTY.values(), ids=EMPTY)
+@grid(option=EMPTY, with_sinks=[False, True])
 def test_nothing_to_attend_to__pytorch_41508_160064(option, with_sinks):
     q, k, v = (t.requires_grad_() for t in inputs((2,), 2, 2, 3, 3, 4, 4))
-    kept = regard.steps(q, k, v, **option, sinks=randn(2) if with_sinks else None)
+    kept = regard.steps(q, k, v, **EMPTY[option], sinks=randn(2) if with_sinks else None)
     empty = (kept.masked == -torch.inf).all(dim=-1)
     assert empty.any()
     assert (kept.weights[empty] == 0).all()
@@ -231,76 +221,3 @@ def test_gradients(option):
         return regard.steps(q, k, v, who, **dict(zip(tensors, given, strict=True)), **numbers).output
 
     assert torch.autograd.gradcheck(output, tuple(t.requires_grad_() for t in (q, k, v, *tensors.values())))
-
-
-# What the papers and the tutorials say of it.
-
-
-@pytest.fixture
-def qkv():
-    return inputs((2,), 3, 3, 5, 5, 4, 6)
-
-
-def test_rows_sum_to_one(qkv):
-    weights = regard.steps(*qkv, mask.causal()).weights
-    assert (weights >= 0).all()
-    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 3, 5).double(), rtol=0, atol=1e-15)
-
-
-def test_rows_sum_to_less_than_one_with_sinks(qkv):
-    total = regard.steps(*qkv, sinks=randn(3)).weights.sum(dim=-1)
-    assert ((total > 0) & (total < 1)).all()
-
-
-def test_outputs_lie_between_the_smallest_and_the_largest_value(qkv):
-    *_, v = qkv
-    output = regard.steps(*qkv).output
-    assert (output >= v.amin(dim=-2, keepdim=True)).all()
-    assert (output <= v.amax(dim=-2, keepdim=True)).all()
-
-
-def test_permuted_tokens_permute_the_outputs():
-    x, order = randn(1, 5, 4), torch.tensor([3, 0, 4, 1, 2])
-    torch.testing.assert_close(regard.steps(x, x, x).output[:, order], regard.steps(*[x[:, order]] * 3).output)
-
-
-def test_with_positions_permuted_tokens_do_not_permute_the_outputs():
-    x, order = randn(1, 5, 4), torch.tensor([3, 0, 4, 1, 2])
-    add_positions = regard.positions.Sinusoidal(4)
-    before, after = add_positions(x), add_positions(x[:, order])
-    difference = regard.steps(before, before, before).output[:, order] - regard.steps(after, after, after).output
-    assert difference.abs().amin() > 1e-3
-
-
-def test_order_of_the_keys_does_not_matter(qkv):
-    q, k, v = qkv
-    order = torch.tensor([3, 0, 4, 1, 2])
-    torch.testing.assert_close(regard.steps(q, k, v).output, regard.steps(q, k[..., order, :], v[..., order, :]).output)
-
-
-def test_the_same_vector_added_to_every_key_changes_no_weight(qkv):
-    q, k, v = qkv
-    torch.testing.assert_close(regard.steps(q, k + randn(4), v).weights, regard.steps(q, k, v).weights)
-
-
-def test_attention_without_parameters():
-    """Document 002: queries, keys and values are the tokens themselves; each new vector is a mean of the old ones."""
-    x = randn(11, 4)
-    bank = torch.softmax(x @ x[10] / math.sqrt(4), dim=0) @ x
-    torch.testing.assert_close(regard.steps(x, x, x).output[10], bank)
-
-
-def depends_on(who):
-    """For every output token, the input tokens that its gradient reaches."""
-    x = randn(1, 5, 4).requires_grad_()
-    output = regard.steps(x, x, x, who).output
-    reached = [torch.autograd.grad(output[0, i].sum(), x, retain_graph=True)[0][0] for i in range(5)]
-    return torch.stack([(gradient != 0).any(dim=-1) for gradient in reached])
-
-
-def test_every_output_depends_on_every_token():
-    assert depends_on(None).all()
-
-
-def test_a_causal_output_depends_on_its_own_and_earlier_tokens_only__E_02():
-    assert torch.equal(depends_on(mask.causal()), torch.ones(5, 5).tril().bool())

@@ -55,77 +55,61 @@ def test_devices_that_do_not_fit_are_named(compute):
         compute(Q, K.to("meta"), V)
 
 
-@pytest.mark.parametrize(
-    "t", [torch.ones(3, 5).bool(), torch.ones(3, 5), torch.ones(3, 5).long()], ids=["bool", "float", "int"]
-)
-def test_a_bare_tensor_is_no_mask__rasbt_llms_from_scratch_1061(compute, t):
-    with pytest.raises(TypeError, match=r"mask\.allowed\(t\) where True = may attend.*mask\.blocked\(t\)"):
-        compute(Q, K, V, t)
+HINT = r"mask\.allowed\(t\) where True = may attend.*mask\.blocked\(t\)"
+SCORES = r" does not broadcast to the scores, shape \(2, 4, 3, 5\)"
 
 
-@pytest.mark.parametrize("who", ["causal", True, mask.causal])
-def test_only_a_mask_is_a_mask(compute, who):
-    with pytest.raises(TypeError, match=r"mask must be made by regard\.mask, or None"):
-        compute(Q, K, V, who)
+def causal_and_padding(lengths):
+    return mask.causal() & mask.padding(lengths)
 
 
 @pytest.mark.parametrize(
-    ("who", "shape"),
+    ("who", "error", "message"),
     [
-        (mask.allowed(torch.ones(2, 3, 3, 5).bool()), r"allowed.* of shape \(2, 3, 3, 5\)"),
-        (mask.allowed(torch.ones(2, 2, 4, 3, 5).bool()), r"allowed.* of shape \(2, 2, 4, 3, 5\)"),
+        (torch.ones(3, 5).bool(), TypeError, HINT),  # rasbt/LLMs-from-scratch#1061
+        (torch.ones(3, 5), TypeError, HINT),
+        (torch.ones(3, 5).long(), TypeError, HINT),
+        ("causal", TypeError, r"mask must be made by regard\.mask, or None"),
+        (mask.causal, TypeError, r"mask must be made by regard\.mask, or None"),
+        (mask.allowed(torch.ones(2, 3, 3, 5).bool()), ValueError, r"allowed.* of shape \(2, 3, 3, 5\)" + SCORES),
+        (mask.allowed(torch.ones(2, 2, 4, 3, 5).bool()), ValueError, r"allowed.* of shape \(2, 2, 4, 3, 5\)" + SCORES),
+        (mask.allowed(torch.ones(3, 4).bool()), ValueError, "allowed"),
+        (mask.blocked(torch.ones(2, 5).bool()), ValueError, "blocked"),
+        (mask.padding([6, 1]), ValueError, "padding"),
+        (mask.padding([5]), ValueError, r"padding.* is for 1 batch rows, but q of shape \(2, 4, 3, 8\)"),
+        (causal_and_padding([5, 5, 5]), ValueError, r"padding.* is for 3 batch rows, but q of shape \(2, 4, 3, 8\)"),
+        (mask.padding([5]) & mask.causal(), ValueError, r"padding.* is for 1 batch rows"),
     ],
+    ids=lambda value: type(value).__name__,
 )
-def test_a_mask_that_does_not_fit_the_scores(compute, who, shape):
-    with pytest.raises(ValueError, match=shape + r" does not broadcast to the scores, shape \(2, 4, 3, 5\)"):
+def test_what_is_no_mask_for_these_scores(compute, who, error, message):
+    with pytest.raises(error, match=message):
         compute(Q, K, V, who)
 
 
 @pytest.mark.parametrize(
-    "who",
-    [mask.padding([6, 1]), mask.allowed(torch.ones(3, 4).bool()), mask.blocked(torch.ones(2, 5).bool())],
-    ids=repr,
+    ("options", "error", "message"),
+    [
+        *(
+            ({"bias": torch.zeros(shape)}, ValueError, "bias of shape .*" + SCORES)
+            for shape in ((3, 4), (3, 1, 1), (3, 1, 1, 1), (1, 2, 4, 3, 5))
+        ),
+        *(  # pytorch#21518
+            ({"bias": torch.ones(3, 5, dtype=dtype)}, TypeError, r"A mask is not a bias.*mask\.allowed.*mask\.blocked")
+            for dtype in (torch.bool, torch.int64, torch.float64)
+        ),
+        ({"bias": torch.zeros(3, 5, device="meta")}, ValueError, "meta"),
+        *(
+            ({"sinks": torch.zeros(shape)}, ValueError, r"sinks must hold one score per head, shape \(4,\)")
+            for shape in ((), (1,), (2,), (4, 1))
+        ),
+        ({"sinks": torch.zeros(4).half()}, TypeError, "sinks"),
+    ],
+    ids=lambda value: type(value).__name__,
 )
-def test_a_mask_for_other_tokens(compute, who):
-    with pytest.raises(ValueError, match=r"padding|allowed|blocked"):
-        compute(Q, K, V, who)
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (3, 1, 1), (3, 1, 1, 1), (1, 2, 4, 3, 5)])
-def test_a_bias_that_does_not_fit_the_scores(compute, shape):
-    with pytest.raises(ValueError, match=r"bias of shape .* does not broadcast to the scores, shape \(2, 4, 3, 5\)"):
-        compute(Q, K, V, bias=torch.zeros(shape))
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float64])
-def test_a_bias_of_another_dtype_may_be_a_mask__pytorch_21518(compute, dtype):
-    with pytest.raises(TypeError, match=r"A mask is not a bias.*mask\.allowed.*mask\.blocked"):
-        compute(Q, K, V, bias=torch.ones(3, 5, dtype=dtype))
-
-
-def test_a_bias_on_another_device(compute):
-    with pytest.raises(ValueError, match="meta"):
-        compute(Q, K, V, bias=torch.zeros(3, 5, device="meta"))
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (2,), (4, 1)])
-def test_sinks_are_one_score_per_head(compute, shape):
-    with pytest.raises(ValueError, match=r"sinks must hold one score per head, shape \(4,\)"):
-        compute(Q, K, V, sinks=torch.zeros(shape))
-
-
-def test_sinks_of_another_dtype(compute):
-    with pytest.raises(TypeError, match="sinks"):
-        compute(Q.half(), K.half(), V.half(), sinks=torch.zeros(4))
-
-
-def test_a_mask_for_a_batch_of_one_fits_input_without_a_batch(compute):
-    def output(*qkv):
-        result = compute(*qkv, mask.padding([3]))
-        return getattr(result, "output", result)
-
-    q, k, v = torch.randn(3, 4, 5, 8)
-    torch.testing.assert_close(output(q, k, v), output(q[None], k[None], v[None])[0])
+def test_biases_and_sinks_that_do_not_fit(compute, options, error, message):
+    with pytest.raises(error, match=message):
+        compute(Q, K, V, **options)
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
@@ -135,10 +119,10 @@ def test_what_is_no_tensor(compute, name):
         compute(**given)
 
 
-@pytest.mark.parametrize("lengths", [[5], [5, 5, 5]])
-@pytest.mark.parametrize(
-    "who", [mask.padding, lambda n: mask.causal() & mask.padding(n), lambda n: mask.padding(n) & mask.causal()]
-)
-def test_padding_has_one_length_for_each_row(compute, who, lengths):
-    with pytest.raises(ValueError, match=rf"padding.* is for {len(lengths)} batch rows, but q of shape \(2, 4, 3, 8\)"):
-        compute(Q, K, V, who(lengths))
+def test_a_mask_for_a_batch_of_one_fits_input_without_a_batch(compute):
+    def output(*qkv):
+        result = compute(*qkv, mask.padding([3]))
+        return getattr(result, "output", result)
+
+    q, k, v = torch.randn(3, 4, 5, 8)
+    torch.testing.assert_close(output(q, k, v), output(q[None], k[None], v[None])[0])

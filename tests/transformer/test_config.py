@@ -10,6 +10,7 @@ from regard.transformer import Config, Decoder, Encoder
 SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff": 20}
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -41,7 +42,6 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"logit_softcap": float("nan")}, "logit_softcap=nan must be a number above 0"),
     ],
 )
-@pytest.mark.usefixtures("as_a_user_runs_it")
 def test_an_invalid_config_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         Config(**{**SMALL, **changes})
@@ -63,31 +63,26 @@ def test_a_config_of_another_model_is_named(kind, changes, message):
         kind(Config(**{**SMALL, **changes}))
 
 
-def test_the_defaults_are_the_papers():
-    config = Config(**SMALL)
-    assert (config.positions, config.norm, config.norm_position, config.activation) == (
-        "sinusoidal",
-        "layer",
-        "post",
-        "relu",
-    )
-    assert (config.tie_word_embeddings, config.shared_embedding, config.scale_embedding) == (True, True, True)
-    assert (config.attention_bias, config.out_bias, config.feed_forward_bias) == (False, False, True)
-    assert config.dropout == 0.1
+@pytest.mark.parametrize(
+    "paper",
+    [
+        {"positions": "sinusoidal", "norm": "layer", "norm_position": "post", "activation": "relu", "dropout": 0.1},
+        {"tie_word_embeddings": True, "shared_embedding": True, "scale_embedding": True},
+        {"attention_bias": False, "out_bias": False, "feed_forward_bias": True},
+    ],
+)
+def test_the_defaults_are_the_papers(paper):
+    assert paper == {name: getattr(Config(**SMALL), name) for name in paper}
 
 
-def test_head_dim():
-    assert Config(**SMALL).head_dim == 3
-    assert Config(**SMALL, d_key=5).head_dim == 5
-
-
-def test_windows_by_layer():
-    assert [Config(**SMALL).window(layer) for layer in range(3)] == [None] * 3
-    assert [Config(**SMALL, windows=(3, None, 1)).window(layer) for layer in range(3)] == [3, None, 1]
+def test_head_dim_and_windows_by_layer():
+    plain, changed = Config(**SMALL), Config(**SMALL, d_key=5, windows=(3, None, 1))
+    assert (plain.head_dim, changed.head_dim) == (3, 5)
+    assert [plain.window(layer) for layer in range(3)] == [None] * 3
+    assert [changed.window(layer) for layer in range(3)] == [3, None, 1]
 
 
 def test_equal_configs_are_equal():
     scaled = {**SMALL, "positions": "rotary", "d_key": 4, "rotary_scaling": positions.Linear(2.0)}
-    assert Config(**scaled) == Config(**scaled)
-    assert hash(Config(**scaled)) == hash(Config(**scaled))
+    assert (Config(**scaled), hash(Config(**scaled))) == (Config(**scaled), hash(Config(**scaled)))
     assert Config(**scaled) != dataclasses.replace(Config(**scaled), rotary_scaling=positions.Linear(3.0))

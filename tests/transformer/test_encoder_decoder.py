@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import copy
 import pickle
-from contextlib import nullcontext
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from grids import some_examples
+from models import MODES, SMALL, assert_every_parameter_learns, assert_same_gradients, randomized
 from regard import mask
-from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
-
-MODES = {"gradients": nullcontext, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
-SMALL = {"vocab_size": 13, "d_model": 8, "num_layers": 2, "num_heads": 2, "d_ff": 10}
-
-
-def moved(model):
-    """Every parameter away from the zeros and ones that would hide it."""
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn_like(p), alpha=0.3)
-    return model.double().eval()
+from regard.transformer import Config, EncoderDecoder
 
 
 def both(decoder=None, **changes):
-    torch.manual_seed(0)
     other = None if decoder is None else Config(**{**SMALL, **decoder})
-    return moved(EncoderDecoder(Config(**{**SMALL, **changes}, decoder=other)))
+    return randomized(EncoderDecoder(Config(**{**SMALL, **changes}, decoder=other)))
 
 
 def texts(model, rows=2, source=6, target=5):
@@ -61,18 +50,9 @@ def test_the_base_model_of_table_3_has_the_parameters_of_its_sizes():
 def test_the_defaults_are_the_papers():
     model = both()
     assert model.encoder.embeddings.token is model.decoder.embeddings.token
-    assert model.decoder.lm_head is None
-    assert model.encoder.norm is None
-    assert model.config.dropout == 0.1
-    assert {type(m) for m in model.modules() if "Norm" in type(m).__name__} == {nn.LayerNorm}
-    names = {name for name, _ in model.named_parameters() if name.endswith("bias")}
-    assert {name.split(".")[-2] for name in names} == {
-        "up",
-        "down",
-        "attention_norm",
-        "cross_norm",
-        "feed_forward_norm",
-    }
+    assert model.decoder.lm_head is model.encoder.norm is None
+    biases = {name.split(".")[-2] for name in model.state_dict() if name.endswith("bias")}
+    assert biases == {"up", "down", "attention_norm", "cross_norm", "feed_forward_norm"}
 
 
 def torch_transformer(layer, ours, *, cross):
@@ -128,38 +108,24 @@ def test_the_same_numbers_as_pytorchs_layers(place, activation):
 
 @pytest.mark.parametrize("place", ["post", "pre", "both"])
 def test_every_target_token_depends_on_every_source_token_and_on_no_later_target(place):
-    model = both(norm_position=place, activation="gelu", shared_embedding=False)
+    model = both(norm_position=place, activation="gelu")
     source, target = texts(model, rows=1)
-
-    def depends(stack, ids):
-        vectors = stack.embeddings.token.weight[ids].detach()
-
-        def logits(chosen):
-            stack.embeddings.token.forward = lambda _: chosen
-            return model(source, target)
-
-        jacobian = torch.autograd.functional.jacobian(logits, vectors)
-        del stack.embeddings.token.forward
-        return jacobian.abs().amax(dim=(0, 2, 3, 5)) > 0
-
-    assert depends(model.encoder, source).all()
-    assert torch.equal(depends(model.decoder, target), torch.ones(5, 5).tril().bool())
+    before = model(source, target)
+    for i in range(5):
+        other_source, other_target = source.clone(), target.clone()
+        other_source[0, i] = (source[0, i] + 1) % 13
+        other_target[0, i] = (target[0, i] + 1) % 13
+        assert (model(other_source, target) != before).any(dim=-1).all()
+        assert (model(source, other_target) != before).any(dim=-1)[0].tolist() == [j >= i for j in range(5)]
 
 
-def test_padding_of_the_source_changes_nothing():
+def test_padding_changes_nothing():
     model = both()
     source, target = texts(model, rows=3)
-    lengths = [6, 4, 1]
-    padded = model(source, target, source_mask=mask.padding(lengths))
-    for row, length in enumerate(lengths):
-        torch.testing.assert_close(padded[row], model(source[row, :length], target[row]))
-
-
-def test_padding_of_the_target_changes_nothing():
-    model = both()
-    source, target = texts(model)
-    padded = model(source, target, target_mask=mask.padding([5, 2]))
-    torch.testing.assert_close(padded[1, :2], model(source[1], target[1, :2]))
+    lengths, of_target = [6, 4, 1], [5, 2, 4]
+    padded = model(source, target, mask.padding(lengths), mask.padding(of_target))
+    for row, (length, new) in enumerate(zip(lengths, of_target, strict=True)):
+        torch.testing.assert_close(padded[row, :new], model(source[row, :length], target[row, :new]))
 
 
 # Caches.
@@ -177,9 +143,9 @@ CHANGES = {
 every_change = pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 
 
-@every_change
-@settings(deadline=None, max_examples=15)
+@some_examples(0.7)
 @given(
+    st.sampled_from([*CHANGES.values()]),
     st.lists(st.integers(1, 5), min_size=1, max_size=5),
     st.sampled_from([*MODES]),
     st.none() | st.integers(1, 3),
@@ -215,13 +181,9 @@ def test_cached_equals_uncached(changes, cuts, mode, beams, length):
 def test_gradients_through_a_shared_context():
     model = both()
     source, target = texts(model)
-    parameters = list(model.parameters())
-    expected = torch.autograd.grad(model(source, target).square().sum(), parameters)
     caches, context = model.caches(), model.encoder(source)
     logits = [model.decoder(step, context=context, caches=caches) for step in target.split(1, dim=1)]
-    found = torch.autograd.grad(torch.cat(logits, dim=1).square().sum(), parameters)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    assert_same_gradients(model, torch.cat(logits, dim=1), model(source, target))
 
 
 def test_the_context_is_projected_once():
@@ -292,13 +254,6 @@ def test_token_vectors_are_one_tensor_after_copies_too():
     assert meta.encoder.embeddings.token.weight is meta.decoder.embeddings.token.weight
 
 
-def test_two_vocabularies_share_nothing():
-    model = both(**CHANGES["another decoder"])
-    assert model.encoder.embeddings.token is not model.decoder.embeddings.token
-    source, target = texts(model)
-    assert model(source, target).shape == (2, 5, 7)
-
-
 def test_the_state_dict():
     """What both stacks share is saved under both names: the one tensor, so loading either gives the same."""
     model, other = both(), both()
@@ -322,19 +277,14 @@ def test_other_dtypes(changes, dtype):
     expected = model(source, target).detach()
     logits = model.to(dtype)(source, target)
     assert logits.dtype == dtype
-    tolerance = 1e-4 if dtype == torch.float32 else 0.5
-    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=tolerance * float(expected.abs().max().clamp(1)))
+    tolerance = (1e-4 if dtype == torch.float32 else 0.5) * float(expected.abs().max().clamp(1))
+    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=tolerance)
 
 
 @every_change
 def test_a_gradient_reaches_every_parameter(changes):
     model = both(**changes)
-    source, target = texts(model)
-    logits = model(source, target)
-    (logits * torch.randn_like(logits)).sum().backward()
-    for name, p in model.named_parameters():
-        assert p.grad is not None, name
-        assert p.grad.abs().sum() > 0, name
+    assert_every_parameter_learns(model, model(*texts(model)))
 
 
 def test_a_new_model_begins_with_logits_of_about_one():
@@ -349,43 +299,40 @@ def test_a_new_model_begins_with_logits_of_about_one():
 def test_it_learns_to_copy_a_text():
     torch.manual_seed(0)
     model = EncoderDecoder(Config(vocab_size=13, d_model=32, num_layers=1, num_heads=2, d_ff=64, dropout=0.0))
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(250):
-        source = torch.randint(1, 13, (32, 6))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(120):
+        source = torch.randint(1, 13, (32, 4))
         target = nn.functional.pad(source, (1, 0))[:, :-1]
         loss = nn.functional.cross_entropy(model(source, target).flatten(0, 1), source.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.1
+    assert loss < 0.2
 
 
 # What is refused.
 
 
-def test_invalid_inputs_are_named():
-    model = both(max_positions=6, positions="learned")
-    source, target = texts(model)
-    with pytest.raises(ValueError, match="7 tokens, but this model has positions for 6"):
-        model(torch.zeros(2, 7).long(), target)
-    with pytest.raises(ValueError, match="7 tokens, but this model has positions for 6"):
-        model(source, torch.zeros(2, 7).long())
-    with pytest.raises(ValueError, match=r"ids of shape \(2, 0\) hold no token"):
-        model(source[:, :0], target)
-    with pytest.raises(ValueError, match=r"ids of shape \(2, 0\) hold no token"):
-        model(source, target[:, :0])
-    with pytest.raises(IndexError, match="every token id must be 0 to 12; got 13 to 13"):
-        model(torch.full((2, 3), 13), target)
+@pytest.mark.parametrize(
+    ("source", "target", "error", "message"),
+    [
+        ((2, 7), (2, 5), ValueError, "7 tokens, but this model has positions for 6"),
+        ((2, 6), (2, 7), ValueError, "7 tokens, but this model has positions for 6"),
+        ((2, 0), (2, 5), ValueError, r"ids of shape \(2, 0\) hold no token"),
+        ((2, 6), (2, 0), ValueError, r"ids of shape \(2, 0\) hold no token"),
+        ((2, 6), (3, 5), ValueError, r"context must be \(\.\.\., tokens, 8\) with the batch of x \(3, 5, 8\)"),
+    ],
+)
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_invalid_inputs_are_named(source, target, error, message):
+    with pytest.raises(error, match=message):
+        both(max_positions=6, positions="learned")(torch.zeros(source).long(), torch.zeros(target).long())
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_a_source_of_another_batch():
-    model = both()
-    source, target = texts(model)
-    with pytest.raises(ValueError, match=r"context must be \(\.\.\., tokens, 8\) with the batch of x \(3, 5, 8\)"):
-        model(source, target[[0, 1, 1]])
+def test_a_context_of_another_width():
     with pytest.raises(ValueError, match=r"context must be \(\.\.\., tokens, 8\).*got \(2, 6, 5\)"):
-        model.decoder(target, context=torch.zeros(2, 6, 5).double())
+        both().decoder(torch.zeros(2, 5).long(), context=torch.zeros(2, 6, 5).double())
 
 
 def test_rows_that_do_not_share_the_sources_evenly():
@@ -402,12 +349,3 @@ def test_rows_that_do_not_share_the_sources_evenly():
 def test_token_vectors_that_cannot_be_shared(changes):
     with pytest.raises(ValueError, match=r"shared_embedding: the encoder has 13 tokens of width 8, the decoder"):
         both(decoder=changes)
-
-
-def test_encoder_and_decoder_work_alone():
-    model = both()
-    source, target = texts(model)
-    assert isinstance(model.encoder, Encoder)
-    assert isinstance(model.decoder, Decoder)
-    context = model.encoder(source)
-    torch.testing.assert_close(model.decoder(target, context=context), model(source, target))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from grids import grid
+from models import assert_same_gradients, randomized
 from regard import mask
 from regard.attention.positions import Linear, YaRN
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder, Patches
@@ -35,14 +37,6 @@ OTHERS = [
 ]
 
 
-def moved(model):
-    """Every parameter away from the zeros and ones that would hide it."""
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(torch.randn_like(p), alpha=0.3)
-    return model.double().eval()
-
-
 def packed(lengths):
     """Texts of these lengths in one row: token ids, the document of each token, its place in that."""
     lengths = torch.tensor(lengths)
@@ -50,28 +44,13 @@ def packed(lengths):
     return torch.randint(13, (int(lengths.sum()),)), torch.arange(len(lengths)).repeat_interleave(lengths), places
 
 
-def assert_same_with_gradients(model, together, alone):
-    """One output, and one gradient of every parameter."""
-    torch.testing.assert_close(together, alone)
-    cotangent = torch.randn_like(alone)
-    for ours, theirs in zip(
-        *(
-            torch.autograd.grad(output, list(model.parameters()), cotangent, materialize_grads=True)
-            for output in (together, alone)
-        ),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs)
-
-
 kinds = st.builds(lambda a, b: {**a, **b}, st.sampled_from(POSITIONS), st.sampled_from(OTHERS))
 lengths = st.lists(st.integers(1, LONGEST), min_size=1, max_size=6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(kinds, lengths, st.sampled_from([Encoder, Decoder]), st.sampled_from(["row", "batch"]))
 def test_packed_texts_equal_single_texts(kind, lengths, make, axes):
-    model = moved(make(Config(**SMALL, **kind)))
+    model = randomized(make(Config(**SMALL, **kind)))
     ids, documents, places = packed(lengths)
     if axes == "batch":  # the second row holds the same texts in reverse
         ids, documents, places = (torch.stack([t, t]) for t in (ids, documents, places))
@@ -80,18 +59,17 @@ def test_packed_texts_equal_single_texts(kind, lengths, make, axes):
         ids[1], documents[1], places[1] = ids[0, order], documents[0, order], places[0, order]
     together = model(ids, mask=mask.documents(documents), positions=places)
     alone = [torch.cat([model(row[of == n]) for n in of.unique_consecutive()]) for row, of in rows(ids, documents)]
-    assert_same_with_gradients(model, together, alone[0] if axes == "row" else torch.stack(alone))
+    assert_same_gradients(model, together, alone[0] if axes == "row" else torch.stack(alone))
 
 
 def rows(ids, documents):
     return [(ids, documents)] if ids.ndim == 1 else list(zip(ids, documents, strict=True))
 
 
-@settings(max_examples=40, deadline=None)
 @given(kinds, st.lists(st.tuples(st.integers(1, LONGEST), st.integers(1, LONGEST)), min_size=1, max_size=6), st.data())
 def test_packed_pairs_equal_single_pairs(kind, pairs, data):
     """The sources in another order than the targets; each target sees its own."""
-    model = moved(EncoderDecoder(Config(**SMALL, **kind)))
+    model = randomized(EncoderDecoder(Config(**SMALL, **kind)))
     order = torch.tensor(data.draw(st.permutations(range(len(pairs)))))
     source, of_source, source_places = packed([pairs[n][0] for n in order])
     of_source = order[of_source]
@@ -106,20 +84,19 @@ def test_packed_pairs_equal_single_pairs(kind, pairs, data):
         target_positions=target_places,
     )
     alone = torch.cat([model(source[of_source == n], target[of_target == n]) for n in range(len(pairs))])
-    assert_same_with_gradients(model, together, alone)
+    assert_same_gradients(model, together, alone)
 
 
 def test_the_context_mask_defaults_to_the_source_mask():
-    model = moved(EncoderDecoder(Config(**SMALL)))
+    model = randomized(EncoderDecoder(Config(**SMALL)))
     source, target, real = torch.randint(13, (2, 6)), torch.randint(13, (2, 5)), mask.padding([6, 3])
     torch.testing.assert_close(model(source, target, real), model(source, target, real, context_mask=real))
     assert not torch.equal(model(source, target, real), model(source, target, real, context_mask=mask.padding([2, 6])))
 
 
-@pytest.mark.parametrize("kind", POSITIONS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+@grid(kind=POSITIONS, dtype=[torch.int64, torch.int32, torch.int8])
 def test_positions_from_0_are_the_default(kind, dtype):
-    model, ids = moved(Decoder(Config(**SMALL, **kind))), torch.randint(13, (2, LONGEST))
+    model, ids = randomized(Decoder(Config(**SMALL, **kind))), torch.randint(13, (2, LONGEST))
     places = torch.arange(LONGEST).to(dtype)
     expected = model(ids)
     assert torch.equal(model(ids, positions=places), expected)
@@ -127,7 +104,7 @@ def test_positions_from_0_are_the_default(kind, dtype):
 
 
 def test_a_row_may_be_longer_than_the_positions():
-    model = moved(Encoder(Config(**SMALL, positions="learned", max_positions=3)))
+    model = randomized(Encoder(Config(**SMALL, positions="learned", max_positions=3)))
     ids, documents, places = packed([3] * 40)
     assert model(ids, mask=mask.documents(documents), positions=places).shape == (120, 12)
     with pytest.raises(ValueError, match="120 tokens, but this model has positions for 3"):
