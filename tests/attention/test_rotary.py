@@ -1,6 +1,5 @@
 """Rotary positions against the paper's equation in loops, and against the numbers of transformers."""
 
-import copy
 import dataclasses
 import math
 
@@ -11,11 +10,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.cohere import modeling_cohere
-from transformers.models.gpt_neox import modeling_gpt_neox
-from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
-from transformers.models.phi import modeling_phi
 
 from grids import grid
 from regard.attention.positions import DynamicNTK, Linear, Llama3, Rotary, YaRN
@@ -33,9 +28,9 @@ SCALINGS = {
 every_scaling = pytest.mark.parametrize("scaling", SCALINGS.values(), ids=SCALINGS)
 
 
-def config_of(kind, width, rope, *, base=10_000.0, config=transformers.LlamaConfig):
+def config_of(kind, width, rope, *, base):
     # A model made for more positions than the original ones; dynamic NTK has no such number and counts from the first.
-    return config(
+    return transformers.LlamaConfig(
         hidden_size=2 * width,
         num_attention_heads=2,
         max_position_embeddings=ORIGINAL if kind == "dynamic" else 64 * ORIGINAL,
@@ -162,63 +157,6 @@ def test_dynamic_frequencies(width, base, factor, length):
     assert scaling.amplitude == 1.0
 
 
-def test_interleaved_and_partial_as_gpt_j():
-    x = torch.randn(2, 7, 3, 16)  # batch, tokens, heads, width
-    sin, cos = modeling_gptj.create_sinusoidal_positions(7, 12)[None].chunk(2, dim=-1)
-    turned = modeling_gptj.apply_rotary_pos_emb(x[..., :12], sin, cos)
-    expected = torch.cat([turned, x[..., 12:]], dim=-1).transpose(1, 2)
-    actual = Rotary(16, rotary_dim=12, interleaved=True)(x.transpose(1, 2))
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "share", "options"),
-    [
-        (modeling_cohere, "Cohere", 1.0, {"interleaved": True}),
-        (modeling_gpt_neox, "GPTNeoX", 0.25, {"rotary_dim": 5 * 4}),
-        (modeling_gpt_neox, "GPTNeoX", 1.0, {}),
-        (modeling_phi, "Phi", 0.4, {"rotary_dim": 32}),
-    ],
-)
-def test_interleaved_or_partial_as_other_models(module, name, share, options):
-    x, turns = torch.randn(2, 3, 40, 80), round(80 * share)
-    config = config_of("default", 80, {"partial_rotary_factor": share}, config=getattr(transformers, f"{name}Config"))
-    cos_sin = getattr(module, f"{name}RotaryEmbedding")(config)(x, torch.arange(40)[None])
-    turned, _ = module.apply_rotary_pos_emb(x[..., :turns], x[..., :turns], *cos_sin)
-    expected = torch.cat([turned, x[..., turns:]], dim=-1)
-    torch.testing.assert_close(Rotary(80, **options)(x), expected, rtol=0, atol=1e-6)
-
-
-# What the paper claims.
-
-
-@given(
-    scaling=st.sampled_from(list(SCALINGS.values())),
-    rotary_dim=st.sampled_from([4, 8, 12]),
-    interleaved=st.booleans(),
-    at=st.integers(0, 500),
-    apart=st.integers(-500, 500),
-    shift=st.integers(-500, 100_000),
-)
-def test_scores_depend_on_the_distance_alone(scaling, rotary_dim, interleaved, at, apart, shift):
-    rotary = Rotary(12, scaling=scaling, rotary_dim=rotary_dim, interleaved=interleaved)
-    q, k = randn(1, 12), randn(1, 12)
-
-    def score(query, key):
-        # Dynamic NTK keeps this for one length of the whole sequence.
-        turned = [rotary(x, torch.tensor([p]), length=200) for x, p in ((q, query), (k, key))]
-        return (turned[0] * turned[1]).sum()
-
-    torch.testing.assert_close(score(at, at + apart), score(at + shift, at + apart + shift), rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"interleaved": True}, {"rotary_dim": 4}, {"scaling": SCALINGS["yarn"]}], ids=str
-)
-def test_gradients_turn_back(options):
-    assert torch.autograd.gradcheck(Rotary(6, **options), randn(2, 3, 6).requires_grad_())
-
-
 # The length.
 
 
@@ -303,14 +241,6 @@ def test_a_cast_of_the_module_changes_no_angle(scaling):
     assert torch.equal(rotary.double()(x), before)
 
 
-@pytest.mark.usefixtures("float64_by_default")
-def test_the_default_dtype_changes_no_angle():
-    rotary, x = Rotary(8, scaling=SCALINGS["dynamic"]), torch.randn(50, 8, dtype=torch.float32)
-    inside = rotary(x)
-    torch.set_default_dtype(torch.float32)
-    assert torch.equal(inside, rotary(x))
-
-
 # A module among modules.
 
 
@@ -329,52 +259,31 @@ def test_a_module_made_without_memory_works_once_it_is_filled():
     assert torch.equal(rotary.to_empty(device="cpu")(x), Rotary(8, scaling=YaRN(4.0, 8))(x))
 
 
-@every_scaling
-def test_a_call_without_gradients_leaves_nothing_behind(scaling):
-    rotary, x = Rotary(8, scaling=scaling), torch.randn(40, 8)
-    with torch.inference_mode():
-        expected = rotary(x)
-    again = copy.deepcopy(rotary)(x.clone().requires_grad_())
-    again.square().sum().backward()
-    assert torch.equal(again, expected)
-
-
-some_scalings = pytest.mark.parametrize(
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize("how", ["compile", "export"])
+@pytest.mark.parametrize(
     "scaling",
     [
         pytest.param(scaling, id=name, marks=() if name in ("dynamic", "yarn") else pytest.mark.more)
         for name, scaling in SCALINGS.items()
     ],
 )
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@some_scalings
-def test_compiles_as_one_graph_for_any_length(scaling):
+def test_one_graph_serves_any_length(scaling, how):
+    """With positions and without."""
     torch._dynamo.reset()
+    rotary = Rotary(8, scaling=scaling, rotary_dim=4, interleaved=how == "export")
     counter = torch._dynamo.testing.CompileCounter()
-    rotary = Rotary(8, scaling=scaling, rotary_dim=4)
-    compiled = torch.compile(rotary, fullgraph=True, backend=counter)
-    for tokens in (5, 20, 33, 100):
-        x = torch.randn(2, 3, tokens, 8)
-        assert torch.equal(compiled(x), rotary(x))
-    assert counter.frame_count == 2  # the first length, then every other
-    positions = torch.randint(0, 100, (2, 100))
-    assert torch.equal(compiled(x, positions), rotary(x, positions))
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@some_scalings
-def test_exports_for_any_length(scaling):
-    rotary, x = Rotary(8, scaling=scaling, interleaved=True), torch.randn(2, 3, 12, 8)
-    batch, tokens = torch.export.Dim("batch"), torch.export.Dim("tokens")
-    exported = torch.export.export(rotary, (x,), dynamic_shapes=({2: tokens},)).module()
-    shapes = ({0: batch, 2: tokens}, {0: batch, 1: tokens})
-    positioned = torch.export.export(rotary, (x, torch.arange(12).repeat(2, 1)), dynamic_shapes=shapes).module()
-    for length in (5, 33, 100):
-        x, positions = torch.randn(2, 3, length, 8), torch.randint(0, 100, (2, length))
-        assert torch.equal(exported(x), rotary(x))
-        assert torch.equal(positioned(x, positions), rotary(x, positions))
+    if how == "compile":
+        plain = positioned = torch.compile(rotary, fullgraph=True, backend=counter)
+    else:
+        batch, tokens = torch.export.Dim("batch"), torch.export.Dim("tokens")
+        x, shapes = torch.randn(2, 3, 12, 8), ({0: batch, 2: tokens}, {0: batch, 1: tokens})
+        plain = torch.export.export(rotary, (x,), dynamic_shapes=({2: tokens},)).module()
+        positioned = torch.export.export(rotary, (x, torch.arange(12).repeat(2, 1)), dynamic_shapes=shapes).module()
+    inputs = [(torch.randn(2, 3, length, 8), torch.randint(0, 100, (2, length))) for length in (5, 20, 33, 100)]
+    assert all(torch.equal(plain(x), rotary(x)) for x, _ in inputs)
+    assert counter.frame_count == (2 if how == "compile" else 0)  # the first length, then every other
+    assert all(torch.equal(positioned(x, positions), rotary(x, positions)) for x, positions in inputs)
 
 
 def test_says_what_it_is():
