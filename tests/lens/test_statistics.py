@@ -1,122 +1,42 @@
 """Every statistic of a map, against the same computed from the dense map in float64."""
 
-import sys
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
 import torch
 from bench.timing import peak_mb
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import masks
-import regard
+from cases import Sizes
+from grids import grid, some_examples
+from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_top
 from regard import mask
-from regard.attention.kernels import schedule
 from regard.attention.positions import ALiBi, T5Relative
-from regard.lens.maps import prepared, streaming
-from regard.lens.maps.map import AttentionMap
-
-LIMIT = 1e-4
+from regard.lens import AttentionMap
 
 
-@dataclass
-class Dense:
-    """The statistics by their definition, on weights (batch, heads, queries, keys) in float64."""
+class LargeMap(AttentionMap):
+    """Computes as maps of millions of weights do: in float32, few scores at once."""
 
-    w: torch.Tensor
-
-    @property
-    def shares(self):
-        return self.w / self.w.sum(-1, keepdim=True).clamp(min=1e-300)
-
-    @property
-    def empty(self):
-        return self.w.sum(-1) == 0
-
-    def entropy(self):
-        return -torch.xlogy(self.w, self.w).sum(-1)
-
-    def received(self, rows=None):
-        return (self.w if rows is None else self.w * rows[:, None, :, None]).sum(-2)
-
-    def mass(self, inside):
-        return self.w @ inside.double().transpose(-1, -2)[..., None, :, :]
-
-    def distance(self):
-        queries, keys = self.w.shape[-2:]
-        position = torch.arange(keys).double()
-        mean = (self.shares * position).sum(-1)
-        spread = (self.shares * (position - mean[..., None]) ** 2).sum(-1).sqrt()
-        query = torch.arange(queries) + keys - queries
-        return (query - mean).masked_fill(self.empty, 0.0), spread
-
-    def pooled(self, rows, columns):
-        queries, keys = self.w.shape[-2:]
-        picture = torch.zeros(*self.w.shape[:2], rows, columns, dtype=torch.float64)
-        for r in range(rows):
-            for c in range(columns):
-                top, bottom = r * queries // rows, (r + 1) * queries // rows
-                left, right = c * keys // columns, (c + 1) * keys // columns
-                picture[..., r, c] = self.w[..., top:bottom, left:right].sum((-1, -2)) / (bottom - top)
-        return picture
+    max_float64_weights = 0
+    scores_at_once = 1
 
 
-def assert_close(ours, theirs, limit=LIMIT):
-    assert ours.shape == theirs.shape
-    assert (ours.double() - theirs).abs().max() <= limit
+PRECISIONS = {
+    "float64": (AttentionMap, Sizes()),
+    "float32": (LargeMap, Sizes()),
+    "float32, small blocks": (LargeMap, Sizes(dense=0, tile_rows=8, tile_columns=4)),
+}
 
 
-def weights(q, k, who=None, **options):
-    options = {n: t.double() if isinstance(t, torch.Tensor) else t for n, t in options.items()}
-    return Dense(regard.steps(q.double(), k.double(), k.double(), who, **options).weights)
-
-
-def assert_every_statistic(m, dense):
-    """All of them; groups, rows and cells that fit any size."""
-    batch, _, queries, keys = m.shape
-    assert_close(m.dense(), dense.w, 1e-5)
-    assert_close(m.entropy(), dense.entropy())
-    assert_close(m.received(), dense.received())
-    counts = torch.linspace(0, 2, batch * queries).view(batch, queries)
-    assert_close(m.received(rows=counts), dense.received(counts.double()))
-
-    ids = (torch.arange(batch)[:, None] + torch.arange(keys)) % 7
-    assert_close(m.mass(ids), dense.mass(ids[:, None] == torch.arange(int(ids.max()) + 1)[:, None]))
-    inside = torch.stack([torch.arange(keys) >= 0, torch.arange(keys) % 2 == 0])
-    assert_close(m.mass(inside), dense.mass(inside[None]))
-
-    mean, spread = dense.distance()
-    assert_close(m.distance().mean, mean, LIMIT * keys)
-    assert_close(m.distance().spread, spread, LIMIT * keys)
-
-    k = min(5, keys)
-    found, values = m.top(k), dense.w.topk(k).values
-    assert_close(found.weights, values)
-    nothing = found.keys == -1
-    assert (found.weights[nothing] == 0).all()
-    named = dense.w.gather(-1, found.keys.clamp(min=0)).masked_fill(nothing, 0.0)
-    assert_close(named, values)
-    assert all(len(row[row >= 0].unique()) == (row >= 0).sum() for row in found.keys.flatten(0, 2))
-
-    rows, columns = min(3, queries), min(4, keys)
-    assert_close(m.pooled(rows, columns), dense.pooled(rows, columns))
-
-
-PRECISIONS = ["float64", "float32, one block", "float32, small blocks"]
-
-
-@pytest.fixture(params=PRECISIONS)
-def precision(request, monkeypatch):
-    """The dtype that small and large maps are computed in, and blocks as many as large maps have."""
-    if request.param != "float64":
-        monkeypatch.setattr(prepared, "FLOAT64_MAX_WEIGHTS", 0)
-    if request.param.endswith("small blocks"):
-        monkeypatch.setattr(sys.modules["regard.attention.plan"], "MAX_DENSE_PAIRS", 0)
-        monkeypatch.setattr(schedule, "TILE_ROWS", 8)
-        monkeypatch.setattr(schedule, "TILE_COLUMNS", 4)
-        monkeypatch.setattr(streaming, "CHUNK_SCORES", 1)
+@pytest.fixture
+def make_map(request):
+    """Makes maps that compute as maps of a size do; the precision is the test's parameter."""
+    kind, sizes = PRECISIONS[request.getfixturevalue("precision")]
+    with sizes.apply():
+        yield kind
 
 
 SCALES = (None, None, 1.0, 0.2, -0.7, 0.0)
