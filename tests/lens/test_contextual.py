@@ -1,18 +1,17 @@
 """Words in several sentences, against `explain`, which compares one word, and against the definition of a plane."""
 
 import json
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 import torch
 
 import regard
+from lens.explained import pretrained
 from regard import InputError
 from regard.lens.text.contextual import MAX_WORDS, contextual_vectors
 from regard.lens.text.hidden_states import text_hidden_states, word_hidden_states
 from regard.lens.text.words import Words
-from weights import LOAN, RIVER, minilm, random_bert, random_checkpoint, sentences
+from weights import LOAN, RIVER, minilm, random_bert, sentences
 
 THIRD = "The BANK gave a man of Vladivostok a loan."
 FOURTH = "A loan in Vladivostok: applying for it is a poem."
@@ -40,15 +39,31 @@ def test_every_shared_word_is_there_and_the_last_one_is_first(banks):
     assert (banks.num_shared, banks.num_layers) == (6, 6)
 
 
+def assert_cosines_of_explain(study, texts, model, words, **options):
+    for word in words:
+        first, *others = (i for i, points in enumerate(word.points) if points is not None)
+        in_others = [texts[i] for i in others]
+        comparisons = regard.explain(texts[first], word.word, model, in_others, **options).comparisons
+        assert [other.sentence for other in word.cosines] == others
+        for ours, expected in zip(word.cosines, comparisons, strict=True):
+            assert ours.cosine == pytest.approx(expected.cosine, abs=1e-6)
+            assert len(ours.cosine) == study.num_layers + 1
+
+
 @pytest.mark.parametrize("texts", [[RIVER, LOAN], [RIVER, LOAN, THIRD, FOURTH], [LOAN, "Nothing here.", THIRD, RIVER]])
 def test_the_cosines_are_those_that_explain_gives(texts):
     study = contextual_vectors(texts, minilm())
-    for word in study.words:
-        first, *others = (i for i, points in enumerate(word.points) if points is not None)
-        comparisons = regard.explain(texts[first], word.word, minilm(), [texts[i] for i in others]).comparisons
-        assert [other.sentence for other in word.cosines] == others
-        for ours, theirs in zip(word.cosines, comparisons, strict=True):
-            assert ours.cosine == pytest.approx(theirs.cosine, abs=1e-6)
+    assert_cosines_of_explain(study, texts, minilm(), study.words[:2])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "marian", "bart", "t5"])
+def test_decoders_and_the_encoders_of_encoder_decoders_have_them_too(family):
+    model = pretrained(family)
+    texts = ["the man is in the bank, and the river ran by.", "In the loan of the bank is a man."]
+    study = contextual_vectors(texts, model)
+    assert {"bank", "man", "the"} <= {word.word.casefold() for word in study.words}
+    options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
+    assert_cosines_of_explain(study, texts, model, study.words, **options)
 
 
 def test_a_word_of_several_tokens_is_shared_and_case_is_not_looked_at():
@@ -102,21 +117,6 @@ def test_neighbouring_layers_do_not_flip(banks):
     assert ((points[:, 1:] * points[:, :-1]).sum(0) >= 0).all()
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "marian", "bart", "t5"])
-def test_decoders_and_the_encoders_of_encoder_decoders_are_looked_into(family):
-    folder = Path(mkdtemp())
-    random_checkpoint(folder, family)
-    model = regard.load(folder)
-    texts = ["the man is in the bank, and the river ran by.", "In the loan of the bank is a man."]
-    study = contextual_vectors(texts, model)
-    assert {"bank", "man", "the"} <= {word.word.casefold() for word in study.words}
-    for word in study.words:
-        options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
-        (theirs,) = regard.explain(texts[0], word.word, model, texts[1], **options).comparisons
-        assert word.cosines[0].cosine == pytest.approx(theirs.cosine, abs=1e-6)
-        assert len(theirs.cosine) == study.num_layers + 1
-
-
 def test_of_many_words_those_that_change_most_are_kept():
     many = [f"{i}" for i in range(MAX_WORDS + 20)]
     study = contextual_vectors([" ".join(many), " ".join(reversed(many))], minilm())
@@ -155,28 +155,24 @@ def test_marks_count_only_where_no_word_is_shared():
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("texts", "model", "error", "message"),
     [
         (
             ["a river", "the loan"],
-            "no two of the texts share a word. Their words are, text by text: a, river; the, loan",
+            minilm,
+            InputError,
+            "Their words are, text by text: a, river; the, loan",
         ),
-        (["a river", " "], "the text is empty"),
-        (["a river", "word " * 600], "the text has 602 tokens"),
+        (["a river", " "], minilm, InputError, "the text is empty"),
+        (["a river", "word " * 600], minilm, InputError, "the text has 602 tokens"),
+        ([RIVER], minilm, ValueError, "between two texts or more; got 1"),
+        (RIVER, minilm, TypeError, "contextual_vectors wants a list of texts"),
+        ([RIVER, LOAN], lambda: minilm().model, TypeError, "contextual_vectors wants a list of texts"),
     ],
 )
-def test_what_cannot_be_compared_is_named(texts, message):
-    with pytest.raises(InputError, match=message):
-        contextual_vectors(texts, minilm())
-
-
-def test_one_text_is_not_compared_and_no_text_is_not_a_list(as_a_user_runs_it):
-    with pytest.raises(ValueError, match="between two texts or more; got 1"):
-        contextual_vectors([RIVER], minilm())
-    with pytest.raises(TypeError, match="contextual_vectors wants a list of texts"):
-        contextual_vectors(RIVER, minilm())
-    with pytest.raises(TypeError, match="contextual_vectors wants a list of texts"):
-        contextual_vectors([RIVER, LOAN], minilm().model)
+def test_what_cannot_be_compared_is_named(texts, model, error, message, as_a_user_runs_it):
+    with pytest.raises(error, match=message):
+        contextual_vectors(texts, model())
 
 
 def test_a_model_whose_numbers_leave_their_range_is_named(tmp_path):

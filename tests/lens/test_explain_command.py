@@ -4,63 +4,49 @@ import json
 
 import pytest
 
-from regard.cli import main
-from weights import random_checkpoint
+from lens.explained import checkpoint
 
 TEXT = "the man is in the bank"
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    explanation = {family: tmp_path_factory.mktemp(family) for family in ("gpt2", "bart")}
-    for family, folder in explanation.items():
-        random_checkpoint(folder, family)
-    return explanation
-
-
 @pytest.fixture
-def command(monkeypatch, capsys, as_a_user_runs_it):
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["regard", "explain", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        return ended.value.code, shown.out, shown.err
+def explain(command):
+    def call(family, *arguments):
+        return command("explain", TEXT, "--model", checkpoint(family)[0], *arguments)
 
     return call
 
 
-def run_json(command, *arguments):
-    code, out, err = command(*arguments, "--json", "-")
-    assert (code, err) == (0, "")
-    return json.loads(out)
+@pytest.fixture
+def explain_json(explain):
+    def call(family, *arguments):
+        code, out, err = explain(family, *arguments, "--json", "-")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return call
 
 
-def test_a_decoder(folders, command):
-    explanation = run_json(command, TEXT, "--model", folders["gpt2"])
-    assert (explanation["model"]["kind"], explanation["attention"], explanation["word"]["text"]) == (
-        "decoder",
-        "self",
-        "bank",
-    )
-    assert sum(explanation["row"]["weights"]) == pytest.approx(1.0)
-    assert "A token of a decoder sees itself" in command(TEXT, "--model", folders["gpt2"])[1]
+def test_a_decoder(explain, explain_json):
+    facts = explain_json("gpt2")
+    assert (facts["model"]["kind"], facts["attention"], facts["word"]["text"]) == ("decoder", "self", "bank")
+    assert sum(facts["row"]["weights"]) == pytest.approx(1.0)
+    assert "A token of a decoder sees itself" in explain("gpt2")[1]
 
 
-def test_a_target_and_its_attentions(folders, command):
-    arguments = (TEXT, "--model", folders["bart"], "--target", "a river", "--token", "river")
-    cross = run_json(command, *arguments)
+def test_a_target_and_its_attentions(explain_json):
+    arguments = ("bart", "--target", "a river", "--token", "river")
+    cross = explain_json(*arguments)
     assert (cross["model"]["kind"], cross["attention"], cross["target"]) == ("encoder-decoder", "cross", "a river")
-    assert run_json(command, *arguments, "--attention", "cross") == cross
-    assert run_json(command, *arguments, "--attention", "decoder")["attention"] == "self"
-    source = run_json(command, TEXT, "--model", folders["bart"], "--attention", "encoder")
+    assert explain_json(*arguments, "--attention", "cross") == cross
+    assert explain_json(*arguments, "--attention", "decoder")["attention"] == "self"
+    source = explain_json("bart", "--attention", "encoder")
     assert (source["attention"], source["target"], source["word"]["text"]) == ("self", None, "bank")
 
 
-def test_without_a_target_it_is_written(folders, command):
-    explanation = run_json(command, TEXT, "--model", folders["bart"])
-    assert explanation["word"]["text"] in explanation["target"]
+def test_without_a_target_it_is_written(explain_json):
+    facts = explain_json("bart")
+    assert facts["word"]["text"] in facts["target"]
 
 
 @pytest.mark.parametrize(
@@ -73,16 +59,14 @@ def test_without_a_target_it_is_written(folders, command):
         ("bart", ["--target", "a man", "--compare", "a man"], "for an encoder-decoder's source: attention='encoder'"),
     ],
 )
-def test_bad_input_is_named_with_exit_code_2(folders, command, family, arguments, message):
-    code, out, err = command(TEXT, "--model", folders[family], *arguments)
+def test_bad_input_is_named_with_exit_code_2(explain, family, arguments, message):
+    code, out, err = explain(family, *arguments)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
 
 
-def test_help_teaches_them(command):
-    code, out, _ = command("--help")
+def test_help_explains_both_options(command):
+    code, out, _ = command("explain", "--help")
     assert code == 0
-    assert "--target" in out
-    assert "--attention" in out
-    assert "cross-attention" in out
+    assert all(part in out for part in ("--target", "--attention", "cross-attention"))

@@ -1,10 +1,9 @@
-"""Explanations of decoders and encoder-decoders, against the attention maps that transformers itself gives out."""
+"""Explanations of every family, against the attention maps that transformers itself gives out."""
 
 import copy
 import itertools
 import json
 import math
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,97 +14,70 @@ import sentencepiece
 import torch
 
 import regard
+from grids import grid
+from lens.explained import (
+    CASES,
+    DECODERS,
+    ENCODER_DECODERS,
+    TARGET,
+    TEXT,
+    checkpoint,
+    explain,
+    pretrained,
+    transformers_maps,
+)
 from regard import InputError
 from regard.generation import generate
 from regard.transformer import Config, Decoder
 from weights import minilm, random_checkpoint
 
-TEXT = "the man is in the bank, and the river ran by."
-TARGET = "the river is a bank, said the man."
-
-DECODERS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2"]
-ENCODER_DECODERS = ["marian", "bart", "t5"]
+each_case = pytest.mark.parametrize(("family", "attention"), CASES)
 
 
-@cache
-def models(family):
-    """A small random checkpoint, as regard and as transformers load it."""
-    folder = Path(mkdtemp())
-    theirs = random_checkpoint(folder, family)
-    return regard.load(folder), type(theirs).from_pretrained(folder, attn_implementation="eager").eval()
-
-
-def maps(family, attention):
-    """What transformers says of every layer: a map (heads, rows, columns) each; and the ids of rows and columns."""
-    ours, theirs = models(family)
-    source, target = ours.encode(TEXT).ids, ours.encode(TARGET).ids
-    with torch.no_grad():
-        if family in DECODERS:
-            return [m[0] for m in theirs(torch.tensor([source]), output_attentions=True).attentions], source, source
-        reads = [theirs.config.decoder_start_token_id, *target]
-        if attention == "cross":
-            reads = reads[:-1]
-        out = theirs(torch.tensor([source]), decoder_input_ids=torch.tensor([reads]), output_attentions=True)
-    maps_found, rows, columns = {
-        "encoder": (out.encoder_attentions, source, source),
-        "decoder": (out.decoder_attentions, reads, reads),
-        "cross": (out.cross_attentions, target, source),
-    }[attention]
-    return [m[0] for m in maps_found], rows, columns
-
-
-def explain(family, token, attention=None, **options):
-    ours, _ = models(family)
-    if family in DECODERS or attention == "encoder":
-        return regard.explain(TEXT, token, ours, attention=attention, **options)
-    return regard.explain(TEXT, token, ours, attention=attention, target=TARGET, **options)
-
-
-CASES = [(family, "decoder") for family in DECODERS] + [
-    (family, attention) for family in ENCODER_DECODERS for attention in ("cross", "decoder", "encoder")
-]
-
-
-@pytest.mark.parametrize(("family", "attention"), CASES)
-def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention):
-    theirs, rows, columns = maps(family, attention)
-    e = explain(family, "bank", attention)
-    assert (e.model.num_layers, e.model.num_heads) == (len(theirs), len(theirs[0]))
-    for layer in range(e.model.num_layers):
-        for head in range(e.model.num_heads):
-            e = explain(family, "bank", attention, layer=layer, head=head)
-            assert e.queries.ids == rows[: len(e.queries.ids)]
-            assert e.keys.ids == columns[: len(e.keys.tokens)]
-            row = theirs[layer][head, e.word.token_index, : len(e.keys.tokens)]
-            torch.testing.assert_close(e.row.weights.float(), row, atol=1e-5, rtol=0)
-            assert e.proof.verified
-            assert e.proof.max_error < 1e-5 * max(1.0, e.row.v.abs().max().item())
+@pytest.mark.parametrize("heads", ["one of each layer", pytest.param("all", marks=pytest.mark.more)])
+@each_case
+def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention, heads):
+    maps, rows, columns = transformers_maps(family, attention)
+    num_heads = len(maps[0])
+    for layer, head in itertools.product(range(len(maps)), range(num_heads)):
+        if heads != "all" and head != (layer + 1) % num_heads:
+            continue
+        e = explain(family, "bank", attention, layer=layer, head=head)
+        assert (e.layer, e.head, e.model.num_layers, e.model.num_heads) == (layer, head, len(maps), num_heads)
+        assert e.queries.ids == rows[: len(e.queries.ids)]
+        assert e.keys.ids == columns[: len(e.keys.tokens)]
+        row = maps[layer][head, e.word.token_index, : len(e.keys.tokens)]
+        torch.testing.assert_close(e.row.weights.float(), row, atol=1e-5, rtol=0)
+        assert e.proof.verified
+        assert e.proof.max_error < 1e-5 * max(1.0, e.row.v.abs().max().item())
+        difference = (torch.tensor(e.proof.model_output).double() - e.row.output).abs()
+        assert e.proof.max_error == pytest.approx(difference.max().item(), abs=1e-12)
+        assert e.proof.num_values == difference.numel()
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
 def test_the_row_of_a_produced_word_is_that_of_the_position_that_writes_it(family):
     """Position i reads the target's token i - 1, and its logits are of the token i."""
-    ours, theirs = models(family)
+    ours, model = pretrained(family), checkpoint(family)[1]
     e = explain(family, "man", layer=1, head=0)
     target = ours.encode(TARGET).ids
     assert e.queries.tokens == ours.encode(TARGET).tokens
     assert "".join(e.queries.surface_forms[i] for i in e.word.token_index).strip() == "man"
-    start = theirs.config.decoder_start_token_id
+    start = model.config.decoder_start_token_id
     assert e.decoder_inputs[0] == ours.tokenizer.id_to_token(start)
     assert e.decoder_inputs[1:] == e.queries.tokens[:-1]
     # A row of the position that has read everything up to, but not including, the word itself.
     first = e.word.token_index[0]
     with torch.no_grad():
         reads = torch.tensor([[start, *target[:first]]])
-        out = theirs(torch.tensor([ours.encode(TEXT).ids]), decoder_input_ids=reads, output_attentions=True)
+        out = model(torch.tensor([ours.encode(TEXT).ids]), decoder_input_ids=reads, output_attentions=True)
     torch.testing.assert_close(e.row.weights[0].float(), out.cross_attentions[1][0, 0, -1], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
 def test_the_top_keys_are_the_words_of_the_source_by_their_mean_share(family):
-    theirs, _, _ = maps(family, "cross")
-    e = explain(family, "man")
-    shares = torch.stack([m[:, e.word.token_index].mean(dim=1) for m in theirs])  # (layers, heads, source tokens)
+    e, maps = explain(family, "man"), transformers_maps(family, "cross")[0]
+    shares = torch.stack([m[:, e.word.token_index].mean(dim=1) for m in maps])  # (layers, heads, source tokens)
     assert [top.token for top in sorted(e.top_keys, key=lambda top: top.index)] == [
         "the", "man", "is", "in", "the", "bank", ",", "and", "the", "river", "ran", "by", "."
     ]  # fmt: skip
@@ -131,7 +103,7 @@ def test_a_decoder_lists_the_tokens_before_the_word_only():
 
 
 def test_the_first_word_of_a_decoder_sees_itself_alone():
-    e = regard.explain("bank of the river", "bank", models("gpt2")[0])
+    e = regard.explain("bank of the river", "bank", pretrained("gpt2"))
     assert e.word.token_index[0] == 0
     assert e.top_keys == []
     assert e.row.weights[0, 0].item() == pytest.approx(1.0)
@@ -173,7 +145,7 @@ def by_hand(e):
         assert e.row.output[row].tolist() == pytest.approx(output, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("family", "attention"), CASES)
+@each_case
 def test_the_numbers_follow_from_one_another_by_hand(family, attention):
     e = explain(family, "bank", attention)
     by_hand(e)
@@ -181,16 +153,15 @@ def test_the_numbers_follow_from_one_another_by_hand(family, attention):
     assert e.row.scale == pytest.approx(scale, rel=1e-12)
     assert (e.row.capped is not None) == (family == "gemma2")
     assert (e.row.biased is not None) == (family == "t5" and attention != "cross")
-    assert e.variant.rotary == (family in DECODERS and family != "gpt2")
+    grouped_and_rotary = family in DECODERS and family != "gpt2"
+    assert (e.variant.rotary, e.variant.kv_head is not None) == (grouped_and_rotary,) * 2
     assert e.variant.qk_norm == (family == "qwen3")
     assert e.variant.pre_norm == (family in DECODERS or family == "t5")
-    assert (e.variant.kv_head is not None) == (family in DECODERS and family != "gpt2")
 
 
 @pytest.mark.parametrize("attention", ["encoder", "decoder"])
 def test_the_bias_of_t5_is_the_checkpoints_own(attention):
-    _, theirs = models("t5")
-    half = theirs.encoder if attention == "encoder" else theirs.decoder
+    half = getattr(checkpoint("t5")[1], attention)
     e = explain("t5", "bank", attention, layer=1, head=2)
     with torch.no_grad():
         length = len(e.queries.tokens)
@@ -205,7 +176,7 @@ def decoder_with_sinks(**choices):
     with torch.no_grad():
         for block in model.blocks:
             block.attention.sinks.copy_(torch.tensor([0.3, -0.7, 1.1, 0.0]))
-    return replace(models("gpt2")[0], model=model, config=config)
+    return replace(pretrained("gpt2"), model=model, config=config)
 
 
 def test_a_sink_takes_its_share_and_carries_nothing():
@@ -235,60 +206,57 @@ def test_the_proof_fails_when_cross_attention_computes_something_else(monkeypatc
 
 @pytest.mark.parametrize("family", DECODERS)
 def test_decoders_are_compared_by_the_vectors_that_transformers_computes(family):
-    ours, theirs = models(family)
+    ours, model = pretrained(family), checkpoint(family)[1]
     other = "a man in the bank."
     e = regard.explain(TEXT, "bank", ours, other)
     (comparison,) = e.comparisons
     states = []
     for text, places in ((TEXT, e.word.token_index), (other, comparison.token_index)):
         with torch.no_grad():
-            out = theirs(torch.tensor([ours.encode(text).ids]), output_hidden_states=True)
+            out = model(torch.tensor([ours.encode(text).ids]), output_hidden_states=True)
         states.append([state[0, places].mean(0) for state in out.hidden_states])
     expected = [torch.cosine_similarity(a, b, dim=0).item() for a, b in zip(*states, strict=True)]
     assert comparison.cosine == pytest.approx(expected, abs=1e-4)
 
 
 def test_words_of_the_source_are_compared_and_those_of_the_target_are_not():
-    ours, _ = models("marian")
-    e = regard.explain(TEXT, "bank", ours, "a bank", attention="encoder")
+    e = explain("marian", "bank", "encoder", compare="a bank")
     assert len(e.comparisons[0].cosine) == e.model.num_layers + 1
     for attention in (None, "cross", "decoder"):
         with pytest.raises(InputError, match="for an encoder-decoder's source: attention='encoder'"):
-            regard.explain(TEXT, "bank", ours, "a bank", attention=attention, target=TARGET)
+            explain("marian", "bank", attention, compare="a bank")
 
 
-@pytest.mark.parametrize(("family", "attention"), CASES)
+@each_case
 def test_the_input_is_what_the_first_layer_reads(family, attention):
-    ours, _ = models(family)
-    e = explain(family, "bank", attention)
-    model = ours.model
-    stack = model if family in DECODERS else model.encoder if attention == "encoder" else model.decoder
+    e, model = explain(family, "bank", attention), pretrained(family).model
+    stack = getattr(model, "encoder" if attention == "encoder" else "decoder") if family in ENCODER_DECODERS else model
+    reads, context = e.queries.ids, None
     if attention == "cross":
-        read = [stack.config.special_tokens.decoder_start, *e.queries.ids[:-1]]
-        context = model.encoder(torch.tensor(e.keys.ids))
-    else:
-        read, context = e.queries.ids, None
-        if attention == "decoder" and family in ENCODER_DECODERS:
-            context = model.encoder(torch.tensor(ours.encode(TEXT).ids))
-    state = next(stack.hidden_states(torch.tensor(read), context=context))
+        reads = [stack.config.special_tokens.decoder_start, *reads[:-1]]
+    if family in ENCODER_DECODERS and attention != "encoder":
+        context = model.encoder(torch.tensor(pretrained(family).encode(TEXT).ids))
+    state = next(stack.hidden_states(torch.tensor(reads), context=context))
     vectors = e.input
+    assert vectors.shape == [len(e.queries.ids), stack.config.d_model]
     torch.testing.assert_close(vectors.sum if vectors.normed is None else vectors.normed, state[e.word.token_index])
-    total = vectors.token + (0 if vectors.position is None else vectors.position)
-    torch.testing.assert_close(vectors.sum, total)
+    parts = [part for part in (vectors.token, vectors.position, vectors.token_type) if part is not None]
+    torch.testing.assert_close(vectors.sum, sum(parts))
     assert (vectors.position is None) == (family == "t5" or (family in DECODERS and family != "gpt2"))
-    assert (vectors.normed is not None) == (family == "bart")
-    assert vectors.token_type is None
+    assert (vectors.normed is not None) == (family in ("bart", "bert"))
+    assert (vectors.token_type is not None) == (family == "bert")
 
 
-@pytest.mark.parametrize(("family", "attention"), [("gpt2", None), ("gemma2", None), ("t5", "decoder"), ("bart", None)])
-@pytest.mark.parametrize("word", ["bank", "man"])
-def test_what_was_saved_can_be_reopened(tmp_path, family, attention, word):
-    before = explain(family, word, attention)
+@grid(case=[("gpt2", None), ("gemma2", None), ("t5", "decoder"), ("bart", None), ("bert", None)], word=["bank", "man"])
+def test_what_was_saved_can_be_reopened(tmp_path, case, word):
+    before = explain(case[0], word, case[1])
     before.save(tmp_path / "facts.json")
     after = regard.Explanation.load(tmp_path / "facts.json")
     assert after.to_dict() == before.to_dict() == json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
-    assert (after.variant, after.keys, after.model) == (before.variant, before.keys, before.model)
-    for name in ("capped", "biased", "allowed"):
+    assert str(after) == str(before)
+    for field in ("variant", "keys", "model", "top_keys", "proof", "comparisons"):
+        assert getattr(after, field) == getattr(before, field)
+    for name in ("weights", "capped", "biased", "allowed"):
         one, other = getattr(before.row, name), getattr(after.row, name)
         assert (one is None and other is None) or torch.equal(one, other)
 
@@ -310,7 +278,7 @@ def test_optional_facts_may_be_absent_from_the_file(tmp_path):
 
 @pytest.mark.parametrize("family", ["marian", "bart"])
 def test_without_a_target_the_model_writes_one(family):
-    ours, _ = models(family)
+    ours = pretrained(family)
     e = regard.explain("the man is in the bank", model=ours)
     assert e.target == generate(ours, "the man is in the bank", max_new_tokens=2 * len(e.keys.ids) + 20)
     assert e.word.text in e.target
@@ -319,7 +287,7 @@ def test_without_a_target_the_model_writes_one(family):
 
 def test_a_model_that_writes_nothing_wants_a_target():
     with pytest.raises(InputError, match="writes nothing for 'the man is in the bank': give a target"):
-        regard.explain("the man is in the bank", model=models("t5")[0])
+        regard.explain("the man is in the bank", model=pretrained("t5"))
 
 
 @cache
@@ -389,7 +357,7 @@ def test_each_language_of_marian_has_its_own_tokens():
 )
 def test_what_cannot_be_explained_is_named(family, arguments, message):
     with pytest.raises(InputError, match=message):
-        regard.explain(**{"text": TEXT, "model": models(family)[0], **arguments})
+        regard.explain(**{"text": TEXT, "model": pretrained(family), **arguments})
 
 
 def test_an_encoder_has_no_cross_attention_and_no_target():
@@ -401,7 +369,7 @@ def test_an_encoder_has_no_cross_attention_and_no_target():
 
 
 def test_a_model_that_does_not_say_what_its_decoder_reads_first_is_named():
-    ours, _ = models("bart")
+    ours = pretrained("bart")
     model = type(ours.model)(replace(ours.model.config, decoder=replace(
         ours.model.decoder.config, special_tokens=replace(ours.model.decoder.config.special_tokens, decoder_start=None)
     ))).eval()  # fmt: skip
@@ -409,18 +377,18 @@ def test_a_model_that_does_not_say_what_its_decoder_reads_first_is_named():
         regard.explain(TEXT, model=replace(ours, model=model), target=TARGET)
 
 
-def test_half_precision_is_proved_as_far_as_its_rounding_goes():
-    for family, attention in (("llama", "decoder"), ("bart", "cross"), ("t5", "encoder")):
-        ours, _ = models(family)
-        for dtype in (torch.bfloat16, torch.float16):
-            half = replace(ours, model=copy.deepcopy(ours.model).to(dtype))
-            target = None if attention != "cross" else TARGET
-            e = regard.explain(TEXT, "bank", half, attention=attention, target=target)
-            assert e.proof.verified
-            assert e.proof.tolerance > 1e-3 * e.row.v.abs().max().item()
+@grid(dtype=[torch.bfloat16, torch.float16], case=[("llama", "decoder"), ("bart", "cross"), ("t5", "encoder")])
+def test_half_precision_is_proved_as_far_as_its_rounding_goes(dtype, case):
+    family, attention = case
+    half = replace(pretrained(family), model=copy.deepcopy(pretrained(family).model).to(dtype))
+    e = regard.explain(TEXT, "bank", half, attention=attention, target=TARGET if attention == "cross" else None)
+    assert e.proof.verified
+    assert e.proof.tolerance > 1e-3 * e.row.v.abs().max().item()
 
 
-def test_a_text_whose_maps_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(sys.modules["regard.lens.text.head_survey"], "MAX_LAYER_WEIGHTS", 100)
+@pytest.mark.more
+def test_a_text_whose_maps_would_fill_the_memory_is_refused(tmp_path):
+    sizes = {"n_embd": 2048, "n_head": 1024, "n_layer": 1, "n_positions": 400}
+    random_checkpoint(tmp_path, "gpt2", **sizes)
     with pytest.raises(InputError, match=r"the text is too long to explain: .* attention weights in each layer"):
-        explain("gpt2", "bank")
+        regard.explain("bank " * 370, "bank", regard.load(tmp_path))

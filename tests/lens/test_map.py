@@ -6,13 +6,12 @@ import pytest
 import torch
 
 import regard
+from cases import OperatorTrace
 from regard import mask
-from regard.lens.maps import indexing
-from regard.lens.maps.inputs import OutputSample
-from regard.lens.maps.map import AttentionMap
+from regard.lens import AttentionMap, OutputSample
 
 Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
-WHO = mask.causal() & mask.padding([11, 6])
+MASK = mask.causal() & mask.padding([11, 6])
 INDICES = [
     (1, 2, 3),
     (1, 2, 3, 4),
@@ -37,38 +36,45 @@ INDICES = [
 ]
 
 
-def steps(who=WHO, **options):
-    return regard.steps(Q.double(), K.double(), V.double(), who, **options)
+def steps(allowed=MASK, **options):
+    return regard.steps(Q.double(), K.double(), V.double(), allowed, **options)
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("at_once", [indexing.CHUNK_SCORES, 1])
-def test_any_index_answers_as_the_dense_tensor(index, at_once, monkeypatch):
-    monkeypatch.setattr(indexing, "CHUNK_SCORES", at_once)
-    monkeypatch.setattr(indexing, "CHUNK_ELEMENTS", 2 if at_once == 1 else indexing.CHUNK_ELEMENTS)
-    ours, theirs = AttentionMap(Q, K, V, WHO)[index], steps().weights[index]
-    assert ours.shape == theirs.shape
+def test_any_index_answers_as_the_dense_tensor(index):
+    ours, expected = AttentionMap(Q, K, V, MASK)[index], steps().weights[index]
+    assert ours.shape == expected.shape
     assert ours.dtype == torch.float32
-    assert torch.allclose(ours.double(), theirs, atol=1e-6, rtol=0)
+    assert torch.allclose(ours.double(), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("index", [(2,), (0, 4), (0, 0, 0, 11), (0, 0, 0, 0, 0), (0, [9]), "a", 1.5])
 def test_an_index_outside_is_refused_as_by_the_dense_tensor(index):
-    with pytest.raises((IndexError, TypeError)) as theirs:
+    with pytest.raises((IndexError, TypeError)) as by_torch:
         steps().weights[index]
-    with pytest.raises(type(theirs.value), match=r"a map of shape \(2, 4, 9, 11\)"):
-        AttentionMap(Q, K, V, WHO)[index]
+    with pytest.raises(type(by_torch.value), match=r"a map of shape \(2, 4, 9, 11\)"):
+        AttentionMap(Q, K, V, MASK)[index]
+
+
+def test_a_tile_of_more_scores_than_are_computed_at_once():
+    q, k = torch.randn(2, 2, 700, 2), torch.randn(2, 1, 1100, 2)
+    m, expected = AttentionMap(q, k, bias=regard.positions.ALiBi(2)), regard.positions.ALiBi(2)
+    expected = regard.steps(q.double(), k.double(), k.double(), bias=expected).weights
+    torch.testing.assert_close(m[:, 1, ::2], expected[:, 1, ::2].float(), atol=1e-6, rtol=0)
 
 
 def test_pairs_far_apart_take_no_square():
-    q, k = torch.randn(1, 1, 3000, 2), torch.randn(1, 1, 3000, 2)
-    at = torch.randperm(3000)
-    ours = AttentionMap(q, k)[0, 0, at, at.flip(0)]
-    assert torch.allclose(ours.double(), regard.steps(q.double(), k.double(), k.double()).weights[0, 0, at, at.flip(0)])
+    q, k = torch.randn(1, 1, 2500, 2), torch.randn(1, 1, 2500, 2)
+    at = torch.randperm(2500)
+    with OperatorTrace() as trace:
+        ours = AttentionMap(q, k)[0, 0, at, at.flip(0)]
+    assert trace.largest < 2500**2 * 4  # bytes of the dense map
+    expected = regard.steps(q.double(), k.double(), k.double()).weights[0, 0, at, at.flip(0)]
+    assert torch.allclose(ours.double(), expected)
 
 
 def test_dense_keeps_a_budget():
-    m = AttentionMap(Q, K, V, WHO)
+    m = AttentionMap(Q, K, V, MASK)
     with pytest.raises(ValueError, match=r"takes 3,168 bytes, above the budget of 3,167.*m\.dense\(budget=3168\)"):
         m.dense(3167)
     assert torch.equal(m.dense(3168), m.dense(None))
@@ -78,68 +84,65 @@ def test_dense_keeps_a_budget():
 
 
 def test_what_it_was_made_of():
-    bias = torch.zeros(9, 11)
-    m = AttentionMap(Q, K, V, WHO, scale=0.3, bias=bias, softcap=4.0, sinks=torch.zeros(4), dropout=0.1, kernel="flash")
-    assert m.shape == (2, 4, 9, 11)
+    facts = {"mask": MASK, "scale": 0.3, "softcap": 4.0, "dropout": 0.1, "kernel": "flash"}
+    m = AttentionMap(Q, K, V, bias=torch.zeros(9, 11), sinks=torch.zeros(4), **facts)
+    assert {name: getattr(m, name) for name in facts} == facts
+    assert (m.shape, m.dtype, m.device) == ((2, 4, 9, 11), torch.float32, torch.device("cpu"))
     assert m.q.data_ptr() == Q.data_ptr()
-    assert (m.mask, m.scale, m.softcap, m.dropout, m.kernel) == (WHO, 0.3, 4.0, 0.1, "flash")
-    assert (m.dtype, m.device) == (torch.float32, torch.device("cpu"))
     assert AttentionMap(Q, K).scale == pytest.approx(8**-0.5)
 
 
 def test_nothing_needs_a_gradient():
     q = Q.clone().requires_grad_()
     bias, sinks = torch.zeros(9, 11, requires_grad=True), torch.zeros(4, requires_grad=True)
-    m = AttentionMap(q, K, V, WHO, bias=bias, sinks=sinks)
+    m = AttentionMap(q, K, V, MASK, bias=bias, sinks=sinks)
     answers = (m[0], m.dense(), m.entropy(), m.received(), m.mass([0] * 11), *m.distance(), m.top(2)[0], m.lse)
     assert not any(t.requires_grad for t in answers)
 
 
-def test_inference_tensors_inside_and_outside_of_inference_mode():
+def answers(m):
+    return m.entropy(), m.received(), m.top(2).weights, m.pooled(2, 2), m.distance().spread, m[1]
+
+
+def test_inference_tensors_answer_inside_and_outside_of_inference_mode():
     with torch.inference_mode():
-        m = AttentionMap(Q.clone(), K.clone(), V.clone(), WHO, bias=torch.ones(9, 11))
-        inside = m.entropy(), m.received(), m.top(2).weights, m.pooled(2, 2), m.distance().spread, m[1]
-    outside = m.entropy(), m.received(), m.top(2).weights, m.pooled(2, 2), m.distance().spread, m[1]
-    for one, other in zip(inside, outside, strict=True):
-        assert torch.equal(one, other)
+        m = AttentionMap(Q.clone(), K.clone(), V.clone(), MASK, bias=torch.ones(9, 11))
+        inside = answers(m)
+    torch.testing.assert_close(answers(m), inside, atol=0, rtol=0)
 
 
 def test_autocast_changes_nothing():
-    m = AttentionMap(Q, K, V, WHO)
-    expected = m.pooled(3, 3), m.entropy(), m[0, 0]
+    m = AttentionMap(Q, K, V, MASK)
+    expected = answers(m)
     with torch.autocast("cpu", torch.bfloat16):
-        again = m.pooled(3, 3), m.entropy(), m[0, 0]
-    for one, other in zip(expected, again, strict=True):
-        assert torch.equal(one, other)
+        torch.testing.assert_close(answers(AttentionMap(Q, K, V, MASK)), expected, atol=0, rtol=0)
 
 
 def test_a_kernels_own_lse_is_used_only_where_it_is_right():
     masked = steps().masked
     right = masked.logsumexp(-1)
     for lse in (right, right + 0.01, right.nan_to_num(neginf=0.0), torch.full_like(right, torch.nan)):
-        m = AttentionMap(Q, K, V, WHO, lse=lse.float())
+        m = AttentionMap(Q, K, V, MASK, lse=lse.float())
         assert torch.allclose(m.lse.double(), right, atol=1e-5)
         assert torch.allclose(m.received().double(), steps().weights.sum(-2), atol=1e-5)
     empty = AttentionMap(Q, K, V, mask.padding([11, 0]), lse=torch.zeros(2, 4, 9))
     assert (empty.lse[1] == -torch.inf).all()
 
 
-def test_it_asks_whether_the_tensors_are_what_they_were():
-    def changed():
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(lambda m: m.entropy(), lambda m: m.received(), lambda m: m.distance(), lambda m: m.dense(), lambda m: m.lse),
+        *(lambda m: m[0], lambda m: m.mass([0] * 11), lambda m: m.top(1), lambda m: m.pooled(1, 1)),
+    ],
+)
+def test_every_answer_asks_first_whether_the_tensors_are_what_they_were(answer):
+    def refuse():
         raise RuntimeError("changed in place")
 
-    m = AttentionMap(Q, K, V, WHO, ensure_unchanged=changed)
-    for statistic in (
-        m.entropy,
-        m.received,
-        m.distance,
-        m.dense,
-        lambda: m[0],
-        lambda: m.mass([0] * 11),
-        lambda: m.lse,
-    ):
-        with pytest.raises(RuntimeError, match="changed in place"):
-            statistic()
+    m = AttentionMap(Q, K, V, MASK, ensure_unchanged=refuse)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        answer(m)
     assert m.shape == (2, 4, 9, 11)
 
 
@@ -152,36 +155,35 @@ def sample(output, **options):
 
 
 def test_the_error_is_the_distance_from_what_the_model_computed():
-    m = AttentionMap(Q, K, V, WHO, sample=sample(steps().output), kernel="flash")
+    m = AttentionMap(Q, K, V, MASK, sample=sample(steps().output), kernel="flash")
     assert m.error < 1e-6
     assert m.verified
     assert "flash" in repr(m)
     assert "unverified" not in repr(m)
-    off = AttentionMap(Q, K, V, WHO, sample=sample(steps().output * 1.01))
+    off = AttentionMap(Q, K, V, MASK, sample=sample(steps().output * 1.01))
     assert off.error == pytest.approx(0.01 / 1.01, rel=1e-3)
     assert not off.verified
     assert "unverified" in repr(off)
 
 
-def test_a_wrong_scale_mask_or_grouping_shows():
-    for wrong in (
-        AttentionMap(Q, K, V, WHO, scale=0.3, sample=sample(steps().output)),
-        AttentionMap(Q, K, V, None, sample=sample(steps().output)),
-        AttentionMap(Q[:, [0, 2, 1, 3]], K, V, WHO, sample=sample(steps().output)),
-    ):
-        assert wrong.error > 0.01
-        assert not wrong.verified
+@pytest.mark.parametrize(
+    ("q", "allowed", "scale"), [(Q, MASK, 0.3), (Q, None, None), (Q[:, [0, 2, 1, 3]], MASK, None)], ids=["s", "m", "g"]
+)
+def test_a_wrong_scale_mask_or_grouping_shows(q, allowed, scale):
+    wrong = AttentionMap(q, K, V, allowed, scale=scale, sample=sample(steps().output))
+    assert wrong.error > 0.01
+    assert not wrong.verified
 
 
-def test_half_precision_is_trusted_at_its_own_error():
+def test_half_precision_is_verified_at_its_own_error():
     output = steps().output * 1.01
     halves = [t.bfloat16() for t in (Q, K, V)]
-    assert AttentionMap(*halves, WHO, sample=sample(output)).verified
-    assert not AttentionMap(*halves, WHO, sample=sample(output * 1.02)).verified
+    assert AttentionMap(*halves, MASK, sample=sample(output)).verified
+    assert not AttentionMap(*halves, MASK, sample=sample(output * 1.02)).verified
 
 
-def test_no_proof_is_no_trust():
-    for m in (AttentionMap(Q, K, V, WHO), AttentionMap(Q, K, None, WHO, sample=sample(steps().output))):
+def test_a_map_without_a_sample_or_values_is_unverified():
+    for m in (AttentionMap(Q, K, V, MASK), AttentionMap(Q, K, None, MASK, sample=sample(steps().output))):
         assert math.isnan(m.error)
         assert not m.verified
         assert "unverified" in repr(m)
@@ -193,17 +195,17 @@ def test_the_error_includes_dropout_and_a_later_transform():
     dropped = steps().weights[batch, :, query] * kept
     output = torch.einsum("nhk,nhkv->nhv", dropped, V.double().repeat_interleave(2, 1)[batch])
     projection = torch.randn(20, 6)
-    seen = OutputSample(
+    made = OutputSample(
         batch, query, (output.flatten(1).float() @ projection), kept, lambda t: t.flatten(1) @ projection
     )
-    assert AttentionMap(Q, K, V, WHO, dropout=0.5, sample=seen).error < 1e-5
+    assert AttentionMap(Q, K, V, MASK, dropout=0.5, sample=made).error < 1e-5
 
 
 def test_rows_that_attend_to_nothing_prove_nothing():
-    nobody = mask.padding([11, 0])
-    output = steps(nobody).output.clone()
+    nothing = mask.padding([11, 0])
+    output = steps(nothing).output.clone()
     output[1] = torch.nan  # what the model made of them
-    assert AttentionMap(Q, K, V, nobody, sample=sample(output)).error < 1e-6
+    assert AttentionMap(Q, K, V, nothing, sample=sample(output)).error < 1e-6
 
 
 # Names.

@@ -156,15 +156,6 @@ def test_multihead_attention_of_itself_with_masks(mask, need_weights, mode):
     assert_maps(recording, module_weights(model, x, x, x, **MASKS[mask]))
 
 
-@grid(need_weights=[False, True], mode=MODES)
-def test_multihead_attention_without_a_batch(need_weights, mode):
-    model, x = sharpen(nn.MultiheadAttention(16, 4)), torch.randn(6, 16)
-    with mode():
-        recording, _ = record(model, x, x, x, need_weights=need_weights)
-    assert recording[""].shape == (1, 4, 6, 6)
-    assert_maps(recording, module_weights(model, x, x, x))
-
-
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_multihead_attention_in_training_shows_the_weights_before_dropout(need_weights):
     model = sharpen(nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True)).train()
@@ -206,29 +197,27 @@ def make_encoder(name="post", dropout=0.0):
     return sharpen(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested))
 
 
-@grid(name=ENCODERS, padding=["even", "ragged"], mode=MODES)
-def test_transformer_encoder_on_its_fast_path(name, padding, mode):
+RAGGED = torch.arange(6) >= torch.tensor([[6], [4], [1], [6], [2], [5]])
+CAUSAL_FLOAT = nn.Transformer.generate_square_subsequent_mask(6)
+ENCODER_ARGUMENTS = {
+    "even": {},
+    "ragged": {"src_key_padding_mask": RAGGED},
+    "causal": {"mask": CAUSAL_FLOAT},
+    "causal, by the flag": {"mask": CAUSAL_FLOAT, "is_causal": True},
+}
+
+
+@grid(name=ENCODERS, arguments=ENCODER_ARGUMENTS, mode=MODES)
+def test_transformer_encoder_keeps_its_fast_path(name, arguments, mode):
     """Nested tensors included, watched or not."""
-    model, x = make_encoder(name), torch.randn(3, 6, 16)
-    x = x.transpose(0, 1) if name == "tokens first" else x
-    blocked = torch.arange(6) >= torch.tensor([[6], [4], [1]])
-    arguments = {"src_key_padding_mask": blocked} if padding == "ragged" else {}
+    model, x, kwargs = make_encoder(name), torch.randn(6, 6, 16), ENCODER_ARGUMENTS[arguments]
     with mode():
-        recording, _ = record(model, x, **arguments)
-        fast = assert_same_operators(model, ENCODER_LAYER, x, **arguments)
-    assert fast or mode == torch.enable_grad or name == "tokens first"
-    expected = module_weights(model, x, **arguments)
+        recording, _ = record(model, x, **kwargs)
+        fast = assert_same_operators(model, ENCODER_LAYER, x, **kwargs)
+    assert fast or mode == torch.enable_grad or name == "tokens first" or "causal" in arguments
+    expected = module_weights(model, x, **kwargs)
     assert list(expected) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert_maps(recording, expected, ~blocked if padding == "ragged" else None)
-
-
-@grid(name=ENCODERS, is_causal=[None, True], mode=MODES)
-def test_transformer_encoder_with_a_causal_mask(name, is_causal, mode):
-    model, x = make_encoder(name), torch.randn(6, 6, 16)
-    arguments = {"mask": nn.Transformer.generate_square_subsequent_mask(6), "is_causal": is_causal}
-    with mode():
-        recording, _ = record(model, x, **arguments)
-    assert_maps(recording, module_weights(model, x, **arguments))
+    assert_maps(recording, expected, ~RAGGED if arguments == "ragged" else None)
 
 
 def test_texts_that_are_all_shorter_than_the_batch():
@@ -252,49 +241,54 @@ def test_transformer_encoder_in_training(name):
     assert_map(recording["layers.0.self_attn"], module_weights(model, x)["layers.0.self_attn"])
 
 
-@grid(norm_first=[False, True], mode=MODES)
-def test_transformer_decoder(norm_first, mode):
+def make_decoder(norm_first):
     layer = nn.TransformerDecoderLayer(16, 4, 20, dropout=0.0, batch_first=True, norm_first=norm_first)
-    model = sharpen(nn.TransformerDecoder(layer, 2))
-    x, memory = torch.randn(3, 6, 16), torch.randn(3, 8, 16)
-    padding = torch.arange(8) >= torch.tensor([[8], [5], [2]])
-    arguments = {"tgt_mask": CAUSAL, "tgt_is_causal": True, "memory_key_padding_mask": padding}
+    return nn.TransformerDecoder(layer, 2)
+
+
+def make_layer():
+    return nn.TransformerEncoderLayer(16, 4, 20, batch_first=True)
+
+
+MEMORY_MASK = {
+    "tgt_mask": CAUSAL,
+    "tgt_is_causal": True,
+    "memory_key_padding_mask": torch.arange(8) >= RAGGED.sum(1)[:, None],
+}
+
+MODULES = {
+    "multi-head without a batch": (lambda: nn.MultiheadAttention(16, 4), [(6, 16)] * 3, {}),
+    "and without weights": (lambda: nn.MultiheadAttention(16, 4), [(6, 16)] * 3, {"need_weights": False}),
+    "a layer alone": (make_layer, [(2, 6, 16)], {}),
+    "a layer inside a model": (lambda: nn.Sequential(make_layer(), nn.Flatten()), [(2, 6, 16)], {}),
+    "frozen": (lambda: make_encoder().requires_grad_(False), [(2, 6, 16)], {}),
+    "decoder": (lambda: make_decoder(False), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
+    "decoder, pre": (lambda: make_decoder(True), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
+    # Both stacks of one length: what is cross-attention does not show in the lengths.
+    **{
+        f"transformer, {batch_first=}": (
+            lambda batch_first=batch_first: nn.Transformer(16, 4, 2, 2, 20, dropout=0.0, batch_first=batch_first),
+            [(6, 6, 16), (6, 6, 16)],
+            {"tgt_mask": CAUSAL_FLOAT},
+        )
+        for batch_first in (False, True)
+    },
+}
+
+
+@grid(name=MODULES, mode=MODES)
+def test_other_modules_of_pytorch(name, mode):
+    make, sizes, kwargs = MODULES[name]
+    model, args = sharpen(make()), [torch.randn(size) for size in sizes]
     with mode():
-        recording, _ = record(model, x, memory, **arguments)
-    assert list(recording.subset("self")) == ["layers.0.self_attn", "layers.1.self_attn"]
-    assert list(recording.subset("cross")) == ["layers.0.multihead_attn", "layers.1.multihead_attn"]
-    assert_maps(recording, module_weights(model, x, memory, **arguments))
-
-
-@grid(batch_first=[False, True], mode=MODES)
-def test_transformer_of_two_stacks_of_one_length(batch_first, mode):
-    """What is cross-attention does not show in the lengths."""
-    model = sharpen(nn.Transformer(16, 4, 2, 2, 20, dropout=0.0, batch_first=batch_first))
-    x, y = torch.randn(6, 6, 16), torch.randn(6, 6, 16)
-    arguments = {"tgt_mask": nn.Transformer.generate_square_subsequent_mask(6)}
-    with mode():
-        recording, _ = record(model, x, y, **arguments)
-    assert len(recording) == 6
-    assert list(recording.subset("cross")) == [f"decoder.layers.{i}.multihead_attn" for i in range(2)]
-    assert_maps(recording, module_weights(model, x, y, **arguments))
-
-
-def test_frozen_weights_take_the_fast_path_under_grad():
-    model, x = make_encoder().requires_grad_(False), torch.randn(2, 6, 16)
-    recording, _ = record(model, x)
-    assert assert_same_operators(model, ENCODER_LAYER, x)
-    assert_maps(recording, module_weights(model, x))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_layer_alone_and_inside_a_model(mode):
-    layer = sharpen(nn.TransformerEncoderLayer(16, 4, 20, batch_first=True))
-    model, x = nn.Sequential(nn.ModuleDict({"first": layer})["first"], nn.Flatten()), torch.randn(2, 6, 16)
-    with mode():
-        recording, _ = record(model, x)
-        of_layer, _ = record(layer, x)
-    assert_maps(recording, module_weights(model, x))
-    assert_maps(of_layer, module_weights(layer, x))
+        recording, _ = record(model, *args, **kwargs)
+        fast = assert_same_operators(model, ENCODER_LAYER, *args, **kwargs)
+    assert fast or name != "frozen"
+    expected = module_weights(model, *args, **kwargs)
+    assert_maps(recording, expected)
+    cross = [path for path in expected if path.endswith("multihead_attn")]
+    assert [path for path in recording if recording.entry(path).kind == "cross"] == cross
+    assert len(cross) == (2 if name.startswith(("decoder", "transformer")) else 0)
 
 
 def test_layers_of_the_fast_path_are_numbered():
@@ -308,52 +302,57 @@ def test_layers_of_the_fast_path_are_numbered():
 # Modules that call the kernel themselves
 
 
-CALLS = {
-    "positional": lambda q, k, v, m: functional.scaled_dot_product_attention(q, k, v, m, 0.0, False),
-    "by keyword": lambda q, k, v, m: functional.scaled_dot_product_attention(value=v, key=k, query=q, attn_mask=m),
-    "imported by name": lambda q, k, v, m: sdpa(q, k, v, attn_mask=m),
-    "of torch._C._nn": lambda q, k, v, m: torch._C._nn.scaled_dot_product_attention(q, k, v, m),
-}
-
-
-@grid(call=CALLS, mode=MODES)
-def test_every_way_to_call_it(call, mode):
-    q, k, v = random_qkv()
-    allowed = torch.rand(2, 1, 5, 7) > 0.4
-    allowed[..., 0] = True
-    with mode():
-        recording, _ = record(FunctionModel(CALLS[call]), q, k, v, allowed)
-    assert_maps(recording, {"attn": definition(q, k, allowed=allowed)})
-
-
 def lower_triangle(queries, keys):
     return torch.ones(queries, keys).tril().bool()
 
 
-ARGUMENTS = {
-    "nothing": ({}, {}, {}),
-    "causal": ({}, {"is_causal": True}, {"allowed": lower_triangle(5, 7)}),
-    "causal, more queries": ({"queries": 7, "keys": 5}, {"is_causal": True}, {"allowed": lower_triangle(7, 5)}),
-    "scale": ({}, {"scale": 0.1}, {"scale": 0.1}),
-    "negative scale": ({}, {"scale": -0.7}, {"scale": -0.7}),
-    "scale 0": ({}, {"scale": 0.0}, {"scale": 0.0}),
-    "grouped": ({"kv_heads": 2}, {"enable_gqa": True}, {}),
-    "grouped, causal": ({"kv_heads": 1}, {"enable_gqa": True, "is_causal": True}, {"allowed": lower_triangle(5, 7)}),
-    "wider values": ({"v_width": 20}, {}, {}),
-    "narrower values": ({"v_width": 3}, {}, {}),
-    "one query": ({"queries": 1}, {}, {}),
-    "one key": ({"keys": 1}, {}, {}),
-    "odd width": ({"width": 5}, {}, {}),
+ALLOWED = torch.rand(2, 1, 5, 7, generator=torch.Generator().manual_seed(0)) > 0.4
+ALLOWED[..., 0] = True
+
+
+def with_kernel(backend):
+    def forward(*qkv):
+        with sdpa_kernel(backend):
+            return sdpa(*qkv, is_causal=True)
+
+    return forward
+
+
+CAUSAL_CALL = {"allowed": lower_triangle(5, 7)}
+CALLS = {
+    "nothing": (sdpa, {}, {}),
+    "positional": (
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, ALLOWED, 0.0),
+        {},
+        {"allowed": ALLOWED},
+    ),
+    "by keyword": (lambda q, k, v: sdpa(value=v, key=k, query=q, attn_mask=ALLOWED), {}, {"allowed": ALLOWED}),
+    "of torch._C": (lambda *qkv: torch._C._nn.scaled_dot_product_attention(*qkv, ALLOWED), {}, {"allowed": ALLOWED}),
+    "strided": (lambda *qkv: sdpa(*(t.mT.contiguous().mT for t in qkv)), {}, {}),
+    "the kernel for short sequences": (with_kernel(SDPBackend.MATH), {}, CAUSAL_CALL),
+    "causal": (partial(sdpa, is_causal=True), {}, CAUSAL_CALL),
+    "causal, more queries": (partial(sdpa, is_causal=True), {"queries": 9}, {"allowed": lower_triangle(9, 7)}),
+    "scale": (partial(sdpa, scale=0.1), {}, {"scale": 0.1}),
+    "negative scale": (partial(sdpa, scale=-0.7), {}, {"scale": -0.7}),
+    "scale 0": (partial(sdpa, scale=0.0), {}, {"scale": 0.0}),
+    "grouped": (partial(sdpa, enable_gqa=True), {"kv_heads": 2}, {}),
+    "one head of keys, causal": (partial(sdpa, enable_gqa=True, is_causal=True), {"kv_heads": 1}, CAUSAL_CALL),
+    "wider values": (sdpa, {"v_width": 20}, {}),
+    "narrower values": (sdpa, {"v_width": 3}, {}),
+    "one query": (sdpa, {"queries": 1}, {}),
+    "one key": (sdpa, {"keys": 1}, {}),
+    "odd width": (sdpa, {"width": 5}, {}),
 }
 MAX_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 
 
-@grid(name=ARGUMENTS, dtype=MAX_ERRORS, mode=MODES)
-def test_every_argument(name, dtype, mode):
-    sizes, arguments, expected = ARGUMENTS[name]
+@grid(call=CALLS, dtype=MAX_ERRORS, mode=MODES)
+def test_every_way_to_call_the_kernel(call, dtype, mode):
+    function, sizes, expected = CALLS[call]
     q, k, v = random_qkv(**sizes, dtype=dtype)
     with mode():
-        recording, _ = record(FunctionModel(partial(sdpa, **arguments)), q, k, v)
+        recording, _ = record(FunctionModel(function), q, k, v)
+    assert list(recording) == ["attn"]
     assert_map(recording["attn"], definition(q, k, **expected), max_error=MAX_ERRORS[dtype])
     assert recording["attn"].shape == (2, 4, q.shape[2], k.shape[2])
 
@@ -406,14 +405,6 @@ def test_other_numbers_of_axes(shape, mode):
     assert_map(recording["attn"], definition(q, k))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_strided_inputs_as_every_projection_makes_them(mode):
-    q, k, v = torch.randn(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
-    with mode():
-        recording, _ = record(FunctionModel(), q, k, v)
-    assert_map(recording["attn"], definition(q, k))
-
-
 @pytest.mark.parametrize("known", [{}, {"allowed": lower_triangle(5, 7)}, {"bias": NOISE[0, :5, :1]}], ids=",".join)
 def test_dropout_of_the_call(known):
     q, k, v = random_qkv()
@@ -451,19 +442,6 @@ def test_a_call_that_is_recomputed_in_the_backward_pass_has_one_map(use_reentran
     with regard.watch(model) as recording:
         model(q.requires_grad_(), k, v).sum().backward()
     assert_maps(recording, {"attn": definition(q, k)})
-
-
-@grid(backend=["MATH", "FLASH_ATTENTION"], mode=MODES)
-def test_a_chosen_kernel(backend, mode):
-    q, k, v = random_qkv(queries=7)
-
-    def forward(*qkv):
-        with sdpa_kernel(getattr(SDPBackend, backend)):
-            return sdpa(*qkv, is_causal=True)
-
-    with mode():
-        recording, _ = record(FunctionModel(forward), q, k, v)
-    assert_map(recording["attn"], definition(q, k, allowed=lower_triangle(7, 7)))
 
 
 def test_several_calls_in_one_module_have_a_map_each():
@@ -517,11 +495,12 @@ def window(b, h, i, j):
     return (i >= j) & (i - j < 3)
 
 
+LENGTHS = torch.tensor([9, 4])
 FLEX_MASKS = {
     "none": None,
     "causal": lambda b, h, i, j: i >= j,
     "window": window,
-    "of each text": lambda b, h, i, j, lengths=torch.tensor([9, 4]): j < lengths[b],
+    "of each text": lambda b, h, i, j: j < LENGTHS[b],
 }
 
 

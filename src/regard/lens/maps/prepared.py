@@ -22,9 +22,6 @@ from regard.lens.maps.inputs import AttentionInputs
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FLOAT64_MAX_WEIGHTS = 2**22
-"""Maps of at most this many weights are computed in float64, which takes no noticeable time."""
-
 FLOAT64_SCORE_BOUND = 1000.0
 """If scores may reach this bound, they are computed in float64: float32 rounds them by 1e-5 and more."""
 
@@ -66,6 +63,8 @@ class PreparedAttention:
     """Whether the bias of some rows is so large that rounding removes their scores."""
     huge_scores: bool = False
     """Whether scores may reach `CANCELLATION_SCORE_BOUND`."""
+    scores_at_once: int = AttentionInputs.scores_at_once
+    """See `AttentionInputs`."""
 
     @property
     def fused(self) -> bool:
@@ -154,7 +153,7 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
     score_bound = largest[0] * largest[1] * abs(inputs.scale)
     large_scores = not score_bound < FLOAT64_SCORE_BOUND
     reduced_matmul = torch.get_float32_matmul_precision() != "highest"
-    small_map = inputs.shape.numel() <= FLOAT64_MAX_WEIGHTS
+    small_map = inputs.shape.numel() <= inputs.max_float64_weights
     wide = inputs.dtype == torch.float64 or large_scores or reduced_matmul or small_map
     call, sinks = to_call(inputs, torch.float64 if wide else torch.float32)
     shift = None
@@ -179,7 +178,9 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
         inputs.answer_cache["empty_rows"] = _empty_rows(call, schedule)
     huge_scores = not score_bound < CANCELLATION_SCORE_BOUND
     empty_rows = inputs.answer_cache["empty_rows"]
-    return PreparedAttention(call, schedule, sinks, shift, empty_rows, bias_dominates, huge_scores)
+    return PreparedAttention(
+        call, schedule, sinks, shift, empty_rows, bias_dominates, huge_scores, inputs.scores_at_once
+    )
 
 
 def _largest_norm(t: Tensor, dtype: torch.dtype) -> float:

@@ -15,9 +15,6 @@ from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 
-CHUNK_SCORES = 3 * 2**21
-"""About how many scores are in memory at once."""
-
 MAX_LOG = 1e30
 """In place of the logarithm inf: a weight with this log denominator is 0, and no product with it is NaN."""
 
@@ -78,7 +75,7 @@ def _row_chunks(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int |
     """
     call = prepared.call
     for block in (single for stack in prepared.schedule(call) for single in stack.unstack()):
-        height = max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
+        height = max(16, prepared.scores_at_once // (call.q.shape[1] * max(1, block.columns)))
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
             allowed, keys, diagonal = block.allowed, block.keys, None
