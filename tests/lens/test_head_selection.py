@@ -76,7 +76,7 @@ def test_heads_are_those_that_the_map_has():
 def test_not_a_number_is_never_chosen():
     broken = planted_map(FAR, FAINT)
     broken.q[0, 0] = torch.nan
-    assert chosen(broken, planted_map(FIRST, FAINT)) == ("h.1.attn", 1)
+    assert chosen(broken, planted_map(FIRST, FAINT)) == ("h.0.attn", 1)
 
 
 def test_nothing_to_choose_is_said():

@@ -75,7 +75,7 @@ def test_maps_are_those_that_the_eager_model_gives_out(one_pass):
 
 def test_every_statistic_is_that_of_the_eager_map(one_pass):
     """In rows that do not count, where models differ, it is that of the map itself."""
-    for spec in one_pass.attentions:
+    for spec in {spec.output: spec for spec in one_pass.attentions}.values():  # the last layer of each stack
         m, rows = one_pass.recording[spec.path], counted_rows(spec, one_pass.padding)
         expected = cached_eager_maps(one_pass.name, one_pass.padding)[spec.path]
         if rows is not None:
