@@ -10,7 +10,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import jaxtyping
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, register_random, settings
 
 # The tiers that decide whether work lands draw the same examples every time; `make test-all` draws anew. A random test
 # that fails prints the line that reproduces it.
@@ -19,6 +19,23 @@ settings.register_profile("fast", max_examples=30, derandomize=True, database=No
 settings.register_profile("more", max_examples=200, derandomize=True, database=None, **COMMON)
 settings.register_profile("all", max_examples=500, **COMMON)
 settings.load_profile("fast")
+
+
+class TorchRandom:
+    """PyTorch's random numbers, for hypothesis: the same in each example, whichever examples came before."""
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def getstate(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def setstate(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+TORCH_RANDOM = TorchRandom()  # hypothesis holds it by a weak reference
+register_random(TORCH_RANDOM)
 
 
 @pytest.fixture(autouse=True)

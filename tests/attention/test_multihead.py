@@ -250,27 +250,6 @@ def test_made_on_the_meta_device_and_drawn_later(kind):
     assert torch.equal(module(x, context), other(x, context))
 
 
-@pytest.mark.parametrize(
-    ("kind", "shapes"),
-    [
-        ("other widths", {"qkv.weight": (HEADS * (5 + 5 + 2), D_MODEL), "out_proj.weight": (D_MODEL, HEADS * 2)}),
-        (
-            "everything",
-            {
-                "q.weight": (HEADS * 5, D_MODEL),
-                "q.bias": (HEADS * 5,),
-                "kv.weight": (2 * (5 + 2), 7),
-                "kv.bias": (2 * (5 + 2),),
-                "out_proj.weight": (D_MODEL, HEADS * 2),
-                "out_proj.bias": (D_MODEL,),
-            },
-        ),
-    ],
-)
-def test_one_packed_projection(kind, shapes):
-    assert {name: tuple(p.shape) for name, p in make(KINDS[kind]).state_dict().items()} == shapes
-
-
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("training", [True, False])
 def test_the_same_numbers_as_pytorchs_module(bias, training):

@@ -13,25 +13,9 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from grids import grid
-from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 
 # ALiBi.
-
-
-@pytest.mark.parametrize(
-    ("heads", "slopes"),
-    [
-        (1, [2**-8]),
-        (2, [2**-4, 2**-8]),
-        (16, [2 ** (-i / 2) for i in range(1, 17)]),
-        # No power of two: those of the next smaller one, then from twice that one its first, third, ...
-        (3, [2**-4, 2**-8, 2**-2]),
-        (12, [*(2**-i for i in range(1, 9)), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]),
-    ],
-)
-def test_the_papers_slopes(heads, slopes):
-    torch.testing.assert_close(ALiBi(heads).slopes, torch.tensor(slopes), rtol=0, atol=0)
 
 
 def test_alibi_by_loops():
@@ -41,7 +25,7 @@ def test_alibi_by_loops():
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 5, 8, 12, 20])
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
 def test_the_last_query_as_mpt_and_causal_weights_as_bloom(heads):
     """BLOOM adds slope * key position: a constant per row away from the paper, which the softmax takes out."""
     torch.testing.assert_close(ALiBi(heads).dense(1, 50), build_mpt_alibi_tensor(heads, 50), rtol=1e-6, atol=0)
@@ -156,14 +140,6 @@ biases = pytest.mark.parametrize("bias", [ALiBi(6), T5Relative(6)], ids=["alibi"
 def test_the_bias_depends_on_the_distance_alone(bias):
     query, key = torch.tensor([4, 300]), torch.arange(50)
     assert torch.equal(bias(query, key), bias(query + 12_345, key + 12_345))
-
-
-@biases
-def test_one_slice_per_head_none_like_another(bias):
-    dense = bias.dense(3, 5)
-    assert isinstance(bias, PositionBias)
-    assert dense.shape == (bias.num_heads, 3, 5) == (6, 3, 5)
-    assert len({tuple(head.flatten().tolist()) for head in dense}) == 6
 
 
 @biases

@@ -259,13 +259,16 @@ def test_a_module_made_without_memory_works_once_it_is_filled():
     assert torch.equal(rotary.to_empty(device="cpu")(x), Rotary(8, scaling=YaRN(4.0, 8))(x))
 
 
+FAST_GRAPHS = {("dynamic", "compile"), ("yarn", "export")}
+
+
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("how", ["compile", "export"])
 @pytest.mark.parametrize(
-    "scaling",
+    ("scaling", "how"),
     [
-        pytest.param(scaling, id=name, marks=() if name in ("dynamic", "yarn") else pytest.mark.more)
+        pytest.param(scaling, how, marks=() if (name, how) in FAST_GRAPHS else pytest.mark.more, id=f"{name}-{how}")
         for name, scaling in SCALINGS.items()
+        for how in ("compile", "export")
     ],
 )
 def test_one_graph_serves_any_length(scaling, how):
@@ -291,18 +294,9 @@ def test_says_what_it_is():
     assert str(rotary) == "Rotary(8, base=500000.0, scaling=Linear(factor=2.0), rotary_dim=4, interleaved=True)"
 
 
-@pytest.mark.parametrize(
-    ("whole", "point"),
-    [
-        (Linear(4), Linear(4.0)),
-        (DynamicNTK(4, 8), DynamicNTK(4.0, 8)),
-        (Llama3(8, 1, 4, 8), Llama3(8.0, 1.0, 4.0, 8)),
-        (YaRN(4, 8, beta_fast=20), YaRN(4.0, 8, beta_fast=20.0, beta_slow=1.0)),
-    ],
-    ids=str,
-)
-def test_whole_numbers_do_as_well(whole, point):
-    """As checkpoints' settings write them; a scaling is a value."""
+def test_a_scaling_is_a_value():
+    """Whole numbers, as checkpoints' settings write them, do as well."""
+    whole, point = YaRN(4, 8, beta_fast=20), YaRN(4.0, 8, beta_fast=20.0, beta_slow=1.0)
     x = torch.randn(40, 8)
     assert torch.equal(Rotary(8, base=500_000, scaling=whole)(x), Rotary(8, base=500_000.0, scaling=point)(x))
     assert (whole, hash(whole)) == (point, hash(point))

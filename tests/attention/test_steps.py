@@ -205,19 +205,3 @@ def test_one_sink_without_a_heads_axis():
 def test_softcap_is_above_zero(softcap):
     with pytest.raises(ValueError, match="softcap"):
         regard.steps(*inputs((), 2, 2, 3, 3, 4, 4), softcap=softcap)
-
-
-# Gradients.
-
-
-@pytest.mark.parametrize("option", ["plain", "bias", "softcap", "causal", "sinks", "all"])
-def test_gradients(option):
-    q, k, v = inputs((2,), 4, 2, 2, 3, 3, 2)
-    who, keywords = chosen(option, q, k)
-    tensors = {name: value for name, value in keywords.items() if torch.is_tensor(value)}
-    numbers = {name: value for name, value in keywords.items() if name not in tensors}
-
-    def output(q, k, v, *given):
-        return regard.steps(q, k, v, who, **dict(zip(tensors, given, strict=True)), **numbers).output
-
-    assert torch.autograd.gradcheck(output, tuple(t.requires_grad_() for t in (q, k, v, *tensors.values())))

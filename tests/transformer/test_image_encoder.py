@@ -82,6 +82,8 @@ def test_an_encoder_decoder_reads_images_and_learns_from_them(pixels, width):
     steps = [model.decoder(ids[:, i : i + 1], caches=caches, context=context if i == 0 else None) for i in range(4)]
     torch.testing.assert_close(torch.cat(steps, dim=1), logits, atol=1e-5, rtol=0)
     assert_every_parameter_learns(model, logits)
+    with pytest.raises(ValueError, match="source_positions are for texts: the patches of an image have learned pos"):
+        model(pixels, ids, source_positions=torch.arange(9))
 
 
 def test_dropout_acts_in_training_only(pixels):

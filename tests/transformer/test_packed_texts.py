@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grids import grid
+from grids import grid, some_examples
 from models import assert_same_gradients, randomized
 from regard import mask
 from regard.attention.positions import Linear, YaRN
-from regard.transformer import Config, Decoder, Encoder, EncoderDecoder, Patches
+from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 SMALL = {"vocab_size": 13, "d_model": 12, "num_layers": 2, "num_heads": 2, "d_ff": 10}
 LONGEST = 7
@@ -66,6 +66,7 @@ def rows(ids, documents):
     return [(ids, documents)] if ids.ndim == 1 else list(zip(ids, documents, strict=True))
 
 
+@some_examples(0.6)
 @given(kinds, st.lists(st.tuples(st.integers(1, LONGEST), st.integers(1, LONGEST)), min_size=1, max_size=6), st.data())
 def test_packed_pairs_equal_single_pairs(kind, pairs, data):
     """The sources in another order than the targets; each target sees its own."""
@@ -135,17 +136,3 @@ def test_positions_with_caches_or_padding_are_refused():
     for other in ({"left_padding": torch.tensor([0, 2])}, {"caches": model.caches()}):
         with pytest.raises(ValueError, match="positions are for texts that are read at once: left_padding and caches"):
             model(ids, positions=places, **other)
-
-
-def test_patches_have_learned_positions():
-    config = Config(
-        **{**SMALL, "decoder": Config(**SMALL)},
-        patches=Patches(image_size=(4, 4), patch_size=(2, 2), channels=1),
-        positions="learned",
-        max_positions=5,
-    )
-    model = EncoderDecoder(config)
-    with pytest.raises(
-        ValueError, match="source_positions are for texts: the patches of an image have learned positions"
-    ):
-        model(torch.zeros(1, 1, 4, 4), torch.zeros(1, 3).long(), source_positions=torch.arange(5))
