@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pty
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -52,19 +52,38 @@ def drawn(
 
 def on_a_terminal(*arguments: object) -> tuple[int, bytes]:
     """The exit code of a command, and all it shows on a pseudo-terminal: isatty is true for both streams."""
+    from regard.cli import main
+
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "regard", *map(str, arguments)],
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", "HF_HUB_OFFLINE": "1"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            shown += chunk
-    except OSError:  # how Linux says that the other end is closed
-        pass
+    shown = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while chunk := os.read(ours, 65536):
+                shown.extend(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with pytest.MonkeyPatch.context() as patch, open(theirs, "w", encoding="utf-8") as stream:
+        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("TERM", "xterm-256color")
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        patch.setattr("sys.argv", ["regard", *map(str, arguments)])
+        patch.setattr("sys.stdout", stream)
+        patch.setattr("sys.stderr", stream)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    reader.join()
     os.close(ours)
-    return process.wait(), shown
+    return ended.value.code, bytes(shown)  # type: ignore[return-value]
+
+
+def refusal(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
+    """The one line with which a command refuses; its exit code is 2, and it prints nothing else."""
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("regard: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err

@@ -66,6 +66,8 @@ def test_names_of_any_length_and_names_that_no_file_can_have(tmp_path):
     for name, message in (("a" * 256, "File name too long"), ("missing/a", "No such file"), ("", "Is a directory")):
         with pytest.raises(InputError, match=f"cannot write .*{message}"):
             write_text("text", tmp_path / name)
+    with pytest.raises(InputError, match="cannot write '/dev/full': No space left on device"):
+        write_text("text", "/dev/full")
     with pytest.raises(InputError, match=r"cannot write .*null"):
         write_text("text", f"{tmp_path}/\0")
     with pytest.raises(ValueError, match="JSON"):

@@ -228,18 +228,19 @@ class _Room:
         return stage.call
 
 
-def behave(diagnosis: Diagnosis) -> None:
+def behave(diagnosis: Diagnosis, deadline: Deadline | None = None) -> None:
     """Add to a diagnosis what is shown by how its implementation behaves: causes, and what is merely to be noted.
 
     To be called outside of `quiet`, after the search for a recipe.
 
     Args:
         diagnosis: with a setting in which the implementation runs; without one nothing is asked.
+        deadline: after which no further question is asked; by default `MAX_CPU_SECONDS` from now.
     """
     room = _Room(diagnosis)
     if not room.pairs:
         return
-    deadline = Deadline(MAX_CPU_SECONDS, MAX_WALL_SECONDS)
+    deadline = deadline or Deadline(MAX_CPU_SECONDS, MAX_WALL_SECONDS)
     with warnings.catch_warnings(), _seeded():
         warnings.simplefilter("ignore")
         for question in (
