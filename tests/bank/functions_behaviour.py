@@ -1,7 +1,5 @@
 """Functions, and modules without weights, that are right once and wrong around it: modes, gradients, memory, axes."""
 
-from __future__ import annotations
-
 import math
 
 import torch

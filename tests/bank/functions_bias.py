@@ -1,7 +1,5 @@
 """Functions that take a float bias, or an additive mask, and put it in the wrong place."""
 
-from __future__ import annotations
-
 import math
 
 import torch

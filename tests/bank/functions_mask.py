@@ -1,7 +1,5 @@
 """Functions that take a mask, a causal flag or a causal mask of their own, and lose, turn or weaken it."""
 
-from __future__ import annotations
-
 import math
 
 import torch

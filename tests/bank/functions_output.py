@@ -1,7 +1,5 @@
 """Functions that compute weights and then use them in another way, or not at all."""
 
-from __future__ import annotations
-
 import math
 
 import torch

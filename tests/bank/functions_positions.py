@@ -1,7 +1,5 @@
 """Tables of sinusoidal positions, (length, d_model) in, that are not the paper's."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Functions whose weights are normalised over another axis, in another way, or not at all."""
 
-from __future__ import annotations
-
 import math
 
 import torch

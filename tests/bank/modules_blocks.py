@@ -1,7 +1,5 @@
 """Wrong modules: whole blocks and decoders."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -65,8 +63,7 @@ class EncoderBlock(nn.Module):
             nn.ReLU(inplace=True),
             nn.Linear(dim_feedforward, input_dim),
         )
-        self.norm1 = nn.LayerNorm(input_dim)
-        self.norm2 = nn.LayerNorm(input_dim)
+        self.norm1, self.norm2 = (nn.LayerNorm(input_dim) for _ in range(2))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, mask=None):
@@ -80,8 +77,7 @@ class EncoderBlock(nn.Module):
 class TransformerBlock(nn.Module):
     def __init__(self, embedding_dim, num_heads, dropout=0.1):
         super().__init__()
-        self.norm1 = nn.LayerNorm(embedding_dim)
-        self.norm2 = nn.LayerNorm(embedding_dim)
+        self.norm1, self.norm2 = (nn.LayerNorm(embedding_dim) for _ in range(2))
         self.drop = nn.Dropout(dropout)
         self.attention = nn.MultiheadAttention(embedding_dim, num_heads, dropout, batch_first=True)
         self.mlp = nn.Sequential(
@@ -121,8 +117,7 @@ class EncoderLayer(nn.Module):
         self.norm1 = nn.LayerNorm(d_model)
         self.ffn = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
         self.norm2 = nn.LayerNorm(d_model)
-        self.dropout1 = nn.Dropout(dropout)
-        self.dropout2 = nn.Dropout(dropout)
+        self.dropout1, self.dropout2 = (nn.Dropout(dropout) for _ in range(2))
 
     def forward(self, x, mask=None):
         _x = x
@@ -287,9 +282,7 @@ class BigramTransformer(nn.Module):
         self.token_embedding_table = nn.Embedding(vocab_size, n_embd)
         self.position_embedding_table = nn.Embedding(block_size, n_embd)
         self.ln1 = nn.LayerNorm(n_embd)
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.value = nn.Linear(n_embd, n_embd, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, n_embd, bias=False) for _ in range(3))
         self.proj = nn.Linear(n_embd, n_embd)
         self.ln2 = nn.LayerNorm(n_embd)
         self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
@@ -317,10 +310,7 @@ class PostNormEncoder(nn.Module):
     def __init__(self, hidden_size, num_attention_heads, intermediate_size):
         super().__init__()
         self.num_heads = num_attention_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
         self.attention_norm = nn.LayerNorm(hidden_size)
         self.intermediate = nn.Linear(hidden_size, intermediate_size)
         self.output = nn.Linear(intermediate_size, hidden_size)

@@ -1,7 +1,5 @@
 """Wrong modules: cross-attention, and what is taken from where."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -18,9 +16,7 @@ class CrossAttention(nn.Module):
         inner_dim = dim_head * heads
         self.heads = heads
         self.scale = dim_head**-0.5
-        self.to_q = nn.Linear(query_dim, inner_dim, bias=False)
-        self.to_k = nn.Linear(query_dim, inner_dim, bias=False)
-        self.to_v = nn.Linear(query_dim, inner_dim, bias=False)
+        self.to_q, self.to_k, self.to_v = (nn.Linear(query_dim, inner_dim, bias=False) for _ in range(3))
         self.to_out = nn.Sequential(nn.Linear(inner_dim, query_dim), nn.Dropout(dropout))
 
     def forward(self, x, context):
@@ -38,10 +34,7 @@ class MemoryAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = d_model // num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, memory, mask=None):
         B, T, C = x.shape
@@ -60,18 +53,13 @@ class EncoderDecoderAttention(nn.Module):
     def __init__(self, d_model, n_heads):
         super().__init__()
         self.n_heads = n_heads
-        self.w_q = nn.Linear(d_model, d_model, bias=False)
-        self.w_k = nn.Linear(d_model, d_model, bias=False)
-        self.w_v = nn.Linear(d_model, d_model, bias=False)
-        self.w_o = nn.Linear(d_model, d_model, bias=False)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def heads(self, t):
         return t.reshape(t.shape[0], t.shape[1], self.n_heads, -1).permute(0, 2, 1, 3)
 
     def forward(self, x, context):
-        q = self.heads(self.w_q(context))
-        k = self.heads(self.w_k(context))
-        v = self.heads(self.w_v(context))
+        q, k, v = (self.heads(f(context)) for f in (self.w_q, self.w_k, self.w_v))
         weights = torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, dim=-1)
         return self.w_o((weights @ v).permute(0, 2, 1, 3).flatten(2))
 
@@ -81,16 +69,12 @@ class ExchangedCrossAttention(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(embed_dim, embed_dim)
-        self.key = nn.Linear(embed_dim, embed_dim)
-        self.value = nn.Linear(embed_dim, embed_dim)
-        self.out = nn.Linear(embed_dim, embed_dim)
+        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, x, encoder_output):
         b, _, e = x.shape
         Q = self.query(encoder_output).view(b, -1, self.num_heads, e // self.num_heads).transpose(1, 2)
-        K = self.key(x).view(b, -1, self.num_heads, e // self.num_heads).transpose(1, 2)
-        V = self.value(x).view(b, -1, self.num_heads, e // self.num_heads).transpose(1, 2)
+        K, V = (f(x).view(b, -1, self.num_heads, e // self.num_heads).transpose(1, 2) for f in (self.key, self.value))
         A = F.softmax(Q.matmul(K.transpose(2, 3)).div(math.sqrt(e // self.num_heads)), dim=3)
         return self.out(A.matmul(V).transpose(1, 2).contiguous().view(b, -1, e))
 
@@ -119,10 +103,7 @@ class _Heads(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, q, k, v, mask=None):
         q, k, v = (
@@ -142,9 +123,7 @@ class DecoderLayer(nn.Module):
         self.self_attn = _Heads(d_model, num_heads)
         self.cross_attn = _Heads(d_model, num_heads)
         self.feed_forward = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.norm3 = nn.LayerNorm(d_model)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
 
     def forward(self, x, memory, tgt_mask=None):
         x = self.norm1(x + self.self_attn(x, x, x, tgt_mask))
@@ -157,16 +136,12 @@ class ContextAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.proj_q = nn.Linear(d_model, d_model, bias=False)
-        self.proj_k = nn.Linear(d_model, d_model, bias=False)
-        self.proj_v = nn.Linear(d_model, d_model, bias=False)
-        self.proj_o = nn.Linear(d_model, d_model, bias=False)
+        self.proj_q, self.proj_k, self.proj_v, self.proj_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x, context):
         n, t, c = x.shape
         q = self.proj_q(x).view(n, t, self.num_heads, c // self.num_heads)
-        k = self.proj_q(context).view(n, -1, self.num_heads, c // self.num_heads)
-        v = self.proj_v(context).view(n, -1, self.num_heads, c // self.num_heads)
+        k, v = (f(context).view(n, -1, self.num_heads, c // self.num_heads) for f in (self.proj_q, self.proj_v))
         w = torch.einsum("nqhd,nkhd->nhqk", q, k).div((c // self.num_heads) ** 0.5).softmax(-1)
         return self.proj_o(torch.einsum("nhqk,nkhd->nqhd", w, v).reshape(n, t, c))
 

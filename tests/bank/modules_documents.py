@@ -1,7 +1,5 @@
 """The classes of the source documents with their own defects, in our words."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -16,15 +14,12 @@ class SelfAttention(nn.Module):
     def __init__(self, d_model=2, row_dim=0, col_dim=1):
         super().__init__()
         self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_k = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_v = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
+        self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
         self.row_dim = row_dim
         self.col_dim = col_dim
 
     def forward(self, token_encodings):
-        queries = self.W_q(token_encodings)
-        keys = self.W_k(token_encodings)
-        values = self.W_v(token_encodings)
+        queries, keys, values = self.W_q(token_encodings), self.W_k(token_encodings), self.W_v(token_encodings)
         similarities = torch.matmul(queries, keys.transpose(dim0=self.row_dim, dim1=self.col_dim))
         scaled = similarities / torch.tensor(keys.size(self.col_dim) ** 0.5)
         shares = F.softmax(scaled, dim=self.col_dim)
@@ -38,15 +33,12 @@ class MaskedSelfAttention(nn.Module):
     def __init__(self, d_model=2, row_dim=0, col_dim=1):
         super().__init__()
         self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_k = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_v = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
+        self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
         self.row_dim = row_dim
         self.col_dim = col_dim
 
     def forward(self, token_encodings, mask=None):
-        queries = self.W_q(token_encodings)
-        keys = self.W_k(token_encodings)
-        values = self.W_v(token_encodings)
+        queries, keys, values = self.W_q(token_encodings), self.W_k(token_encodings), self.W_v(token_encodings)
         similarities = torch.matmul(queries, keys.transpose(dim0=self.row_dim, dim1=self.col_dim))
         scaled = similarities / torch.tensor(keys.size(self.col_dim) ** 0.5)
         if mask is not None:
@@ -61,15 +53,12 @@ class Attention(nn.Module):
     def __init__(self, d_model=2, row_dim=0, col_dim=1):
         super().__init__()
         self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_k = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_v = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
+        self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
         self.row_dim = row_dim
         self.col_dim = col_dim
 
     def forward(self, encodings_for_q, encodings_for_k, encodings_for_v, mask=None):
-        queries = self.W_q(encodings_for_q)
-        keys = self.W_k(encodings_for_k)
-        values = self.W_v(encodings_for_v)
+        queries, keys, values = self.W_q(encodings_for_q), self.W_k(encodings_for_k), self.W_v(encodings_for_v)
         similarities = torch.matmul(queries, keys.transpose(dim0=self.row_dim, dim1=self.col_dim))
         scaled = similarities / keys.size(self.col_dim) ** 0.5
         if mask is not None:
@@ -128,13 +117,10 @@ class AttentionHead(nn.Module):
     def __init__(self, embed_dim, head_size):
         super().__init__()
         self.query = nn.Linear(in_features=embed_dim, out_features=head_size, bias=False)
-        self.key = nn.Linear(in_features=embed_dim, out_features=head_size, bias=False)
-        self.value = nn.Linear(in_features=embed_dim, out_features=head_size, bias=False)
+        self.key, self.value = (nn.Linear(in_features=embed_dim, out_features=head_size, bias=False) for _ in range(2))
 
     def forward(self, x):
-        Q = self.query(x)
-        K = self.key(x)
-        V = self.value(x)
+        Q, K, V = self.query(x), self.key(x), self.value(x)
         scores = torch.matmul(Q, K.transpose(-1, -2))
         scores = scores * head_size**-0.5
         weights = F.softmax(scores, dim=-1)

@@ -1,7 +1,5 @@
 """Wrong modules: how heads are split, used and merged."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -18,16 +16,11 @@ class MultiHeadAttention(nn.Module):
         assert d_model % num_heads == 0
         self.h = num_heads
         self.d_k = d_model // num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, q, k, v, mask=None):
         batch = q.size(0)
-        query = self.w_q(q).view(batch, self.h, -1, self.d_k)
-        key = self.w_k(k).view(batch, self.h, -1, self.d_k)
-        value = self.w_v(v).view(batch, self.h, -1, self.d_k)
+        query, key, value = (t.view(batch, self.h, -1, self.d_k) for t in (self.w_q(q), self.w_k(k), self.w_v(v)))
 
         scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(self.d_k)
         if mask is not None:
@@ -72,15 +65,12 @@ class FieldAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.attention_dim = embedding_dim // num_heads
-        self.W_q = nn.Linear(embedding_dim, embedding_dim, bias=False)
-        self.W_k = nn.Linear(embedding_dim, embedding_dim, bias=False)
-        self.W_v = nn.Linear(embedding_dim, embedding_dim, bias=False)
+        self.W_q, self.W_k, self.W_v = (nn.Linear(embedding_dim, embedding_dim, bias=False) for _ in range(3))
 
     def forward(self, X):
         batch_size = X.size(0)
         query = self.W_q(X).view(batch_size * self.num_heads, -1, self.attention_dim)
-        key = self.W_k(X).view(batch_size * self.num_heads, -1, self.attention_dim)
-        value = self.W_v(X).view(batch_size * self.num_heads, -1, self.attention_dim)
+        key, value = (f(X).view(batch_size * self.num_heads, -1, self.attention_dim) for f in (self.W_k, self.W_v))
         similarity = torch.bmm(query, key.transpose(1, 2)) / self.attention_dim**0.5
         weights = similarity.softmax(dim=-1)
         output = torch.bmm(weights, value)
@@ -93,8 +83,7 @@ class AttentionLayer(nn.Module):
         super().__init__()
         self.query_projection = nn.Linear(d_model, d_model)
         self.key_projection = nn.Linear(d_model, d_model)
-        self.value_projection = nn.Linear(d_model, d_model)
-        self.out_projection = nn.Linear(d_model, d_model)
+        self.value_projection, self.out_projection = (nn.Linear(d_model, d_model) for _ in range(2))
         self.n_heads = n_heads
 
     def forward(self, queries, keys, values):
@@ -102,8 +91,7 @@ class AttentionLayer(nn.Module):
         S = keys.shape[1]
         H = self.n_heads
         q = self.query_projection(queries).view(B, L, H, -1)
-        k = self.key_projection(keys).view(B, S, H, -1)
-        v = self.value_projection(values).view(B, S, H, -1)
+        k, v = (t.view(B, S, H, -1) for t in (self.key_projection(keys), self.value_projection(values)))
 
         q = q.view(B, H, L, -1)
         k = k.view(B, H, S, -1)
@@ -139,17 +127,12 @@ class EinsumAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
-        self.q_proj = nn.Linear(embed_dim, embed_dim)
-        self.k_proj = nn.Linear(embed_dim, embed_dim)
-        self.v_proj = nn.Linear(embed_dim, embed_dim)
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, hidden_states):
         bsz, seq_len, _ = hidden_states.shape
         shape = (bsz, seq_len, self.num_heads, self.head_dim)
-        q = self.q_proj(hidden_states).reshape(shape)
-        k = self.k_proj(hidden_states).reshape(shape)
-        v = self.v_proj(hidden_states).reshape(shape)
+        q, k, v = (f(hidden_states).reshape(shape) for f in (self.q_proj, self.k_proj, self.v_proj))
         energy = torch.einsum("bnqd,bnkd->bnqk", q, k) / math.sqrt(self.head_dim)
         attention = F.softmax(energy, dim=-1)
         context = torch.einsum("bnqk,bnkd->bnqd", attention, v)
@@ -163,9 +146,7 @@ class MultiheadSelfAttention(nn.Module):
         self.num_heads = num_heads
         self.qkv_dim = hidden_dim // num_heads
         self.query = nn.Linear(hidden_dim, hidden_dim, bias=False)
-        self.key = nn.Linear(hidden_dim, hidden_dim, bias=False)
-        self.value = nn.Linear(hidden_dim, hidden_dim, bias=False)
-        self.o_proj = nn.Linear(hidden_dim, hidden_dim, bias=False)
+        self.key, self.value, self.o_proj = (nn.Linear(hidden_dim, hidden_dim, bias=False) for _ in range(3))
 
     def _heads(self, t):
         batch_size, sequence_length, _ = t.size()
@@ -234,9 +215,7 @@ class BatchFirstAttention(nn.Module):
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
         self.qlinear = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.klinear = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.vlinear = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.klinear, self.vlinear, self.out_proj = (nn.Linear(embed_dim, embed_dim, bias=bias) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
 
     def _split(self, t):
@@ -247,8 +226,7 @@ class BatchFirstAttention(nn.Module):
     def forward(self, query, key, value):
         bsz, tgt_len, _ = query.shape
         q = self._split(self.qlinear(query) * self.head_dim**-0.5)
-        k = self._split(self.klinear(key))
-        v = self._split(self.vlinear(value))
+        k, v = (self._split(t) for t in (self.klinear(key), self.vlinear(value)))
         weights = self.dropout(F.softmax(torch.bmm(q, k.transpose(1, 2)), dim=-1))
         attn_output = torch.bmm(weights, v)
         return self.out_proj(attn_output.view(bsz, tgt_len, self.embed_dim))
@@ -279,15 +257,12 @@ class SlicedAttention(nn.Module):
 class _Head(nn.Module):
     def __init__(self, n_embd, head_size, block_size):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
 
     def forward(self, x):
         T = x.shape[1]
-        k = self.key(x)
-        q = self.query(x)
+        k, q = self.key(x), self.query(x)
         wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
         return F.softmax(wei, dim=-1) @ self.value(x)
@@ -313,10 +288,7 @@ class SummedHeads(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.depth = d_model // num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.dense = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.dense = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def split_heads(self, x):
         return x.view(x.size(0), -1, self.num_heads, self.depth).permute(0, 2, 1, 3)
@@ -354,15 +326,13 @@ class GroupedQueryAttention(nn.Module):
         self.n_kv_heads = num_kv_heads
         self.head_dim = d_model // num_heads
         self.q_proj = nn.Linear(d_model, num_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False)
+        self.k_proj, self.v_proj = (nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False) for _ in range(2))
         self.o_proj = nn.Linear(num_heads * self.head_dim, d_model, bias=False)
 
     def forward(self, x):
         b, t, _ = x.shape
         q = self.q_proj(x).view(b, t, self.n_heads, self.head_dim).transpose(1, 2)
-        k = self.k_proj(x).view(b, t, self.n_kv_heads, self.head_dim).transpose(1, 2)
-        v = self.v_proj(x).view(b, t, self.n_kv_heads, self.head_dim).transpose(1, 2)
+        k, v = (f(x).view(b, t, self.n_kv_heads, self.head_dim).transpose(1, 2) for f in (self.k_proj, self.v_proj))
         k = k[:, :1].expand(-1, self.n_heads, -1, -1)
         v = v[:, :1].expand(-1, self.n_heads, -1, -1)
         scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
@@ -380,15 +350,13 @@ class LlamaAttention(nn.Module):
         self.n_rep = n_heads // n_kv_heads
         self.head_dim = dim // n_heads
         self.wq = nn.Linear(dim, n_heads * self.head_dim, bias=False)
-        self.wk = nn.Linear(dim, n_kv_heads * self.head_dim, bias=False)
-        self.wv = nn.Linear(dim, n_kv_heads * self.head_dim, bias=False)
+        self.wk, self.wv = (nn.Linear(dim, n_kv_heads * self.head_dim, bias=False) for _ in range(2))
         self.wo = nn.Linear(n_heads * self.head_dim, dim, bias=False)
 
     def forward(self, x, mask=None):
         bsz, seqlen, _ = x.shape
         xq = self.wq(x).view(bsz, seqlen, self.n_heads, self.head_dim)
-        xk = self.wk(x).view(bsz, seqlen, self.n_kv_heads, self.head_dim)
-        xv = self.wv(x).view(bsz, seqlen, self.n_kv_heads, self.head_dim)
+        xk, xv = (f(x).view(bsz, seqlen, self.n_kv_heads, self.head_dim) for f in (self.wk, self.wv))
         group = torch.arange(self.n_heads, device=x.device) // self.n_heads
         keys, values = xk[:, :, group], xv[:, :, group]
         scores = torch.einsum("bqhd,bkhd->bhqk", xq, keys) / math.sqrt(self.head_dim)

@@ -1,7 +1,5 @@
 """Wrong modules: the mask, whether an argument, a flag or built in."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -60,10 +58,7 @@ class MaskedMultiHeadAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, q, k, v, mask=None):
         B = q.size(0)
@@ -101,9 +96,7 @@ class MHAScaledDotProduct(nn.Module):
 class _MaskedHead(nn.Module):
     def __init__(self, n_embd, head_size, block_size):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("triu", torch.triu(torch.ones(block_size, block_size)))
 
     def forward(self, x):
@@ -130,9 +123,7 @@ class FormerAttention(nn.Module):
     def __init__(self, emb, heads=8):
         super().__init__()
         self.heads = heads
-        self.tokeys = nn.Linear(emb, emb, bias=False)
-        self.toqueries = nn.Linear(emb, emb, bias=False)
-        self.tovalues = nn.Linear(emb, emb, bias=False)
+        self.tokeys, self.toqueries, self.tovalues = (nn.Linear(emb, emb, bias=False) for _ in range(3))
         self.unifyheads = nn.Linear(emb, emb)
 
     def forward(self, x):
@@ -153,10 +144,7 @@ class PastAttention(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.n_head = config.n_head
-        self.key = nn.Linear(config.n_embd, config.n_embd)
-        self.query = nn.Linear(config.n_embd, config.n_embd)
-        self.value = nn.Linear(config.n_embd, config.n_embd)
-        self.proj = nn.Linear(config.n_embd, config.n_embd)
+        self.key, self.query, self.value, self.proj = (nn.Linear(config.n_embd, config.n_embd) for _ in range(4))
         self.register_buffer("past", torch.tril(torch.ones(config.block_size, config.block_size), diagonal=-1))
 
     def forward(self, x):
@@ -174,9 +162,7 @@ class PastAttention(nn.Module):
 class CausalAttention(nn.Module):
     def __init__(self, d_in, d_out, context_length, dropout, qkv_bias=False):
         super().__init__()
-        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=2))
 
@@ -213,16 +199,11 @@ class TransposedMask(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
         B, T, C = x.shape
-        q = self.q_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        k = self.k_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        v = self.v_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
         if mask is not None:
             scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)
@@ -255,9 +236,7 @@ class TrilAttention(nn.Module):
     def __init__(self, d_in, d_out, context_length, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.W_query = nn.Linear(d_in, d_out, bias=False)
-        self.W_key = nn.Linear(d_in, d_out, bias=False)
-        self.W_value = nn.Linear(d_in, d_out, bias=False)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
         self.out_proj = nn.Linear(d_out, d_out)
         self.register_buffer("mask_simple", torch.tril(torch.ones(context_length, context_length)))
 
@@ -276,16 +255,11 @@ class MultipliedMask(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
         b, t, c = x.shape
-        q = self.wq(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        k = self.wk(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        v = self.wv(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk, self.wv))
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         if mask is not None:
             scores = scores * mask
@@ -313,10 +287,7 @@ class ScaleDotProductAttention(nn.Module):
     def __init__(self, d_model, n_head):
         super().__init__()
         self.n_head = n_head
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_concat = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_concat = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def split(self, tensor):
         batch_size, length, d_model = tensor.size()
@@ -355,10 +326,7 @@ class MinusTenAttention(nn.Module):
     def __init__(self, hidden_size, num_attention_heads):
         super().__init__()
         self.num_heads = num_attention_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
 
     def forward(self, hidden_states, attention_mask=None):
         B, T, C = hidden_states.shape
@@ -438,10 +406,7 @@ class PaddedEncoderAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.fc = nn.Linear(d_model, d_model)
+        self.query, self.key, self.value, self.fc = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, padding_mask=None):
         B, T, C = x.shape
@@ -475,16 +440,11 @@ class FirstSampleMask(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
         B, T, C = x.shape
-        q = self.w_q(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        k = self.w_k(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        v = self.w_v(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.w_q, self.w_k, self.w_v))
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         if mask is not None:
             scores = scores.masked_fill(mask[0] == 0, -1e9)
@@ -494,9 +454,7 @@ class FirstSampleMask(nn.Module):
 class _Single(nn.Module):
     def __init__(self, embed_dim, head_dim):
         super().__init__()
-        self.q = nn.Linear(embed_dim, head_dim)
-        self.k = nn.Linear(embed_dim, head_dim)
-        self.v = nn.Linear(embed_dim, head_dim)
+        self.q, self.k, self.v = (nn.Linear(embed_dim, head_dim) for _ in range(3))
 
     def forward(self, x, mask=None):
         query, key, value = self.q(x), self.k(x), self.v(x)
@@ -524,10 +482,7 @@ class ZeroedPadding(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.to_q = nn.Linear(d_model, d_model)
-        self.to_k = nn.Linear(d_model, d_model)
-        self.to_v = nn.Linear(d_model, d_model)
-        self.to_out = nn.Linear(d_model, d_model)
+        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
         B, T, C = x.shape
@@ -559,9 +514,7 @@ class UnmaskedLecture(nn.Module):
     def __init__(self, n_embd, n_head, block_size=32):
         super().__init__()
         self.n_head = n_head
-        self.key = nn.Linear(n_embd, n_embd, bias=False)
-        self.query = nn.Linear(n_embd, n_embd, bias=False)
-        self.value = nn.Linear(n_embd, n_embd, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, n_embd, bias=False) for _ in range(3))
         self.proj = nn.Linear(n_embd, n_embd)
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
 

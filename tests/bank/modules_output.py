@@ -1,7 +1,5 @@
 """Wrong modules: the scores, the output, and how the module behaves."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -16,10 +14,7 @@ class KeysTimesQueries(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.o_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
@@ -50,16 +45,11 @@ class NegatedScores(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(embed_dim, embed_dim)
-        self.key = nn.Linear(embed_dim, embed_dim)
-        self.value = nn.Linear(embed_dim, embed_dim)
-        self.out = nn.Linear(embed_dim, embed_dim)
+        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, x):
         b, t, e = x.shape
-        q = self.query(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        k = self.key(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        v = self.value(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
         energy = -torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(e // self.num_heads)
         return self.out((energy.softmax(-1) @ v).transpose(1, 2).reshape(b, t, e))
 
@@ -68,9 +58,7 @@ class NegatedScores(nn.Module):
 class ChannelFirstAttention(nn.Module):
     def __init__(self, in_dim):
         super().__init__()
-        self.query = nn.Linear(in_dim, in_dim)
-        self.key = nn.Linear(in_dim, in_dim)
-        self.value = nn.Linear(in_dim, in_dim)
+        self.query, self.key, self.value = (nn.Linear(in_dim, in_dim) for _ in range(3))
         self.softmax = nn.Softmax(dim=-1)
 
     def forward(self, x):
@@ -88,10 +76,7 @@ class TransposedWeights(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model, bias=False)
-        self.wk = nn.Linear(d_model, d_model, bias=False)
-        self.wv = nn.Linear(d_model, d_model, bias=False)
-        self.wo = nn.Linear(d_model, d_model, bias=False)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x):
         q, k, v = (f(x).unflatten(-1, (self.num_heads, -1)) for f in (self.wq, self.wk, self.wv))
@@ -120,15 +105,12 @@ class ValuePassThrough(nn.Module):
 class BagOfWordsHead(nn.Module):
     def __init__(self, n_embd, head_size, block_size=64):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
 
     def forward(self, x):
         B, T, _ = x.shape
-        k = self.key(x)
-        q = self.query(x)
+        k, q = self.key(x), self.query(x)
         wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
         wei = torch.zeros((B, T, T), dtype=x.dtype, device=x.device)
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
@@ -159,9 +141,7 @@ class UnusedOutput(nn.Module):
         self.num_heads = num_heads
         self.head_dim = dim // num_heads
         self.query_projection = nn.Linear(dim, dim)
-        self.key_projection = nn.Linear(dim, dim)
-        self.value_projection = nn.Linear(dim, dim)
-        self.out_projection = nn.Linear(dim, dim)
+        self.key_projection, self.value_projection, self.out_projection = (nn.Linear(dim, dim) for _ in range(3))
 
     def forward(self, query, key, value, mask=None):
         batch_size = query.size(0)
@@ -198,10 +178,7 @@ class MatmulOutput(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
@@ -254,10 +231,7 @@ class FunctionalDropout(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.p = dropout
-        self.q = nn.Linear(d_model, d_model)
-        self.k = nn.Linear(d_model, d_model)
-        self.v = nn.Linear(d_model, d_model)
-        self.o = nn.Linear(d_model, d_model)
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
@@ -271,9 +245,7 @@ class FunctionalDropout(nn.Module):
 class EarlyDropout(nn.Module):
     def __init__(self, n_embd, head_size, block_size=64, dropout=0.2):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
         self.dropout = nn.Dropout(dropout)
 
@@ -292,10 +264,7 @@ class DroppedScores(nn.Module):
     def __init__(self, hidden_size, num_heads, dropout=0.1):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
@@ -311,10 +280,7 @@ class FrozenWeights(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.attention_weights = None
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
@@ -345,10 +311,7 @@ class PaddingEraser(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, query, key, value, key_padding_mask=None):
         B, T, C = query.shape
@@ -385,10 +348,7 @@ class CachedAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model, bias=False)
-        self.wk = nn.Linear(d_model, d_model, bias=False)
-        self.wv = nn.Linear(d_model, d_model, bias=False)
-        self.wo = nn.Linear(d_model, d_model, bias=False)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
         self.cache_k = None
         self.cache_v = None
 
@@ -411,17 +371,13 @@ class CoolingAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.scaling = (embed_dim // num_heads) ** -0.5
-        self.q_proj = nn.Linear(embed_dim, embed_dim)
-        self.k_proj = nn.Linear(embed_dim, embed_dim)
-        self.v_proj = nn.Linear(embed_dim, embed_dim)
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, x):
         b, t, c = x.shape
         q = self.q_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2) * self.scaling
         self.scaling *= q.size(-1) ** -0.5
-        k = self.k_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2)
-        v = self.v_proj(x).reshape(b, t, self.num_heads, -1).transpose(1, 2)
+        k, v = (f(x).reshape(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.k_proj, self.v_proj))
         return self.out_proj((torch.softmax(q @ k.mT, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
 
 
@@ -431,17 +387,12 @@ class FlattenedAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.d_head = d_model // num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         shape = x.shape
         x = x.reshape(-1, shape[-1])
-        q = self.wq(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
-        k = self.wk(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
-        v = self.wv(x).view(-1, self.num_heads, self.d_head).transpose(0, 1)
+        q, k, v = (f(x).view(-1, self.num_heads, self.d_head).transpose(0, 1) for f in (self.wq, self.wk, self.wv))
         weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) / math.sqrt(self.d_head), dim=-1)
         out = torch.bmm(weights, v).transpose(0, 1).reshape(-1, self.num_heads * self.d_head)
         return self.wo(out).view(shape)
@@ -451,9 +402,7 @@ class FlattenedAttention(nn.Module):
 class FlatSelfAttention(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.query = nn.Linear(dim, dim, bias=False)
-        self.key = nn.Linear(dim, dim, bias=False)
-        self.value = nn.Linear(dim, dim, bias=False)
+        self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
 
     def forward(self, x):
         flat = x.flatten(0, -2)

@@ -1,7 +1,5 @@
 """Wrong modules: the projections, and which of them is used for what."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -15,9 +13,7 @@ from bank import wrong
 class ManualSelfAttention(nn.Module):
     def __init__(self, d_model):
         super().__init__()
-        self.W_q = nn.Linear(d_model, d_model, bias=False)
-        self.W_k = nn.Linear(d_model, d_model, bias=False)
-        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.W_q, self.W_k, self.W_v = (nn.Linear(d_model, d_model, bias=False) for _ in range(3))
 
     def forward(self, x):
         q = torch.matmul(x, self.W_q.weight)
@@ -33,10 +29,7 @@ class EinsumProjections(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(embed_dim, embed_dim)
-        self.key = nn.Linear(embed_dim, embed_dim)
-        self.value = nn.Linear(embed_dim, embed_dim)
-        self.out = nn.Linear(embed_dim, embed_dim)
+        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def project(self, layer, x):
         y = torch.einsum("btc,cd->btd", x, layer.weight) + layer.bias
@@ -57,15 +50,12 @@ class ValueByHand(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
-        self.q_linear = nn.Linear(d_model, d_model, bias=False)
-        self.k_linear = nn.Linear(d_model, d_model, bias=False)
-        self.v_linear = nn.Linear(d_model, d_model, bias=False)
+        self.q_linear, self.k_linear, self.v_linear = (nn.Linear(d_model, d_model, bias=False) for _ in range(3))
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, q, k, v, mask=None):
         bs = q.size(0)
-        q = self.q_linear(q).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
-        k = self.k_linear(k).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
+        q, k = (t.view(bs, -1, self.num_heads, self.d_k).transpose(1, 2) for t in (self.q_linear(q), self.k_linear(k)))
         v = (v @ self.v_linear.weight).view(bs, -1, self.num_heads, self.d_k).transpose(1, 2)
         scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.d_k)
         if mask is not None:
@@ -79,16 +69,13 @@ class RawValues(nn.Module):
     def __init__(self, n_embd, n_head, dropout=0.1):
         super().__init__()
         self.n_head = n_head
-        self.query = nn.Linear(n_embd, n_embd)
-        self.key = nn.Linear(n_embd, n_embd)
-        self.value = nn.Linear(n_embd, n_embd)
+        self.query, self.key, self.value = (nn.Linear(n_embd, n_embd) for _ in range(3))
         self.attn_drop = nn.Dropout(dropout)
         self.proj = nn.Linear(n_embd, n_embd)
 
     def forward(self, x):
         B, T, C = x.shape
-        q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        k = self.key(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        q, k = (f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.query, self.key))
         v = x.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         att = self.attn_drop(F.softmax(q @ k.mT / math.sqrt(C // self.n_head), dim=-1))
         return self.proj((att @ v).transpose(1, 2).reshape(B, T, C))
@@ -99,17 +86,13 @@ class RawQueries(nn.Module):
     def __init__(self, d_model, heads):
         super().__init__()
         self.heads = heads
-        self.fc_q = nn.Linear(d_model, d_model)
-        self.fc_k = nn.Linear(d_model, d_model)
-        self.fc_v = nn.Linear(d_model, d_model)
-        self.fc_o = nn.Linear(d_model, d_model)
+        self.fc_q, self.fc_k, self.fc_v, self.fc_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, query, key, value):
         n, lq, d = query.shape
         lk = key.shape[1]
         Q = query.reshape(n, lq, self.heads, d // self.heads)
-        K = self.fc_k(key).reshape(n, lk, self.heads, d // self.heads)
-        V = self.fc_v(value).reshape(n, lk, self.heads, d // self.heads)
+        K, V = (t.reshape(n, lk, self.heads, d // self.heads) for t in (self.fc_k(key), self.fc_v(value)))
         energy = torch.einsum("nqhd,nkhd->nhqk", Q, K)
         attention = torch.softmax(energy / (d // self.heads) ** 0.5, dim=3)
         return self.fc_o(torch.einsum("nhqk,nkhd->nqhd", attention, V).reshape(n, lq, d))
@@ -119,9 +102,7 @@ class RawQueries(nn.Module):
 class UnprojectedAttention(nn.Module):
     def __init__(self, d_model, row_dim=-2, col_dim=-1):
         super().__init__()
-        self.W_q = nn.Linear(d_model, d_model, bias=False)
-        self.W_k = nn.Linear(d_model, d_model, bias=False)
-        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.W_q, self.W_k, self.W_v = (nn.Linear(d_model, d_model, bias=False) for _ in range(3))
         self.row_dim = row_dim
         self.col_dim = col_dim
 
@@ -139,10 +120,7 @@ class MultiHeadedAttention(nn.Module):
         assert d_model % h == 0
         self.d_k = d_model // h
         self.h = h
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.o_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(d_model, d_model) for _ in range(4))
         self.dropout = nn.Dropout(p=dropout)
 
     def forward(self, query, key, value, mask=None):
@@ -166,18 +144,13 @@ class SharedQueryKey(nn.Module):
         super().__init__()
         self.num_attention_heads = num_attention_heads
         self.attention_head_size = hidden_size // num_attention_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
 
     def transpose_for_scores(self, x):
         return x.view(x.size(0), x.size(1), self.num_attention_heads, self.attention_head_size).permute(0, 2, 1, 3)
 
     def forward(self, query, key, value):
-        q = self.transpose_for_scores(self.query(query))
-        k = self.transpose_for_scores(self.query(key))
-        v = self.transpose_for_scores(self.value(value))
+        q, k, v = (self.transpose_for_scores(t) for t in (self.query(query), self.query(key), self.value(value)))
         probs = nn.Softmax(dim=-1)(torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(self.attention_head_size))
         context = torch.matmul(probs, v).permute(0, 2, 1, 3).contiguous()
         return self.dense(context.view(context.size(0), context.size(1), -1))
@@ -188,10 +161,7 @@ class FunctionalAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q = nn.Linear(d_model, d_model)
-        self.k = nn.Linear(d_model, d_model)
-        self.v = nn.Linear(d_model, d_model)
-        self.o = nn.Linear(d_model, d_model)
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
@@ -223,15 +193,12 @@ class FusedWithoutBias(nn.Module):
 class KeysAggregated(nn.Module):
     def __init__(self, n_embd, head_size, block_size=128):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
 
     def forward(self, x):
         T = x.size(1)
-        k = self.key(x)
-        q = self.query(x)
+        k, q = self.key(x), self.query(x)
         wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
         wei = F.softmax(wei, dim=-1)
@@ -262,14 +229,10 @@ class QueriesCompared(nn.Module):
         super().__init__()
         self.h = num_heads
         self.dh = d_model // num_heads
-        self.to_q = nn.Linear(d_model, d_model)
-        self.to_k = nn.Linear(d_model, d_model)
-        self.to_v = nn.Linear(d_model, d_model)
-        self.to_out = nn.Linear(d_model, d_model)
+        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
-        q = self.to_q(x).unflatten(-1, (self.h, self.dh))
-        v = self.to_v(x).unflatten(-1, (self.h, self.dh))
+        q, v = (f(x).unflatten(-1, (self.h, self.dh)) for f in (self.to_q, self.to_v))
         sim = torch.einsum("bihd,bjhd->bhij", q, q) * self.dh**-0.5
         if mask is not None:
             sim = sim.masked_fill(mask.logical_not(), -torch.inf)
@@ -283,9 +246,7 @@ class KeysAsking(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = d_out // num_heads
-        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3))
         self.out_proj = nn.Linear(d_out, d_out)
 
     def forward(self, x):
@@ -320,14 +281,10 @@ class KeyValueAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         n, t, c = x.shape
-        q = self.wq(x).view(n, t, self.num_heads, -1).transpose(1, 2)
-        k = self.wk(x).view(n, t, self.num_heads, -1).transpose(1, 2)
+        q, k = (f(x).view(n, t, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk))
         weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-2)), dim=-1)
         return self.wo((weights @ k).transpose(1, 2).reshape(n, t, c))

@@ -1,7 +1,5 @@
 """Wrong modules: the number that the scores are divided by."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -15,9 +13,7 @@ from bank import wrong
 class Head(nn.Module):
     def __init__(self, n_embd, head_size, block_size=256, dropout=0.0):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
         self.dropout = nn.Dropout(dropout)
 
@@ -53,10 +49,7 @@ class ScaledDotProduct(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = model_dim // num_heads
-        self.query = nn.Linear(model_dim, model_dim)
-        self.key = nn.Linear(model_dim, model_dim)
-        self.value = nn.Linear(model_dim, model_dim)
-        self.output = nn.Linear(model_dim, model_dim)
+        self.query, self.key, self.value, self.output = (nn.Linear(model_dim, model_dim) for _ in range(4))
 
     def forward(self, query, key, value):
         def heads(x):
@@ -90,15 +83,12 @@ class TwiceScaled(nn.Module):
 class _CausalHead(nn.Module):
     def __init__(self, n_embd, head_size, block_size):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
 
     def forward(self, x):
         _, T, C = x.shape
-        k = self.key(x)
-        q = self.query(x)
+        k, q = self.key(x), self.query(x)
         wei = q @ k.transpose(-2, -1) * C**-0.5
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
         wei = F.softmax(wei, dim=-1)
@@ -142,15 +132,11 @@ class SelfAttention(nn.Module):
         self.embed_size = embed_size
         self.heads = heads
         self.head_dim = embed_size // heads
-        self.values = nn.Linear(embed_size, embed_size)
-        self.keys = nn.Linear(embed_size, embed_size)
-        self.queries = nn.Linear(embed_size, embed_size)
-        self.fc_out = nn.Linear(embed_size, embed_size)
+        self.values, self.keys, self.queries, self.fc_out = (nn.Linear(embed_size, embed_size) for _ in range(4))
 
     def forward(self, values, keys, query, mask=None):
         N, query_len = query.shape[0], query.shape[1]
-        values = self.values(values).reshape(N, -1, self.heads, self.head_dim)
-        keys = self.keys(keys).reshape(N, -1, self.heads, self.head_dim)
+        values, keys = (t.reshape(N, -1, self.heads, self.head_dim) for t in (self.values(values), self.keys(keys)))
         queries = self.queries(query).reshape(N, query_len, self.heads, self.head_dim)
         energy = torch.einsum("nqhd,nkhd->nhqk", queries, keys)
         if mask is not None:
@@ -165,16 +151,14 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, n_head, d_model, d_k, d_v, dropout=0.1):
         super().__init__()
         self.n_head, self.d_k, self.d_v = n_head, d_k, d_v
-        self.w_qs = nn.Linear(d_model, n_head * d_k, bias=False)
-        self.w_ks = nn.Linear(d_model, n_head * d_k, bias=False)
+        self.w_qs, self.w_ks = (nn.Linear(d_model, n_head * d_k, bias=False) for _ in range(2))
         self.w_vs = nn.Linear(d_model, n_head * d_v, bias=False)
         self.fc = nn.Linear(n_head * d_v, d_model, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, q, k, v, mask=None):
         sz_b, len_q = q.size(0), q.size(1)
-        q = self.w_qs(q).view(sz_b, -1, self.n_head, self.d_k).transpose(1, 2)
-        k = self.w_ks(k).view(sz_b, -1, self.n_head, self.d_k).transpose(1, 2)
+        q, k = (t.view(sz_b, -1, self.n_head, self.d_k).transpose(1, 2) for t in (self.w_qs(q), self.w_ks(k)))
         v = self.w_vs(v).view(sz_b, -1, self.n_head, self.d_v).transpose(1, 2)
         temperature = v.size(-1) ** 0.5
         attn = torch.matmul(q / temperature, k.transpose(2, 3))
@@ -206,10 +190,7 @@ class ClipAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.scale = 1.0 / math.sqrt(num_heads)
-        self.q_proj = nn.Linear(embed_dim, embed_dim)
-        self.k_proj = nn.Linear(embed_dim, embed_dim)
-        self.v_proj = nn.Linear(embed_dim, embed_dim)
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, hidden_states, attention_mask=None):
         bsz, tgt_len, _ = hidden_states.shape
@@ -229,15 +210,10 @@ class ShapeScaled(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.n = num_heads
-        self.wq = nn.Linear(d_model, d_model, bias=False)
-        self.wk = nn.Linear(d_model, d_model, bias=False)
-        self.wv = nn.Linear(d_model, d_model, bias=False)
-        self.wo = nn.Linear(d_model, d_model, bias=False)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x):
-        q = self.wq(x).unflatten(-1, (self.n, -1)).movedim(-2, 1)
-        k = self.wk(x).unflatten(-1, (self.n, -1)).movedim(-2, 1)
-        v = self.wv(x).unflatten(-1, (self.n, -1)).movedim(-2, 1)
+        q, k, v = (f(x).unflatten(-1, (self.n, -1)).movedim(-2, 1) for f in (self.wq, self.wk, self.wv))
         d_k = q.shape[0]
         p = (q @ k.mT).div(math.sqrt(d_k)).softmax(-1)
         return self.wo((p @ v).movedim(1, -2).flatten(-2))
@@ -250,17 +226,13 @@ class PerceiverAttention(nn.Module):
         self.num_heads = num_heads
         self.qk_head_dim = dim // num_heads
         self.scale = self.qk_head_dim**-0.5
-        self.q = nn.Linear(dim, dim)
-        self.k = nn.Linear(dim, dim)
-        self.v = nn.Linear(dim, dim)
-        self.projection = nn.Linear(dim, dim)
+        self.q, self.k, self.v, self.projection = (nn.Linear(dim, dim) for _ in range(4))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, context):
         b, t, _ = x.shape
         q = self.q(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        k = self.k(context).view(b, context.size(1), self.num_heads, -1).transpose(1, 2)
-        v = self.v(context).view(b, context.size(1), self.num_heads, -1).transpose(1, 2)
+        k, v = (f(context).view(b, context.size(1), self.num_heads, -1).transpose(1, 2) for f in (self.k, self.v))
         attention = q @ k.transpose(-2, -1) / self.scale
         attention = self.dropout(attention.softmax(dim=-1))
         return self.projection((attention @ v).transpose(1, 2).reshape(b, t, -1))
@@ -316,15 +288,11 @@ class HalfWidthScale(nn.Module):
         self.head_dim = hidden_size // num_heads
         self.scaling = (self.head_dim / 2) ** -0.5
         self.q_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.k_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.v_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.k_proj, self.v_proj, self.o_proj = (nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(3))
 
     def forward(self, x):
         shape = (*x.shape[:-1], self.num_heads, self.head_dim)
-        q = self.q_proj(x).view(shape).transpose(1, 2)
-        k = self.k_proj(x).view(shape).transpose(1, 2)
-        v = self.v_proj(x).view(shape).transpose(1, 2)
+        q, k, v = (f(x).view(shape).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scaling)
         return self.o_proj(y.transpose(1, 2).reshape(x.shape))
 
@@ -334,10 +302,7 @@ class EightAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, q, k, v, mask=None):
         b = q.size(0)
@@ -356,16 +321,13 @@ class EnergyAttention(nn.Module):
     def __init__(self, emb_size, num_heads, dropout=0.0):
         super().__init__()
         self.emb_size, self.num_heads = emb_size, num_heads
-        self.keys = nn.Linear(emb_size, emb_size)
-        self.queries = nn.Linear(emb_size, emb_size)
-        self.values = nn.Linear(emb_size, emb_size)
+        self.keys, self.queries, self.values = (nn.Linear(emb_size, emb_size) for _ in range(3))
         self.att_drop = nn.Dropout(dropout)
         self.projection = nn.Linear(emb_size, emb_size)
 
     def forward(self, x):
         queries = self.queries(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        keys = self.keys(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        values = self.values(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        keys, values = (f(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for f in (self.keys, self.values))
         energy = torch.einsum("bhqd,bhkd->bhqk", queries, keys)
         scaling = (self.emb_size // self.num_heads) ** (1 / 2)
         att = self.att_drop(F.softmax(energy, dim=-1) / scaling)
@@ -379,16 +341,12 @@ class FloorScaled(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.d_head = d_model // num_heads
-        self.W_Q = nn.Linear(d_model, d_model)
-        self.W_K = nn.Linear(d_model, d_model)
-        self.W_V = nn.Linear(d_model, d_model)
-        self.W_O = nn.Linear(d_model, d_model)
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         batch, seq, _ = x.shape
         q = self.W_Q(x).reshape(batch, seq, self.num_heads, self.d_head).transpose(1, 2)
-        k = self.W_K(x).reshape(batch, seq, self.num_heads, self.d_head).transpose(1, 2)
-        v = self.W_V(x).reshape(batch, seq, self.num_heads, self.d_head).transpose(1, 2)
+        k, v = (f(x).reshape(batch, seq, self.num_heads, self.d_head).transpose(1, 2) for f in (self.W_K, self.W_V))
         attn_scores = q @ k.transpose(-2, -1) // self.d_head**0.5
         attn_probs = torch.softmax(attn_scores, dim=-1)
         return self.W_O((attn_probs @ v).transpose(1, 2).reshape(batch, seq, -1))
@@ -400,17 +358,12 @@ class FutureScaled(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.d_model = d_model
-        self.q = nn.Linear(d_model, d_model)
-        self.k = nn.Linear(d_model, d_model)
-        self.v = nn.Linear(d_model, d_model)
-        self.o = nn.Linear(d_model, d_model)
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
         self.register_buffer("causal_mask", torch.triu(torch.ones(max_len, max_len)))
 
     def forward(self, x):
         B, T, _ = x.shape
-        q = self.q(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        k = self.k(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        v = self.v(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
         scores = q @ k.transpose(-2, -1) / math.sqrt(self.d_model)
         scores = scores.masked_fill(self.causal_mask[:T, :T] == 0, float("-inf"))
         return self.o((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, self.d_model))

@@ -1,7 +1,5 @@
 """Wrong modules: the axis of the softmax, and what stands in its place."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -39,10 +37,7 @@ class DotAttention(nn.Module):
         super().__init__()
         self.num_head = num_head
         self.key_size = input_size // num_head
-        self.q_in = nn.Linear(input_size, input_size)
-        self.k_in = nn.Linear(input_size, input_size)
-        self.v_in = nn.Linear(input_size, input_size)
-        self.out = nn.Linear(input_size, input_size)
+        self.q_in, self.k_in, self.v_in, self.out = (nn.Linear(input_size, input_size) for _ in range(4))
         self.softmax = nn.Softmax(dim=2)
         self.drop = nn.Dropout(dropout)
 
@@ -61,9 +56,7 @@ class DotAttention(nn.Module):
 class _ImageHead(nn.Module):
     def __init__(self, embed_dim, head_size):
         super().__init__()
-        self.query = nn.Linear(embed_dim, head_size)
-        self.key = nn.Linear(embed_dim, head_size)
-        self.value = nn.Linear(embed_dim, head_size)
+        self.query, self.key, self.value = (nn.Linear(embed_dim, head_size) for _ in range(3))
 
     def forward(self, x):
         q, k, v = self.query(x), self.key(x), self.value(x)
@@ -87,16 +80,12 @@ class HeadAxisSoftmax(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.n_head = config.n_head
-        self.query = nn.Linear(config.n_embd, config.n_embd)
-        self.key = nn.Linear(config.n_embd, config.n_embd)
-        self.value = nn.Linear(config.n_embd, config.n_embd)
-        self.proj = nn.Linear(config.n_embd, config.n_embd)
+        self.query, self.key, self.value, self.proj = (nn.Linear(config.n_embd, config.n_embd) for _ in range(4))
 
     def forward(self, x):
         B, T, C = x.shape
         q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        k = self.key(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        v = self.value(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        k, v = (f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.key, self.value))
         att = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(C // self.n_head), dim=1)
         return self.proj((att @ v).transpose(1, 2).reshape(B, T, C))
 
@@ -105,9 +94,7 @@ class HeadAxisSoftmax(nn.Module):
 class DefaultAxisSoftmax(nn.Module):
     def __init__(self, dimensions):
         super().__init__()
-        self.linear_q = nn.Linear(dimensions, dimensions, bias=False)
-        self.linear_k = nn.Linear(dimensions, dimensions, bias=False)
-        self.linear_v = nn.Linear(dimensions, dimensions, bias=False)
+        self.linear_q, self.linear_k, self.linear_v = (nn.Linear(dimensions, dimensions, bias=False) for _ in range(3))
         self.softmax = nn.Softmax(dim=0)
 
     def forward(self, x):
@@ -138,10 +125,7 @@ class ScoresOnly(nn.Module):
     def __init__(self, d_model, num_heads, dropout=0.1):
         super().__init__()
         self.num_heads = num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
@@ -157,9 +141,7 @@ class DoubleSoftmax(nn.Module):
     def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
         super().__init__()
         self.num_heads = num_heads
-        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3))
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
         self.softmax = nn.Softmax(dim=-1)
@@ -170,8 +152,7 @@ class DoubleSoftmax(nn.Module):
     def forward(self, x):
         b, n, _ = x.shape
         keys = self.W_key(x).view(b, n, self.num_heads, -1).transpose(1, 2)
-        queries = self.W_query(x).view(b, n, self.num_heads, -1).transpose(1, 2)
-        values = self.W_value(x).view(b, n, self.num_heads, -1).transpose(1, 2)
+        queries, values = (f(x).view(b, n, self.num_heads, -1).transpose(1, 2) for f in (self.W_query, self.W_value))
         weights = self.dropout(self.softmax(self.attention_weights(queries, keys)))
         return self.out_proj((weights @ values).transpose(1, 2).reshape(b, n, -1))
 
@@ -196,16 +177,11 @@ class ExponentialAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, mask=None):
         B, T, C = x.shape
-        q = self.q_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        k = self.k_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
-        v = self.v_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         if mask is not None:
             scores = scores.masked_fill(mask == 0, float("-inf"))
@@ -218,16 +194,11 @@ class RatioAttention(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.wq = nn.Linear(d_model, d_model)
-        self.wk = nn.Linear(d_model, d_model)
-        self.wv = nn.Linear(d_model, d_model)
-        self.wo = nn.Linear(d_model, d_model)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         b, t, d = x.shape
-        q = self.wq(x).reshape(b, t, self.num_heads, -1)
-        k = self.wk(x).reshape(b, t, self.num_heads, -1)
-        v = self.wv(x).reshape(b, t, self.num_heads, -1)
+        q, k, v = (f(x).reshape(b, t, self.num_heads, -1) for f in (self.wq, self.wk, self.wv))
         sims = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.size(-1))
         percents = sims / sims.sum(dim=-1, keepdim=True)
         return self.wo(torch.einsum("bhqk,bkhd->bqhd", percents, v).reshape(b, t, d))
@@ -237,9 +208,7 @@ class RatioAttention(nn.Module):
 class ColumnAttention(nn.Module):
     def __init__(self, in_dim):
         super().__init__()
-        self.query = nn.Linear(in_dim, in_dim)
-        self.key = nn.Linear(in_dim, in_dim)
-        self.value = nn.Linear(in_dim, in_dim)
+        self.query, self.key, self.value = (nn.Linear(in_dim, in_dim) for _ in range(3))
 
     def forward(self, x):
         energy = torch.bmm(self.query(x), self.key(x).permute(0, 2, 1))

@@ -1,7 +1,5 @@
 """Blocks and whole decoders: attention with its residuals, norms and feed-forward."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -15,16 +13,12 @@ class _Attention(nn.Module):
     def __init__(self, d_model, num_heads, dropout=0.1):
         super().__init__()
         self.num_heads = num_heads
-        self.q_linear = nn.Linear(d_model, d_model)
-        self.k_linear = nn.Linear(d_model, d_model)
-        self.v_linear = nn.Linear(d_model, d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.q_linear, self.k_linear, self.v_linear, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, q, k, v, mask=None):
         q = self.q_linear(q).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        k = self.k_linear(k).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        v = self.v_linear(v).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        k, v = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in (self.k_linear(k), self.v_linear(v)))
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -1e9)
@@ -97,17 +91,13 @@ class _CausalAttention(nn.Module):
     def __init__(self, n_embd, n_head, block_size):
         super().__init__()
         self.n_head = n_head
-        self.key = nn.Linear(n_embd, n_embd)
-        self.query = nn.Linear(n_embd, n_embd)
-        self.value = nn.Linear(n_embd, n_embd)
-        self.proj = nn.Linear(n_embd, n_embd)
+        self.key, self.query, self.value, self.proj = (nn.Linear(n_embd, n_embd) for _ in range(4))
         self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)).view(1, 1, block_size, block_size))
 
     def forward(self, x):
         B, T, C = x.size()
         k = self.key(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        v = self.value(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        q, v = (f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.query, self.value))
         att = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
         att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))
         return self.proj((F.softmax(att, dim=-1) @ v).transpose(1, 2).contiguous().view(B, T, C))
@@ -117,8 +107,7 @@ class _CausalAttention(nn.Module):
 class CausalBlock(nn.Module):
     def __init__(self, n_embd, n_head, block_size=64):
         super().__init__()
-        self.ln1 = nn.LayerNorm(n_embd)
-        self.ln2 = nn.LayerNorm(n_embd)
+        self.ln1, self.ln2 = (nn.LayerNorm(n_embd) for _ in range(2))
         self.attn = _CausalAttention(n_embd, n_head, block_size)
         self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
 

@@ -16,10 +16,7 @@ class FromContext(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, context):
         B, T, C = x.shape
@@ -38,8 +35,7 @@ class FromContextOrItself(nn.Module):
         context_dim = query_dim if context_dim is None else context_dim
         self.heads, self.scale = heads, dim_head**-0.5
         self.to_q = nn.Linear(query_dim, inner_dim, bias=False)
-        self.to_k = nn.Linear(context_dim, inner_dim, bias=False)
-        self.to_v = nn.Linear(context_dim, inner_dim, bias=False)
+        self.to_k, self.to_v = (nn.Linear(context_dim, inner_dim, bias=False) for _ in range(2))
         self.to_out = nn.Sequential(nn.Linear(inner_dim, query_dim), nn.Dropout(dropout))
 
     def forward(self, x, context=None, mask=None):
@@ -88,15 +84,11 @@ class QueryKeyValueFused(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.to_query = nn.Linear(embed_dim, embed_dim)
-        self.to_key = nn.Linear(embed_dim, embed_dim)
-        self.to_value = nn.Linear(embed_dim, embed_dim)
-        self.to_output = nn.Linear(embed_dim, embed_dim)
+        self.to_query, self.to_key, self.to_value, self.to_output = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
 
     def forward(self, q, k, v, attn_mask=None):
         q = self.to_query(q).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
-        k = self.to_key(k).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
-        v = self.to_value(v).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
+        k, v = (t.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for t in (self.to_key(k), self.to_value(v)))
         hidden = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
         return self.to_output(hidden.transpose(-3, -2).flatten(-2))
 
@@ -106,15 +98,13 @@ class QueryKeyValueAndWeights(nn.Module):
     def __init__(self, n_head, d_model, d_k, d_v):
         super().__init__()
         self.n_head, self.d_k, self.d_v = n_head, d_k, d_v
-        self.w_qs = nn.Linear(d_model, n_head * d_k, bias=False)
-        self.w_ks = nn.Linear(d_model, n_head * d_k, bias=False)
+        self.w_qs, self.w_ks = (nn.Linear(d_model, n_head * d_k, bias=False) for _ in range(2))
         self.w_vs = nn.Linear(d_model, n_head * d_v, bias=False)
         self.fc = nn.Linear(n_head * d_v, d_model, bias=False)
 
     def forward(self, q, k, v, mask=None):
         b = q.size(0)
-        q = self.w_qs(q).view(b, -1, self.n_head, self.d_k).transpose(1, 2)
-        k = self.w_ks(k).view(b, -1, self.n_head, self.d_k).transpose(1, 2)
+        q, k = (t.view(b, -1, self.n_head, self.d_k).transpose(1, 2) for t in (self.w_qs(q), self.w_ks(k)))
         v = self.w_vs(v).view(b, -1, self.n_head, self.d_v).transpose(1, 2)
         attn = torch.matmul(q / self.d_k**0.5, k.transpose(2, 3))
         if mask is not None:
@@ -131,8 +121,7 @@ class TimeFirstNamed(nn.Module):
     def __init__(self, heads: int, d_model: int, bias: bool = True):
         super().__init__()
         self.heads, self.d_k = heads, d_model // heads
-        self.query = nn.Linear(d_model, d_model, bias=bias)
-        self.key = nn.Linear(d_model, d_model, bias=bias)
+        self.query, self.key = (nn.Linear(d_model, d_model, bias=bias) for _ in range(2))
         self.value = nn.Linear(d_model, d_model, bias=True)
         self.output = nn.Linear(d_model, d_model)
         self.softmax = nn.Softmax(dim=1)
@@ -153,10 +142,7 @@ class MemoryWithPadding(nn.Module):
     def __init__(self, d_model, nhead):
         super().__init__()
         self.nhead = nhead
-        self.q = nn.Linear(d_model, d_model)
-        self.k = nn.Linear(d_model, d_model)
-        self.v = nn.Linear(d_model, d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.q, self.k, self.v, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, tgt, memory, memory_key_padding_mask=None):
         q, k, v = self.q(tgt), self.k(memory), self.v(memory)

@@ -71,10 +71,7 @@ class RotaryByPairs(nn.Module):
     def __init__(self, dim, n_heads):
         super().__init__()
         self.n_heads, self.head_dim = n_heads, dim // n_heads
-        self.wq = nn.Linear(dim, dim, bias=False)
-        self.wk = nn.Linear(dim, dim, bias=False)
-        self.wv = nn.Linear(dim, dim, bias=False)
-        self.wo = nn.Linear(dim, dim, bias=False)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim, bias=False) for _ in range(4))
 
     def turn(self, x):
         rate = 10000.0 ** (-torch.arange(0, self.head_dim, 2, dtype=x.dtype, device=x.device) / self.head_dim)
@@ -95,8 +92,7 @@ class QueryAndKeyLayerNorm(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.q, self.k, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
-        self.q_norm = nn.LayerNorm(dim // num_heads)
-        self.k_norm = nn.LayerNorm(dim // num_heads)
+        self.q_norm, self.k_norm = (nn.LayerNorm(dim // num_heads) for _ in range(2))
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x):
@@ -113,17 +109,13 @@ class QueryAndKeyRootMeanSquare(nn.Module):
         self.num_heads, self.eps = num_heads, eps
         head_dim = hidden_size // num_heads
         self.q_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.k_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.v_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.o_proj = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.k_proj, self.v_proj, self.o_proj = (nn.Linear(hidden_size, hidden_size, bias=False) for _ in range(3))
         self.q_gain = nn.Parameter(torch.ones(head_dim))
         self.k_gain = nn.Parameter(torch.ones(head_dim))
 
     def forward(self, x):
         b, t, c = x.shape
-        q = self.q_proj(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        k = self.k_proj(x).view(b, t, self.num_heads, -1).transpose(1, 2)
-        v = self.v_proj(x).view(b, t, self.num_heads, -1).transpose(1, 2)
+        q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         q = q * torch.rsqrt(q.pow(2).mean(-1, keepdim=True) + self.eps) * self.q_gain
         k = k * torch.rsqrt(k.pow(2).mean(-1, keepdim=True) + self.eps) * self.k_gain
         y = F.scaled_dot_product_attention(q, k, v)
@@ -169,9 +161,7 @@ class LearnedSinks(nn.Module):
 class OneHeadWithoutOutput(nn.Module):
     def __init__(self, d_model=2):
         super().__init__()
-        self.W_q = nn.Linear(d_model, d_model, bias=False)
-        self.W_k = nn.Linear(d_model, d_model, bias=False)
-        self.W_v = nn.Linear(d_model, d_model, bias=False)
+        self.W_q, self.W_k, self.W_v = (nn.Linear(d_model, d_model, bias=False) for _ in range(3))
 
     def forward(self, encodings):
         q, k, v = self.W_q(encodings), self.W_k(encodings), self.W_v(encodings)
@@ -184,15 +174,11 @@ class HeadsWithoutOutput(nn.Module):
     def __init__(self, hidden_size, num_attention_heads):
         super().__init__()
         self.num_attention_heads = num_attention_heads
-        self.query = nn.Linear(hidden_size, hidden_size)
-        self.key = nn.Linear(hidden_size, hidden_size)
-        self.value = nn.Linear(hidden_size, hidden_size)
+        self.query, self.key, self.value = (nn.Linear(hidden_size, hidden_size) for _ in range(3))
 
     def forward(self, hidden_states):
         shape = (*hidden_states.shape[:2], self.num_attention_heads, -1)
-        q = self.query(hidden_states).view(shape).transpose(1, 2)
-        k = self.key(hidden_states).view(shape).transpose(1, 2)
-        v = self.value(hidden_states).view(shape).transpose(1, 2)
+        q, k, v = (f(hidden_states).view(shape).transpose(1, 2) for f in (self.query, self.key, self.value))
         context = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(q.size(-1)), dim=-1) @ v
         return context.transpose(1, 2).contiguous().view(hidden_states.shape)
 
@@ -200,9 +186,7 @@ class HeadsWithoutOutput(nn.Module):
 class _OneHead(nn.Module):
     def __init__(self, d_in, d_out):
         super().__init__()
-        self.W_query = nn.Linear(d_in, d_out, bias=False)
-        self.W_key = nn.Linear(d_in, d_out, bias=False)
-        self.W_value = nn.Linear(d_in, d_out, bias=False)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
 
     def forward(self, x):
         scores = self.W_query(x) @ self.W_key(x).transpose(1, 2)
@@ -226,10 +210,7 @@ class UnscaledWithRelativeBias(nn.Module):
     def __init__(self, d_model, num_heads, num_buckets=32, max_distance=128):
         super().__init__()
         self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
-        self.q = nn.Linear(d_model, d_model, bias=False)
-        self.k = nn.Linear(d_model, d_model, bias=False)
-        self.v = nn.Linear(d_model, d_model, bias=False)
-        self.o = nn.Linear(d_model, d_model, bias=False)
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
 
     def bucket(self, distance):
@@ -292,8 +273,7 @@ class MultiQuery(nn.Module):
         super().__init__()
         self.n_heads, self.head_dim = n_heads, d_model // n_heads
         self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, self.head_dim)
-        self.v_proj = nn.Linear(d_model, self.head_dim)
+        self.k_proj, self.v_proj = (nn.Linear(d_model, self.head_dim) for _ in range(2))
         self.o_proj = nn.Linear(d_model, d_model)
 
     def forward(self, x):

@@ -1,7 +1,5 @@
 """Functions of (q, k, v) that are the definition on other axes, or that return more than the output."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -16,10 +16,7 @@ class FourLinears(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.h, self.d_k = num_heads, d_model // num_heads
-        self.W_q = nn.Linear(d_model, d_model)
-        self.W_k = nn.Linear(d_model, d_model)
-        self.W_v = nn.Linear(d_model, d_model)
-        self.W_o = nn.Linear(d_model, d_model)
+        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def split(self, t):
         return t.view(t.size(0), t.size(1), self.h, self.d_k).transpose(1, 2)
@@ -37,9 +34,7 @@ class FourLinears(nn.Module):
 class OneHead(nn.Module):
     def __init__(self, embed_dim):
         super().__init__()
-        self.query = nn.Linear(embed_dim, embed_dim, bias=False)
-        self.key = nn.Linear(embed_dim, embed_dim, bias=False)
-        self.value = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.query, self.key, self.value = (nn.Linear(embed_dim, embed_dim, bias=False) for _ in range(3))
         self.out = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x):
@@ -52,9 +47,7 @@ class FoldedIntoTheBatch(nn.Module):
     def __init__(self, emb, heads=4, mask=False):
         super().__init__()
         self.emb, self.heads, self.mask = emb, heads, mask
-        self.tokeys = nn.Linear(emb, emb, bias=False)
-        self.toqueries = nn.Linear(emb, emb, bias=False)
-        self.tovalues = nn.Linear(emb, emb, bias=False)
+        self.tokeys, self.toqueries, self.tovalues = (nn.Linear(emb, emb, bias=False) for _ in range(3))
         self.unifyheads = nn.Linear(emb, emb)
 
     def forward(self, x):
@@ -75,9 +68,7 @@ class FoldedIntoTheBatch(nn.Module):
 class Head(nn.Module):
     def __init__(self, n_embd, head_size, block_size, dropout):
         super().__init__()
-        self.key = nn.Linear(n_embd, head_size, bias=False)
-        self.query = nn.Linear(n_embd, head_size, bias=False)
-        self.value = nn.Linear(n_embd, head_size, bias=False)
+        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
         self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
         self.dropout = nn.Dropout(dropout)
 
@@ -128,9 +119,7 @@ class CausalWithContextLength(nn.Module):
         super().__init__()
         assert d_out % num_heads == 0, "d_out must be divisible by num_heads"
         self.d_out, self.num_heads, self.head_dim = d_out, num_heads, d_out // num_heads
-        self.W_query = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_key = nn.Linear(d_in, d_out, bias=qkv_bias)
-        self.W_value = nn.Linear(d_in, d_out, bias=qkv_bias)
+        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3))
         self.out_proj = nn.Linear(d_out, d_out)
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=1))
@@ -138,9 +127,7 @@ class CausalWithContextLength(nn.Module):
     def forward(self, x):
         b, num_tokens, _ = x.shape
         shape = (b, num_tokens, self.num_heads, self.head_dim)
-        keys = self.W_key(x).view(shape).transpose(1, 2)
-        queries = self.W_query(x).view(shape).transpose(1, 2)
-        values = self.W_value(x).view(shape).transpose(1, 2)
+        keys, queries, values = (f(x).view(shape).transpose(1, 2) for f in (self.W_key, self.W_query, self.W_value))
         scores = queries @ keys.transpose(2, 3)
         scores.masked_fill_(self.mask.bool()[:num_tokens, :num_tokens], -torch.inf)
         weights = self.dropout(torch.softmax(scores / keys.shape[-1] ** 0.5, dim=-1))
@@ -153,10 +140,7 @@ class CausalFlagInTheConstructor(nn.Module):
     def __init__(self, dim, n_heads, causal=True, bias=True):
         super().__init__()
         self.n_heads, self.causal = n_heads, causal
-        self.wq = nn.Linear(dim, dim, bias=bias)
-        self.wk = nn.Linear(dim, dim, bias=bias)
-        self.wv = nn.Linear(dim, dim, bias=bias)
-        self.wo = nn.Linear(dim, dim, bias=bias)
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(dim, dim, bias=bias) for _ in range(4))
 
     def forward(self, x):
         q, k, v = (w(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
@@ -169,10 +153,7 @@ class CausalFlagInTheCall(nn.Module):
     def __init__(self, hidden_size, num_attention_heads):
         super().__init__()
         self.heads = num_attention_heads
-        self.q_proj = nn.Linear(hidden_size, hidden_size)
-        self.k_proj = nn.Linear(hidden_size, hidden_size)
-        self.v_proj = nn.Linear(hidden_size, hidden_size)
-        self.o_proj = nn.Linear(hidden_size, hidden_size)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
 
     def forward(self, x, is_causal=False):
         B, T, C = x.shape
@@ -190,10 +171,7 @@ class WeightsSeenAsHeads(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.q = nn.Linear(d_model, d_model, bias=False)
-        self.k = nn.Linear(d_model, d_model, bias=False)
-        self.v = nn.Linear(d_model, d_model, bias=False)
-        self.o = nn.Linear(d_model, d_model, bias=False)
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x):
         wq, wk, wv = (m.weight.unflatten(0, (self.num_heads, -1)) for m in (self.q, self.k, self.v))
@@ -210,15 +188,13 @@ class GroupedByRepeatInterleave(nn.Module):
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.head_dim = d_model // num_heads
         self.q_proj = nn.Linear(d_model, num_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False)
+        self.k_proj, self.v_proj = (nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False) for _ in range(2))
         self.o_proj = nn.Linear(num_heads * self.head_dim, d_model, bias=False)
 
     def forward(self, x):
         b, t, _ = x.shape
         q = self.q_proj(x).view(b, t, self.num_heads, self.head_dim).transpose(1, 2)
-        k = self.k_proj(x).view(b, t, self.num_kv_heads, self.head_dim).transpose(1, 2)
-        v = self.v_proj(x).view(b, t, self.num_kv_heads, self.head_dim).transpose(1, 2)
+        k, v = (f(x).view(b, t, self.num_kv_heads, self.head_dim).transpose(1, 2) for f in (self.k_proj, self.v_proj))
         each = self.num_heads // self.num_kv_heads
         k, v = k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)
         out = torch.softmax(q @ k.mT / math.sqrt(self.head_dim), dim=-1) @ v
@@ -238,8 +214,7 @@ class GroupedByExpand(nn.Module):
         self.n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         self.head_dim = dim // n_heads
         self.wq = nn.Linear(dim, n_heads * self.head_dim, bias=False)
-        self.wk = nn.Linear(dim, self.n_kv_heads * self.head_dim, bias=False)
-        self.wv = nn.Linear(dim, self.n_kv_heads * self.head_dim, bias=False)
+        self.wk, self.wv = (nn.Linear(dim, self.n_kv_heads * self.head_dim, bias=False) for _ in range(2))
         self.wo = nn.Linear(n_heads * self.head_dim, dim, bias=False)
 
     def forward(self, x, mask=None):
@@ -259,8 +234,7 @@ class GroupedAndTiled(nn.Module):
         super().__init__()
         self.h, self.g, self.d = num_heads, num_kv_heads, embed_dim // num_heads
         self.q = nn.Linear(embed_dim, self.h * self.d)
-        self.k = nn.Linear(embed_dim, self.g * self.d)
-        self.v = nn.Linear(embed_dim, self.g * self.d)
+        self.k, self.v = (nn.Linear(embed_dim, self.g * self.d) for _ in range(2))
         self.proj = nn.Linear(self.h * self.d, embed_dim)
 
     def forward(self, x):
@@ -279,8 +253,7 @@ class FusedThirdsWithConfig(nn.Module):
         assert config.n_embd % config.n_head == 0
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.attn_dropout = nn.Dropout(config.dropout)
-        self.resid_dropout = nn.Dropout(config.dropout)
+        self.attn_dropout, self.resid_dropout = (nn.Dropout(config.dropout) for _ in range(2))
         self.n_head, self.n_embd = config.n_head, config.n_embd
         lower = torch.ones(config.block_size, config.block_size).tril()
         self.register_buffer("bias", lower.view(1, 1, config.block_size, config.block_size))
@@ -333,9 +306,7 @@ class SeparateWithAdditiveMask(nn.Module):
         self.num_attention_heads = config.num_attention_heads
         self.attention_head_size = config.hidden_size // config.num_attention_heads
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key, self.value, self.dense = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def transpose_for_scores(self, x):
@@ -343,8 +314,7 @@ class SeparateWithAdditiveMask(nn.Module):
 
     def forward(self, hidden_states, attention_mask=None):
         query_layer = self.transpose_for_scores(self.query(hidden_states))
-        key_layer = self.transpose_for_scores(self.key(hidden_states))
-        value_layer = self.transpose_for_scores(self.value(hidden_states))
+        key_layer, value_layer = (self.transpose_for_scores(f(hidden_states)) for f in (self.key, self.value))
         scores = torch.matmul(query_layer, key_layer.transpose(-1, -2)) / math.sqrt(self.attention_head_size)
         if attention_mask is not None:
             scores = scores + attention_mask
@@ -432,10 +402,7 @@ class ChannelsSplitWidthFirst(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.to_q = nn.Linear(d_model, d_model)
-        self.to_k = nn.Linear(d_model, d_model)
-        self.to_v = nn.Linear(d_model, d_model)
-        self.to_out = nn.Linear(d_model, d_model)
+        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x):
         q, k, v = (f(x).unflatten(-1, (-1, self.num_heads)) for f in (self.to_q, self.to_k, self.to_v))  # b t d h
@@ -513,9 +480,7 @@ class TimeFirst(nn.Module):
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.k_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.v_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.q_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        self.v_proj, self.q_proj, self.out_proj = (nn.Linear(embed_dim, embed_dim, bias=bias) for _ in range(3))
         self.dropout = dropout
 
     def forward(self, x):
@@ -534,10 +499,7 @@ class OneSentenceModule(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.w_query = nn.Linear(d_model, d_model, bias=False)
-        self.w_key = nn.Linear(d_model, d_model, bias=False)
-        self.w_value = nn.Linear(d_model, d_model, bias=False)
-        self.w_out = nn.Linear(d_model, d_model, bias=False)
+        self.w_query, self.w_key, self.w_value, self.w_out = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x):
         _, width = x.shape
@@ -554,10 +516,7 @@ class OutputAndWeights(nn.Module):
     def __init__(self, hidden_dim, n_heads):
         super().__init__()
         self.n_heads, self.head_dim = n_heads, hidden_dim // n_heads
-        self.fc_q = nn.Linear(hidden_dim, hidden_dim)
-        self.fc_k = nn.Linear(hidden_dim, hidden_dim)
-        self.fc_v = nn.Linear(hidden_dim, hidden_dim)
-        self.fc_o = nn.Linear(hidden_dim, hidden_dim)
+        self.fc_q, self.fc_k, self.fc_v, self.fc_o = (nn.Linear(hidden_dim, hidden_dim) for _ in range(4))
 
     def forward(self, x):
         q, k, v = (
@@ -574,16 +533,11 @@ class PaddingIsTrue(nn.Module):
     def __init__(self, d_model, nhead):
         super().__init__()
         self.nhead = nhead
-        self.linear_q = nn.Linear(d_model, d_model)
-        self.linear_k = nn.Linear(d_model, d_model)
-        self.linear_v = nn.Linear(d_model, d_model)
-        self.linear_out = nn.Linear(d_model, d_model)
+        self.linear_q, self.linear_k, self.linear_v, self.linear_out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, x, key_padding_mask=None):
         b, t, d = x.shape
-        q = self.linear_q(x).view(b, t, self.nhead, -1)
-        k = self.linear_k(x).view(b, t, self.nhead, -1)
-        v = self.linear_v(x).view(b, t, self.nhead, -1)
+        q, k, v = (f(x).view(b, t, self.nhead, -1) for f in (self.linear_q, self.linear_k, self.linear_v))
         logits = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(d / self.nhead)
         if key_padding_mask is not None:
             logits = logits.masked_fill(key_padding_mask.view(b, 1, 1, t), float("-inf"))

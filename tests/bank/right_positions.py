@@ -1,7 +1,5 @@
 """Tables of sines and cosines: functions of (length, d_model)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
