@@ -27,6 +27,8 @@ class Entry:
     """Words that the report must hold."""
     args: dict[str, Any] = field(default_factory=dict)
     """Arguments of its constructor that cannot be guessed."""
+    dear: bool = False
+    """Whether another entry shows its mistake in less time."""
 
     @property
     def name(self) -> str:
@@ -45,11 +47,12 @@ def wrong(
     also: tuple[str, ...] = (),
     args: dict[str, Any] | None = None,
     says: str | None = None,
+    dear: bool = False,
 ) -> Callable[[_Any], _Any]:
     """Enter an implementation that is wrong for one cause, or for several."""
 
     def enter(what: _Any) -> _Any:
-        _ENTRIES.append(Entry(what, "wrong", (cause, *also), source, says, args or {}))
+        _ENTRIES.append(Entry(what, "wrong", (cause, *also), source, says, args or {}, dear))
         return what
 
     return enter

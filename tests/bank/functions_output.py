@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from bank import wrong
 
 
-@wrong("weights-transposed")
+@wrong("weights-transposed", dear=True)
 def attention_sum(q, k, v):
     weights = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
     return weights.transpose(-2, -1) @ v
@@ -20,7 +20,7 @@ def attention_indices(q, k, v):
     return torch.einsum("bhij,bhid->bhjd", scores.softmax(dim=-1), v)
 
 
-@wrong("output-v")
+@wrong("output-v", dear=True)
 def attention_stub(q, k, v):
     scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
     weights = torch.softmax(scores, dim=-1)
@@ -36,7 +36,7 @@ def attention_row_sums(q, k, v, mask=None):
     return torch.einsum("bij,bid->bid", weights, v)
 
 
-@wrong("output-mean")
+@wrong("output-mean", dear=True)
 def attention_average(q, k, v):
     weights = torch.ones(q.size(-2), k.size(-2), dtype=q.dtype, device=q.device)
     weights = weights / weights.sum(dim=-1, keepdim=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bank import wrong
 
 
-@wrong("k-as-v")
+@wrong("k-as-v", dear=True)
 def scaled_dot_product_attention(q, k, v):
     d_k = q.size(-1)
     scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(d_k)
@@ -57,7 +57,7 @@ def attend(q, k, v):
     return y
 
 
-@wrong("scores-transposed")
+@wrong("scores-transposed", dear=True)
 def fused_attention(q, k, v):
     return F.scaled_dot_product_attention(k, q, v)
 

@@ -30,7 +30,7 @@ def next_token_attention(Q, K, V):
     return torch.softmax(masked_scores, dim=-1) @ V
 
 
-@wrong("scale-d")
+@wrong("scale-d", dear=True)
 def scaled_attention(q, k, v):
     d_k = k.size(-1)
     weights = torch.softmax(q @ k.transpose(-2, -1) / d_k, dim=-1)
@@ -108,7 +108,7 @@ def attention_len(q, k, v):
     return torch.softmax(torch.matmul(q, k.transpose(-1, -2)) / factor, dim=-1).matmul(v)
 
 
-@wrong("scale-multiplied", source="esceptico/perceiver-io#9")
+@wrong("scale-multiplied", source="esceptico/perceiver-io#9", dear=True)
 def attention_reciprocal(q, k, v):
     scale = q.shape[-1] ** -0.5
     attention = (q @ k.transpose(-2, -1)) / scale
@@ -130,7 +130,7 @@ def attention_half_scaled(q, k, v):
     return torch.einsum("bhts,bhsc->bhtc", weight, v)
 
 
-@wrong("scale-half")
+@wrong("scale-half", dear=True)
 def attention_split_width(q, k, v):
     half = q.size(-1) // 2
     left = q[..., :half] @ k[..., :half].transpose(-2, -1)
@@ -168,7 +168,7 @@ def attention_output_scaled(q, k, v):
     return out / math.sqrt(q.shape[-1])
 
 
-@wrong("scale-floor")
+@wrong("scale-floor", dear=True)
 def attention_integer_steps(q, k, v):
     d_k = q.size(-1)
     scores = torch.matmul(q, k.transpose(-2, -1)) // math.sqrt(d_k)

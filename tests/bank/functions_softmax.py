@@ -76,7 +76,7 @@ def attention_products(q, k, v):
     return torch.matmul(weights, v)
 
 
-@wrong("softmax-twice")
+@wrong("softmax-twice", dear=True)
 def attention_probabilities(q, k, v, mask=None):
     scores = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
     if mask is not None:

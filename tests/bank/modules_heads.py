@@ -102,7 +102,7 @@ class AttentionLayer(nn.Module):
         return self.out_projection(out.view(B, L, -1))
 
 
-@wrong("heads-attend-heads")
+@wrong("heads-attend-heads", dear=True)
 class Attention(nn.Module):
     def __init__(self, dim, heads=8, dim_head=64, dropout=0.0):
         super().__init__()
@@ -232,7 +232,7 @@ class BatchFirstAttention(nn.Module):
         return self.out_proj(attn_output.view(bsz, tgt_len, self.embed_dim))
 
 
-@wrong("one-head-only")
+@wrong("one-head-only", dear=True)
 class SlicedAttention(nn.Module):
     def __init__(self, d_model, n_heads, dropout=0.1):
         super().__init__()

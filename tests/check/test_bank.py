@@ -14,17 +14,17 @@ LONG = 60.0
 """CPU seconds to look for a cause: more than a user is asked to wait, for runs in which every shape is checked."""
 WRONG = [entry for entry in entries() if entry.verdict == "wrong"]
 RIGHT = [entry for entry in entries() if entry.verdict != "wrong"]
-WIRED = [entry.name for entry in WRONG if entry.name.startswith("modules_blocks.")]
+WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
 """What is around their attentions is judged in test_blocks.py, in the fast tier as well."""
 
 
 def fewest(several: list[Entry]) -> list[object]:
     """In the fast tier the first for each mistake, by itself where there is one, or for each file and verdict."""
     first: dict[object, Entry] = {}
-    for entry in sorted(several, key=lambda entry: (entry.name in WIRED, len(entry.causes))):
+    for entry in sorted(several, key=lambda entry: (entry in WIRED, entry.dear, len(entry.causes))):
         for kind in entry.causes or [(entry.what.__module__, entry.verdict)]:
             first.setdefault(kind, entry)
-    fast = [entry for entry in first.values() if entry.name not in WIRED]
+    fast = [entry for entry in first.values() if entry not in WIRED]
     return [pytest.param(entry, id=entry.name, marks=() if entry in fast else pytest.mark.more) for entry in several]
 
 

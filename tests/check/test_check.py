@@ -68,7 +68,7 @@ def test_what_is_handed_over_is_not_changed():
     [
         (regard.MultiHeadAttention, "right"),
         (regard.attend, "right"),
-        (regard.course.SelfAttention, "right"),
+        (regard.course.SelfAttention, "different by design"),
         # Its is_causal counts from the first position.
         (torch.nn.functional.scaled_dot_product_attention, "right in another layout or convention"),
     ],
@@ -76,8 +76,8 @@ def test_what_is_handed_over_is_not_changed():
 def test_our_own_and_pytorchs_are_right(implementation, verdict):
     report = regard.check(implementation, timeout=200.0)
     assert report.ok, str(report)
-    assert report.verdict.startswith(verdict)
-    assert verdict == "right" or "first" in str(report)
+    assert report.verdict == verdict
+    assert "convention" not in verdict or "first" in str(report)
 
 
 def bert():
@@ -143,7 +143,7 @@ def test_a_mistake_is_found_in_few_calls():
 def test_what_misbehaves_ends_in_a_clear_word(tmp_path, body, word):
     path = tmp_path / "mine.py"
     path.write_text(f"import torch\n\n\ndef attention(q, k, v):\n    {body}\n")
-    report = regard.check.check_file(f"{path}:attention", {}, timeout=2.0 if "while" in body else 200.0)
+    report = regard.check.check_file(f"{path}:attention", {}, timeout=2.0 if "while" in body else 20.0)
     assert word.lower() in str(report).lower(), str(report)
     assert json.loads(report.to_json())["name"] == "attention"
     assert report.exit_code == (1 if word == "output-v" else 3)
