@@ -103,8 +103,6 @@ def test_bad_input_is_one_line_and_exit_code_2(command, arguments, message):
     ("arguments", "streams", "code", "message"),
     [
         (["--version"], {"stdout": "/dev/full"}, 2, "regard: cannot write the output: No space left on device\n"),
-        (["--help"], {"stdout": "/dev/full"}, 2, "regard: cannot write the output: No space left on device\n"),
-        (["--version"], {"stdout": "a closed pipe"}, 0, ""),
         (["--help"], {"stdout": "a closed pipe"}, 0, ""),
         (["check", "--list"], {"stdout": "a closed pipe"}, 0, ""),
         (["--version"], {"stdout": "closed"}, 0, ""),
@@ -140,7 +138,13 @@ def test_streams_that_break_are_no_traceback(arguments, streams, code, message):
 
 @pytest.mark.parametrize(
     "sentence",
-    ["a bank 🙂", "🙂🙂", "שלום עולם", "العربية", "bank \x1b[31m \u202e x", "数学 e\u0301", "<b>[bold]</b> &amp;", "."],
+    [
+        "🙂🙂",
+        "العربية",
+        "bank \x1b[31m \u202e x",
+        ".",
+        *(pytest.param(text, marks=pytest.mark.more) for text in ("שלום עולם", "数学 e\u0301", "<b>[bold]</b> &amp;")),
+    ],
 )
 def test_any_text_gets_a_right_answer(command, sentence):
     code, out, _ = command("explain", sentence, "--json", "-")

@@ -40,11 +40,12 @@ def test_a_recording_is_shown(command, tmp_path, kept):
     ("family", "arguments", "megabytes"),
     [("gpt2", ["--file", "story.txt"], 0.6), ("bart", ["the river", "--target", "a bank"], 5)],
 )
-def test_other_models_are_shown(command, tmp_path, monkeypatch, family, arguments, megabytes):
+def test_other_models_are_shown(command, capsys, tmp_path, monkeypatch, family, arguments, megabytes):
     """A file to a decoder, in a page of a size; a text and a target to an encoder-decoder."""
     monkeypatch.chdir(tmp_path)
     Path("story.txt").write_text("the river bank")
     random_checkpoint(tmp_path / family, family)
+    capsys.readouterr()  # transformers tells of its progress
     code, _, err = command("see", *arguments, "--model", tmp_path / family, "--out", "x.html", "--max-size", megabytes)
     assert (code, err) == (0, "")
     assert 0 < Path("x.html").stat().st_size <= megabytes * 1e6

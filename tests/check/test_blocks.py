@@ -11,12 +11,8 @@ from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import subject_of
 
 AROUND = {"residual-missing", "residual-of-norm", "ffn-skipped", "mask-not-passed", "context-ignored", "inputs-changed"}
-BLOCKS = [
-    entry
-    for entry in bank.entries()
-    if entry.name.startswith("right_blocks.")
-    or (entry.name.startswith("modules_blocks.") and AROUND & set(entry.causes))
-]
+BLOCKS = [entry for entry in bank.entries() if entry.name.startswith(("modules_blocks.", "right_blocks."))]
+BLOCKS = [entry for entry in BLOCKS if entry.verdict != "wrong" or AROUND & set(entry.causes)]
 ARGS = {"modules_blocks.TransformerEncoderLayer": {"ffn_embed_dim": 120}}
 
 
