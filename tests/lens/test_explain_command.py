@@ -11,6 +11,12 @@ TEXT = "the man is in the bank"
 TARGET = ["--target", "a river", "--token", "river"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _checkpoints_before_output_is_captured():
+    for family in ("gpt2", "bart"):
+        checkpoint(family)
+
+
 @pytest.mark.parametrize(
     ("family", "arguments", "kind", "attention", "word"),
     [

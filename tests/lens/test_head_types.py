@@ -1,155 +1,131 @@
 """Types of heads: planted heads are told by name, and every score is the definition's, row by row."""
 
 import math
+from functools import partial
+from itertools import product
 
 import pytest
 import torch
 
 import regard
+from lens.recordings import random_map
 from regard import mask
 from regard.lens import AttentionMap, detect_heads
 from regard.lens.maps.head_types import is_delimiter
 
-KINDS = ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform")
+HEAD_TYPES = ("previous token", "attention sink", "same token", "induction", "delimiter", "uniform")
 
 
-def scored(m, tokens=None, *, cross=False):
+def scores_by_definition(m, tokens=None, *, cross=False):
     """Every score from the dense map in float64, by loops over rows and keys."""
     batch, heads, queries, keys = m.shape
-    double = {
-        name: value.double() if isinstance(value, torch.Tensor) else value
-        for name, value in (("bias", m.bias), ("sinks", m.sinks))
-    }
+    double = {name: t if t is None else t.double() for name, t in (("bias", m.bias), ("sinks", m.sinks))}
     q, k = m.q.double(), m.k.double()
     weights = regard.steps(q, k, k, m.mask, scale=m.scale, softcap=m.softcap, **double).weights
-    may = torch.ones(m.shape, dtype=torch.bool)
+    allowed = torch.ones(m.shape, dtype=torch.bool)
     if m.mask is not None:
-        may = m.mask.dense(queries, keys).expand(m.shape)
+        allowed = m.mask.dense(queries, keys).expand(m.shape)
     offset = keys - queries
     texts = None if tokens is None else tokens if isinstance(tokens[0], list) else [tokens]
-    rows = {kind: [[] for _ in range(heads)] for kind in KINDS}
-    own = [] if cross else [(b, h, i) for b in range(batch) for h in range(heads) for i in range(queries)]
-    diagonal = any(may[b, h, i, i + offset] for b, h, i in own)
+    rows = {kind: [[] for _ in range(heads)] for kind in HEAD_TYPES}
+    at = [] if cross else list(product(range(batch), range(heads), range(queries)))
+    diagonal = any(allowed[b, h, i, i + offset] for b, h, i in at)
     for b in range(batch):
-        real = [[cross or not diagonal or bool(may[b, h, i, i + offset]) for i in range(queries)] for h in range(heads)]
+        real = [[not diagonal or bool(allowed[b, h, i, i + offset]) for i in range(queries)] for h in range(heads)]
         first = 0
         if not cross and offset == 0:
             first = next((i for i in range(queries) if any(real[h][i] for h in range(heads))), 0)
-        for h in range(heads):
-            for i in range(queries):
-                open_ = [j for j in range(keys) if may[b, h, i, j]]
-                if not real[h][i] or len(open_) < 2:
-                    continue
-                w, p = weights[b, h, i], i + offset
-                wanted = {"attention sink": [first] if cross or p != first else []}
+        for h, i in product(range(heads), range(queries)):
+            open_keys = [j for j in range(keys) if allowed[b, h, i, j]]
+            if not real[h][i] or len(open_keys) < 2:
+                continue
+            w, p = weights[b, h, i], i + offset
+            wanted = {"attention sink": [first] if cross or p != first else []}
+            if not cross:
+                wanted["previous token"] = [p - 1] if p else []
+            if texts is not None:
+                text = texts[b]
+                wanted["delimiter"] = [j for j in range(keys) if is_delimiter(text[j]) and j != first]
                 if not cross:
-                    wanted["previous token"] = [p - 1] if p else []
-                if texts is not None:
-                    text = texts[b]
-                    wanted["delimiter"] = [j for j in range(keys) if is_delimiter(text[j]) and j != first]
-                    if not cross:
-                        wanted["same token"] = [j for j in range(keys) if text[j] == text[p]]
-                        wanted["induction"] = [j for j in range(1, p) if text[j - 1] == text[p]]
-                for kind, keys_ in wanted.items():
-                    if own := [j for j in keys_ if j in open_]:
-                        rows[kind][h].append(float(w[own].sum()))
-                log = torch.where(w > 0, w.log(), 0.0)
-                rows["uniform"][h].append(min(1.0, float(-(w * log).sum()) / math.log(len(open_))))
-    return {kind: [sum(row) / len(row) if row else math.nan for row in rows[kind]] for kind in KINDS}
+                    wanted["same token"] = [j for j in range(keys) if text[j] == text[p]]
+                    wanted["induction"] = [j for j in range(1, p) if text[j - 1] == text[p]]
+            for kind, of_kind in wanted.items():
+                if in_reach := [j for j in of_kind if j in open_keys]:
+                    rows[kind][h].append(float(w[in_reach].sum()))
+            rows["uniform"][h].append(float(-torch.xlogy(w, w).sum()) / math.log(len(open_keys)))
+    return {kind: [min(1.0, sum(row) / len(row)) if row else math.nan for row in rows[kind]] for kind in HEAD_TYPES}
 
 
-def agree(m, tokens=None, *, cross=False):
+def assert_scores(m, tokens=None, *, cross=False):
     if tokens is not None:
         m.label(*tokens)
     found = detect_heads(m, cross=cross).scores
-    expected = scored(m, tokens and tokens[1], cross=cross)
-    unknown = set()
-    if tokens is None:
-        unknown |= {"same token", "induction", "delimiter"}
-    if cross:
-        unknown |= {"same token", "induction", "previous token"}
+    expected = scores_by_definition(m, tokens and tokens[1], cross=cross)
+    unknown = {"same token", "induction", "delimiter"} if tokens is None else set()
+    unknown |= {"same token", "induction", "previous token"} if cross else set()
     assert {kind for kind, score in found.items() if score is None} == unknown
-    for kind in set(KINDS) - unknown:
-        wanted = torch.tensor(expected[kind], dtype=torch.float64)
-        torch.testing.assert_close(found[kind], wanted, atol=1e-5, rtol=1e-5, equal_nan=True)
-    assert tuple(found) == KINDS
+    for kind in set(HEAD_TYPES) - unknown:
+        of_kind = torch.tensor(expected[kind], dtype=torch.float64)
+        torch.testing.assert_close(found[kind], of_kind, atol=1e-5, rtol=1e-5, equal_nan=True)
+    assert tuple(found) == HEAD_TYPES
 
 
-def drawn(queries, keys, *, batch=2, heads=4, kv_heads=2, **options):
-    q = 2 * torch.randn(batch, heads, queries, 8)
-    k = 2 * torch.randn(batch, kv_heads, keys, 8)
-    return AttentionMap(q, k, None, **options)
-
-
+four_heads = partial(random_map, batch=2, heads=4, kv_heads=2, sampled=False)
 TEXTS = [list("abcab.dabc,ab"), list("xyxyxyxyxyxyx")]
 
-REAL = torch.arange(13) >= torch.tensor([0, 4])[:, None]
-"""Padding on the left of the second text."""
+LEFT_PADDING = mask.allowed((torch.arange(13) >= torch.tensor([0, 4])[:, None])[:, None, None, :])
+COINS = torch.Generator().manual_seed(1)
+OPTIONS = {
+    "full": {},
+    "causal": {"mask": mask.causal()},
+    "right": {"mask": mask.padding([13, 9])},
+    "right causal": {"mask": mask.padding([13, 9]) & mask.causal()},
+    "left causal": {"mask": mask.causal() & LEFT_PADDING},
+    "window": {"mask": mask.window(3) & mask.padding([11, 13])},
+    "not itself": {"mask": mask.causal() & ~mask.window(1)},
+    "any": {"mask": mask.allowed(torch.rand(2, 4, 13, 13, generator=COINS) < 0.5)},
+    "where": {"mask": mask.where(lambda i, j: (i - j) % 2 == 0)},
+    "sinks": {"mask": mask.causal(), "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
+    "softcap": {"softcap": 2.0, "scale": 0.9, "bias": torch.randn(4, 13, 13, generator=COINS)},
+}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"mask": mask.causal()},
-        {"mask": mask.padding([13, 9])},
-        {"mask": mask.padding([13, 9]) & mask.causal()},
-        {"mask": mask.causal() & mask.allowed(REAL[:, None, None, :])},
-        {"mask": mask.window(3) & mask.padding([11, 13])},
-        {"mask": mask.causal() & ~mask.window(1)},
-        {"mask": mask.allowed(torch.rand(2, 4, 13, 13, generator=torch.Generator().manual_seed(1)) < 0.5)},
-        {"mask": mask.where(lambda i, j: (i - j) % 2 == 0)},
-        {"mask": mask.causal(), "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
-        {"softcap": 2.0, "scale": 0.9, "bias": torch.randn(4, 13, 13, generator=torch.Generator().manual_seed(2))},
-    ],
-    ids=[
-        "full",
-        "causal",
-        "right",
-        "right causal",
-        "left causal",
-        "window",
-        "not itself",
-        "any",
-        "where",
-        "sinks",
-        "cap",
-    ],
-)
-def test_every_score_is_the_definition_s(options):
-    agree(drawn(13, 13, **options), (TEXTS, TEXTS))
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_score_is_the_definition_s(name):
+    assert_scores(four_heads(13, 13, **OPTIONS[name]), (TEXTS, TEXTS))
 
 
 def test_a_step_of_a_generation_and_two_texts():
-    agree(drawn(4, 13, mask=mask.causal()), ([text[-4:] for text in TEXTS], TEXTS))
-    agree(drawn(5, 13), ([list("vwxyz")] * 2, TEXTS), cross=True)
-    agree(drawn(13, 5, mask=mask.padding([5, 3])), ([list("abcdefghijklm")] * 2, [list("v.x.z")] * 2), cross=True)
+    assert_scores(four_heads(4, 13, mask=mask.causal()), ([text[-4:] for text in TEXTS], TEXTS))
+    assert_scores(four_heads(5, 13), ([list("vwxyz")] * 2, TEXTS), cross=True)
+    assert_scores(
+        four_heads(13, 5, mask=mask.padding([5, 3])), ([list("abcdefghijklm")] * 2, [list("v.x.z")] * 2), cross=True
+    )
 
 
 def test_a_bias_that_blocks_counts_as_a_mask():
     closed = torch.zeros(13, 13).masked_fill(torch.rand(13, 13) < 0.3, -torch.inf).fill_diagonal_(0.0)
-    biased = drawn(13, 13, bias=closed)
+    biased = four_heads(13, 13, bias=closed)
     masked = AttentionMap(biased.q, biased.k, None, mask.allowed(closed == 0))
     for m in (biased, masked):
         m.label(TEXTS)
-    for ours, theirs in zip(detect_heads(biased).scores.values(), detect_heads(masked).scores.values(), strict=True):
-        torch.testing.assert_close(ours, theirs, equal_nan=True)
+    torch.testing.assert_close(detect_heads(biased).scores, detect_heads(masked).scores, equal_nan=True)
 
 
 def test_without_tokens_what_needs_them_is_not_told():
-    agree(drawn(9, 9, mask=mask.causal()))
-    agree(drawn(3, 9), cross=True)
+    assert_scores(four_heads(9, 9, mask=mask.causal()))
+    assert_scores(four_heads(3, 9), cross=True)
 
 
 def test_one_token_shows_nothing():
-    m = drawn(1, 1, batch=1)
+    m = four_heads(1, 1, batch=1)
     m.label(["a"])
     found = detect_heads(m)
     assert found.names == ("mixed",) * 4
     assert all(bool(score.isnan().all()) for score in found.scores.values())
 
 
-def planted(patterns, tokens, may=None):
+def planted(patterns, tokens, allowed=None):
     """A map whose heads put nearly all weight where each pattern (queries x keys, bool) says, evenly where it is empty.
 
     A query is the row of its pattern, a key its own place.
@@ -157,7 +133,7 @@ def planted(patterns, tokens, may=None):
     size = len(tokens)
     q = torch.stack([pattern.float() * 12 for pattern in patterns])[None]
     k = torch.eye(size).expand(1, len(patterns), -1, -1)
-    m = AttentionMap(q, k, None, may, scale=1.0)
+    m = AttentionMap(q, k, None, allowed, scale=1.0)
     m.label(tokens)
     return m
 

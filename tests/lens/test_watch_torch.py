@@ -24,6 +24,7 @@ from lens.watching import (
     FunctionModule,
     assert_map,
     definition,
+    output_tensors,
     random_qkv,
     record,
     sharpen,
@@ -74,24 +75,6 @@ def assert_maps(recording, expected, rows=None) -> None:
     assert list(recording) == list(expected)
     for path, dense in expected.items():
         assert_map(recording[path], dense, rows)
-
-
-def assert_same_training(model, *args, **kwargs):
-    """Outputs and gradients of a training step have the same bits, with the same draws of dropout. The recording."""
-
-    def train():
-        torch.manual_seed(3)
-        model.zero_grad()
-        output = model(*args, **kwargs)
-        output = output if isinstance(output, Tensor) else output[0]
-        output.square().sum().backward()
-        return [output.detach(), *(p.grad.clone() for p in model.parameters())]
-
-    expected = train()
-    with regard.watch(model) as recording:
-        got = train()
-    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-    return recording
 
 
 # nn.MultiheadAttention
@@ -154,15 +137,6 @@ def test_multihead_attention_of_itself_with_masks(mask, need_weights, mode):
         fast = assert_same_operators(model, NATIVE_MULTI_HEAD, x, x, x, need_weights=need_weights, **MASKS[mask])
     assert fast or mode == torch.enable_grad or mask != "none"
     assert_maps(recording, module_weights(model, x, x, x, **MASKS[mask]))
-
-
-@pytest.mark.parametrize("need_weights", [False, True])
-def test_multihead_attention_in_training_shows_the_weights_before_dropout(need_weights):
-    model = sharpen(nn.MultiheadAttention(16, 4, dropout=0.5, batch_first=True)).train()
-    x = torch.randn(2, 6, 16)
-    recording = assert_same_training(model, x, x, x, need_weights=need_weights)
-    assert recording[""].dropout == 0.5
-    assert_maps(recording, module_weights(model, x, x, x))
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -232,13 +206,41 @@ def test_texts_that_are_all_shorter_than_the_batch():
         assert m.error < 1e-4
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_transformer_encoder_in_training(name):
-    model, x = make_encoder(name, dropout=0.3).train(), torch.randn(3, 6, 16)
-    recording = assert_same_training(model, x)
-    assert list(recording) == ["layers.0.self_attn", "layers.1.self_attn"]
+TRAINED = {
+    **{name: (partial(make_encoder, name, dropout=0.3), 1, {}) for name in ENCODERS},
+    **{
+        f"multi-head, {need_weights=}": (
+            lambda: sharpen(nn.MultiheadAttention(16, 4, dropout=0.3, batch_first=True)),
+            3,
+            {"need_weights": need_weights},
+        )
+        for need_weights in (False, True)
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_is_as_before_and_shows_the_weights_before_dropout(name):
+    """Outputs and gradients of a training step have the same bits, with the same draws of dropout."""
+    make, inputs, kwargs = TRAINED[name]
+    model, args = make().train(), [torch.randn(3, 6, 16)] * inputs
+
+    def train():
+        torch.manual_seed(3)
+        model.zero_grad()
+        output = next(output_tensors(model(*args, **kwargs)))
+        output.square().sum().backward()
+        return [output.detach(), *(p.grad.clone() for p in model.parameters())]
+
+    expected = train()
+    with regard.watch(model) as recording:
+        got = train()
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    weights = module_weights(model, *args)
+    assert list(recording) == list(weights)
     assert all(m.error < 1e-4 and m.verified and m.dropout == 0.3 for m in recording.values())
-    assert_map(recording["layers.0.self_attn"], module_weights(model, x)["layers.0.self_attn"])
+    first = next(iter(weights))
+    assert_map(recording[first], weights[first])
 
 
 def make_decoder(norm_first):
