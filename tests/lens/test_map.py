@@ -13,14 +13,7 @@ from regard.lens import AttentionMap, OutputSample
 Q, K, V = torch.randn(2, 4, 9, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 5)
 MASK = mask.causal() & mask.padding([11, 6])
 INDICES = [
-    (1, 2, 3),
-    (1, 2, 3, 4),
-    (-1, -1, -1, -1),
-    (0,),
-    0,
-    ...,
-    (slice(None), 1),
-    (..., 3),
+    *((1, 2, 3), (1, 2, 3, 4), (-1, -1, -1, -1), (0,), 0, ..., (slice(None), 1), (..., 3)),
     (0, slice(1, 3), slice(2, 8, 3), slice(-4, None)),
     (0, [0, 3], 2),
     (0, 0, [1, 2, 5], [3, 4, 0]),
@@ -211,14 +204,13 @@ def test_rows_that_attend_to_nothing_prove_nothing():
 # Names.
 
 
-def test_labels():
-    m = AttentionMap(Q[:1], K[:1])
-    assert m.tokens is None
-    m.label(list("abcdefghi"), list("abcdefghijk"))
-    assert m.tokens == (list("abcdefghi"), list("abcdefghijk"))
-    many = AttentionMap(K, K)
-    many.label([list("abcdefghijk")] * 2)
-    assert many.tokens == ([list("abcdefghijk")] * 2,) * 2
+def test_tokens_of_one_text_and_of_a_batch():
+    one, batch = AttentionMap(Q[:1], K[:1]), AttentionMap(K, K)
+    assert one.tokens is None
+    one.label(list("abcdefghi"), list("abcdefghijk"))
+    batch.label([list("abcdefghijk")] * 2)
+    assert one.tokens == (list("abcdefghi"), list("abcdefghijk"))
+    assert batch.tokens == ([list("abcdefghijk")] * 2,) * 2
 
 
 @pytest.mark.parametrize(
@@ -229,20 +221,20 @@ def test_labels():
         (2, "abcdefghi", "abcdefghijk", "1 lists of tokens; the map has 2 batch rows"),
     ],
 )
-def test_tokens_that_do_not_match_the_length(rows, queries, keys, message):
+def test_tokens_that_do_not_match_the_length_are_refused(rows, queries, keys, message):
     with pytest.raises(ValueError, match=message):
         AttentionMap(Q[:rows], K[:rows]).label(list(queries), None if keys is None else list(keys))
 
 
-# What it refuses.
-
-
-def test_what_no_map_can_be_made_of(as_a_user_runs_it):
-    with pytest.raises(ValueError, match="a map wants q"):
-        AttentionMap(Q[0], K[0])
-    with pytest.raises(ValueError, match="one number per row"):
-        AttentionMap(Q, K, lse=torch.zeros(2, 4, 11))
-    with pytest.raises(TypeError, match="bare"):
-        AttentionMap(Q, K, None, torch.ones(9, 11, dtype=torch.bool))
-    with pytest.raises(ValueError, match="every key needs one value"):
-        AttentionMap(Q, K, V[:, :, 1:])
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ([Q[0], K[0]], {}, ValueError, "a map wants q"),
+        ([Q, K], {"lse": torch.zeros(2, 4, 11)}, ValueError, "one number per row"),
+        ([Q, K, None, torch.ones(9, 11, dtype=torch.bool)], {}, TypeError, "bare"),
+        ([Q, K, V[:, :, 1:]], {}, ValueError, "every key needs one value"),
+    ],
+)
+def test_what_no_map_can_be_made_of_is_refused(as_a_user_runs_it, arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        AttentionMap(*arguments, **options)

@@ -26,14 +26,10 @@ def translator():
 
 
 def test_it_is_a_mapping_in_the_order_in_which_they_ran(translator):
-    assert len(translator) == 6
     assert list(translator)[2:4] == ["decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"]
     assert translator["decoder.layers.0.multihead_attn"].shape == (1, 2, 4, 5)
-    assert "nowhere" not in translator
-    assert translator.get("nowhere") is None
-
-
-def test_by_layer_the_first_layers_of_all_stacks_come_first(translator):
+    assert (len(translator), "nowhere" in translator, translator.get("nowhere")) == (6, False, None)
+    # By layer, the first layers of all stacks come first.
     assert [path.split(".")[2] for path in translator.layers] == ["0", "0", "0", "1", "1", "1"]
     assert set(translator.layers) == set(translator)
 
@@ -47,9 +43,9 @@ def test_a_path_that_is_not_there_is_refused_with_those_that_are(translator):
 
 
 def test_a_path_comes_once():
-    recording = make_recording(random_map())
+    facts = {"shape": (1, 2, 6, 6), "mask": None, "kernel": "", "kind": "", "layer": None}
     with pytest.raises(ValueError, match=r"'h\.0\.attn' is in this recording already"):
-        recording.add("h.0.attn", random_map(), shape=(1, 2, 6, 6), mask=None, kernel="", kind="", layer=None)
+        make_recording(random_map()).add("h.0.attn", random_map(), **facts)
 
 
 def test_a_map_is_made_once_when_it_is_first_read():
