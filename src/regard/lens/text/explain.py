@@ -26,7 +26,7 @@ from regard.lens.text.explanation import (
     TokenizedText,
     Variant,
 )
-from regard.lens.text.head_survey import HeadSurvey
+from regard.lens.text.head_survey import HeadSurvey, ensure_weights_fit
 from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
 from regard.lens.text.streams import Streams
 from regard.lens.text.words import Words
@@ -100,6 +100,7 @@ def explain(
     _check_index("layer", layer, config.num_layers)
     _check_index("head", head, config.num_heads)
 
+    ensure_weights_fit(streams)
     cache = run_with_cache(streams.stack, *streams.input_tensors, streams.encode_source(), cross=streams.cross)
     survey = HeadSurvey.of(cache, streams, positions)
     layer, head = survey.most_informative_head(layer, head)

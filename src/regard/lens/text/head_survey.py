@@ -28,6 +28,21 @@ MAX_LAYER_WEIGHTS = 2**27
 """The most attention weights of a layer. In float64 they take 1 GiB, and every step of the definition as much again."""
 
 
+def ensure_weights_fit(streams: Streams) -> None:
+    """Raise if a layer has more attention weights than a survey can hold.
+
+    Raises:
+        InputError: a too long text.
+    """
+    queries, keys = len(streams.query_words.tokens), len(streams.key_words.tokens)
+    num_weights = streams.stack.config.num_heads * queries * keys
+    if num_weights > MAX_LAYER_WEIGHTS:
+        raise InputError(
+            f"the text is too long to explain: {queries} tokens make {num_weights:,} attention weights in each layer, "
+            f"and the most are {MAX_LAYER_WEIGHTS:,}. Explain a part of it"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class HeadSurvey:
     """The weights of a word in every layer and head, by the definition in float64."""
@@ -47,19 +62,12 @@ class HeadSurvey:
         """Compute every layer.
 
         Raises:
-            InputError: a too long text; the model computes NaN or infinities.
+            InputError: the model computes NaN or infinities.
         """
-        words, keys = streams.query_words, streams.key_words
-        num_weights = streams.stack.config.num_heads * len(words.tokens) * len(keys.tokens)
-        if num_weights > MAX_LAYER_WEIGHTS:
-            raise InputError(
-                f"the text is too long to explain: {len(words.tokens)} tokens make {num_weights:,} attention weights "
-                f"in each layer, and the most are {MAX_LAYER_WEIGHTS:,}. Explain a part of it"
-            )
         if not all(state.isfinite().all() for state in cache.hidden_states):
             raise InputError(NOT_FINITE)
         weights, patterns = [], []
-        visible = torch.zeros(len(keys.tokens), dtype=torch.bool)
+        visible = torch.zeros(len(streams.key_words.tokens), dtype=torch.bool)
         for layer in cache.layers:
             steps = layer.steps()
             if not steps.weights.isfinite().all():
