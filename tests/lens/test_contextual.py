@@ -63,7 +63,7 @@ def test_decoders_and_the_encoders_of_encoder_decoders_have_them_too(family):
     study = contextual_vectors(texts, model)
     assert {"bank", "man", "the"} <= {word.word.casefold() for word in study.words}
     options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
-    assert_cosines_of_explain(study, texts, model, study.words, **options)
+    assert_cosines_of_explain(study, texts, model, study.words[-3:], **options)
 
 
 def test_a_word_of_several_tokens_is_shared_and_case_is_not_looked_at():

@@ -68,7 +68,7 @@ def test_the_default_head_is_the_one_that_transformers_maps_give():
     "heads",
     [
         [(layer, 2 * layer + odd) for layer in range(6) for odd in (0, 1)],
-        pytest.param([(layer, head) for layer in range(6) for head in range(12)], marks=pytest.mark.more),
+        pytest.param([(layer, head) for layer in range(6) for head in range(12)], marks=pytest.mark.slow),
     ],
     ids=["each layer and head once", "all"],
 )

@@ -35,7 +35,7 @@ from weights import minilm, random_checkpoint
 each_case = pytest.mark.parametrize(("family", "attention"), CASES)
 
 
-@pytest.mark.parametrize("heads", ["one of each layer", pytest.param("all", marks=pytest.mark.more)])
+@pytest.mark.parametrize("heads", ["one of each layer", pytest.param("all", marks=pytest.mark.slow)])
 @each_case
 def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention, heads):
     maps, rows, columns = transformers_maps(family, attention)

@@ -66,11 +66,11 @@ def test_the_first_text_of_a_batch_decides():
 
 
 def test_heads_are_those_that_the_map_has():
-    with regard.watch(minilm().model, heads=[3, 6]) as seen:
+    with regard.watch(minilm().model, heads=[3, 6]) as recording:
         minilm().embed([RIVER])
-    path, head = most_informative_head(seen)
+    path, head = most_informative_head(recording)
     assert head in (0, 1)
-    assert seen.entry(path).heads == (3, 6)
+    assert recording.entry(path).heads == (3, 6)
 
 
 def test_not_a_number_is_never_chosen():

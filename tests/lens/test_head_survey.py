@@ -21,8 +21,9 @@ def survey(*layers, position=4):
 
 
 def survey_of(streams, *layers, position=1):
-    cache = ActivationCache([], [LayerActivations(None, planted_map(*heads), None) for heads in layers])
-    return HeadSurvey.of(cache, streams, [position])
+    attention, output = minilm().model.blocks[0].attention, torch.zeros(len(streams.query_words.tokens), 1)
+    layers = [LayerActivations(attention, planted_map(*heads), output) for heads in layers]
+    return HeadSurvey.of(ActivationCache([], layers), streams, [position])
 
 
 @pytest.mark.parametrize(

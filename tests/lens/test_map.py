@@ -183,13 +183,13 @@ def test_a_map_without_a_sample_or_values_is_unverified():
 
 
 def test_the_error_includes_dropout_and_a_later_transform():
-    kept = (torch.rand(3, 4, 11) < 0.5) * 2.0
+    factor = (torch.rand(3, 4, 11) < 0.5) * 2.0
     batch, query = torch.tensor([0, 1, 0]), torch.tensor([2, 8, 0])
-    dropped = steps().weights[batch, :, query] * kept
+    dropped = steps().weights[batch, :, query] * factor
     output = torch.einsum("nhk,nhkv->nhv", dropped, V.double().repeat_interleave(2, 1)[batch])
     projection = torch.randn(20, 6)
     made = OutputSample(
-        batch, query, (output.flatten(1).float() @ projection), kept, lambda t: t.flatten(1) @ projection
+        batch, query, (output.flatten(1).float() @ projection), factor, lambda t: t.flatten(1) @ projection
     )
     assert AttentionMap(Q, K, V, MASK, dropout=0.5, sample=made).error < 1e-5
 

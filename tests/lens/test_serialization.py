@@ -240,12 +240,12 @@ def test_loaded_tensors_do_not_depend_on_the_file(path):
 
 def edit_header(path, **metadata):
     """The file with other metadata in its header."""
-    whole = path.read_bytes()
-    size = struct.unpack("<Q", whole[:8])[0]
-    header = json.loads(whole[8 : 8 + size])
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + size])
     header["__metadata__"].update(metadata)
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + size :])
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
 
 
 WEIGHTS = save({"weight": torch.ones(3)}, {"format": "pt"})

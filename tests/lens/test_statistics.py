@@ -86,7 +86,7 @@ MASKS = {
     "pairs": mask.documents([0] * 9 + [1] * 20 + [2] * 11, [2] * 13 + [0] * 7 + [1] * 20),
     "prefix": mask.prefix([3, 9]),
     "predicate": mask.where(lambda i, j: (i - j) % STEPS == 0) & mask.causal(),
-    "nobody": mask.blocked(torch.ones(TOKENS, 1, dtype=torch.bool)),
+    "no key": mask.blocked(torch.ones(TOKENS, 1, dtype=torch.bool)),
     "some queries": mask.allowed((torch.arange(TOKENS) % 3 > 0)[:, None]),
 }
 OPTIONS = {
@@ -171,7 +171,7 @@ def test_nothing_to_ask_about(shape):
         assert (t == 0).all()
 
 
-# What cannot be asked.
+# What is refused.
 
 
 def small_map(batch=2):

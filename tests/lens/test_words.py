@@ -116,7 +116,6 @@ TOKENIZERS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
         ("a bank, a loan!", ["a", "bank", ",", "a", "loan", "!"]),
         ("xyz (bank)", ["xyz", "(", "bank", ")"]),
         (" bank ", ["bank"]),
-        ("a tokens2know", ["a", "tokens2know"]),
     ],
 )
 def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
@@ -128,6 +127,13 @@ def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
         for positions in occurrences:
             assert text_words.surface_form(positions) == word
             assert positions == list(range(positions[0], positions[-1] + 1))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_letters_with_digits_are_found_however_they_are_cut(kind):
+    text_words = Words.of("a tokens2know", train_tokenizer(kind))
+    (positions,) = text_words.find("tokens2know")
+    assert text_words.surface_form(positions) == "tokens2know"
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
