@@ -157,12 +157,7 @@ def test_marks_count_only_where_no_word_is_shared():
 @pytest.mark.parametrize(
     ("texts", "model", "error", "message"),
     [
-        (
-            ["a river", "the loan"],
-            minilm,
-            InputError,
-            "Their words are, text by text: a, river; the, loan",
-        ),
+        (["a river", "the loan"], minilm, InputError, "Their words are, text by text: a, river; the, loan"),
         (["a river", " "], minilm, InputError, "the text is empty"),
         (["a river", "word " * 600], minilm, InputError, "the text has 602 tokens"),
         ([RIVER], minilm, ValueError, "between two texts or more; got 1"),

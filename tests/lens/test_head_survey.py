@@ -50,11 +50,7 @@ A_B = "a b a b a b"
     [
         (minilm, ("a b c", None, None), None),
         (lambda: pretrained("gpt2"), (A_B, None, None), "most to themselves"),
-        (
-            lambda: pretrained("bart"),
-            (A_B, "cross", A_B),
-            "most to the source's token at their own position",
-        ),
+        (lambda: pretrained("bart"), (A_B, "cross", A_B), "most to the source's token at their own position"),
     ],
     ids=["a short text", "a decoder", "cross-attention"],
 )

@@ -273,8 +273,7 @@ m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.
 @pytest.mark.slow
 @pytest.mark.parametrize("allowed", ["None", "mask.causal()"])
 @pytest.mark.parametrize(
-    "call",
-    ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"],
+    "call", ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"]
 )
 def test_memory_grows_with_the_tokens(call, allowed):
     assert peak_mb(LONG_MAP.format(mask=allowed) + call) < 150  # the dense map: 2,048 MiB

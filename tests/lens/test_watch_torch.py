@@ -121,10 +121,7 @@ MASKS = {
     "padding": {"key_padding_mask": PADDED},
     "padding float": {"key_padding_mask": torch.zeros(2, 6).masked_fill(PADDED, -math.inf)},
     "both": {"attn_mask": CAUSAL, "key_padding_mask": PADDED},
-    "both float": {
-        "attn_mask": torch.zeros(6, 6).masked_fill(CAUSAL, -math.inf),
-        "key_padding_mask": NOISE[0, :2],
-    },
+    "both float": {"attn_mask": torch.zeros(6, 6).masked_fill(CAUSAL, -math.inf), "key_padding_mask": NOISE[0, :2]},
 }
 
 
@@ -584,15 +581,6 @@ def test_x_transformers_with_flash(name, options, lengths, mode):
         assert fused.get_submodule(path) is not None
         assert path.startswith(f"layers.{2 * n}.1")
         assert_map(recording[path], own.post_softmax_attn, mask)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_x_transformers_by_default_is_noted_as_eager(mode):
-    with mode():
-        recording, _ = record(x_transformers("Encoder"), torch.randn(2, 9, 32))
-    assert len(recording) == 0
-    notes = "\n".join(recording.notes)
-    assert all(part in notes for part in ("layers.0.1", "layers.2.1", "by hand"))
 
 
 # Eager attention
