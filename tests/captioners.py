@@ -7,33 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import transformers
 from PIL import Image
 
-from weights import write_byte_tokenizer
+from weights import randomize, token_ids, write_byte_tokenizer, written_once
 
-ENCODER: dict[str, Any] = {
-    "hidden_size": 36,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 50,
-    "image_size": [8, 12],
-    "patch_size": [4, 3],
-    "num_channels": 3,
-}
-DECODER: dict[str, Any] = {
-    "vocab_size": 61,
-    "n_positions": 40,
-    "n_embd": 36,
-    "n_layer": 2,
-    "n_head": 4,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": None,
-}
+ENCODER: dict[str, Any] = {"hidden_size": 36, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 50}
+ENCODER |= {"image_size": [8, 12], "patch_size": [4, 3], "num_channels": 3}
+DECODER: dict[str, Any] = {"vocab_size": 61, "n_positions": 40, "n_embd": 36, "n_layer": 2, "n_head": 4}
+DECODER |= token_ids(bos=1, eos=1, pad=None)
 
 
+@written_once
 def random_captioner(
     folder: Path,
     *,
@@ -44,8 +29,6 @@ def random_captioner(
 ) -> transformers.PreTrainedModel:
     """A small random checkpoint that transformers writes, with a tokenizer and an image processor's config.
 
-    Every number is random, those of norms and biases too, so that nothing hides behind a one or a zero.
-
     Args:
         folder: where to write.
         encoder: values of the ViT's config that differ from `ENCODER`.
@@ -55,16 +38,11 @@ def random_captioner(
     """
     encoder_config = transformers.ViTConfig(**{**ENCODER, **(encoder or {})})
     decoder_config = transformers.GPT2Config(**{**DECODER, **(decoder or {})})
-    values = {"decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1, **changes}
+    values = {**token_ids(decoder_start=1, pad=0, eos=1), **changes}
     combined = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs
     config = combined(encoder_config, decoder_config, **values)
     theirs = transformers.VisionEncoderDecoderModel(config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in theirs.named_parameters():
-            drawn = 0.3 * torch.randn(parameter.shape, generator=generator)
-            is_gain = parameter.ndim == 1 and name.endswith("weight")
-            parameter.copy_(1 + drawn if is_gain else drawn)
+    randomize(theirs, seed)
     theirs.save_pretrained(folder)
     write_byte_tokenizer(folder, config.decoder, "$A")
     size = encoder_config.image_size

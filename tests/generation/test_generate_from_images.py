@@ -1,5 +1,7 @@
 """Text about images: the ids of transformers' own generation, every strategy, streams, and the command."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -44,26 +46,28 @@ def test_beam_ids_equal_transformers(pair):
 def test_images_give_texts(pair):
     _, pretrained, _ = pair
     texts = regard.generate(pretrained, IMAGES, max_new_tokens=12)
-    ids = regard.generate(pretrained, pretrained.pixel_values(IMAGES), max_new_tokens=12)
+    pixels = pretrained.pixel_values(IMAGES)
+    ids = regard.generate(pretrained, pixels, max_new_tokens=12)
     assert texts == [pretrained.decode(row[1:]) for row in ids]
-    single = [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
-    assert single == texts
+    assert texts == [regard.generate(pretrained, each, max_new_tokens=12) for each in IMAGES]
     assert regard.generate(pretrained, np.asarray(IMAGES[2]), max_new_tokens=12) == texts[2]
     assert "".join(regard.stream(pretrained, IMAGES[1], max_new_tokens=12)) == texts[1]
-    assert (
-        list(regard.stream(pretrained, pretrained.pixel_values(IMAGES[1])[0], max_new_tokens=12)) == ids[1, 1:].tolist()
-    )
+    assert list(regard.stream(pretrained, pixels[1], max_new_tokens=12)) == ids[1, 1:].tolist()
     drawn = regard.Sample(temperature=1.5, seed=3)
     sampled = regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn)
     assert sampled == regard.generate(pretrained, IMAGES, max_new_tokens=12, strategy=drawn) != texts
-    assert max_new_tokens_left(pretrained, IMAGES[0]) == 40
+
+
+def test_the_positions_of_the_decoder_limit_the_text(pair):
+    assert max_new_tokens_left(pair[1], IMAGES[0]) == 40
     with pytest.raises(regard.InputError, match="max_new_tokens=40 at the most"):
-        regard.generate(pretrained, IMAGES[0], max_new_tokens=41)
+        regard.generate(pair[1], IMAGES[0], max_new_tokens=41)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_invalid_images_are_refused(pair, tmp_path):
     _, pretrained, _ = pair
+    random_checkpoint(tmp_path, "gpt2")
     for model, prompt, kind, message in (
         (pretrained, [1, 2], TypeError, "an image is a path, an array of uint8 or a PIL image; got int"),
         (pretrained, torch.tensor([[1, 2]]), TypeError, r"floating-point pixels .*; got torch.int64 \(1, 2\)"),
@@ -72,21 +76,17 @@ def test_invalid_images_are_refused(pair, tmp_path):
         (pretrained, [], regard.InputError, "there is no image: the list is empty"),
         (pretrained, "a text", regard.InputError, "'a text' is no file; the model reads images"),
         (pretrained.model, IMAGES[0], TypeError, "a bare model reads pixels"),
+        (regard.load(tmp_path), IMAGES[0], TypeError, "must be a tensor, a list of token ids or a text; got Image"),
     ):
         with pytest.raises(kind, match=message):
             regard.generate(model, prompt, max_new_tokens=3)
     with pytest.raises(ValueError, match="stream writes one text; got 4 prompts"):
         regard.stream(pretrained, IMAGES, max_new_tokens=3)
-    random_checkpoint(tmp_path, "gpt2")
-    with pytest.raises(TypeError, match="ids must be a tensor, a list of token ids or a text; got Image"):
-        regard.generate(regard.load(tmp_path), IMAGES[0], max_new_tokens=3)
 
 
 def test_a_model_without_a_tokenizer_takes_pixels_only(pair, tmp_path):
     _, _, folder = pair
-    for path in folder.iterdir():
-        if path.name != "tokenizer.json":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(folder, tmp_path, ignore=shutil.ignore_patterns("tokenizer.json"), dirs_exist_ok=True)
     bare = regard.load(tmp_path)
     with pytest.raises(regard.InputError, match="has no tokenizer"):
         regard.generate(bare, IMAGES[0], max_new_tokens=3)
@@ -99,9 +99,8 @@ def test_the_command_reads_an_image_file(pair, tmp_path, command):
     IMAGES[0].save(path)
     expected = regard.generate(pretrained, IMAGES[0], max_new_tokens=40)
     assert command("generate", path, "--model", folder) == (0, f"{expected}\n", "")
-    best = regard.generate(
-        pretrained, path, max_new_tokens=9, strategy=regard.Beam(num_beams=3, num_return_sequences=2)
-    )
+    beam = regard.Beam(num_beams=3, num_return_sequences=2)
+    best = regard.generate(pretrained, path, max_new_tokens=9, strategy=beam)
     code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--num-beams", 3, "--num-return-sequences", 2)
     assert (code, out.splitlines()) == (0, best)
 

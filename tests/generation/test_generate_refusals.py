@@ -16,6 +16,9 @@ from weights import minilm, random_checkpoint
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 
 
+NAN = float("nan")
+
+
 def generate(ids, model=None, **options):
     return regard.generate(model or tiny(9), ids, **{"max_new_tokens": 3, **options})
 
@@ -50,20 +53,21 @@ def test_prompts(ids, kind, message):
         generate(ids)
 
 
-def test_positions():
-    """As many new tokens as fit are written; of one more the message tells how many would."""
-    for kind in ("learned", "rotary"):
-        model = tiny(9, positions=kind, max_positions=8)
-        assert len(generate([1, 2, 3], model, max_new_tokens=6)) == 9
-        with pytest.raises(
-            InputError, match=r"has 3 tokens.* 7 more .* 9 positions.* has 8: max_new_tokens=6 at the m"
-        ):
-            generate([1, 2, 3], model, max_new_tokens=7)
-        with pytest.raises(InputError, match=r"prompt has 9 tokens, and the model has positions for 8: shorten it"):
-            generate([1] * 9, model, max_new_tokens=1)
-        assert len(generate([1] * 8, model, max_new_tokens=1)) == 9
-        with pytest.raises(InputError, match=r"max_new_tokens=2 at the most"):
-            generate([[1] * 7, [1]], model)
+@pytest.mark.parametrize("kind", ["learned", "rotary"])
+def test_as_many_new_tokens_as_fit_are_written_and_of_one_more_the_message_tells(kind):
+    model = tiny(9, positions=kind, max_positions=8)
+    assert len(generate([1, 2, 3], model, max_new_tokens=6)) == 9
+    assert len(generate([1] * 8, model, max_new_tokens=1)) == 9
+    for ids, count, message in (
+        ([1, 2, 3], 7, r"has 3 tokens.* 7 more .* 9 positions.* has 8: max_new_tokens=6 at the m"),
+        ([1] * 9, 1, r"prompt has 9 tokens, and the model has positions for 8: shorten it"),
+        ([[1] * 7, [1]], 3, r"max_new_tokens=2 at the most"),
+    ):
+        with pytest.raises(InputError, match=message):
+            generate(ids, model, max_new_tokens=count)
+
+
+def test_positions_of_an_encoder_decoder():
     model = tiny_translator(9, positions="learned", max_positions=6)
     assert len(generate([1] * 6, model, max_new_tokens=6)) == 7
     with pytest.raises(InputError, match=r"source has 7 tokens, and the model has positions for 6: shorten it"):
@@ -79,111 +83,106 @@ def test_max_new_tokens(number):
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("strategy", "options", "message"),
     [
-        ({"num_beams": 0}, r"num_beams=0 must be at least 1"),
-        ({"num_beams": 2, "num_return_sequences": 3}, r"num_return_sequences=3 must be 1 to num_beams=2"),
-        ({"num_return_sequences": 0}, r"num_return_sequences=0 must be 1 to num_beams=4"),
-        (
-            {"num_beams": 4, "num_beam_groups": 3, "diversity_penalty": 1.0},
-            r"num_beam_groups=3 must divide num_beams=4 evenly",
-        ),
-        ({"num_beam_groups": 0}, r"num_beam_groups=0 must divide num_beams=4 evenly"),
-        ({"diversity_penalty": 1.0}, r"diversity_penalty=1.0 sets groups apart, and num_beam_groups=1"),
-        ({"num_beam_groups": 2, "diversity_penalty": -1.0}, r"diversity_penalty=-1.0 must be at least 0"),
-        ({"num_beam_groups": 2, "diversity_penalty": float("nan")}, r"diversity_penalty=nan must be at least 0"),
-        (
-            {"num_beam_groups": 2, "force_words": [[1]]},
-            r"num_beam_groups=2 and force_words=\[\[1\]\]: the beams can be divided in one way only",
-        ),
-        ({"length_penalty": float("inf")}, r"length_penalty=inf must be a finite number"),
-        ({"length_penalty": float("nan")}, r"length_penalty=nan must be a finite number"),
+        (Beam, {"num_beams": 0}, r"num_beams=0 must be at least 1"),
+        (Beam, {"num_beams": 2, "num_return_sequences": 3}, r"num_return_sequences=3 must be 1 to num_beams=2"),
+        (Beam, {"num_return_sequences": 0}, r"num_return_sequences=0 must be 1 to num_beams=4"),
+        (Beam, {"num_beam_groups": 3, "diversity_penalty": 1.0}, r"num_beam_groups=3 must divide num_beams=4 evenly"),
+        (Beam, {"num_beam_groups": 0}, r"num_beam_groups=0 must divide num_beams=4 evenly"),
+        (Beam, {"diversity_penalty": 1.0}, r"diversity_penalty=1.0 sets groups apart, and num_beam_groups=1"),
+        (Beam, {"num_beam_groups": 2, "diversity_penalty": -1.0}, r"diversity_penalty=-1.0 must be at least 0"),
+        (Beam, {"num_beam_groups": 2, "diversity_penalty": NAN}, r"diversity_penalty=nan must be at least 0"),
+        (Beam, {"num_beam_groups": 2, "force_words": [[1]]}, r"groups=2 and force_words=\[\[1\]\]: the beams can be"),
+        (Beam, {"length_penalty": float("inf")}, r"length_penalty=inf must be a finite number"),
+        (Beam, {"length_penalty": NAN}, r"length_penalty=nan must be a finite number"),
+        (Sample, {"temperature": 0}, r"temperature=0 must be above 0; for the likeliest token take Greedy\(\)"),
+        (Sample, {"temperature": -1.0}, r"temperature=-1.0 must be above 0"),
+        (Sample, {"temperature": NAN}, r"temperature=nan must be above 0"),
+        (Sample, {"top_k": 0}, r"top_k=0 must be at least 1, or None for all"),
+        (Sample, {"top_p": 0}, r"top_p=0 must be above 0 and at most 1"),
+        (Sample, {"top_p": 2}, r"top_p=2 must be above 0 and at most 1"),
+        (Sample, {"min_p": -0.1}, r"min_p=-0.1 must be from 0 to 1"),
+        (Sample, {"min_p": 1.1}, r"min_p=1.1 must be from 0 to 1"),
+        (Sample, {"repetition_penalty": 0}, r"repetition_penalty=0 must be above 0; 1 changes nothing"),
     ],
 )
-def test_beams(facts, message):
+def test_strategies_out_of_range(strategy, options, message):
     with pytest.raises(ValueError, match=message):
-        Beam(**facts)
+        strategy(**options)
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("call", "options", "kind", "message"),
     [
-        ({"temperature": 0}, r"temperature=0 must be above 0; for the likeliest token take Greedy\(\)"),
-        ({"temperature": -1.0}, r"temperature=-1.0 must be above 0"),
-        ({"temperature": float("nan")}, r"temperature=nan must be above 0"),
-        ({"top_k": 0}, r"top_k=0 must be at least 1, or None for all"),
-        ({"top_p": 0}, r"top_p=0 must be above 0 and at most 1"),
-        ({"top_p": 2}, r"top_p=2 must be above 0 and at most 1"),
-        ({"min_p": -0.1}, r"min_p=-0.1 must be from 0 to 1"),
-        ({"min_p": 1.1}, r"min_p=1.1 must be from 0 to 1"),
-        ({"repetition_penalty": 0}, r"repetition_penalty=0 must be above 0; 1 changes nothing"),
+        *(
+            (regard.generate, {"strategy": other}, TypeError, r"strategy must be a Greedy, Sample or Beam; got")
+            for other in ("greedy", None, Beam)
+        ),
+        *(
+            (
+                beam_search,
+                {"strategy": other},
+                TypeError,
+                r"strategy must be a Beam: other strategies have one text and",
+            )
+            for other in ("beam", Greedy())
+        ),
+        (regard.stream, {"strategy": Beam()}, TypeError, r"a beam search knows its text only at its end: use generate"),
+        (regard.stream, {"strategy": "greedy"}, TypeError, r"strategy must be a Greedy or a Sample; got 'greedy'"),
+        (regard.stream, {"ids": [[1], [2]]}, ValueError, r"stream writes one text; got 2 prompts"),
+        # At once, not at the first token, when nobody may look.
+        (regard.stream, {"ids": []}, InputError, r"prompt is empty"),
     ],
 )
-def test_samples(facts, message):
-    with pytest.raises(ValueError, match=message):
-        Sample(**facts)
-
-
-def test_strategies():
-    for other in ("greedy", None, Beam):
-        with pytest.raises(TypeError, match=r"strategy must be a Greedy, Sample or Beam; got"):
-            generate([1], strategy=other)
-    with pytest.raises(TypeError, match=r"a beam search knows its text only at its end: use generate, or stream"):
-        regard.stream(tiny(9), [1], max_new_tokens=3, strategy=Beam())
-    with pytest.raises(ValueError, match=r"stream writes one text; got 2 prompts"):
-        regard.stream(tiny(9), [[1], [2]], max_new_tokens=3)
-    with pytest.raises(TypeError, match=r"strategy must be a Greedy or a Sample; got 'greedy'"):
-        regard.stream(tiny(9), [1], max_new_tokens=3, strategy="greedy")
-    for other in ("beam", Greedy()):
-        with pytest.raises(TypeError, match=r"strategy must be a Beam: other strategies have one text and no score"):
-            beam_search(tiny(9), [1], max_new_tokens=3, strategy=other)
+def test_calls_that_do_not_fit_their_strategy(call, options, kind, message):
+    with pytest.raises(kind, match=message):
+        call(tiny(9), **{"ids": [1], "max_new_tokens": 3, **options})
 
 
 def test_models():
-    encoder = Encoder(Config(**SMALL, vocab_size=9))
-    with pytest.raises(TypeError, match=r"an encoder reads text and writes none: a decoder or an encoder-decoder is"):
-        generate([1], encoder)
-    with pytest.raises(InputError, match=r"all-MiniLM-L6-v2 is an encoder; an encoder reads text and writes none"):
-        generate("a text", minilm())
-    with pytest.raises(TypeError, match=r"model must be a regard Decoder, EncoderDecoder or what regard.load returned"):
-        generate([1], torch.nn.Linear(2, 2))
     bare = EncoderDecoder(Config(**SMALL, vocab_size=9)).eval()
-    with pytest.raises(InputError, match=r"does not say its decoder's start token: give decoder_start=ID"):
-        generate([1], bare)
+    start = r": the vocabulary has ids 0 to 8"
+    for model, options, kind, message in (
+        (Encoder(Config(**SMALL, vocab_size=9)), {}, TypeError, r"an encoder reads text and writes none: a decoder or"),
+        (minilm(), {"ids": "a text"}, InputError, r"all-MiniLM-L6-v2 is an encoder; an encoder reads text and writes"),
+        (
+            torch.nn.Linear(2, 2),
+            {},
+            TypeError,
+            r"must be a regard Decoder, EncoderDecoder or what regard.load",
+        ),
+        (bare, {}, InputError, r"does not say its decoder's start token: give decoder_start=ID"),
+        (bare, {"decoder_start": 9}, InputError, "decoder_start=9" + start),
+        (bare, {"decoder_start": -1}, InputError, "decoder_start=-1" + start),
+        (tiny(9), {"decoder_start": 4}, ValueError, r"decoder_start=4: a decoder-only model begins with its prompt"),
+    ):
+        with pytest.raises(kind, match=message):
+            generate(**{"ids": [1], "model": model, **options})
     assert generate([1], bare, decoder_start=4)[0] == 4
-    for start in (9, -1):
-        with pytest.raises(InputError, match=rf"decoder_start={start}: the vocabulary has ids 0 to 8"):
-            generate([1], bare, decoder_start=start)
-    with pytest.raises(ValueError, match=r"decoder_start=4: a decoder-only model begins with its prompt"):
-        generate([1], decoder_start=4)
 
 
-@pytest.mark.parametrize("stop", ["", ["x", ""], [None], [1.5], True, [[1]]])
-def test_stops_that_are_none(stop):
-    with pytest.raises(TypeError, match=r"stop=.* wants token ids and strings, none of them empty"):
-        generate([1], stop=stop)
-
-
-def test_stops(tmp_path):
-    for stop in ("end", [1, "end"]):
-        with pytest.raises(
-            TypeError, match=r"stop=.* stop strings need a tokenizer, and a bare model has none; use reg"
-        ):
+@pytest.mark.parametrize(
+    ("stops", "kind", "message"),
+    [
+        (["", ["x", ""], [None], [1.5], True, [[1]]], TypeError, r"stop=.* wants token ids and strings, none of them"),
+        (["end", [1, "end"]], TypeError, r"stop strings need a tokenizer, and a bare model has none; use reg"),
+        ([9, -1, [1, 9]], InputError, r"stop=.*: the vocabulary has ids 0 to 8"),
+    ],
+)
+def test_stops(stops, kind, message):
+    for stop in stops:
+        with pytest.raises(kind, match=message):
             generate([1], stop=stop)
-    for stop in (9, -1, [1, 9]):
-        with pytest.raises(InputError, match=r"stop=.*: the vocabulary has ids 0 to 8"):
-            generate([1], stop=stop)
+
+
+@pytest.mark.parametrize(
+    "options", [{"ids": "text"}, {"ids": [3], "stop": "end"}, {"ids": [3], "strategy": Beam(force_words=["a"])}]
+)
+def test_a_model_without_a_tokenizer_works_with_ids_only(tmp_path, options):
     random_checkpoint(tmp_path, "llama")
     (tmp_path / "tokenizer.json").unlink()
-    (tmp_path / "tokenizer_config.json").unlink()
-    without = regard.load(tmp_path)
-    for options in ({"ids": "text"}, {"ids": [3], "stop": "end"}, {"ids": [3], "strategy": Beam(force_words=["a"])}):
-        with pytest.raises(InputError, match="has no tokenizer, so it works with ids only"):
-            regard.generate(without, **options, max_new_tokens=3)
-    assert len(regard.generate(without, [3], max_new_tokens=3, strategy=Greedy(), stop=())) == 4
-
-
-def test_a_stream_refuses_at_once():
-    """Not at its first token, when nobody may look."""
-    with pytest.raises(InputError, match="prompt is empty"):
-        regard.stream(tiny(9), [], max_new_tokens=3)
+    model = regard.load(tmp_path)
+    with pytest.raises(InputError, match="has no tokenizer, so it works with ids only"):
+        regard.generate(model, **options, max_new_tokens=3)
+    assert len(regard.generate(model, [3], max_new_tokens=3, stop=())) == 4

@@ -21,50 +21,16 @@ def randomized(model, seed):
     return model
 
 
-def tiny(vocab_size=5, seed=0, *, stop=(), first=None, last=None, **changes):
-    """A decoder with `vocab_size` tokens."""
-    special = SpecialTokens(eos=stop, forced_bos=first, forced_eos=last)
-    return randomized(
-        Decoder(
-            Config(
-                **{
-                    **SMALL,
-                    "vocab_size": vocab_size,
-                    "tie_word_embeddings": False,
-                    "special_tokens": special,
-                    **changes,
-                }
-            )
-        ),
-        seed,
-    )
+def tiny(vocab_size=5, seed=0, *, kind=Decoder, stop=(), last=None, **changes):
+    """A model with `vocab_size` tokens: a decoder, or an encoder-decoder whose decoder begins with token 1."""
+    special = SpecialTokens(decoder_start=None if kind is Decoder else 1, eos=stop, forced_eos=last)
+    options = {**SMALL, "vocab_size": vocab_size, "tie_word_embeddings": False, "special_tokens": special, **changes}
+    return randomized(kind(Config(**options)), seed)
 
 
-def tiny_translator(vocab_size=11, seed=0, *, start=1, stop=(), **changes):
+def tiny_translator(vocab_size=11, seed=0, **options):
     """An encoder-decoder with `vocab_size` tokens."""
-    special = SpecialTokens(decoder_start=start, eos=stop)
-    return randomized(
-        EncoderDecoder(
-            Config(
-                **{
-                    **SMALL,
-                    "vocab_size": vocab_size,
-                    "tie_word_embeddings": False,
-                    "special_tokens": special,
-                    **changes,
-                }
-            )
-        ),
-        seed,
-    )
-
-
-def log_probability(model, prompt, new):
-    """The log-probability of new tokens after a prompt, from one forward pass over the text."""
-    ids = torch.tensor([*prompt, *new])
-    with torch.no_grad():
-        log_probs = model(ids)[len(prompt) - 1 : -1].float().log_softmax(dim=-1).double()
-    return float(log_probs.gather(-1, ids[len(prompt) :, None]).sum())
+    return tiny(vocab_size, seed, kind=EncoderDecoder, **options)
 
 
 def every_text(vocab_size, limit, stop=()):
@@ -76,19 +42,22 @@ def every_text(vocab_size, limit, stop=()):
                 yield [*begin, token]
 
 
-def best_of(model, prompt, texts, length_penalty):
-    """Texts by their scores, the best first, as (score, text); each forward pass is of all texts of one length."""
-    scored = []
-    by_length: dict[int, list[list[int]]] = {}
-    for text in texts:
-        by_length.setdefault(len(text), []).append(text)
-    for length, group in by_length.items():
+def scores_of(model, prompt, texts, length_penalty=1):
+    """The score of each text after a prompt, by one forward pass over all texts of one length."""
+    scores = {}
+    for length in {len(text) for text in texts}:
+        group = [text for text in texts if len(text) == length]
         ids = torch.tensor([[*prompt, *text] for text in group])
         with torch.no_grad():
             log_probs = model(ids)[:, len(prompt) - 1 : -1].float().log_softmax(dim=-1).double()
         sums = log_probs.gather(-1, ids[:, len(prompt) :, None])[..., 0].sum(dim=-1)
-        scored += zip((sums / length**length_penalty).tolist(), group, strict=True)
-    return sorted(scored, key=lambda pair: -pair[0])
+        scores |= zip(map(tuple, group), (sums / length**length_penalty).tolist(), strict=True)
+    return [scores[tuple(text)] for text in texts]
+
+
+def best_of(model, prompt, texts, length_penalty=1):
+    """Texts by their scores, the best first, as (score, text)."""
+    return sorted(zip(scores_of(model, prompt, texts, length_penalty), texts, strict=True), reverse=True)
 
 
 def contains(text, phrase):

@@ -1,16 +1,18 @@
 """Images to pixels, bit for bit as transformers' ViTImageProcessor makes them."""
 
-import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
+from damage import change_json
 from PIL import Image
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import regard
 from captioners import image, random_captioner
+from regard.pretrained.image_processor import PREPROCESSOR_FILE
 from weights import random_checkpoint
 
 SETTINGS = {
@@ -34,21 +36,17 @@ def folders(tmp_path_factory):
     return made
 
 
-def write_config(folder, tmp_path, **changes):
-    """The same model with other settings for its images."""
-    for path in folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    file = tmp_path / "preprocessor_config.json"
-    settings = {**json.loads(file.read_text()), **changes}
-    settings = {name: value for name, value in settings.items() if value is not ...}
-    file.write_text(json.dumps(settings))
+def with_settings(folder, tmp_path, **changes):
+    """A copy of a model with other settings for its images."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    change_json(tmp_path, PREPROCESSOR_FILE, **changes)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
-    folder = write_config(folders[mode], tmp_path, **SETTINGS[name])
+    folder = with_settings(folders[mode], tmp_path, **SETTINGS[name])
     theirs = ViTImageProcessorPil.from_pretrained(folder)
     pretrained = regard.load(folder)
     images = [image(seed, size, mode) for seed, size in enumerate([(31, 17), (5, 3), (12, 8), (8, 8)])]
@@ -89,7 +87,7 @@ def test_files_are_turned_upright(folders, tmp_path):
 
 
 def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
-    pretrained = regard.load(write_config(folders["RGB"], tmp_path, do_resize=False, size=999))
+    pretrained = regard.load(with_settings(folders["RGB"], tmp_path, do_resize=False, size=999))
     assert pretrained.pixel_values(image(size=(12, 8))).shape == (1, 3, 8, 12)
     with pytest.raises(regard.InputError, match="the image is 8 wide and 12 high; the model reads 12 by 8"):
         pretrained.pixel_values(image(size=(8, 12)))
@@ -114,7 +112,7 @@ def test_without_resizing_the_size_must_be_the_models(folders, tmp_path):
 )
 def test_unknown_values_are_refused(folders, tmp_path, changes, message):
     with pytest.raises(regard.InputError, match=message):
-        regard.load(write_config(folders["RGB"], tmp_path, **changes))
+        regard.load(with_settings(folders["RGB"], tmp_path, **changes))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -147,8 +145,8 @@ def test_an_argument_that_is_no_image_is_refused(folders, tmp_path):
 
 
 def test_a_model_without_an_image_processor_is_refused(folders, tmp_path):
-    folder = write_config(folders["RGB"], tmp_path)
-    (folder / "preprocessor_config.json").unlink()
+    folder = with_settings(folders["RGB"], tmp_path)
+    (folder / PREPROCESSOR_FILE).unlink()
     with pytest.raises(regard.InputError, match=r"it has no preprocessor_config\.json"):
         regard.load(folder).pixel_values(image())
     random_checkpoint(tmp_path / "gpt2", "gpt2")

@@ -1,7 +1,7 @@
 """Marian's tokenizer against transformers', on models that sentencepiece trains here."""
 
 import json
-import subprocess
+import shutil
 import sys
 import warnings
 
@@ -36,13 +36,8 @@ def folder(tmp_path_factory):
     pieces = {"</s>": 0, "<unk>": 1}
     for name, texts in (("source", sentences(300)[:150]), ("target", [t.upper() for t in sentences(300)[150:]])):
         model = folder / name
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_prefix=str(model),
-            vocab_size=120,
-            minloglevel=2,
-            hard_vocab_limit=False,
-        )
+        options = {"vocab_size": 120, "minloglevel": 2, "hard_vocab_limit": False, "model_prefix": str(model)}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), **options)
         model.with_suffix(".model").rename(model.with_suffix(".spm"))
         model.with_suffix(".vocab").unlink()
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model.with_suffix(".spm")))
@@ -51,15 +46,8 @@ def folder(tmp_path_factory):
                 pieces.setdefault(processor.id_to_piece(i), len(pieces))
     pieces[">>de<<"] = len(pieces)
     pieces["<pad>"] = len(pieces)
-    size = len(pieces)
-    random_checkpoint(
-        folder,
-        "marian",
-        vocab_size=size,
-        pad_token_id=size - 1,
-        decoder_start_token_id=size - 1,
-        max_position_embeddings=256,
-    )
+    special = {"pad_token_id": len(pieces) - 1, "decoder_start_token_id": len(pieces) - 1}
+    random_checkpoint(folder, "marian", vocab_size=len(pieces), max_position_embeddings=256, **special)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).unlink()
     (folder / "vocab.json").write_text(json.dumps(pieces))
@@ -75,18 +63,18 @@ def theirs(folder):
         return ReferenceTokenizer(*(str(folder / file) for file in MARIAN_TOKENIZER_FILES))
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *sentences(300)[::50]])
-def test_texts_to_ids_and_back(folder, theirs, text):
+def test_texts_to_ids_and_back(folder, theirs):
     pretrained = regard.load(folder)
     assert isinstance(pretrained.tokenizer, MarianTokenizer)
-    encoded = pretrained.encode(text)
-    assert encoded.ids == theirs(text).input_ids
-    assert encoded.tokens == [*theirs.tokenize(text), "</s>"]
-    bare = pretrained.tokenizer.encode(text, add_special_tokens=False)
-    assert (bare.ids, bare.tokens) == (encoded.ids[:-1], encoded.tokens[:-1])
-    assert pretrained.decode(encoded.ids) == theirs.decode(encoded.ids, skip_special_tokens=True)
-    raw = pretrained.tokenizer.decode(encoded.ids, skip_special_tokens=False)
-    assert raw.replace(" ", "") == theirs.decode(encoded.ids).replace(" ", "")
+    for text in (*TEXTS, *sentences(300)[::50]):
+        encoded = pretrained.encode(text)
+        assert encoded.ids == theirs(text).input_ids
+        assert encoded.tokens == [*theirs.tokenize(text), "</s>"]
+        bare = pretrained.tokenizer.encode(text, add_special_tokens=False)
+        assert (bare.ids, bare.tokens) == (encoded.ids[:-1], encoded.tokens[:-1])
+        assert pretrained.decode(encoded.ids) == theirs.decode(encoded.ids, skip_special_tokens=True)
+        raw = pretrained.tokenizer.decode(encoded.ids, skip_special_tokens=False)
+        assert raw.replace(" ", "") == theirs.decode(encoded.ids).replace(" ", "")
 
 
 def test_offsets_and_words_of_pieces(folder):
@@ -121,40 +109,33 @@ class TestDamage:
             (tmp_path / file).write_bytes((folder / file).read_bytes())
         return tmp_path
 
-    @pytest.mark.parametrize("file", MARIAN_TOKENIZER_FILES)
-    def test_a_missing_file(self, files, file):
-        (files / file).unlink()
-        with pytest.raises(InputError, match=f"{file} is missing"):
-            MarianTokenizer(LocalFiles(files))
-
-    def test_a_broken_model(self, files):
-        (files / "target.spm").write_bytes(b"not a model")
-        with pytest.raises(InputError, match=r"target\.spm cannot be read as a SentencePiece model"):
-            MarianTokenizer(LocalFiles(files))
-
     @pytest.mark.parametrize(
-        ("vocabulary", "message"),
+        ("file", "content", "message"),
         [
-            ({"<unk>": 0}, "lacks '</s>'"),
-            ({"</s>": 0}, "lacks '<unk>'"),
-            ({"</s>": 0, "<unk>": "1"}, "'<unk>' has the id '1'"),
+            *((file, None, f"{file} is missing") for file in MARIAN_TOKENIZER_FILES),
+            ("target.spm", "not a model", r"target\.spm cannot be read as a SentencePiece model"),
+            ("vocab.json", '{"<unk>": 0}', "lacks '</s>'"),
+            ("vocab.json", '{"</s>": 0}', "lacks '<unk>'"),
+            ("vocab.json", '{"</s>": 0, "<unk>": "1"}', "'<unk>' has the id '1'"),
+            ("vocab.json", '{"</s>": 0, "<unk>": -1}', "'<unk>' has the id -1"),
         ],
     )
-    def test_an_invalid_vocabulary(self, files, vocabulary, message):
-        (files / "vocab.json").write_text(json.dumps(vocabulary))
+    def test_a_damaged_file_is_named(self, files, file, content, message):
+        (files / file).unlink()
+        if content is not None:
+            (files / file).write_text(content)
         with pytest.raises(InputError, match=message):
             MarianTokenizer(LocalFiles(files))
 
     def test_a_folder_without_tokenizer_files_works_with_ids(self, folder, tmp_path):
-        for path in folder.iterdir():
-            if path.name not in MARIAN_TOKENIZER_FILES:
-                (tmp_path / path.name).write_bytes(path.read_bytes())
+        ignore = shutil.ignore_patterns(*MARIAN_TOKENIZER_FILES)
+        shutil.copytree(folder, tmp_path, ignore=ignore, dirs_exist_ok=True)
         pretrained = regard.load(tmp_path)
         assert pretrained.tokenizer is None
         with pytest.raises(InputError, match=r"tokenizer\.json is missing .*vocab\.json is missing"):
             pretrained.encode("The river")
 
-    def test_without_sentencepiece_the_error_names_the_install(self, folder):
-        code = f"import sys; sys.modules['sentencepiece'] = None; import regard; regard.load({str(folder)!r})"
-        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert "is not installed: pip install 'regard[marian]'" in ended.stderr
+    def test_without_sentencepiece_the_error_names_the_install(self, folder, monkeypatch):
+        monkeypatch.setitem(sys.modules, "sentencepiece", None)
+        with pytest.raises(InputError, match=r"is not installed: pip install 'regard\[marian\]'"):
+            regard.load(folder)

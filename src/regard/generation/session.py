@@ -114,7 +114,7 @@ class DecodeSession:
 @contextmanager
 def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Turn dropout off; modules in training mode return to it."""
-    training = [module for module in model.modules() if module.training] if model.training else []
+    training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
     try:
