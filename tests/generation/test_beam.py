@@ -66,13 +66,6 @@ def test_the_returned_texts_are_the_best_first():
         assert row == text + [8] * (len(row) - len(text))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_width_of_1_is_greedy(seed):
-    model = tiny(9, seed=seed, stop=(4,))
-    greedy = regard.generate(model, PROMPT, max_new_tokens=9)
-    assert regard.generate(model, PROMPT, max_new_tokens=9, strategy=Beam(num_beams=1)) == greedy
-
-
 # Groups.
 
 
@@ -195,14 +188,6 @@ def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(words, sto
     strategy = Beam(num_beams=2 * len(texts), force_words=force_words, bad_words=bad_words)
     hypothesis = search(model, strategy, 4)[0]
     assert (hypothesis.ids, hypothesis.score) == (best, pytest.approx(score, rel=1e-5))
-
-
-def test_no_constraint_changes_nothing():
-    model = tiny(9, seed=1, stop=(4,))
-    plain = search(model, Beam(num_beams=4), 6)
-    best = plain[0].ids
-    assert search(model, Beam(num_beams=4, force_words=[best[:1]]), 6)[0].ids == best
-    assert search(model, Beam(num_beams=4, bad_words=[[8] * 6]), 6) == plain
 
 
 @pytest.mark.parametrize(

@@ -14,33 +14,28 @@ from weights import random_checkpoint
 IMAGES = [image(seed) for seed in range(4)]
 
 
-@pytest.fixture(scope="module", params=[{}, {"decoder": {"n_embd": 32}}], ids=["like", "projected"])
-def pair(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """One model, theirs and ours, and the folder."""
     folder = tmp_path_factory.mktemp("captioner")
-    theirs = random_captioner(folder, **request.param)
+    theirs = random_captioner(folder, decoder={"n_embd": 32})
     return theirs, regard.load(folder), folder
 
 
-def expected(theirs, pixels, **options):
-    with torch.inference_mode():
-        return theirs.generate(pixel_values=pixels, max_new_tokens=12, pad_token_id=0, **options)
-
-
-def test_greedy_ids_equal_transformers(pair):
+@pytest.mark.parametrize("num_beams", [1, 3])
+@torch.inference_mode()
+def test_ids_equal_transformers(pair, num_beams):
     theirs, pretrained, _ = pair
-    pixels = pretrained.pixel_values(IMAGES)
-    ids = regard.generate(pretrained, pixels, max_new_tokens=12, pad=0)
-    assert torch.equal(ids, expected(theirs, pixels, do_sample=False))
+    pixels, options = pretrained.pixel_values(IMAGES), {"max_new_tokens": 12, "pad": 0}
+    if num_beams > 1:
+        options["strategy"] = regard.Beam(num_beams=num_beams)
+    ids = regard.generate(pretrained, pixels, **options)
+    settings = {"max_new_tokens": 12, "pad_token_id": 0, "num_beams": num_beams, "do_sample": False}
+    assert torch.equal(ids, theirs.generate(pixel_values=pixels, **settings))
     assert len({tuple(row) for row in ids.tolist()}) > 1, "the images must matter"
-    assert torch.equal(regard.generate(pretrained, pixels[1], max_new_tokens=12), ids[1][: len(ids[1])])
-    assert torch.equal(regard.generate(pretrained.model, pixels, max_new_tokens=12, pad=0), ids)
-
-
-def test_beam_ids_equal_transformers(pair):
-    theirs, pretrained, _ = pair
-    pixels = pretrained.pixel_values(IMAGES)
-    ids = regard.generate(pretrained, pixels, max_new_tokens=12, strategy=regard.Beam(num_beams=3), pad=0)
-    assert torch.equal(ids, expected(theirs, pixels, num_beams=3, do_sample=False))
+    single = regard.generate(pretrained, pixels[1], **options)
+    assert torch.equal(single, ids[1][: len(single)])
+    assert torch.equal(regard.generate(pretrained.model, pixels, **options), ids)
 
 
 def test_images_give_texts(pair):

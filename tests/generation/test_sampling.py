@@ -84,31 +84,21 @@ def test_draws_have_the_distribution_of_the_definitions(name):
         assert p_value(samples, by_definition(logits, prompt)) < 1e-6  # the test can tell
 
 
-# Which distribution it is, the test above says; here that one stream has it, and that its draws are independent.
-@pytest.mark.parametrize(
-    "name", [name if name in ("plain", "all") else pytest.param(name, marks=pytest.mark.more) for name in STRATEGIES]
-)
-def test_draws_of_one_stream_have_it_too(name):
-    """2,000 tokens one after the other in a row."""
-    logits, text = 2 * torch.randn(1, 20, generator=torch.Generator().manual_seed(5)), [1, 2, 7]
-    sampler = Sampler(Sample(**STRATEGIES[name], seed=3), 1)
-    samples = [sampler(logits, [text], [0])[0] for _ in range(2000)]
-    each = by_definition(logits[0], text, **STRATEGIES[name])
-    assert p_value(samples, each) > 0.001
-    pairs = list(zip(samples[::2], samples[1::2], strict=True))
-    likely = [(a, b) for a in range(20) for b in range(20) if each[a] * each[b] * len(pairs) >= 5]
-    shares = [each[a] * each[b] for a, b in likely]
-    rest = max(0.0, 1 - sum(shares))
-    if rest * len(pairs) >= 5:  # neighbours are independent
-        assert p_value([likely.index(p) if p in likely else len(likely) for p in pairs], [*shares, rest]) > 0.001
+def test_draws_of_one_stream_are_independent():
+    """Neighbours of 2,000 tokens one after the other in a row have the distribution of pairs."""
+    logits, sampler = torch.randn(1, 5, generator=torch.Generator().manual_seed(5)), Sampler(Sample(seed=3), 1)
+    samples = [sampler(logits, [[]], [0])[0] for _ in range(2000)]
+    pairs = [5 * a + b for a, b in zip(samples[::2], samples[1::2], strict=True)]
+    each = by_definition(logits[0], [])
+    assert p_value(pairs, [a * b for a in each for b in each]) > 0.001
 
 
 @given(
     seed=st.integers(0, 10_000),
     temperature=st.sampled_from([1.0, 0.3, 2.5]),
     top_k=st.none() | st.integers(1, 40),
-    top_p=st.none() | st.just(1) | st.floats(0.05, 0.99),
-    min_p=st.none() | st.floats(0.0, 0.9),
+    top_p=st.none() | st.just(1) | st.floats(1e-9, 0.99),
+    min_p=st.none() | st.just(1) | st.floats(0.0, 0.9),
     penalty=st.sampled_from([1.0, 1.2, 0.7]),
 )
 def test_the_tokens_kept_are_those_of_transformers(seed, temperature, top_k, top_p, min_p, penalty):
@@ -133,13 +123,6 @@ def test_the_tokens_kept_are_those_of_transformers(seed, temperature, top_k, top
     assert torch.equal(ours > 0, expected.softmax(dim=-1) > 0)
     by_hand = [by_definition(row, text, **options) for row, text in zip(logits, texts.tolist(), strict=True)]
     torch.testing.assert_close(ours, torch.tensor(by_hand), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1}, {"temperature": 1e-6}])
-def test_the_most_likely_token_is_always_kept(options):
-    model = tiny(12, seed=3)
-    sampled = regard.generate(model, [3, 5], max_new_tokens=9, strategy=Sample(**options, seed=1))
-    assert sampled == regard.generate(model, [3, 5], max_new_tokens=9)
 
 
 def test_a_seed_gives_the_same_text_again_and_leaves_pytorchs_generator_alone():
