@@ -115,8 +115,3 @@ def test_invalid_input_ends_with_exit_code_2(pair, command, arguments, message):
     code, out, err = command(*arguments, "--model", pair[2])
     assert (code, out) == (2, "")
     assert message in err
-
-
-def test_help_mentions_images(command):
-    out = " ".join(command("generate", "--help")[1].replace("│", " ").split())
-    assert "A model that reads images writes about one: there PROMPT is the image's path." in out

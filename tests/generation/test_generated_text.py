@@ -12,7 +12,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import regard
 from regard import Beam, Greedy, Sample
-from regard.errors import InputError
 from regard.generation import beam_search
 from regard.generation.streaming import StopStrings, TextStreamer
 from weights import random_checkpoint, sentences
@@ -216,15 +215,3 @@ def test_a_word_that_may_not_appear(model):
         texts = regard.generate(model, "The river", max_new_tokens=12, strategy=strategy)
         assert full not in texts
         assert not any(word in re.findall(r"\w+", text) for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"force_words": ["river"], "bad_words": ["river"]}, "contradict each other"),
-        ({"force_words": ["crocodiles and hippopotami"]}, r"tokens, and max_new_tokens=2 is fewer"),
-    ],
-)
-def test_words_that_no_text_can_have(model, options, message):
-    with pytest.raises(InputError, match=message):
-        regard.generate(model, "A man", max_new_tokens=2, strategy=Beam(**options))
