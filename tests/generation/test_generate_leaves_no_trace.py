@@ -11,6 +11,7 @@ from tiny_models import tiny, tiny_translator
 import regard
 from grids import grid
 from regard import Beam, Greedy, Sample
+from regard.transformer import SpecialTokens
 
 STRATEGIES = [Greedy(), Sample(seed=1), Beam(num_beams=3)]
 MODELS = [tiny, tiny_translator]
@@ -84,6 +85,14 @@ def test_what_is_returned_is_a_plain_tensor(strategy):
     assert torch.equal(ids, copy_of_ids)
     model(generated).sum().backward()
     assert all(p.grad is not None and not p.is_inference() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("pad", "own", "expected"), [(0, 5, 0), (None, 5, 5), (None, 0, 0), (None, None, 4)])
+def test_shorter_rows_are_filled_with_padding_else_with_the_first_stop_token(pad, own, expected):
+    model = tiny(9, seed=4, special_tokens=SpecialTokens(eos=(4, 6), pad=own))
+    rows = regard.generate(model, torch.tensor([[2, 0], [5, 3]]), max_new_tokens=6, pad=pad)
+    assert rows[0, 2] in (4, 6)
+    assert rows[0, 3:].tolist() == [expected] * 5
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

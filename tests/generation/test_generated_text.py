@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny_models import tiny
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import regard
-from regard import Beam, Greedy, Sample
+from regard import Beam, Greedy, InputError, Sample
 from regard.generation import beam_search
 from regard.generation.streaming import StopStrings, TextStreamer
 from weights import random_checkpoint, sentences
@@ -93,6 +94,21 @@ def test_a_translators_text(tmp_path, strategy):
         if not isinstance(strategy, Beam):
             streamed = regard.stream(translator, text, max_new_tokens=9, strategy=strategy)
             assert "".join(streamed) == text_of_ids
+
+
+def test_translate_takes_a_beam_of_4_and_as_many_tokens_as_there_are_positions(tmp_path):
+    random_checkpoint(tmp_path, "bart")
+    translator, texts = regard.load(tmp_path), ["a man", "the river bank"]
+    expected = regard.generate(translator, texts, max_new_tokens=64, strategy=Beam(num_beams=4))
+    assert list(regard.translate(translator, texts)) == expected
+    best_of_two = Beam(num_beams=4, num_return_sequences=2)
+    assert list(regard.translate(translator, texts[1], strategy=best_of_two, batch_size=1)) == expected[1:]
+    with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
+        regard.translate(translator, texts, batch_size=0)
+    with pytest.raises(InputError, match=r"text 2 \('a a a .*\): the text has .* tokens, and .* has positions for 64"):
+        list(regard.translate(translator, [*texts, "a " * 70]))
+    with pytest.raises(InputError, match=r"translating needs an encoder-decoder .* this is a Decoder"):
+        regard.translate(tiny(), texts)
 
 
 def test_the_end_token_is_no_text(model):

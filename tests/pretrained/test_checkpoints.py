@@ -14,6 +14,7 @@ from damage import change_json, change_weights, read_json, refused, same_weights
 import regard
 from regard import InputError
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
+from regard.pretrained.pooling import Pooling
 from regard.pretrained.save import DRAFT_FOLDER
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
@@ -403,6 +404,16 @@ class TestSaving:
         (folder / DRAFT_FOLDER / "model.safetensors").write_bytes(b"half a file")
         regard.load(folder).save(folder)
         assert self.files(folder).keys() == before.keys()
+
+    def test_the_pooling_is_saved_with_its_folder(self, tmp_path):
+        random_checkpoint(tmp_path / "model", "bert")
+        (tmp_path / "model/pooling").mkdir()
+        (tmp_path / "model/pooling/config.json").write_text('{"pooling_mode": "cls"}')
+        modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "pooling"}]
+        (tmp_path / "model/modules.json").write_text(json.dumps(modules))
+        regard.load(tmp_path / "model").save(tmp_path / "copy")
+        assert self.files(tmp_path / "copy").keys() == self.files(tmp_path / "model").keys()
+        assert regard.load(tmp_path / "copy").pooling == Pooling("cls")
 
     def test_a_folder_of_another_model_is_refused(self, folder, tmp_path):
         random_checkpoint(tmp_path / "other", "t5")
