@@ -8,7 +8,6 @@ import inspect
 
 import pytest
 import torch
-from torch import nn
 
 import regard
 from golden import BLOCKED, X
@@ -45,15 +44,14 @@ def test_call_signatures(cls, parameters):
     assert list(inspect.signature(cls.forward).parameters) == ["self", *parameters]
 
 
-@pytest.mark.parametrize("cls", ONE_HEAD)
-def test_attributes_of_one_head(cls):
-    head = cls(d_model=4)
-    assert (head.row_dim, head.col_dim) == (0, 1)
-    for projection in (head.W_q, head.W_k, head.W_v):
-        assert isinstance(projection, nn.Linear)
-        assert projection.weight.shape == (4, 4)
-        assert projection.bias is None
-    assert [name for name, _ in head.named_parameters()] == ["W_q.weight", "W_k.weight", "W_v.weight"]
+@pytest.mark.parametrize("cls", [*ONE_HEAD, *JOINED])
+def test_attributes_of_000_001_and_004(cls):
+    module = cls(d_model=4)
+    assert (module.d_model, module.row_dim, module.col_dim) == (4, 0, 1)
+    assert (cls(4, -2, -1).row_dim, cls(4, -2, -1).col_dim) == (-2, -1)
+    head = module.heads[0] if cls in JOINED else module
+    names = ["W_q.weight", "W_k.weight", "W_v.weight"]
+    assert {name: tuple(p.shape) for name, p in head.named_parameters()} == dict.fromkeys(names, (4, 4))
 
 
 def test_call_of_004_by_its_own_names():
@@ -65,6 +63,7 @@ def test_call_of_004_by_its_own_names():
 
 def test_attributes_of_003():
     head = course.AttentionHead(embed_dim=32, head_size=8)
+    assert head.head_size == 8
     assert [name for name, _ in head.named_parameters()] == ["query.weight", "key.weight", "value.weight"]
     heads = course.MultiHeadAttention(embed_dim=32, num_heads=4)
     assert heads.head_size == 8
@@ -198,6 +197,8 @@ def test_the_scale_is_that_of_the_head__E_30(num_heads):
 def test_the_number_of_heads_divides_the_width__E_33(embed_dim, num_heads):
     with pytest.raises(ValueError, match=rf"embed_dim={embed_dim} must be divisible by num_heads={num_heads}"):
         course.MultiHeadAttention(embed_dim=embed_dim, num_heads=num_heads)
+    with pytest.raises(ValueError, match="num_heads=0 must be at least 1"):
+        course.MultiHeadedAttention(num_heads=0)
 
 
 def test_003_is_the_module_with_the_same_weights():
