@@ -197,7 +197,7 @@ def test_a_padding_of_0_is_none():
 
 @grid(place=["post", "pre", "both"], windows=[None, (2, 3)])
 def test_which_logits_depend_on_which_tokens(place, windows):
-    """Those of later tokens, as far as windows reach, layer on layer."""
+    """A token changes its own logits and those of later tokens, as far as windows reach, layer on layer."""
     model, ids = decoder(norm_position=place, windows=windows), ids_of(7)
     reach = 7 if windows is None else sum(w - 1 for w in windows)
     for i in range(7):
