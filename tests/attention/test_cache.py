@@ -316,11 +316,12 @@ def test_a_source_that_is_reordered(cross):
     torch.testing.assert_close(cross(x[rows], None, None, source), cross(x[rows], context[rows]))
 
 
-def test_an_empty_source_is_reordered_to_an_empty_one():
-    source = CrossAttentionCache()
+def test_what_is_empty_is_reordered_to_what_is_empty():
+    source, cache = CrossAttentionCache(), Dynamic()
     source.reorder(torch.tensor([0, 0]))
-    assert source.k is None
+    cache.reorder(torch.tensor([0, 0]))
     assert repr(source) == "CrossAttentionCache(empty)"
+    assert repr(cache) == "Dynamic(num_tokens=0, num_cached=0)"
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -17,35 +17,39 @@ from regard.attention import Steps
 
 PRINTED = FACTS["printed"]
 
-# Four ways to the first head drawn after seed 42: its three weights, and Steps with q, k and v.
+# Four ways to the first head drawn after seed 42: its weights and every intermediate, by the names in golden.json.
+
+
+def named(weights, kept):
+    return {**dict(zip(("W_q.T", "W_k.T", "W_v.T"), (w.T for w in weights), strict=True)), **vars(kept)}
 
 
 def by_course(cls):
     def route(masked):
-        torch.manual_seed(42)
         head = cls(d_model=2, row_dim=0, col_dim=1)
         encodings = (X, X, X) if cls is course.Attention else (X,)
         kept = head.steps(*encodings, BLOCKED) if masked else head.steps(*encodings)
-        return (head.W_q.weight, head.W_k.weight, head.W_v.weight), kept
+        return named((head.W_q.weight, head.W_k.weight, head.W_v.weight), kept)
 
     return route
 
 
 def by_definition(masked):
-    torch.manual_seed(42)
     projections = [nn.Linear(2, 2, bias=False) for _ in "qkv"]
     q, k, v = (project(X) for project in projections)
     kept = regard.steps(q, k, v, mask.causal() if masked else None)
-    return [project.weight for project in projections], replace(kept, q=q, k=k, v=v)
+    return named([project.weight for project in projections], replace(kept, q=q, k=k, v=v))
 
 
 def by_module(masked):
-    torch.manual_seed(42)
-    module = regard.MultiHeadAttention(d_model=2, num_heads=8, d_key=2, out_proj=False)
+    module = joined_module(8)
     kept = module.steps(X, mask=mask.causal() if masked else None)
-    w_q, w_k, w_v = (rows[:2] for rows in module.qkv.weight.split(16))
     first = {name: value[0] for name, value in vars(kept).items() if name not in ("heads", "projected")}
-    return (w_q, w_k, w_v), Steps(**first)
+    return named([rows[:2] for rows in module.qkv.weight.split(16)], Steps(**first))
+
+
+def joined_module(heads):
+    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)
 
 
 ROUTES = {
@@ -57,12 +61,8 @@ ROUTES = {
 }
 TAKE_A_MASK = [name for name in ROUTES if name != "SelfAttention"]
 
-WEIGHTS = [name for name, fact in PRINTED.items() if fact["of"] in ("W_q.T", "W_k.T", "W_v.T")]
-FIELDS = [
-    name
-    for name, fact in PRINTED.items()
-    if fact["seed"] == 42 and fact["of"] in ("q", "k", "v", "scores", "scaled", "weights", "output")
-]
+FIELDS = ["W_q.T", "W_k.T", "W_v.T", "q", "k", "v", "scores", "scaled", "weights", "output"]
+OF_HEAD = [name for name, fact in PRINTED.items() if fact["seed"] == 42 and fact["of"] in FIELDS]
 MASKED = ["000.masked_self_attention", "004.masked"]
 JOINED = {"000.multi_head_8": 8, "004.multi_head_2": 2}
 PROSE = ["000.prose.weights_T_rounded"]
@@ -70,28 +70,24 @@ OF_003 = ["003.softmax_weights", "003.softmax_row_sums"]
 
 
 def test_no_printed_tensor_is_without_a_test():
-    assert sorted([*WEIGHTS, *FIELDS, *MASKED, *JOINED, *PROSE, *OF_003]) == sorted(PRINTED)
+    assert sorted([*OF_HEAD, *MASKED, *JOINED, *PROSE, *OF_003]) == sorted(PRINTED)
+
+
+def first_head(route, *, masked=False):
+    torch.manual_seed(42)
+    return ROUTES[route](masked)
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", WEIGHTS)
-def test_printed_weights(name, route):
-    weights, _ = ROUTES[route](masked=False)
-    assert_as_printed(weights[["W_q.T", "W_k.T", "W_v.T"].index(PRINTED[name]["of"])].T, name)
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", FIELDS)
-def test_printed_intermediates(name, route):
-    _, kept = ROUTES[route](masked=False)
-    assert_as_printed(getattr(kept, PRINTED[name]["of"]), name)
+@pytest.mark.parametrize("name", OF_HEAD)
+def test_printed_weights_and_intermediates(name, route):
+    assert_as_printed(first_head(route)[PRINTED[name]["of"]], name)
 
 
 @pytest.mark.parametrize("route", TAKE_A_MASK)
 @pytest.mark.parametrize("name", MASKED)
 def test_printed_masked_outputs(name, route):
-    _, kept = ROUTES[route](masked=True)
-    assert_as_printed(kept.output, name)
+    assert_as_printed(first_head(route, masked=True)["output"], name)
 
 
 # Several heads joined on the features.
@@ -105,10 +101,6 @@ JOIN = {
 }
 
 
-def joined_module(heads):
-    return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)
-
-
 @pytest.mark.parametrize("join", JOIN)
 @pytest.mark.parametrize("name", JOINED)
 def test_printed_heads_joined(name, join):
@@ -118,8 +110,7 @@ def test_printed_heads_joined(name, join):
     assert_as_printed(joined, name)
     torch.manual_seed(42)
     torch.testing.assert_close(joined[:, :4], JOIN[join](2))
-    _, alone = ROUTES["SelfAttention"](masked=False)
-    torch.testing.assert_close(joined[:, :2], alone.output)
+    torch.testing.assert_close(joined[:, :2], first_head("SelfAttention")["output"])
 
 
 # Document 003: x and three projections drawn in a row after seed 89.
@@ -204,22 +195,21 @@ def test_projection_is_a_product_with_the_transposed_weight(name, cls):
 @pytest.mark.parametrize("route", TAKE_A_MASK)
 def test_a_causal_mask_and_the_first_and_the_last_token__rel_3_rel_4(route):
     """The first token attends to its own value alone, the last one to all."""
-    _, masked = ROUTES[route](masked=True)
-    _, unmasked = ROUTES[route](masked=False)
-    torch.testing.assert_close(masked.output[0], masked.v[0], rtol=0, atol=0)
-    torch.testing.assert_close(masked.output[-1], unmasked.output[-1], rtol=0, atol=0)
+    masked, unmasked = first_head(route, masked=True), first_head(route)
+    torch.testing.assert_close(masked["output"][0], masked["v"][0], rtol=0, atol=0)
+    torch.testing.assert_close(masked["output"][-1], unmasked["output"][-1], rtol=0, atol=0)
 
 
 def test_prose_rounds_the_weights_to_two_decimals__rel_5():
-    weights, _ = by_definition(masked=False)
-    assert_as_printed(torch.stack([weight.T for weight in weights]), *PROSE)
-    rounded = [[[float(f"{entry:.2f}") for entry in row] for row in weight.T.tolist()] for weight in weights]
+    head = first_head("steps")
+    weights = [head[name] for name in ("W_q.T", "W_k.T", "W_v.T")]
+    assert_as_printed(torch.stack(weights), *PROSE)
+    rounded = [[[float(f"{entry:.2f}") for entry in row] for row in weight.tolist()] for weight in weights]
     assert rounded == PRINTED["000.prose.weights_T_rounded"]["is"]
 
 
 def test_printed_rows_sum_to_one_but_for_rounding__rel_6():
-    _, kept = by_definition(masked=False)
-    sums = [sum(float(f"{weight:.4f}") for weight in row) for row in kept.weights.tolist()]
+    sums = [sum(float(f"{weight:.4f}") for weight in row) for row in first_head("steps")["weights"].tolist()]
     assert [f"{total:.4f}" for total in sums] == ["1.0000", "0.9999", "1.0001"]
 
 

@@ -198,10 +198,3 @@ def test_one_sink_without_a_heads_axis():
     kept = regard.steps(q, k, v, sinks=torch.tensor(0.5).double())
     of_one_head = regard.steps(q[None], k[None], v[None], sinks=torch.tensor([0.5]).double())
     torch.testing.assert_close(kept.weights, of_one_head.weights[0])
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("softcap", [0.0, -1.0])
-def test_softcap_is_above_zero(softcap):
-    with pytest.raises(ValueError, match="softcap"):
-        regard.steps(*inputs((), 2, 2, 3, 3, 4, 4), softcap=softcap)

@@ -1,10 +1,13 @@
 """What the definition and the kernel refuse alike: tensors that do not fit one another."""
 
+import math
+
 import pytest
 import torch
 
 import regard
 from regard import mask
+from regard.attention.positions import ALiBi
 
 pytestmark = [
     pytest.mark.usefixtures("as_a_user_runs_it"),
@@ -104,10 +107,15 @@ def test_what_is_no_mask_for_these_scores(compute, who, error, message):
             for shape in ((), (1,), (2,), (4, 1))
         ),
         ({"sinks": torch.zeros(4).half()}, TypeError, "sinks"),
+        ({"bias": ALiBi(3)}, ValueError, r"ALiBi\(3\) has 3 heads; q of shape \(2, 4, 3, 8\) does not"),
+        ({"scale": "1"}, TypeError, "scale is a number; got str"),
+        ({"scale": -math.inf}, ValueError, "scale=-inf must be finite, and a number of float32"),
+        ({"softcap": 0.0}, ValueError, r"softcap=0\.0 must be above 0, and a number of float32"),
+        ({"softcap": 1e39}, ValueError, r"softcap=1e\+39 must be above 0, and a number of float32"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_biases_and_sinks_that_do_not_fit(compute, options, error, message):
+def test_options_that_do_not_fit(compute, options, error, message):
     with pytest.raises(error, match=message):
         compute(Q, K, V, **options)
 

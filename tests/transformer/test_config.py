@@ -39,6 +39,7 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"windows": (3, None, 2.5)}, r"windows=\(3, None, 2\.5\): .* a whole number"),
         ({"softcap": 0}, "softcap=0 must be a number above 0"),
         ({"logit_softcap": -1.0}, r"logit_softcap=-1\.0 must be a number above 0"),
+        ({"attention_scale": float("inf")}, "attention_scale=inf must be a finite number"),
         ({"logit_softcap": float("nan")}, "logit_softcap=nan must be a number above 0"),
     ],
 )

@@ -285,3 +285,8 @@ def test_a_context_of_another_width():
 def test_token_vectors_that_cannot_be_shared(changes):
     with pytest.raises(ValueError, match=r"shared_embedding: the encoder has 13 tokens of width 8, the decoder"):
         both(decoder=changes)
+
+
+def test_an_mlm_head_belongs_to_an_encoder():
+    with pytest.raises(ValueError, match=r"no masked-language-model head: config\.mlm_head belongs to an Encoder"):
+        both(mlm_head=True)
