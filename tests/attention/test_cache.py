@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
@@ -112,17 +111,6 @@ def test_begun_in_one_mode_and_gone_on_in_another(make, first, then):
             rows = torch.tensor([2, 0, 0])
             cache.reorder(rows)
             k, v = k[rows], v[rows]
-
-
-@every_kind
-def test_a_copy_goes_its_own_way(make):
-    with torch.no_grad():
-        cache, (k, v) = make(), tokens(1, 1, 3)
-        cache.append(k, v)
-        appended(copy.deepcopy(cache), 1, 1, 1)
-        returned, _ = cache.append(k[..., :1, :], v[..., :1, :])
-    held = returned.shape[-2] - 1
-    assert torch.equal(returned, torch.cat([k[..., 3 - held :, :], k[..., :1, :]], dim=-2))
 
 
 # What they cost.

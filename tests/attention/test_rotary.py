@@ -144,19 +144,6 @@ def test_frequencies_and_attention_factor(width, base, scaling):
     assert scaling.amplitude == pytest.approx(amplitude, rel=1e-12)
 
 
-@given(widths, bases, factors, st.integers(1, 40 * ORIGINAL))
-def test_dynamic_frequencies(width, base, factor, length):
-    scaling, positions = DynamicNTK(factor, ORIGINAL), torch.arange(length)
-    if length > ORIGINAL:
-        config = config_of("dynamic", width, {"factor": factor}, base=base)
-        expected, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=positions.max() + 1)
-    else:
-        expected = Linear(1.0).frequencies(base, width, positions.float())
-    assert torch.equal(scaling.frequencies(base, width, positions.float()), expected)
-    assert torch.equal(scaling.frequencies(base, width, torch.zeros(1), length), expected)
-    assert scaling.amplitude == 1.0
-
-
 # The length.
 
 
@@ -168,12 +155,6 @@ def test_dynamic_takes_the_length_of_each_call():
     torch.testing.assert_close(rotary(x[-3:], torch.arange(37, 40)), whole[-3:], rtol=0, atol=1e-6)
     torch.testing.assert_close(rotary(x[:12], length=40), whole[:12], rtol=0, atol=1e-6)
     assert not torch.allclose(rotary(x[:12]), whole[:12], atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["default", "linear", "llama3", "yarn"])
-def test_no_other_scaling_depends_on_the_length(name):
-    rotary, x = Rotary(8, scaling=SCALINGS[name]), torch.randn(4, 8)
-    assert torch.equal(rotary(x, length=1000), rotary(x))
 
 
 # Shapes and positions.
@@ -250,13 +231,6 @@ def test_nothing_to_learn_or_to_save(scaling):
     rotary(torch.randn(3, 8))
     assert rotary.state_dict() == {}
     assert [*rotary.parameters(), *rotary.buffers()] == []
-
-
-def test_a_module_made_without_memory_works_once_it_is_filled():
-    with torch.device("meta"):
-        rotary = Rotary(8, scaling=YaRN(4.0, 8))
-    x = torch.randn(9, 8)
-    assert torch.equal(rotary.to_empty(device="cpu")(x), Rotary(8, scaling=YaRN(4.0, 8))(x))
 
 
 FAST_GRAPHS = {("dynamic", "compile"), ("yarn", "export")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from dataclasses import dataclass
 
 import pytest
@@ -207,28 +206,19 @@ def test_which_logits_depend_on_which_tokens(place, windows):
         assert differs.tolist() == [0 <= j - i <= reach for j in range(7)]
 
 
-def test_the_last_hidden_states_give_the_logits():
+def test_hidden_states_and_logits_by_the_papers_section_3_4():
     model, ids = decoder(), ids_of(2, 5)
-    states = list(model.hidden_states(ids))
+    states, vectors = list(model.hidden_states(ids)), model.embeddings.token.weight
     assert [tuple(state.shape) for state in states] == [(2, 5, 8)] * 3
-    assert torch.equal(states[0], model.embeddings(ids))
-    assert torch.equal(model.logits(states[-1]), model(ids))
+    torch.testing.assert_close(states[0], vectors[ids] * 8**0.5 + positions.sinusoidal(5, 8, dtype=torch.float64))
+    assert model.lm_head is None
+    torch.testing.assert_close(model(ids), states[-1] @ vectors.T)
 
 
 @pytest.mark.parametrize("logits_to_keep", [1, 3, 5, 9])
 def test_logits_of_the_last_tokens_only(logits_to_keep):
     model, ids = decoder(), ids_of(2, 5)
     torch.testing.assert_close(model(ids, logits_to_keep=logits_to_keep), model(ids)[:, -logits_to_keep:])
-
-
-def test_logits_by_the_papers_section_3_4():
-    model, ids = decoder(), ids_of(5)
-    *_, state = model.hidden_states(ids)
-    assert model.lm_head is None
-    torch.testing.assert_close(model(ids), state @ model.embeddings.token.weight.T)
-    first = next(model.hidden_states(ids))
-    vectors = model.embeddings.token.weight[ids] * 8**0.5
-    torch.testing.assert_close(first, vectors + positions.sinusoidal(5, 8, dtype=torch.float64))
 
 
 def test_logit_options_by_hand():
@@ -281,14 +271,9 @@ def test_nothing_is_saved_twice(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS[:-1])
-def test_copies_and_dtypes(kind):
+def test_half_precision_stays_near(kind):
     model, ids = decoder(positions=kind, max_positions=9, windows=(None, 3), norm="rms"), ids_of(2, 6)
     expected = model(ids)
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(other(ids), expected)
-        with torch.no_grad():
-            other.embeddings.token.weight.zero_()
-        assert torch.equal(model(ids), expected)
     half = copy.deepcopy(model).bfloat16()
     logits = half(ids)
     assert logits.dtype == torch.bfloat16

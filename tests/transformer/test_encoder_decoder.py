@@ -103,20 +103,7 @@ def test_the_same_numbers_as_pytorchs_layers(place, activation):
     torch.testing.assert_close(ours(source, target, source_mask=mask.padding(lengths)), expected)
 
 
-# What depends on what.
-
-
-@pytest.mark.parametrize("place", ["post", "pre", "both"])
-def test_every_target_token_depends_on_every_source_token_and_on_no_later_target(place):
-    model = both(norm_position=place, activation="gelu")
-    source, target = texts(model, rows=1)
-    before = model(source, target)
-    for i in range(5):
-        other_source, other_target = source.clone(), target.clone()
-        other_source[0, i] = (source[0, i] + 1) % 13
-        other_target[0, i] = (target[0, i] + 1) % 13
-        assert (model(other_source, target) != before).any(dim=-1).all()
-        assert (model(source, other_target) != before).any(dim=-1)[0].tolist() == [j >= i for j in range(5)]
+# Padding.
 
 
 def test_padding_changes_nothing():
@@ -227,18 +214,6 @@ def test_token_vectors_are_one_tensor_after_copies_too():
         meta = EncoderDecoder(model.config)
     meta.to_empty(device="cpu")
     assert meta.encoder.embeddings.token.weight is meta.decoder.embeddings.token.weight
-
-
-@every_change
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_other_dtypes(changes, dtype):
-    model = both(**changes)
-    source, target = texts(model)
-    expected = model(source, target).detach()
-    logits = model.to(dtype)(source, target)
-    assert logits.dtype == dtype
-    tolerance = (1e-4 if dtype == torch.float32 else 0.5) * float(expected.abs().max().clamp(1))
-    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=tolerance)
 
 
 @every_change
