@@ -1,9 +1,10 @@
-"""Any mask, three ways: as plain facts, as its definition written out for one pair, and as regard makes it.
+"""Any mask, three ways: as a plain specification, as its definition for one pair, and as regard makes it.
 
-The facts read well when a test fails, and a strategy that draws them runs none of the code under test.
+A specification reads well when a test fails, and a strategy that draws one runs none of the code under test.
 """
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,11 +17,11 @@ MaskSpec = tuple[Any, ...]
 
 KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where", "allowed", "blocked")
 KINDS_WITH_FULL_REPR = KINDS[:6]
-"""The kinds whose text says all there is to them."""
+"""The kinds whose repr holds all their arguments."""
 
 
 @dataclass
-class Case:
+class MaskCase:
     batch: int
     heads: int
     queries: int
@@ -28,17 +29,13 @@ class Case:
     spec: MaskSpec
 
     def definition(self) -> Tensor:
-        """The loops: who may attend, ``(batch, heads, queries, keys)``."""
-        may = torch.zeros(self.batch, self.heads, self.queries, self.keys, dtype=torch.bool)
-        for b in range(self.batch):
-            for h in range(self.heads):
-                for i in range(self.queries):
-                    for j in range(self.keys):
-                        may[b, h, i, j] = may_attend(self.spec, b, h, i, j, self.queries, self.keys)
-        return may
+        """Who may attend, ``(batch, heads, queries, keys)``, pair by pair."""
+        shape = self.batch, self.heads, self.queries, self.keys
+        pairs = [may_attend(self.spec, *index, *shape[2:]) for index in product(*map(range, shape))]
+        return torch.tensor(pairs, dtype=torch.bool).reshape(shape)
 
     def expand(self, t: Tensor) -> Tensor:
-        """A mask's answer, which may leave batch rows and heads out, at the definition's shape."""
+        """What a mask returns, which may leave batch rows and heads out, at the definition's shape."""
         return t.expand(self.batch, self.heads, *t.shape[-2:])
 
 
@@ -64,8 +61,8 @@ def may_attend(spec: MaskSpec, b: int, h: int, i: int, j: int, queries: int, key
         case ("documents", ids):
             row = ids[b] if ids and isinstance(ids[0], list) else ids
             return position() >= 0 and row[position()] == row[j]
-        case ("pairs", ids, of_keys):
-            query, key = (row[b] if row and isinstance(row[0], list) else row for row in (ids, of_keys))
+        case ("pairs", ids, key_ids):
+            query, key = (row[b] if row and isinstance(row[0], list) else row for row in (ids, key_ids))
             return query[i] == key[j]
         case ("prefix", n):
             return j < (n[b] if isinstance(n, list) else n) or j <= position()
@@ -73,9 +70,10 @@ def may_attend(spec: MaskSpec, b: int, h: int, i: int, j: int, queries: int, key
             step = steps[b % len(steps)][h % len(steps[0])]
             return (position(offset) - j) % step == 0
         case ("allowed" | "blocked" as kind, shape, seed):
-            wanted = (b, h, i, j)[-len(shape) :]
-            here = tuple(index % size for index, size in zip(wanted, shape, strict=True))
-            return bool(tensor(shape, seed)[here]) is (kind == "allowed")
+            index = (b, h, i, j)[-len(shape) :]
+            return bool(tensor(shape, seed)[tuple(n % size for n, size in zip(index, shape, strict=True))]) is (
+                kind == "allowed"
+            )
     raise AssertionError(spec)
 
 
@@ -96,15 +94,15 @@ def build(spec: MaskSpec) -> mask.Mask:
             return mask.causal(offset)
         case ("window", before, after, offset):
             return mask.window(before, after, offset=offset)
+        case ("where", [[step]], offset):
+            return mask.where(lambda i, j: (i - j) % step == 0, offset=offset)
         case ("where", steps, offset):
-            if len(steps) == len(steps[0]) == 1:
-                return mask.where(lambda i, j: (i - j) % steps[0][0] == 0, offset=offset)
-            every = torch.tensor(steps)[:, :, None, None]
-            return mask.where(lambda i, j: (i - j) % every == 0, offset=offset)
+            by_row_and_head = torch.tensor(steps)[:, :, None, None]
+            return mask.where(lambda i, j: (i - j) % by_row_and_head == 0, offset=offset)
         case ("allowed" | "blocked" as kind, shape, seed):
             return getattr(mask, kind)(tensor(shape, seed))
-        case ("pairs", ids, of_keys):
-            return mask.documents(ids, of_keys)
+        case ("pairs", ids, key_ids):
+            return mask.documents(ids, key_ids)
         case (kind, value):
             return getattr(mask, kind)(value)
     raise AssertionError(spec)
@@ -113,48 +111,55 @@ def build(spec: MaskSpec) -> mask.Mask:
 @st.composite
 def cases(
     draw: st.DrawFn, *, kinds: tuple[str, ...] = KINDS, max_tokens: int = 7, min_tokens: int = 0, depth: int = 4
-) -> Case:
-    """Expressions of masks up to so deep, for any few queries and keys."""
-    batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    queries, keys = draw(st.integers(min_tokens, max_tokens)), draw(st.integers(min_tokens, max_tokens))
-    offsets = st.none() | st.integers(-3, 9)
-    a_length, an_id = st.integers(0, keys), st.integers(-1, 2)
+) -> MaskCase:
+    """Expressions of masks of these kinds, up to so deep, for a few queries and keys."""
+    tokens = st.integers(min_tokens, max_tokens)
+    sizes = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(tokens), draw(tokens)
+    return MaskCase(*sizes, draw(specs(*sizes, kinds=kinds, depth=depth)))
 
-    def ids(tokens: int) -> st.SearchStrategy[list[Any]]:
-        row = st.lists(an_id, min_size=tokens, max_size=tokens)
-        return row | each_row(row)
 
-    def each_row(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+def specs(
+    batch: int, heads: int, queries: int, keys: int, *, kinds: tuple[str, ...] = KINDS, depth: int
+) -> st.SearchStrategy[MaskSpec]:
+    """Specifications of masks of these kinds, combined up to so deep, that fit these sizes."""
+    length, width = st.integers(0, keys), st.integers(1, 9) | st.integers(1, max(1, keys + 1))
+    offset = st.none() | st.just(0) | st.integers(-3, 9) | st.integers(-queries, keys)
+
+    def per_row(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
         return st.lists(values, min_size=batch, max_size=batch)
 
-    def or_one(n: int) -> st.SearchStrategy[int]:
-        return st.sampled_from(sorted({1, n}))
+    def ids(tokens: int) -> st.SearchStrategy[list[Any]]:
+        # Ids that repeat make documents in several pieces; the others are of about one length.
+        several_pieces = st.lists(st.integers(-1, 5), min_size=1, max_size=9)
+        one_piece = st.integers(2, 12).flatmap(lambda n: st.permutations(range(n)))
+        row = (several_pieces | one_piece).map(lambda drawn: [drawn[j * len(drawn) // tokens] for j in range(tokens)])
+        return row | per_row(row) if batch else row
 
-    steps = st.tuples(or_one(batch), or_one(heads)).flatmap(
-        lambda size: st.lists(
-            st.lists(st.integers(1, 4), min_size=size[1], max_size=size[1]), min_size=size[0], max_size=size[0]
-        )
-    )
-    shapes = st.tuples(or_one(batch), or_one(heads), or_one(queries), or_one(keys), st.integers(0, 2)).map(
-        lambda axes: list(axes[axes[4] : 4])
-    )
-    a_tensor = shapes, st.integers(0, 99)
-    arguments = {
-        "causal": [offsets],
-        "window": [st.integers(1, 8), st.integers(0, 8), offsets],
-        "padding": [each_row(a_length)],
-        "documents": [ids(keys)],
-        "pairs": [ids(queries), ids(keys)],
-        "prefix": [a_length | each_row(a_length)],
-        "where": [steps, offsets],
-        "allowed": a_tensor,
-        "blocked": a_tensor,
+    def steps(shape: tuple[int, int]) -> st.SearchStrategy[list[list[int]]]:
+        row = st.lists(st.integers(1, 4), min_size=shape[1], max_size=shape[1])
+        return st.lists(row, min_size=shape[0], max_size=shape[0])
+
+    step_shapes = st.tuples(st.sampled_from([1, batch]), st.sampled_from([1, heads]))
+    boolean_tensor = broadcastable([batch, heads, queries, keys], min_axes=2), st.integers(0, 99)
+    arguments: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
+        "causal": (offset,),
+        "window": (width, st.just(0) | width, offset),
+        "padding": (per_row(length),),
+        "documents": (ids(keys),),
+        "pairs": (ids(queries), ids(keys)),
+        "prefix": (length | per_row(length),),
+        "where": (step_shapes.flatmap(steps) if batch else st.just([[2]]), offset),
+        "allowed": boolean_tensor,
+        "blocked": boolean_tensor,
     }
-    expression = leaf = st.sampled_from(kinds).flatmap(lambda kind: st.tuples(st.just(kind), *arguments[kind]))
+    spec = leaf = st.one_of([st.tuples(st.just(kind), *arguments[kind]) for kind in kinds])
     for _ in range(depth):
-        expression = st.one_of(
-            leaf,
-            st.tuples(st.just("~"), expression),
-            st.tuples(st.sampled_from("&|"), expression, expression),
-        )
-    return Case(batch, heads, queries, keys, draw(expression))
+        spec = leaf | st.tuples(st.just("~"), spec) | st.tuples(st.sampled_from("&|"), spec, spec)
+    return spec
+
+
+def broadcastable(shape: list[int], min_axes: int = 0) -> st.SearchStrategy[list[int]]:
+    """Shapes that broadcast to this one: axes left out at the front, and axes of size 1."""
+    return st.integers(0, len(shape) - min_axes).flatmap(
+        lambda skipped: st.tuples(*[st.sampled_from([1, n]) for n in shape[skipped:]]).map(list)
+    )

@@ -1,12 +1,13 @@
-"""Packed documents: those of one length together, pairs of a query's and a key's document, and what is found once."""
+"""Packed documents: those of one length together, pairs of a query's and a key's document, and what is cached."""
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from cases import HALF, LONG, SHORT, Attention, OperatorTrace, assert_is_the_definition
+from cases import DEFAULT_LIMITS, HALF, SMALL_LIMITS, Attention, OperatorTrace, assert_is_the_definition
+from grids import some_examples
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
 
@@ -15,101 +16,40 @@ def ids_of(lengths):
     return torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.long))
 
 
-def qkv(queries, keys=None, *, batch=1, heads=(4, 2), widths=(8, 8), dtype=torch.float32, seed=0):
-    coins = torch.Generator().manual_seed(seed)
+def qkv(queries, keys=None, *, batch=1, widths=(8, 8), dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
     keys = queries if keys is None else keys
-    shapes = (heads[0], queries, widths[0]), (heads[1], keys, widths[0]), (heads[1], keys, widths[1])
-    return [torch.randn(batch, *shape, generator=coins).to(dtype).requires_grad_() for shape in shapes]
+    shapes = (4, queries, widths[0]), (2, keys, widths[0]), (2, keys, widths[1])
+    return [torch.randn(batch, *shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
 
 
-def calls(q, k, v, who, **options):
-    with OperatorTrace() as seen:
-        regard.attend(q, k, v, who, **options)
-    return seen.fused
+def kernel_calls(q, k, v, m):
+    """(batch, queries, keys) of every call of the fused kernel."""
+    with OperatorTrace() as trace:
+        regard.attend(q, k, v, m)
+    return [(len(call["query"]), call["query"].shape[2], call["key"].shape[2]) for call in trace.fused]
 
 
-# Those of one length together.
-
-
-@pytest.mark.parametrize("beside", [None, mask.causal(), mask.window(40)], ids=repr)
-def test_documents_of_one_length_side_by_side_are_one_call(beside):
-    who = mask.documents(ids_of([3] * 20 + [5] * 30 + [9] + [5] * 2))
-    who = who if beside is None else who & beside
-    given = qkv(229)
-    assert [tuple(call["query"].shape) for call in calls(*given, who)] == [
-        (20, 4, 3, 8),
-        (30, 4, 5, 8),
-        (1, 4, 9, 8),
-        (2, 4, 5, 8),
-    ]
-    assert_is_the_definition(Attention(*given, who, {}))
+@pytest.mark.parametrize("other", [None, mask.causal(), mask.window(40)], ids=repr)
+def test_neighbouring_documents_of_one_length_are_one_call(other):
+    m = mask.documents(ids_of([3] * 20 + [5] * 30 + [9] + [5] * 2))
+    m = m if other is None else m & other
+    assert kernel_calls(*qkv(229), m) == [(20, 3, 3), (30, 5, 5), (1, 9, 9), (2, 5, 5)]
+    assert_is_the_definition(Attention(*qkv(229), m, {}))
 
 
 def test_pairs_are_one_call_where_both_lengths_are_equal():
-    targets, sources = ids_of([3] * 4 + [5] * 2), ids_of([7] * 2 + [2] * 2 + [4] * 2)
-    given = qkv(22, 26)
-    fused = calls(*given, mask.documents(targets, sources))
-    assert [(len(call["query"]), call["query"].shape[2], call["key"].shape[2]) for call in fused] == [
-        (2, 3, 7),
-        (2, 3, 2),
-        (2, 5, 4),
-    ]
+    m = mask.documents(ids_of([3] * 4 + [5] * 2), ids_of([7] * 2 + [2] * 2 + [4] * 2))
+    assert kernel_calls(*qkv(22, 26), m) == [(2, 3, 7), (2, 3, 2), (2, 5, 4)]
 
 
-def test_memory_does_not_grow_with_how_many_documents_there_are():
-    few, many = (
-        max(len(call["query"]) for call in calls(*qkv(8 * n), mask.documents(ids_of([8] * n)))) for n in (1500, 4000)
-    )
-    assert few == many == 1024
-
-
-LENGTHS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=4)
-
-
-@st.composite
-def packings(draw):
-    """Ids of queries and of keys, each for all batch rows or for each its own; None for keys that are the queries."""
-    batch = draw(st.integers(1, 3))
-    lengths = [n for n, times in draw(LENGTHS) for _ in range(times)]
-    pairs = draw(st.booleans())
-    sources = draw(st.sampled_from([lengths, [7] * len(lengths), lengths[::-1], [2, *lengths[1:]], [2, *lengths]]))
-
-    def rows(lengths):
-        ids = ids_of(lengths)
-        if draw(st.booleans()):
-            return ids
-        order = [torch.tensor(draw(st.permutations(range(len(lengths) + 1)))) for _ in range(batch)]
-        if draw(st.booleans()):  # the same lengths, other documents
-            return torch.stack([names[ids] for names in order])
-        starts = draw(st.lists(st.integers(0, 3), min_size=batch, max_size=batch))
-        return torch.stack([(torch.arange(len(ids)) + start) // draw(st.integers(2, 9)) for start in starts])
-
-    return batch, rows(lengths), rows(sources) if pairs else None
-
-
-def options(name, dtype, queries, keys):
-    coins = torch.Generator().manual_seed(5)
-    table = torch.randn(4, queries, keys, generator=coins).to(dtype)
-    one_row, learned = table[:, :1], name.startswith("learned")
-    t5 = T5Relative(4, num_buckets=8, max_distance=20).to(dtype)
-    return {
-        "plain": {},
-        "sinks": {"sinks": torch.linspace(-1, 1, 4).to(dtype).requires_grad_()},
-        "bias": {"bias": table},
-        "bias, one row for all": {"bias": one_row},
-        "bias, one number for a row": {"bias": table[:1, :, :1]},
-        "learned bias": {"bias": table.clone().requires_grad_(learned)},
-        "learned bias, one row for all": {"bias": one_row.clone().requires_grad_(learned)},
-        "ALiBi": {"bias": ALiBi(4).to(dtype)},
-        "T5": {"bias": t5},
-        "T5, fixed": {"bias": t5.requires_grad_(name != "T5, fixed")},
-        "own": {"bias": Absolute()},
-        "softcap and sinks": {"softcap": 2.0, "sinks": torch.linspace(-1, 1, 4).to(dtype)},
-    }[name]
+def test_memory_does_not_grow_with_the_number_of_documents():
+    for count in (1500, 4000):
+        assert max(kernel_calls(*qkv(8 * count), mask.documents(ids_of([8] * count)))) == (1024, 8, 8)
 
 
 class Absolute(regard.attention.bias.PositionBias):
-    """A bias that goes by where a token stands, not by distances."""
+    """A bias that depends on where a token stands, not on distances."""
 
     num_heads = 4
 
@@ -117,103 +57,97 @@ class Absolute(regard.attention.bias.PositionBias):
         return (torch.arange(4)[:, None, None] + query[:, None] * 3.0 + key * 7.0).sin()
 
 
-NAMES = ["plain", "sinks", "bias", "bias, one row for all", "bias, one number for a row", "learned bias"]
-NAMES += ["learned bias, one row for all", "ALiBi", "T5", "T5, fixed", "own", "softcap and sinks"]
+def table(queries, keys, dtype):
+    return torch.randn(4, queries, keys, generator=torch.Generator().manual_seed(5)).to(dtype)
 
 
-@settings(max_examples=100, deadline=None)
+def sinks(dtype):
+    return torch.linspace(-1, 1, 4).to(dtype).requires_grad_()
+
+
+def t5(dtype):
+    return T5Relative(4, num_buckets=8, max_distance=20).to(dtype)
+
+
+OPTIONS = {
+    "plain": lambda *_: {},
+    "sinks": lambda queries, keys, dtype: {"sinks": sinks(dtype)},
+    "bias": lambda *sizes: {"bias": table(*sizes)},
+    "bias, one row for all": lambda *sizes: {"bias": table(*sizes)[:, :1]},
+    "bias, one number for a row": lambda *sizes: {"bias": table(*sizes)[:1, :, :1]},
+    "learned bias": lambda *sizes: {"bias": table(*sizes).requires_grad_()},
+    "learned bias, one row for all": lambda *sizes: {"bias": table(*sizes)[:, :1].clone().requires_grad_()},
+    "ALiBi": lambda queries, keys, dtype: {"bias": ALiBi(4).to(dtype)},
+    "T5": lambda queries, keys, dtype: {"bias": t5(dtype)},
+    "fixed T5": lambda queries, keys, dtype: {"bias": t5(dtype).requires_grad_(False)},
+    "absolute": lambda *_: {"bias": Absolute()},
+    "softcap and sinks": lambda queries, keys, dtype: {"softcap": 2.0, "sinks": sinks(dtype).detach()},
+}
+
+
+@st.composite
+def packings(draw):
+    """Ids of queries and of keys, each for all batch rows or for each its own; None for keys that are the queries."""
+    batch = draw(st.integers(1, 3))
+    runs = draw(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9)), min_size=1, max_size=4))
+    lengths = [length for length, count in runs for _ in range(count)]
+
+    def ids(lengths):
+        row = ids_of(lengths)
+        kind = draw(st.sampled_from(["one row for all", "other documents of the same lengths", "other lengths"]))
+        if kind == "one row for all":
+            return row
+        if kind == "other lengths":
+            return torch.stack([(torch.arange(len(row)) + n) // draw(st.integers(2, 9)) for n in range(batch)])
+        order = [torch.tensor(draw(st.permutations(range(len(lengths) + 1)))) for _ in range(batch)]
+        return torch.stack([names[row] for names in order])
+
+    key_lengths = st.sampled_from([lengths, [7] * len(lengths), lengths[::-1], [2, *lengths[1:]], [2, *lengths]])
+    return batch, ids(lengths), ids(draw(key_lengths)) if draw(st.booleans()) else None
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@some_examples(0.25)
 @given(
     packings(),
-    st.sampled_from(NAMES),
     st.sampled_from([None, mask.causal(), mask.window(4, 2), mask.causal(offset=1)]),
-    st.sampled_from([SHORT, SHORT, LONG]),
+    st.sampled_from([SMALL_LIMITS, SMALL_LIMITS, DEFAULT_LIMITS]),
     st.sampled_from([(8, 8), (8, 5)]),
-    st.sampled_from([torch.float32, torch.float32, *HALF]),
+    st.sampled_from([torch.float32, torch.float64, *HALF]),
 )
-def test_it_is_the_definition(packing, name, beside, sizes, widths, dtype):
-    batch, ids, take_keys = packing
-    queries, keys = ids.shape[-1], (ids if take_keys is None else take_keys).shape[-1]
-    who = mask.documents(ids) if take_keys is None else mask.documents(ids, take_keys)
-    who = who if beside is None else who & beside
-    dtype = torch.float32 if name == "own" else dtype
-    given = qkv(queries, keys, batch=batch, widths=widths, dtype=dtype)
-    with sizes.apply():
-        plan = assert_is_the_definition(Attention(*given, who, options(name, dtype, queries, keys)))
+def test_it_is_the_definition(option, packing, other, limits, widths, dtype):
+    batch, ids, key_ids = packing
+    queries, keys = ids.shape[-1], (ids if key_ids is None else key_ids).shape[-1]
+    m = mask.documents(ids) if key_ids is None else mask.documents(ids, key_ids)
+    m = m if other is None else m & other
+    dtype = torch.float32 if option == "absolute" else dtype
+    tensors = qkv(queries, keys, batch=batch, widths=widths, dtype=dtype)
+    with limits.apply():
+        plan = assert_is_the_definition(Attention(*tensors, m, OPTIONS[option](queries, keys, dtype)))
     assert plan.kernel in ("packed", "chunked")
     assert "documents, each in one piece" in plan.reason
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_document_has_the_numbers_that_it_has_alone(name):
-    """Each option, many documents of few lengths, gradients included: in float64, where rounding hides nothing."""
-    lengths = [3] * 5 + [6] * 4 + [7]
-    ids = ids_of(lengths)
-    given = [t.detach().double().requires_grad_() for t in qkv(len(ids))]
-    beside = options(name, torch.float64, len(ids), len(ids)) if name != "own" else {}
-    with SHORT.apply():
-        packed = Attention(*given, mask.documents(ids) & mask.causal(), beside)
-        output = packed.attend()
-        cotangent = torch.randn_like(output)
-        gradients = packed.gradients(output, cotangent)
-        expected = packed.steps().output
-        torch.testing.assert_close(output, expected)
-        for n, gradient in packed.gradients(expected, cotangent).items():
-            torch.testing.assert_close(gradients[n], gradient)
-
-
-def test_dropout_falls_on_every_document():
-    """Each weight is dropped or scaled up; forward and backward agree on which."""
-    ids = ids_of([4] * 50)
-    zeros = torch.zeros(1, 1, 200, 4, dtype=torch.float64)
-    given = zeros, zeros, torch.eye(4, dtype=torch.float64).repeat(50, 1)[None, None].requires_grad_()
-    output = regard.attend(*given, mask.documents(ids), dropout=0.5)
-    values = output.detach().unique()
-    torch.testing.assert_close(values, torch.tensor([0.0, 0.5], dtype=torch.float64))
-    assert output.mean().item() == pytest.approx(0.25, abs=0.05)
-    cotangent = torch.randn_like(output)
-    (gradient,) = torch.autograd.grad(output, given[2], cotangent)
-    weights = output.detach()[0, 0].view(50, 4, 4)
-    torch.testing.assert_close(gradient[0, 0], (weights.transpose(1, 2) @ cotangent[0, 0].view(50, 4, 4)).flatten(0, 1))
-
-
-# Pairs.
-
-
-def test_a_target_sees_its_own_source():
-    q, k, v = qkv(7, 8)
-    output = regard.attend(q, k, v, mask.documents([5, 5, 5, 1, 1, 9, 9], [1, 1, 1, 3, 5, 5, 5, 5]))
-    torch.testing.assert_close(output[:, :, :3], regard.attend(q[:, :, :3], k[:, :, 4:], v[:, :, 4:]))
-    torch.testing.assert_close(output[:, :, 3:5], regard.attend(q[:, :, 3:5], k[:, :, :3], v[:, :, :3]))
-    assert (output[:, :, 5:] == 0).all()  # 9 has no source
-    gradients = torch.autograd.grad(output.sum(), (q, k, v))
-    assert (gradients[0][:, :, 5:] == 0).all()
-    assert all((gradient[:, :, 3] == 0).all() for gradient in gradients[1:])  # nobody asks for 3
-
-
 def test_the_plan_of_pairs():
-    q, k, v = qkv(600, 2000)
-    targets, sources = ids_of([30] * 20), ids_of([100] * 20)
-    plan = regard.plan(q, k, v, mask.documents(targets, sources))
+    tensors, ids, key_ids = qkv(600, 2000), ids_of([30] * 20), ids_of([100] * 20)
+    plan = regard.plan(*tensors, mask.documents(ids, key_ids))
     assert (plan.kernel, plan.flops) == ("packed", 2 * 4 * 16 * 20 * 30 * 100)
-    assert regard.plan(q, k, v, mask.documents(targets, sources.flip(0))).kernel == "packed"
-    assert regard.plan(q, k, v, mask.documents(targets, sources % 3)).kernel == "tiles"
+    assert regard.plan(*tensors, mask.documents(ids, key_ids.flip(0))).kernel == "packed"
+    assert regard.plan(*tensors, mask.documents(ids, key_ids % 3)).kernel == "tiles"
 
 
-# What is found once.
-
-
-def test_a_model_of_many_layers_looks_at_the_ids_once():
-    who, given = mask.documents(ids_of([3] * 20)) & mask.causal(), qkv(60)
-    regard.attend(*given, who)
-    with OperatorTrace() as seen:
-        torch.autograd.grad(regard.attend(*given, who).sum(), given)
-    assert "aten::unique_consecutive" not in seen.operators
+def test_a_model_of_many_layers_finds_the_documents_once():
+    m, tensors = mask.documents(ids_of([3] * 20)) & mask.causal(), qkv(60)
+    regard.attend(*tensors, m)
+    with OperatorTrace() as trace:
+        torch.autograd.grad(regard.attend(*tensors, m).sum(), tensors)
+    assert "aten::unique_consecutive" not in trace.operators
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_ids_that_somebody_writes_into_are_looked_at_again(mode):
+def test_ids_that_were_changed_in_place_are_read_again(mode):
     with mode():
-        who, given = mask.documents(torch.zeros(1, 12, dtype=torch.long)), qkv(12)
-        regard.attend(*given, who)
-        who.ids[0, 5:] = 1
-        torch.testing.assert_close(regard.attend(*given, who), regard.steps(*given, who).output)
+        m, tensors = mask.documents(torch.zeros(1, 12, dtype=torch.long)), qkv(12)
+        regard.attend(*tensors, m)
+        m.ids[0, 5:] = 1
+        torch.testing.assert_close(regard.attend(*tensors, m), regard.steps(*tensors, m).output)

@@ -1,12 +1,14 @@
 """What runs on a GPU; without one, these tests are skipped and say so.
 
-The same masks and options go through FlexAttention on the CPU, eagerly, in graphs.py.
+The same masks and options go through FlexAttention on the CPU, eagerly, in test_graphs.py.
 """
 
 import pytest
 import torch
 
 import regard
+from cases import Attention
+from grids import grid
 from regard import mask
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: torch.cuda.is_available() is False")
@@ -33,35 +35,30 @@ OPTIONS = {
     "scale": {"scale": 0.7},
 }
 
-masks = pytest.mark.parametrize("who", MASKS.values(), ids=MASKS)
-options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-
 
 def qkv(dtype=torch.float32, device="cpu"):
     return [torch.randn(2, heads, 160, 16, dtype=dtype, device=device) for heads in (4, 2, 2)]
 
 
 @gpu
-@masks
-@options
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_attend_on_a_gpu_is_the_definition(who, options, dtype):
+@grid(name=MASKS, option=OPTIONS, dtype=[torch.float32, torch.float16, torch.bfloat16])
+def test_attend_on_a_gpu_is_the_definition(name, option, dtype):
     q, k, v = (t.requires_grad_() for t in qkv(dtype, "cuda"))
-    options = {name: value.to(q) if isinstance(value, torch.Tensor) else value for name, value in options.items()}
-    output = regard.attend(q, k, v, who, **options)
-    wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
-    wide_options = {n: value.double() if isinstance(value, torch.Tensor) else value for n, value in options.items()}
-    expected = regard.steps(*wide, who, **wide_options).output
+    options = {key: value.to(q) if isinstance(value, torch.Tensor) else value for key, value in OPTIONS[option].items()}
+    attention = Attention(q, k, v, MASKS[name], options)
+    output = attention.attend()
+    exact = attention.in_float64()
+    expected = exact.steps().output
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(output.double(), expected, rtol=0, atol=20 * eps)
-    gradients = torch.autograd.grad(output.sum(), (q, k, v))
-    for ours, definitions in zip(gradients, torch.autograd.grad(expected.sum(), wide), strict=True):
-        torch.testing.assert_close(ours.double(), definitions, rtol=0, atol=100 * eps)
+    expected_gradients = exact.gradients(expected, torch.ones_like(expected))
+    for leaf, gradient in attention.gradients(output, torch.ones_like(output)).items():
+        torch.testing.assert_close(gradient.double(), expected_gradients[leaf], rtol=0, atol=100 * eps)
 
 
 @gpu
 @pytest.mark.parametrize(
-    ("who", "dtype", "kernel"),
+    ("m", "dtype", "kernel"),
     [
         (None, torch.float16, "fused"),
         (mask.causal(), torch.float16, "fused"),
@@ -71,9 +68,9 @@ def test_attend_on_a_gpu_is_the_definition(who, options, dtype):
         (mask.prefix(64), torch.float16, "flex"),
     ],
 )
-def test_the_kernel_on_a_gpu(who, dtype, kernel):
+def test_the_kernel_on_a_gpu(m, dtype, kernel):
     q = torch.randn(1, 4, 4096, 64, dtype=dtype, device="cuda")
-    assert regard.plan(q, q, q, who).kernel == kernel
+    assert regard.plan(q, q, q, m).kernel == kernel
 
 
 @gpu

@@ -1,13 +1,207 @@
-"""Runs graphs.py in a process of its own: the shape checks of this test run are code that no graph can hold."""
+"""`torch.compile(fullgraph=True)` and `torch.export`: a graph gives what eager mode gives, gradients included."""
 
 import subprocess
 import sys
-from pathlib import Path
+import warnings
+
+import pytest
+import test_gpu as gpu
+import torch
+from torch import nn
+from torch.export import Dim, export
+
+import regard
+from regard import mask, positions
+from regard.attention.kernels import flex
+from regard.attention.kernels.call import AttentionCall
+
+SHAPES_ENFORCED = hasattr(regard.attend, "__wrapped__")
+outside_checks = pytest.mark.skipif(SHAPES_ENFORCED, reason="no graph can hold shape checks: test_without_shape_checks")
+
+TOKENS = 200
+MASKS = {
+    "full": None,
+    "causal": mask.causal(),
+    "padding": mask.padding([TOKENS, 70]),
+    "window": mask.window(16),
+    "window on both sides": mask.window(9, 8),
+    "causal and padding": mask.causal() & mask.padding([TOKENS, 70]),
+    "padding on the left": mask.causal() & mask.allowed((torch.arange(TOKENS) > 30)[None, None, None]),
+    "documents": mask.documents(torch.arange(TOKENS) // 50),
+    "pairs": mask.documents(torch.arange(TOKENS) // 50, torch.arange(TOKENS) // 70),
+    "prefix": mask.prefix(9),
+    "where": mask.where(lambda i, j: (i - j) % 3 == 0),
+    "algebra": ~mask.window(4) | mask.causal(),
+}
+KERNELS = ["full", "causal", "padding", "window"]  # what a graph has kernels for
+OPTIONS = {
+    "": {},
+    "softcap": {"softcap": 2.0},
+    "sinks": {"sinks": torch.tensor([0.3, -1.0, 0.0, 2.0])},
+    "bias": {"bias": torch.linspace(-1, 1, TOKENS)},
+    "ALiBi": {"bias": positions.ALiBi(4)},
+}
 
 
-def test_graphs():
-    file = Path(__file__).with_name("graphs.py")
-    options = ["-q", "--override-ini=addopts=", "-p", "no:cacheprovider", "--show-capture=no"]
-    ran = subprocess.run([sys.executable, "-m", "pytest", *options, str(file)], capture_output=True, text=True)
+def cases(every, fast):
+    """Every case, those outside of the fast ones in `make test-more`: tracing takes a second each."""
+    return [pytest.param(*case, marks=[] if case in fast else pytest.mark.more) for case in every]
+
+
+@pytest.mark.more
+@pytest.mark.skipif(not SHAPES_ENFORCED, reason="the other tests of this file ran")
+def test_without_shape_checks():
+    options = ["-q", "-p", "no:cacheprovider", "--show-capture=no", "-m", "not slow"]
+    ran = subprocess.run([sys.executable, "-m", "pytest", *options, __file__], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " passed" in ran.stdout
+
+
+class Attend(nn.Module):
+    def __init__(self, m, options):
+        super().__init__()
+        self.m, self.options = m, options
+
+    def forward(self, q, k, v):
+        return regard.attend(q, k, v, self.m, **self.options)
+
+
+def qkv(tokens=TOKENS):
+    return [torch.randn(2, heads, tokens, 8) for heads in (4, 2, 2)]
+
+
+def compiled(function, **options):
+    torch._dynamo.reset()
+    # The graph and its gradient are made as for any backend; no C++ compiler is needed.
+    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+
+
+@outside_checks
+@pytest.mark.parametrize(
+    ("name", "option"),
+    cases(
+        [(name, option) for name in MASKS for option in OPTIONS if not option or name in KERNELS],
+        fast=[
+            *((name, "") for name in (*KERNELS, "documents", "algebra")),
+            *(("full", "softcap"), ("causal", "ALiBi"), ("window", "bias")),
+        ],
+    ),
+)
+def test_attend_compiles_to_one_graph(name, option):
+    attend, inputs = Attend(MASKS[name], OPTIONS[option]), qkv()
+
+    def run(function):
+        leaves = [t.clone().requires_grad_() for t in inputs]
+        output = function(*leaves)
+        return [output, *torch.autograd.grad(output, leaves, output.detach().cos())]
+
+    for result, expected in zip(run(compiled(attend)), run(attend), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+@outside_checks
+@pytest.mark.parametrize(
+    "name", cases([(name,) for name in MASKS], fast=[("causal and padding",), ("prefix",), ("where",), ("pairs",)])
+)
+def test_attend_exports(name):
+    attend, inputs = Attend(MASKS[name], {}), qkv()
+    torch.testing.assert_close(export(attend, tuple(inputs)).module()(*inputs), attend(*inputs))
+
+
+@outside_checks
+@pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[("causal",), ("padding",)]))
+def test_one_graph_for_any_number_of_tokens(name):
+    attend = Attend(MASKS[name], {})
+    any_length = compiled(attend, dynamic=True)
+    for tokens in (TOKENS, 333) if name == "padding" else (TOKENS, 333, 150):
+        inputs = [torch.cat([t, t], dim=-2)[:, :, :tokens] for t in qkv()]
+        torch.testing.assert_close(any_length(*inputs), attend(*inputs))
+
+
+@outside_checks
+@pytest.mark.parametrize("name", cases([("full",), ("causal",), ("window",)], fast=[("full",), ("causal",)]))
+def test_exported_for_any_number_of_tokens(name):
+    attend = Attend(MASKS[name], {})
+    # A window is cut into blocks of 128 rows, and a graph must know that they are whole.
+    tokens = 128 * Dim("blocks", min=3, max=64) if name == "window" else Dim("tokens", min=8, max=8192)
+    graph = export(attend, tuple(qkv(384)), dynamic_shapes=({2: tokens},) * 3).module()
+    for n in (512, 1024):
+        inputs = qkv(n)
+        torch.testing.assert_close(graph(*inputs), attend(*inputs))
+
+
+@outside_checks
+def test_a_window_in_a_graph_makes_no_square_of_tokens():
+    graph = export(Attend(mask.window(16), {}), tuple(qkv(1024))).graph
+    sizes = [node.meta["val"].shape for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    assert max(shape.numel() for shape in sizes) < 1024 * 1024 / 2
+
+
+class Padded(nn.Module):
+    def forward(self, q, k, v, lengths):
+        return regard.attend(q, k, v, mask.padding(lengths))
+
+
+@outside_checks
+def test_a_graph_takes_lengths_as_an_input():
+    inputs = qkv()
+    exported = export(Padded(), (*inputs, torch.tensor([TOKENS, 9]))).module()
+    graph = compiled(Padded())
+    for lengths in ([5, 3], [TOKENS, 0]):
+        expected = regard.attend(*inputs, mask.padding(lengths))
+        torch.testing.assert_close(exported(*inputs, torch.tensor(lengths)), expected)
+        torch.testing.assert_close(graph(*inputs, torch.tensor(lengths)), expected)
+    for wrong in ([TOKENS + 1, 3], [4, -1]):
+        with pytest.raises(RuntimeError, match="a length beyond the keys"):
+            exported(*inputs, torch.tensor(wrong))
+
+
+MODULES = {
+    "plain": {},
+    "grouped": {"num_kv_heads": 2},
+    "values of another width": {"d_value": 6, "bias": True},
+    "rotary": {"positions": positions.Rotary(8)},
+    "ALiBi": {"positions": positions.ALiBi(4)},
+    "T5": {"positions": positions.T5Relative(4)},
+}
+
+
+class Masked(nn.Module):
+    def __init__(self, attention, m):
+        super().__init__()
+        self.attention, self.m = attention, m
+
+    def forward(self, x):
+        return self.attention(x, mask=self.m)
+
+
+@outside_checks
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    cases(
+        [(kind, name) for kind in MODULES for name in KERNELS if kind == "plain" or name in ("causal", "window")],
+        fast=[("plain", "window"), ("rotary", "causal"), ("T5", "causal")],
+    ),
+)
+def test_the_module_compiles_and_exports(kind, name):
+    module, x = Masked(regard.MultiHeadAttention(32, 4, **MODULES[kind]), MASKS[name]), torch.randn(2, TOKENS, 32)
+    expected = module(x)
+    torch.testing.assert_close(compiled(module)(x), expected)
+    torch.testing.assert_close(export(module, (x,)).module()(x), expected)
+
+
+FLEX = [(name, option) for name in gpu.MASKS for option in gpu.OPTIONS]
+
+
+@outside_checks
+@pytest.mark.parametrize(("name", "option"), cases(FLEX, fast=FLEX[::7]))
+def test_flex_attention_run_eagerly_is_the_definition(name, option):
+    q, k, v = gpu.qkv()
+    options = {"scale": 0.25, **gpu.OPTIONS[option]}
+    call = AttentionCall.from_inputs(q, k, v, gpu.MASKS[name], **options)
+    with warnings.catch_warnings():
+        # PyTorch warns that it is slow when it is not compiled: here it is only to be right.
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        output = flex.run(call)
+    expected = regard.steps(q, k, v, gpu.MASKS[name], **options).output
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)

@@ -3,14 +3,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from torch import nn
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from transformers import LlamaConfig, LlamaModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, create_sliding_window_causal_mask
 
 import regard
-from masks import Case, build, cases
+from grids import grid, some_examples
+from masks import MaskCase, build, cases
 from regard import mask
 from regard.attention.mask.geometry import Tile
 
@@ -37,161 +38,128 @@ EVERY_KIND = [
     mask.causal() & mask.padding([5, 6]),
     mask.window(2) | ~mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
 ]
-every_kind = pytest.mark.parametrize("m", EVERY_KIND, ids=repr)
 
 
-def numbers(queries=QUERIES, keys=KEYS):
-    return (torch.randn(BATCH, HEADS, n, 8, dtype=torch.float64) for n in (queries, keys, keys))
+def qkv():
+    return (torch.randn(BATCH, HEADS, n, 8, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
 
 
-def whole(m, queries=QUERIES, keys=KEYS):
-    return m.dense(queries, keys).expand(BATCH, HEADS, queries, keys)
+def expanded(m):
+    return m.dense(QUERIES, KEYS).expand(BATCH, HEADS, QUERIES, KEYS)
 
 
 # There and back.
 
 
-@settings(max_examples=200, deadline=None)
 @given(cases(depth=3))
-def test_there_and_back_is_the_same_mask(case: Case):
+def test_there_and_back_is_the_same_mask(case: MaskCase):
     m, expected = build(case.spec), case.definition()
     sizes = case.queries, case.keys
-
-    def back(again: mask.Mask) -> torch.Tensor:
-        return case.expand(again.dense(*sizes))
-
     rows, heads = m.batch_heads(*sizes)
-    speaks = (rows, heads) != (None, None)
-    split = {"num_heads": case.heads} if speaks else {}
+    same_for_all = (rows, heads) == (None, None)
+
+    def assert_is_the_mask(t, dtype, shape, read, **arguments):
+        assert (t.dtype, tuple(t.shape)) == (dtype, (*shape, *sizes))
+        assert torch.equal(case.expand(read(t, **arguments).dense(*sizes)), expected)
+
     for dtype in (None, torch.float32, torch.bfloat16):
-        there = m.to_sdpa(*sizes, dtype=dtype)
-        assert there.dtype == (dtype or torch.bool)
-        assert torch.equal(back(mask.from_sdpa(there)), expected)
-
-        there = m.to_multihead(*sizes, batch_size=case.batch, num_heads=case.heads, dtype=dtype)
-        assert there.shape == ((case.batch * case.heads, *sizes) if speaks else sizes)
-        assert torch.equal(back(mask.from_multihead(there, **split)), expected)
-
+        t = m.to_sdpa(*sizes, dtype=dtype)
+        assert_is_the_mask(t, dtype or torch.bool, t.shape[:-2], mask.from_sdpa)
+        t = m.to_multihead(*sizes, batch_size=case.batch, num_heads=case.heads, dtype=dtype)
+        shape, split = ((), {}) if same_for_all else ((case.batch * case.heads,), {"num_heads": case.heads})
+        assert_is_the_mask(t, dtype or torch.bool, shape, mask.from_multihead, **split)
     for dtype in (torch.float64, torch.float16):
-        there = m.to_huggingface(*sizes, dtype=dtype)
-        assert there.dtype == dtype
-        assert there.shape == (rows or 1, heads or 1, *sizes)
-        assert torch.equal(back(mask.from_huggingface(there)), expected)
+        t = m.to_huggingface(*sizes, dtype=dtype)
+        assert_is_the_mask(t, dtype, (rows or 1, heads or 1), mask.from_huggingface)
 
 
-@settings(max_examples=30, deadline=None)
+@some_examples(0.3)
 @given(cases(min_tokens=1, depth=3))
-def test_there_and_back_through_blocks(case: Case):
+def test_there_and_back_through_blocks(case: MaskCase):
     m, sizes = build(case.spec), (case.queries, case.keys)
     for block_size in (2, (4, 1)):
-        there = m.to_flex(*sizes, device="cpu", block_size=block_size)
-        assert tuple(there.shape) == (*(size or 1 for size in m.batch_heads(*sizes)), *sizes)
-        again = mask.from_flex(there)
+        block_mask = m.to_flex(*sizes, device="cpu", block_size=block_size)
+        assert tuple(block_mask.shape) == (*(size or 1 for size in m.batch_heads(*sizes)), *sizes)
+        again = mask.from_flex(block_mask)
         assert torch.equal(case.expand(again.dense(*sizes)), case.definition())
-        both = again & m
-        assert torch.equal(
-            case.expand(mask.from_flex(both.to_flex(*sizes, device="cpu")).dense(*sizes)), case.definition()
-        )
+        both = mask.from_flex((again & m).to_flex(*sizes, device="cpu"))
+        assert torch.equal(case.expand(both.dense(*sizes)), case.definition())
 
 
 # What the others make of it.
 
 
-@every_kind
-@pytest.mark.parametrize("dtype", [None, torch.float64])
+@grid(m=EVERY_KIND, dtype=[None, torch.float64])
 def test_sdpa_reads_it_as_regard_does(m, dtype):
-    q, k, v = numbers()
+    q, k, v = qkv()
     expected = regard.steps(q, k, v, m).output
     output = F.scaled_dot_product_attention(q, k, v, attn_mask=m.to_sdpa(QUERIES, KEYS, dtype=dtype))
-    seen = whole(m).any(-1)
-    torch.testing.assert_close(output[seen], expected[seen])
+    attends = expanded(m).any(-1)
+    torch.testing.assert_close(output[attends], expected[attends])
 
 
-@every_kind
-@pytest.mark.parametrize("dtype", [None, torch.float64])
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_multihead_reads_it_as_regard_does__pytorch_170400(m, dtype, need_weights):
-    theirs = nn.MultiheadAttention(24, HEADS, batch_first=True, dtype=torch.float64)
-    x, context = torch.randn(BATCH, QUERIES, 24).double(), torch.randn(BATCH, KEYS, 24).double()
-    output, weights = theirs(
-        x,
-        context,
-        context,
-        attn_mask=m.to_multihead(QUERIES, KEYS, batch_size=BATCH, num_heads=HEADS, dtype=dtype),
-        need_weights=need_weights,
-        average_attn_weights=False,
-    )
-    steps = by_the_definition(theirs, x, context, m)
-    seen = whole(m).any(-1)
-    everywhere = seen.all(1)  # the heads of one query come out together
-    expected = theirs.out_proj(steps.output.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(output[everywhere], expected[everywhere])
-    assert everywhere.any()
-    if need_weights:
-        torch.testing.assert_close(weights[seen], steps.weights[seen])
-    else:
-        assert weights is None
-
-
-def by_the_definition(theirs, x, context, m):
-    """regard.steps on the queries, keys and values that nn.MultiheadAttention makes."""
+def run_multihead(queries, m, keys=None, **masks):
+    """Output and weights of nn.MultiheadAttention, and of `regard.steps` on its queries, keys and values."""
+    module = nn.MultiheadAttention(24, HEADS, batch_first=True, dtype=torch.float64)
+    x = torch.randn(BATCH, queries, 24).double()
+    context = x if keys is None else torch.randn(BATCH, keys, 24).double()
+    output, weights = module(x, context, context, average_attn_weights=False, **masks)
+    weights_and_biases = zip(module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3), strict=True)
     projected = [
         F.linear(t, weight, bias).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        for t, weight, bias in zip(
-            (x, context, context), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
-        )
+        for t, (weight, bias) in zip((x, context, context), weights_and_biases, strict=True)
     ]
-    return regard.steps(*projected, m)
+    steps = regard.steps(*projected, m)
+    return output, weights, module.out_proj(steps.output.transpose(1, 2).flatten(2)), steps.weights
+
+
+@grid(m=EVERY_KIND, dtype=[None, torch.float64], need_weights=[True, False])
+def test_multihead_reads_it_as_regard_does__pytorch_170400(m, dtype, need_weights):
+    attn_mask = m.to_multihead(QUERIES, KEYS, batch_size=BATCH, num_heads=HEADS, dtype=dtype)
+    output, weights, expected, expected_weights = run_multihead(
+        QUERIES, m, KEYS, attn_mask=attn_mask, need_weights=need_weights
+    )
+    attends = expanded(m).any(-1)
+    in_all_heads = attends.all(1)  # the heads of one query come out together
+    assert in_all_heads.any()
+    torch.testing.assert_close(output[in_all_heads], expected[in_all_heads])
+    if need_weights:
+        torch.testing.assert_close(weights[attends], expected_weights[attends])
+    else:
+        assert weights is None
 
 
 KEY_PADDING = torch.tensor([[False, False, False, True, True], [False, True, False, False, False]])
 
 
-@pytest.mark.parametrize("axes", [None, 2, 3])
-@pytest.mark.parametrize("padded", [True, False])
-@pytest.mark.parametrize("as_float", [True, False])
-@pytest.mark.parametrize("need_weights", [True, False])
+@grid(
+    axes=[0, 2, 3],
+    padded=[True, False],
+    as_float=[True, False],
+    need_weights=[True, False],
+    where=lambda axes, padded, **_: axes or padded,
+)
 def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_float, need_weights):
     blocked = torch.ones(5, 5).bool().triu(1)
     if axes == 3:
         blocked = blocked & (torch.rand(BATCH * HEADS, 5, 5) < 0.7)
-    attn_mask, key_padding_mask = None if axes is None else blocked, KEY_PADDING if padded else None
+    masks = {**({"attn_mask": blocked} if axes else {}), **({"key_padding_mask": KEY_PADDING} if padded else {})}
     if as_float:
-        attn_mask, key_padding_mask = (
-            None if t is None else torch.zeros(t.shape).double().masked_fill(t, -torch.inf)
-            for t in (attn_mask, key_padding_mask)
-        )
-    if attn_mask is None and key_padding_mask is None:
-        with pytest.raises(
-            ValueError, match="was given no mask; where every query may attend to every key, use mask=None"
-        ):
-            mask.from_multihead(attn_mask, key_padding_mask)
-        return
-    m = mask.from_multihead(attn_mask, key_padding_mask, num_heads=HEADS if axes == 3 else None)
-    theirs = nn.MultiheadAttention(24, HEADS, batch_first=True, dtype=torch.float64)
-    x = torch.randn(BATCH, 5, 24).double()
-    output, weights = theirs(
-        x,
-        x,
-        x,
-        attn_mask=attn_mask,
-        key_padding_mask=key_padding_mask,
-        need_weights=need_weights,
-        average_attn_weights=False,
-    )
-    steps = by_the_definition(theirs, x, x, m)
-    torch.testing.assert_close(output, theirs.out_proj(steps.output.transpose(1, 2).flatten(2)))
+        masks = {name: torch.zeros(t.shape).double().masked_fill(t, -torch.inf) for name, t in masks.items()}
+    m = mask.from_multihead(**masks, num_heads=HEADS if axes == 3 else None)
+    output, weights, expected, expected_weights = run_multihead(5, m, **masks, need_weights=need_weights)
+    torch.testing.assert_close(output, expected)
     if need_weights:
-        torch.testing.assert_close(weights, steps.weights)
+        torch.testing.assert_close(weights, expected_weights)
 
 
 @uncompiled
-@pytest.mark.usefixtures(
-    "as_a_user_runs_it"
-)  # FlexAttention traces the mask, and cannot trace the checks of the test run
-@every_kind
+@pytest.mark.usefixtures("as_a_user_runs_it")  # FlexAttention traces the mask, but cannot trace the test run's checks
+@pytest.mark.parametrize(
+    "m", [pytest.param(m, marks=[pytest.mark.more] if n % 4 else [], id=repr(m)) for n, m in enumerate(EVERY_KIND)]
+)
 def test_flex_reads_it_as_regard_does(m):
-    q, k, v = numbers()
+    q, k, v = qkv()
     block_mask = m.to_flex(QUERIES, KEYS, batch_size=BATCH, num_heads=HEADS, device="cpu", block_size=2)
     assert tuple(block_mask.shape) == (BATCH, HEADS, QUERIES, KEYS)
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=block_mask), regard.steps(q, k, v, m).output)
@@ -209,10 +177,10 @@ AS_A_TABLE = [
 @pytest.mark.parametrize("m", AS_A_TABLE, ids=["heads", "batch and heads", "a row of keys"])
 def test_flex_asks_for_one_pair_at_a_time(m):
     # A function that returns more than one answer for it gave a wrong result, without a word, once compiled.
-    says = m.predicate(QUERIES, KEYS)
+    predicate = m.predicate(QUERIES, KEYS)
     b, h, i, j = torch.tensor(1), torch.tensor(2), torch.tensor(0), torch.tensor(4)
-    assert says(b, h, i, j).shape == ()
-    assert says(b, h, i, j) == whole(m)[1, 2, 0, 4]
+    assert predicate(b, h, i, j).shape == ()
+    assert predicate(b, h, i, j) == expanded(m)[1, 2, 0, 4]
 
 
 @pytest.mark.slow
@@ -227,18 +195,6 @@ def test_flex_compiled(m):
     torch.testing.assert_close(output, regard.steps(q, k, v, m).output)
 
 
-@uncompiled
-@pytest.mark.usefixtures("as_a_user_runs_it")
-def test_flex_with_one_block_mask_for_all():
-    q, k, v = numbers()
-    m = mask.causal() & mask.window(3)
-    block_mask = m.to_flex(QUERIES, KEYS, device="cpu")
-    assert tuple(block_mask.shape) == (1, 1, QUERIES, KEYS)
-    expected = regard.steps(q, k, v, m).output
-    torch.testing.assert_close(flex_attention(q, k, v, block_mask=block_mask), expected)
-    torch.testing.assert_close(regard.steps(q, k, v, mask.from_flex(block_mask)).output, expected)
-
-
 HUGGING_FACE = {
     "causal": create_causal_mask,
     "window": create_sliding_window_causal_mask,
@@ -248,65 +204,39 @@ HUGGING_FACE = {
 TEXTS = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 
 
-def llama(implementation, **settings):
-    config = LlamaConfig(
-        vocab_size=11,
-        hidden_size=24,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=HEADS,
-        attn_implementation=implementation,
-        **settings,
-    )
-    return LlamaModel(config).double().eval()
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-@pytest.mark.parametrize(
-    ("kind", "ours"),
-    [("causal", mask.causal()), ("window", mask.window(3)), ("all", None)],
-    ids=["causal", "window", "all"],
+@grid(
+    kind=HUGGING_FACE,
+    implementation=["sdpa", "eager"],
+    dtype=[torch.float32, torch.bfloat16],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_hugging_face_means_the_same__transformers_38094__transformers_39408(implementation, kind, ours, dtype):
+def test_hugging_face_means_the_same__transformers_38094__transformers_39408(implementation, kind, dtype):
     config = LlamaConfig(attn_implementation=implementation)
     config.sliding_window = 3
-    theirs = HUGGING_FACE[kind](config, torch.zeros(3, 6, 8, dtype=dtype), TEXTS, past_key_values=None)
-    assert theirs.dtype == (torch.bool if implementation == "sdpa" else dtype)
+    t = HUGGING_FACE[kind](config, torch.zeros(3, 6, 8, dtype=dtype), TEXTS, past_key_values=None)
+    assert t.dtype == (torch.bool if implementation == "sdpa" else dtype)
     texts = mask.from_huggingface(TEXTS)
-    m = texts if ours is None else ours & texts
-    assert torch.equal(mask.from_huggingface(theirs).dense(6, 6), m.dense(6, 6))
+    m = {"causal": mask.causal() & texts, "window": mask.window(3) & texts, "all": texts}[kind]
+    assert torch.equal(mask.from_huggingface(t).dense(6, 6), m.dense(6, 6))
     if implementation == "eager":
-        assert torch.equal(m.to_huggingface(6, 6, dtype=dtype), theirs)
+        assert torch.equal(m.to_huggingface(6, 6, dtype=dtype), t)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_a_model_of_hugging_face_takes_it__transformers_39389(implementation):
-    model = llama(implementation)
-    ids = torch.arange(18).reshape(3, 6) % 11
+    sizes = {"vocab_size": 11, "hidden_size": 24, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(**sizes, num_attention_heads=HEADS, attn_implementation=implementation)
+    model = LlamaModel(config).double().eval()
     m = mask.causal() & mask.from_huggingface(TEXTS)
+    ids, positions = torch.arange(18).reshape(3, 6) % 11, torch.arange(6)[None]
     with torch.no_grad():
-        theirs = model(ids, attention_mask=TEXTS, position_ids=torch.arange(6)[None]).last_hidden_state
-        given = m.to_huggingface(6, 6, dtype=torch.float64)
-        ours = model(ids, attention_mask=given, position_ids=torch.arange(6)[None]).last_hidden_state
-        unmasked = model(ids, position_ids=torch.arange(6)[None]).last_hidden_state
-    seen = m.dense(6, 6).any(-1)[:, 0]
-    assert seen.sum() == 16  # all but the two that stand before their text
-    torch.testing.assert_close(ours[seen], theirs[seen])
-    assert not torch.allclose(ours[1, 2:], unmasked[1, 2:])  # the mask was not dropped on the way
-
-
-# Rectangles.
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(2, 5), (1, 5), (5, 5), (5, 2)])
-def test_causal_rectangles_end_together__pytorch_108108__pytorch_103082__mlx_2835__x_transformers_187(queries, keys):
-    expected = torch.tensor([[queries - i <= keys - j for j in range(keys)] for i in range(queries)])
-    m = mask.causal()
-    assert torch.equal(m.to_sdpa(queries, keys), expected)
-    assert torch.equal(m.to_multihead(queries, keys), ~expected)
-    assert torch.equal(m.to_huggingface(queries, keys, dtype=torch.float32)[0, 0] == 0, expected)
-    assert torch.equal(mask.from_flex(m.to_flex(queries, keys, device="cpu")).dense(queries, keys)[0, 0], expected)
+        output, expected, unmasked = (
+            model(ids, attention_mask=t, position_ids=positions).last_hidden_state
+            for t in (m.to_huggingface(6, 6, dtype=torch.float64), TEXTS, None)
+        )
+    attends = m.dense(6, 6).any(-1)[:, 0]
+    assert attends.sum() == 16  # all but the two that stand before their text
+    torch.testing.assert_close(output[attends], expected[attends])
+    assert not torch.allclose(output[1, 2:], unmasked[1, 2:])  # the mask was not dropped on the way
 
 
 def test_a_block_mask_counts_queries_from_the_first():
@@ -370,52 +300,43 @@ float_readers = pytest.mark.parametrize(
 )
 
 
-@float_readers
-@pytest.mark.parametrize("values", [[[0.0, 1.0]], [[1.0, 1.0]]])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_float_mask_of_0_and_1_is_added__pytorch_21518(read, name, values, dtype):
-    with pytest.raises(
-        ValueError, match=rf"{name}: a torch.float.* mask is added to the scores.*mask\.allowed\(t == 1\)"
-    ):
-        read(torch.tensor(values, dtype=dtype))
+ADDED = r"a torch.float.* mask is added to the scores.*mask\.allowed\(t == 1\)"
+BIAS = r" is neither 0 .* so this is a bias: attend\(\.\.\., bias=t\)"
 
 
 @float_readers
 @pytest.mark.parametrize(
-    ("values", "first"),
+    ("values", "message"),
     [
-        ([[0.0, -1e4]], "-10000"),
-        ([[0.0, torch.finfo(torch.float16).min]], "-65504"),
-        ([[0.5, 0.0, -torch.inf]], "0.5"),
-        ([[1.0, -torch.inf]], "1"),
-        ([[0.0, torch.inf]], "inf"),
+        ([[0.0, 1.0]], ADDED),
+        ([[1.0, 1.0]], ADDED),
+        (torch.tensor([[0.0, 1.0]]).half(), ADDED),
+        ([[0.0, -1e4]], f"-10000{BIAS}"),
+        ([[0.0, torch.finfo(torch.float16).min]], f"-65504{BIAS}"),
+        ([[0.5, 0.0, -torch.inf]], f"0.5{BIAS}"),
+        ([[1.0, -torch.inf]], f"1{BIAS}"),
+        ([[0.0, torch.inf]], f"inf{BIAS}"),
+        ([[0.0, torch.nan, -torch.inf]], "NaN is neither"),
     ],
+    ids=repr,
 )
-def test_a_bias_is_not_a_mask(read, name, values, first):
-    with pytest.raises(
-        ValueError, match=rf"{name}: {first} is neither 0 .* so this is a bias: attend\(\.\.\., bias=t\)"
-    ):
-        read(torch.tensor(values))
+def test_other_numbers_than_0_and_minus_infinity_are_no_mask__pytorch_21518(read, name, values, message):
+    with pytest.raises(ValueError, match=f"{name}: {message}"):
+        read(torch.as_tensor(values))
 
 
 @float_readers
-def test_nan_is_not_a_mask(read, name):
-    with pytest.raises(ValueError, match=rf"{name}: NaN is neither"):
-        read(torch.tensor([[0.0, torch.nan, -torch.inf]]))
-
-
-@float_readers
-def test_zeros_let_everyone_attend(read, name):
-    assert read(torch.zeros(3, 3)).dense(3, 3).all()
-    assert read(torch.zeros(3, 3)).dense(3, 3).shape[-2:] == (3, 3)
-
-
-@float_readers
-def test_numbers_that_say_nothing_of_polarity(read, name):
-    with pytest.raises(
-        TypeError, match=rf"{name} wants a boolean tensor.*got a torch\.int64 tensor.*mask\.from_.*\(t == 1\)"
-    ):
+def test_zeros_are_a_mask_and_whole_numbers_are_not(read, name):
+    m = read(torch.zeros(3, 3)).dense(3, 3)
+    assert m.all()
+    assert m.shape[-2:] == (3, 3)
+    message = rf"{name} wants a boolean tensor.*got a torch\.int64 tensor.*mask\.from_.*\(t == 1\)"
+    with pytest.raises(TypeError, match=message):
         read(torch.ones(2, 2).long())
+
+
+def true(*shape):
+    return torch.ones(shape, dtype=torch.bool)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -423,64 +344,45 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
     ("make", "error", "message"),
     [
         (lambda: mask.from_sdpa([[True]]), TypeError, r"from_sdpa wants a boolean tensor.*got list"),
-        (lambda: mask.from_sdpa(torch.ones(3).bool()), ValueError, r"wants the shape \(\.\.\., queries, keys\)"),
+        (lambda: mask.from_sdpa(true(3)), ValueError, r"wants the shape \(\.\.\., queries, keys\)"),
         (lambda: mask.from_huggingface(None), TypeError, r"from_huggingface wants a boolean tensor.*got NoneType"),
-        (
-            lambda: mask.from_huggingface(torch.ones(2, 3)),
-            TypeError,
-            r"\(2, 3\).*got torch\.float32.*from_huggingface\(t == 1\)",
-        ),
+        (lambda: mask.from_huggingface(torch.ones(2, 3)), TypeError, r"\(2, 3\).*float32.*from_huggingface\(t == 1\)"),
         (lambda: mask.from_huggingface(torch.tensor([[1, 2, 2]])), ValueError, r"got 2\. .*mask\.documents\(t\)"),
-        (lambda: mask.from_huggingface(torch.ones(2, 3, 3).bool()), ValueError, r"got \(2, 3, 3\)"),
-        (lambda: mask.from_multihead(torch.ones(4, 2, 2).bool()), ValueError, r"\(4, 2, 2\).*say num_heads"),
+        (lambda: mask.from_huggingface(true(2, 3, 3)), ValueError, r"got \(2, 3, 3\)"),
         (
-            lambda: mask.from_multihead(torch.ones(4, 2, 2).bool(), num_heads=3),
+            lambda: mask.from_multihead(),
             ValueError,
-            r"\(4, 2, 2\): 4 masks are not for 3 heads each",
+            "no mask; where every query may attend to every key, use mask=None",
         ),
-        (lambda: mask.from_multihead(torch.ones(4, 2, 2).bool(), num_heads=0), ValueError, r"not for 0 heads each"),
-        (lambda: mask.from_multihead(torch.ones(2).bool()), ValueError, r"attn_mask\) wants .*got \(2,\)"),
+        (lambda: mask.from_multihead(true(4, 2, 2)), ValueError, r"\(4, 2, 2\).*say num_heads"),
+        (lambda: mask.from_multihead(true(4, 2, 2), num_heads=3), ValueError, r"\(4, 2, 2\): 4 masks .* 3 heads each"),
+        (lambda: mask.from_multihead(true(4, 2, 2), num_heads=0), ValueError, r"not for 0 heads each"),
+        (lambda: mask.from_multihead(true(2)), ValueError, r"attn_mask\) wants .*got \(2,\)"),
         (
-            lambda: mask.from_multihead(key_padding_mask=torch.ones(2, 2, 2).bool()),
+            lambda: mask.from_multihead(key_padding_mask=true(2, 2, 2)),
             ValueError,
             r"key_padding_mask\) wants \(batch, keys\) or \(keys,\); got \(2, 2, 2\)",
         ),
+        (lambda: mask.from_multihead(true(3, 3), true(2, 4)), ValueError, r"is for 3 keys, the right for 4"),
         (
-            lambda: mask.from_multihead(torch.ones(3, 3).bool(), torch.ones(2, 4).bool()),
-            ValueError,
-            r"the left is for 3 keys, the right for 4",
-        ),
-        (
-            lambda: mask.from_multihead(torch.ones(4, 3, 3).bool(), torch.ones(3, 3).bool(), num_heads=2),
+            lambda: mask.from_multihead(true(4, 3, 3), true(3, 3), num_heads=2),
             ValueError,
             r"the left is for 2 batch rows, the right for 3",
         ),
-        (
-            lambda: mask.from_flex(torch.ones(2, 2).bool()),
-            TypeError,
-            r"wants a BlockMask of flex_attention; got Tensor",
-        ),
+        (lambda: mask.from_flex(true(2, 2)), TypeError, r"wants a BlockMask of flex_attention; got Tensor"),
         (lambda: mask.causal().to_sdpa(2, 2, dtype=torch.int64), TypeError, r"to_sdpa\(dtype=torch\.int64\)"),
         (lambda: mask.causal().to_multihead(2, 2, dtype=torch.bool), TypeError, r"to_multihead\(dtype=torch\.bool\)"),
-        (
-            lambda: mask.causal().to_huggingface(2, 2, dtype=torch.int8),
-            TypeError,
-            r"to_huggingface\(dtype=torch\.int8\)",
-        ),
+        (lambda: mask.causal().to_huggingface(2, 2, dtype=torch.int8), TypeError, r"to_huggingface\(dtype=torch\.int8"),
         (lambda: mask.padding([1, 2]).to_multihead(2, 2), ValueError, r"padding\(\[1, 2\]\).*say num_heads"),
         (lambda: mask.padding([1]).to_multihead(2, 2), ValueError, r"padding\(\[1\]\).*say num_heads"),
-        (
-            lambda: mask.allowed(torch.ones(3, 1, 1).bool()).to_multihead(2, 2),
-            ValueError,
-            r"<bool \(3, 1, 1\)>.*say batch",
-        ),
+        (lambda: mask.allowed(true(3, 1, 1)).to_multihead(2, 2), ValueError, r"<bool \(3, 1, 1\)>.*say batch"),
         (
             lambda: mask.padding([1, 2]).to_multihead(2, 2, batch_size=3, num_heads=1),
             ValueError,
             r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
         ),
         (
-            lambda: mask.allowed(torch.ones(3, 1, 1).bool()).to_multihead(2, 2, batch_size=1, num_heads=2),
+            lambda: mask.allowed(true(3, 1, 1)).to_multihead(2, 2, batch_size=1, num_heads=2),
             ValueError,
             r"has 3 heads, but there are 2",
         ),
@@ -489,11 +391,7 @@ def test_numbers_that_say_nothing_of_polarity(read, name):
             ValueError,
             r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
         ),
-        (
-            lambda: mask.causal().to_flex(0, 2, device="cpu"),
-            ValueError,
-            r"causal\(\)\.to_flex\(0, 2\): .*at least one query",
-        ),
+        (lambda: mask.causal().to_flex(0, 2, device="cpu"), ValueError, r"\.to_flex\(0, 2\): .*at least one query"),
         (lambda: mask.padding([5]).to_flex(4, 4, device="cpu"), ValueError, r"padding\(\[5\]\) is for 5 keys"),
     ],
 )

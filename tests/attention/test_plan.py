@@ -1,11 +1,13 @@
 """Which kernel computes an attention, and why: what `plan` says is what `attend` does."""
 
 import itertools
+import re
 
 import pytest
 import torch
 
 import regard
+from cases import OperatorTrace
 from regard import mask, positions
 
 LONG = 4096
@@ -18,7 +20,7 @@ def square(tokens=LONG, heads=2):
 
 
 @pytest.mark.parametrize(
-    ("who", "kernel", "reason"),
+    ("m", "kernel", "reason"),
     [
         (None, "fused", "no mask"),
         (mask.causal(), "fused", "the causal flag"),
@@ -44,11 +46,10 @@ def square(tokens=LONG, heads=2):
     ],
     ids=repr,
 )
-def test_the_mask_picks_the_kernel__pytorch_99878(who, kernel, reason):
-    plan = regard.plan(*square(), who)
+def test_the_mask_picks_the_kernel__pytorch_99878(m, kernel, reason):
+    plan = regard.plan(*square(), m)
     assert plan.kernel == kernel
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(plan.reason)
+    assert re.search(reason, plan.reason)
     assert str(plan).startswith(f"{kernel}: {plan.reason}; ")
     assert "\n" not in str(plan)
 
@@ -65,9 +66,9 @@ def test_the_mask_picks_the_kernel__pytorch_99878(who, kernel, reason):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("who", [None, mask.window(9), mask.prefix(5)], ids=repr)
-def test_what_the_fused_kernel_cannot_do_goes_by_rows(options, who):
-    plan = regard.plan(*square(), who, **options)
+@pytest.mark.parametrize("m", [None, mask.window(9), mask.prefix(5)], ids=repr)
+def test_what_the_fused_kernel_cannot_do_goes_by_rows(options, m):
+    plan = regard.plan(*square(), m, **options)
     assert plan.kernel == "chunked"
     assert plan.reason.startswith("the fused kernel has no ")
 
@@ -83,10 +84,10 @@ def test_a_small_square_is_a_mask_of_each_pair_and_a_large_one_is_not():
     assert regard.plan(*square(1025), mask.prefix(5)).kernel == "tiles"
 
 
-def test_the_choice_does_not_hang_on_the_batch():
-    for batch in (1, 64):
-        q = torch.empty(1, 1, 1, 8).expand(batch, 2, 1024, 8)
-        assert regard.plan(q, q, q, mask.prefix(5)).kernel == "dense"
+@pytest.mark.parametrize("batch", [1, 64])
+def test_the_choice_does_not_depend_on_the_batch(batch):
+    q = torch.empty(1, 1, 1, 8).expand(batch, 2, 1024, 8)
+    assert regard.plan(q, q, q, mask.prefix(5)).kernel == "dense"
 
 
 @pytest.mark.parametrize("tokens", [1000, LONG])
@@ -111,16 +112,14 @@ def test_keys_that_nobody_may_attend_to_cost_nothing():
     assert regard.plan(*square(), columns).flops == regard.plan(*square()).flops // 64
 
 
-@pytest.mark.parametrize("who", [None, mask.causal(), mask.window(64), mask.documents(IDS), mask.prefix(5)], ids=repr)
-def test_it_is_what_runs(who):
-    q = torch.randn(1, 2, LONG, 8)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
-        regard.attend(q, q, q, who)
-    ran = {event.key: event.count for event in seen.key_averages()}
-    assert "aten::_scaled_dot_product_flash_attention_for_cpu" in ran
-    assert "aten::_scaled_dot_product_attention_math" not in ran
-    once = regard.plan(q, q, q, who).kernel == "fused"
-    assert (ran["aten::_scaled_dot_product_flash_attention_for_cpu"] == 1) is once
+@pytest.mark.parametrize("m", [None, mask.causal(), mask.window(64), mask.documents(IDS), mask.prefix(5)], ids=repr)
+def test_it_is_what_runs(m):
+    q = torch.randn(1, 1, LONG, 4)
+    with OperatorTrace() as trace:
+        regard.attend(q, q, q, m)
+    assert "aten::_scaled_dot_product_attention_math" not in trace.operators
+    assert trace.fused
+    assert (len(trace.fused) == 1) is (regard.plan(q, q, q, m).kernel == "fused")
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
