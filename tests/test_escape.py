@@ -1,5 +1,11 @@
+"""Texts for messages: visible, short, and of what is not installed."""
+
+import os
+import re
+
 import pytest
 
+from regard.errors import InputError, import_optional, short_repr
 from regard.escape import visible
 
 
@@ -16,3 +22,16 @@ from regard.escape import visible
 )
 def test_visible(text, shown):
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, repr("a" * 60)), (61, f"{'a' * 60!r}... (61 characters)")])
+def test_of_a_long_text_a_message_has_the_beginning(length, shown):
+    assert short_repr("a" * length) == shown
+
+
+def test_a_library_that_is_not_installed_is_named_with_the_extra_that_has_it():
+    with pytest.raises(
+        InputError, match=re.escape("needs no_such, which is not installed: pip install 'regard[plot]'")
+    ):
+        import_optional("no_such.part", "plot")
+    assert import_optional("os.path", "plot") is os.path

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from regard import InputError
-from regard.files import atomic_path, remove_drafts, write_json, write_text
+from regard.files import atomic_path, ensure_writable, fsync, remove_drafts, write_json, write_text
 
 
 def names(folder):
@@ -82,3 +82,24 @@ def test_drafts_of_a_killed_process_are_removed(tmp_path):
     remove_drafts(tmp_path)
     assert names(tmp_path) == ["a.txt"]
     remove_drafts(tmp_path / "missing")
+
+
+def test_whether_a_file_can_be_written_is_known_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ensure_writable("a.txt") == tmp_path / "a.txt"
+    assert names(tmp_path) == []
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for name, message in (("missing/a", "there is no folder"), (".", "it is no file"), ("circle", ""), ("\0", "null")):
+        with pytest.raises(InputError, match=f"cannot write .*{message}"):
+            ensure_writable(name)
+
+
+def test_every_file_of_a_folder_is_brought_to_the_disk(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    for name in ("a", "sub/b"):
+        (tmp_path / name).touch()
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    fsync(tmp_path)
+    fsync(tmp_path / "a")
+    assert sorted(synced) == [str(tmp_path / "a"), str(tmp_path / "a"), str(tmp_path / "sub" / "b")]

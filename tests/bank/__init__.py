@@ -8,7 +8,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-__all__ = ["Entry", "entries", "right", "wrong"]
+from torch import nn
+
+__all__ = ["Entry", "Projections", "entries", "right", "wrong"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class Entry:
     def name(self) -> str:
         """Module and name."""
         return f"{self.what.__module__.rpartition('.')[2]}.{self.what.__name__}"
+
+
+class Projections(nn.Module):
+    """For modules that differ in what they compute: linear layers for queries, keys, values and the output."""
+
+    def __init_subclass__(cls, names: str, bias: bool = True) -> None:
+        cls._names, cls._bias = names.split(), bias
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        for name in self._names:
+            setattr(self, name, nn.Linear(d_model, d_model, bias=self._bias))
 
 
 _ENTRIES: list[Entry] = []

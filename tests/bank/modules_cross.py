@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import Projections, wrong
 
 
 @wrong("k-from-x")
@@ -99,12 +99,7 @@ class ConditionedAttention(nn.Module):
         return self.to_out(out.transpose(1, 2).flatten(2))
 
 
-class _Heads(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class _Heads(Projections, names="wq wk wv wo"):
     def forward(self, q, k, v, mask=None):
         q, k, v = (
             f(t).view(t.size(0), t.size(1), self.num_heads, -1).transpose(1, 2)
@@ -132,12 +127,7 @@ class DecoderLayer(nn.Module):
 
 
 @wrong("shared-projection")
-class ContextAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.proj_q, self.proj_k, self.proj_v, self.proj_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-
+class ContextAttention(Projections, names="proj_q proj_k proj_v proj_o", bias=False):
     def forward(self, x, context):
         n, t, c = x.shape
         q = self.proj_q(x).view(n, t, self.num_heads, c // self.num_heads)

@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         return torch.cat(each, dim=self.col_dim)
 
 
-@wrong("mask-not-passed", also=("absolute-axes",))
+@wrong("mask-not-passed", also=("absolute-axes",), dear=True)
 class MultiHeadedAttention(nn.Module):
     """Of document 004."""
 
@@ -99,7 +99,7 @@ class MultiHeadedAttention(nn.Module):
         return torch.cat(collected, dim=self.col_dim)
 
 
-@wrong("mask-not-passed")
+@wrong("mask-not-passed", dear=True)
 class BatchedMultiHeadedAttention(MultiHeadedAttention):
     """Of document 004, with the axes counted from the end, so that a batch is right."""
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import right, wrong
+from bank import Projections, right, wrong
 
 
 @wrong("mask-dropped", source="facebookresearch/xformers#103")
@@ -54,12 +54,7 @@ class CausalSelfAttention(nn.Module):
 
 
 @wrong("mask-dropped")
-class MaskedMultiHeadAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class MaskedMultiHeadAttention(Projections, names="w_q w_k w_v w_o"):
     def forward(self, q, k, v, mask=None):
         B = q.size(0)
         query = self.w_q(q).view(B, -1, self.num_heads, q.size(-1) // self.num_heads).transpose(1, 2)
@@ -195,12 +190,7 @@ class ShiftedCausal(nn.Module):
 
 
 @wrong("mask-transposed")
-class TransposedMask(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class TransposedMask(Projections, names="q_proj k_proj v_proj out_proj"):
     def forward(self, x, mask=None):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
@@ -251,12 +241,7 @@ class TrilAttention(nn.Module):
 
 
 @wrong("mask-zero-fill", source="georg-wolflein/good-features#1")
-class MultipliedMask(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class MultipliedMask(Projections, names="wq wk wv wo"):
     def forward(self, x, mask=None):
         b, t, c = x.shape
         q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk, self.wv))
@@ -402,12 +387,7 @@ class PositiveFill(nn.Module):
 
 
 @wrong("mask-rows")
-class PaddedEncoderAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.query, self.key, self.value, self.fc = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class PaddedEncoderAttention(Projections, names="query key value fc"):
     def forward(self, x, padding_mask=None):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
@@ -436,12 +416,7 @@ class TiledMask(nn.Module):
 
 
 @wrong("mask-first-only")
-class FirstSampleMask(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class FirstSampleMask(Projections, names="w_q w_k w_v w_o"):
     def forward(self, x, mask=None):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.w_q, self.w_k, self.w_v))
@@ -478,12 +453,7 @@ class ModuleListAttention(nn.Module):
 
 
 @wrong("padding-as-zeros")
-class ZeroedPadding(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class ZeroedPadding(Projections, names="to_q to_k to_v to_out"):
     def forward(self, x, mask=None):
         B, T, C = x.shape
         q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)

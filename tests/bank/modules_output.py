@@ -6,16 +6,11 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import Projections, wrong
 
 
 @wrong("scores-transposed")
-class KeysTimesQueries(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class KeysTimesQueries(Projections, names="q_proj k_proj v_proj o_proj"):
     def forward(self, x):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
@@ -72,12 +67,7 @@ class ChannelFirstAttention(nn.Module):
 
 
 @wrong("weights-transposed")
-class TransposedWeights(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-
+class TransposedWeights(Projections, names="wq wk wv wo", bias=False):
     def forward(self, x):
         q, k, v = (f(x).unflatten(-1, (self.num_heads, -1)) for f in (self.wq, self.wk, self.wv))
         attn = torch.einsum("bihd,bjhd->bhij", q, k).mul(q.size(-1) ** -0.5).softmax(dim=-1)
@@ -174,12 +164,7 @@ class DiscardedProjection(nn.Module):
 
 
 @wrong("out-projection-untransposed")
-class MatmulOutput(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class MatmulOutput(Projections, names="w_q w_k w_v w_o"):
     def forward(self, x):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.w_q, self.w_k, self.w_v))
@@ -307,12 +292,7 @@ class NoGradScores(nn.Module):
 
 
 @wrong("inputs-changed")
-class PaddingEraser(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class PaddingEraser(Projections, names="q_proj k_proj v_proj out_proj"):
     def forward(self, query, key, value, key_padding_mask=None):
         B, T, C = query.shape
         if key_padding_mask is not None:

@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import Projections, wrong
 
 
 @wrong("untransposed", source="pytorch/pytorch#139598")
@@ -157,12 +157,7 @@ class SharedQueryKey(nn.Module):
 
 
 @wrong("bias-dropped")
-class FunctionalAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class FunctionalAttention(Projections, names="q k v o"):
     def forward(self, x):
         B, T, C = x.shape
         q, k, v = F.linear(x, self.q.weight), F.linear(x, self.k.weight), F.linear(x, self.v.weight)
@@ -277,12 +272,7 @@ class QueriesAggregated(nn.Module):
 
 
 @wrong("k-as-v", also=("scale-tokens",))
-class KeyValueAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class KeyValueAttention(Projections, names="wq wk wv wo"):
     def forward(self, x):
         n, t, c = x.shape
         q, k = (f(x).view(n, t, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk))

@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import Projections, wrong
 
 
 @wrong("no-scale")
@@ -206,14 +206,9 @@ class ClipAttention(nn.Module):
 
 
 @wrong("scale-batch")
-class ShapeScaled(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.n = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-
+class ShapeScaled(Projections, names="wq wk wv wo", bias=False):
     def forward(self, x):
-        q, k, v = (f(x).unflatten(-1, (self.n, -1)).movedim(-2, 1) for f in (self.wq, self.wk, self.wv))
+        q, k, v = (f(x).unflatten(-1, (self.num_heads, -1)).movedim(-2, 1) for f in (self.wq, self.wk, self.wv))
         d_k = q.shape[0]
         p = (q @ k.mT).div(math.sqrt(d_k)).softmax(-1)
         return self.wo((p @ v).movedim(1, -2).flatten(-2))
@@ -298,12 +293,7 @@ class HalfWidthScale(nn.Module):
 
 
 @wrong("scale-constant")
-class EightAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class EightAttention(Projections, names="query key value output"):
     def forward(self, q, k, v, mask=None):
         b = q.size(0)
         q, k, v = (

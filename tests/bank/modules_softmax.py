@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from bank import wrong
+from bank import Projections, wrong
 
 
 @wrong("softmax-queries", source="labmlai/annotated_deep_learning_paper_implementations#146")
@@ -173,12 +173,7 @@ class LogSoftmaxAttention(nn.Module):
 
 
 @wrong("softmax-unnormalised")
-class ExponentialAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class ExponentialAttention(Projections, names="q_proj k_proj v_proj out_proj"):
     def forward(self, x, mask=None):
         B, T, C = x.shape
         q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
@@ -190,12 +185,7 @@ class ExponentialAttention(nn.Module):
 
 
 @wrong("softmax-l1")
-class RatioAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class RatioAttention(Projections, names="wq wk wv wo"):
     def forward(self, x):
         b, t, d = x.shape
         q, k, v = (f(x).reshape(b, t, self.num_heads, -1) for f in (self.wq, self.wk, self.wv))

@@ -8,16 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bank import right
+from bank import Projections, right
 
 
 @right("right")
-class FromContext(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(d_model, d_model) for _ in range(4))
-
+class FromContext(Projections, names="q_proj k_proj v_proj out_proj"):
     def forward(self, x, context):
         B, T, C = x.shape
         q = self.q_proj(x).view(B, T, self.num_heads, -1).transpose(1, 2)

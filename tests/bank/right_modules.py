@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bank import right
+from bank import Projections, right
 
 
 @right("right")
@@ -167,12 +167,7 @@ class CausalFlagInTheCall(nn.Module):
 
 
 @right("right")
-class WeightsSeenAsHeads(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-
+class WeightsSeenAsHeads(Projections, names="q k v o", bias=False):
     def forward(self, x):
         wq, wk, wv = (m.weight.unflatten(0, (self.num_heads, -1)) for m in (self.q, self.k, self.v))
         q, k, v = (torch.einsum("bte,hde->bhtd", x, w) for w in (wq, wk, wv))
@@ -495,12 +490,7 @@ class TimeFirst(nn.Module):
 
 
 @right("convention", says="no batch")
-class OneSentenceModule(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.w_query, self.w_key, self.w_value, self.w_out = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-
+class OneSentenceModule(Projections, names="w_query w_key w_value w_out", bias=False):
     def forward(self, x):
         _, width = x.shape
         parts = []

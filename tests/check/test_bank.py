@@ -21,7 +21,7 @@ WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
 def fewest(several: list[Entry]) -> list[object]:
     """In the fast tier the first for each mistake, by itself where there is one, or for each file and verdict."""
     first: dict[object, Entry] = {}
-    for entry in sorted(several, key=lambda entry: (entry in WIRED, entry.dear, len(entry.causes))):
+    for entry in sorted(several, key=lambda entry: (entry.dear, entry in WIRED, len(entry.causes))):
         for kind in entry.causes or [(entry.what.__module__, entry.verdict)]:
             first.setdefault(kind, entry)
     fast = [entry for entry in first.values() if entry not in WIRED]

@@ -76,7 +76,7 @@ def test_what_is_handed_over_is_not_changed():
 def test_our_own_and_pytorchs_are_right(implementation, verdict):
     report = regard.check(implementation, timeout=200.0)
     assert report.ok, str(report)
-    assert report.verdict == verdict
+    assert report.verdict.startswith(verdict)
     assert "convention" not in verdict or "first" in str(report)
 
 
