@@ -123,10 +123,12 @@ class TestItsResult:
 
 
 def test_it_computes_where_many_threads_computed_and_what_was_printed_before_is_printed_once():
-    """A fork has no threads but one; who waits for the others waits for ever."""
+    """A fork has no threads but one; who waits for the others, as faulthandler does, waits for ever."""
     code = """
+        import faulthandler
         import torch
         from regard.check.process import isolated
+        faulthandler.dump_traceback_later(1000)
         torch.set_num_threads(4)
         x = torch.randn(600, 600, requires_grad=True)
         (x @ x).softmax(-1).sum().backward()

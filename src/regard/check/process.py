@@ -204,7 +204,7 @@ def _judged(pipes: _Pipes, status: int, *, late: bool, timeout: float, memory: i
     try:
         kind, said, pickled, frames = _unpickled(pipes.message)
     except Exception:  # it came to no message, or not to the end of one
-        if late or dumped.startswith("Timeout"):
+        if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM):
             raise stopped(f"did not end within {timeout:g} s", _frames(dumped), "; it was at") from None
         if os.WIFEXITED(status):
             raise stopped(f"ended with exit code {os.WEXITSTATUS(status)}, as by os._exit", []) from None
@@ -302,8 +302,12 @@ def _settle(timeout: float, memory: int | None, ends: Sequence[int]) -> tuple[in
         for end in (1, 2)
     )
     faulthandler.enable(dumps, all_threads=False)
-    # It needs no lock, and so sees a loop within C too; and it ends this process even where nobody watches any more.
-    faulthandler.dump_traceback_later(max(timeout, 1e-3), file=dumps, exit=True)
+    # A signal needs no lock, and so sees a loop within C too; and it ends this process even where nobody watches any
+    # more. `faulthandler.dump_traceback_later` would wait for ever for the thread of one that is armed there.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    faulthandler.register(signal.SIGALRM, dumps, all_threads=True, chain=True)
+    signal.setitimer(signal.ITIMER_REAL, max(timeout, 1e-3))
     # A fork has none of the threads that the libraries remember, and would wait for them for ever.
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
