@@ -12,56 +12,29 @@ from matplotlib.figure import Figure
 import regard
 from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
-from regard.lens.text.run import run
 from regard.views.figures.cells import COLOURS, head_cells
 from regard.views.figures.fonts import FontFallback
+from views.recordings import random_map, recorded, river
 from weights import RIVER, minilm
 
-HOSTILE = [
-    "$x^2$",
-    "$",
-    r"\frac{",
-    "<script>alert(1)</script>",
-    "&amp;",
-    "a\nb",
-    "\x1b[31m",
-    "\u202eabc",
-    "😀",
-    "👩\u200d👩\u200d👧",
-    "中文",
-    "שלום",
-    "مرحبا",
-    "e\u0301",
-    "\ud800",
-    "\U000e0041",
-    "",
-    " ",
-    "x" * 500,
-]
+HOSTILE = {
+    "$x^2$": "$x^2$",
+    "$": "$",
+    r"\frac{": r"\frac{",
+    "<script>alert(1)</script>": "<script>alert(1)</scr...",
+    "&amp;": "&amp;",
+    "a\nb": r"a\nb",
+    "\x1b[31m": r"\x1b[31m",
+    "\u202eabc": r"\u202eabc",
+    **dict.fromkeys(["😀", "👩\u200d👩\u200d👧", "中文", "שלום", "مرحبا", "e\u0301", "\ud800", "\U000e0041"]),
+    **dict.fromkeys(["", " ", "x" * 500]),
+}
+"""Tokens, and how some of them are written."""
 
 
-@pytest.fixture(scope="module")
-def recording():
-    return run(RIVER, minilm()).recording
-
-
-def drawn(queries, keys, *, heads=2, batch=1, **options):
-    q, k = torch.randn(batch, heads, queries, 16), torch.randn(batch, 1, keys, 16)
-    return AttentionMap(2 * q, k, None, **options)
-
-
-def recorded(*maps, paths=None, kinds=None):
-    recording = Recording()
-    for layer, m in enumerate(maps):
-        path = f"layers.{layer}" if paths is None else paths[layer]
-        kind = "self" if kinds is None else kinds[layer]
-        recording.add(path, m, shape=tuple(m.shape), mask=None, kernel="", kind=kind, layer=layer)
-    return recording
-
-
-def image(figure):
-    """What the picture holds, in per cent."""
-    return torch.from_numpy(figure.axes[0].images[0].get_array().filled(torch.nan))
+def per_cent(figure, i=0):
+    """What a picture holds."""
+    return torch.from_numpy(figure.axes[0].images[i].get_array().filled(torch.nan))
 
 
 def labels(axis):
@@ -74,11 +47,11 @@ def written(figure, tmp_path, kind):
     return path.read_bytes()
 
 
-def test_the_picture_holds_the_weights_in_per_cent_and_the_tokens(recording):
-    m = recording["blocks.5.attention"]
+def test_the_picture_holds_the_weights_in_per_cent_and_the_tokens():
+    m = river()["blocks.5.attention"]
     figure = m.plot(head=6)
     assert isinstance(figure, Figure)
-    torch.testing.assert_close(image(figure), 100 * m[0, 6].double())
+    torch.testing.assert_close(per_cent(figure), 100 * m[0, 6].double())
     axes, bar = figure.axes
     assert labels(axes.xaxis) == labels(axes.yaxis) == m.tokens[0]
     assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == ("key", "query", "weight, %")
@@ -87,118 +60,98 @@ def test_the_picture_holds_the_weights_in_per_cent_and_the_tokens(recording):
 
 
 def test_what_is_masked_is_grey_and_said():
-    figure = drawn(6, 6, mask=mask.causal()).plot()
-    assert bool((image(figure).triu(1)[torch.ones(6, 6).triu(1) > 0] < 0).all())
+    figure = random_map(6, 6, mask=mask.causal()).plot()
+    assert bool((per_cent(figure)[torch.ones(6, 6).triu(1) > 0] < 0).all())
     assert figure.axes[0].get_title().endswith("\ngrey: no weight, masked")
-    assert "grey" not in drawn(6, 6).plot().axes[0].get_title()
+    assert "grey" not in random_map(6, 6).plot().axes[0].get_title()
 
 
 def test_what_is_no_number_is_red_and_said():
-    m = drawn(6, 6)
+    m = random_map(6, 6)
     m.q[0, 1, 2] = torch.nan
     figure = m.plot(head=1)
-    assert image(figure).isnan().any(1).tolist() == [False, False, True, False, False, False]
+    assert per_cent(figure).isnan().any(1).tolist() == [False, False, True, False, False, False]
     assert figure.axes[0].get_title() == "head 1, entropy nan nats\nred: not a number"
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
 def test_any_token_can_be_drawn(kind, tmp_path):
     """Warnings are errors here, and a token that were read as a formula would be one too."""
-    m = drawn(7, len(HOSTILE), mask=mask.causal())
-    m.label(HOSTILE[-7:], HOSTILE)
+    m = random_map(7, len(HOSTILE), mask=mask.causal())
+    m.label([*HOSTILE][-7:], [*HOSTILE])
     figure = m.plot(head=1, title="$x$ of \x1b <b>")
     assert written(figure, tmp_path, kind)
-    assert labels(figure.axes[0].xaxis)[:8] == [
-        "$x^2$",
-        "$",
-        r"\frac{",
-        "<script>alert(1)</scr...",
-        "&amp;",
-        r"a\nb",
-        r"\x1b[31m",
-        r"\u202eabc",
-    ]
+    assert labels(figure.axes[0].xaxis)[:8] == [text for text in HOSTILE.values() if text]
 
 
 def test_tokens_are_no_latex_for_those_who_write_their_figures_with_it():
     with matplotlib.rc_context({"text.usetex": True}):
-        m = drawn(2, 2)
+        m = random_map(2, 2)
         m.label([r"\input{/etc/passwd}", "$"])
         axes = m.plot().axes[0]
     texts = [*axes.get_xticklabels(), *axes.get_yticklabels(), axes.title]
     assert not any(text.get_usetex() or text.get_parse_math() for text in texts)
 
 
-def test_tokens_stay_text_in_svg_and_pdf(tmp_path):
-    m = drawn(3, 3)
+def test_tokens_stay_text_in_svg_and_pdf_and_settings_of_matplotlib_as_they_were(tmp_path):
+    before = dict(matplotlib.rcParams)
+    m = random_map(3, 3)
     m.label(["<script>x</script>", "$x$", "river"])
     figure = m.plot()
-    svg = written(figure, tmp_path, "svg").decode()
+    svg, pdf = written(figure, tmp_path, "svg").decode(), written(figure, tmp_path, "pdf")
     assert "<script" not in svg
     for token in ("&lt;script&gt;x&lt;/script&gt;", "$x$", "river", "weight, %"):
         assert re.search(rf"<text[^>]*>{re.escape(token)}</text>", svg)
-    pdf = written(figure, tmp_path, "pdf")
     assert b"/CIDFontType2" in pdf or b"/TrueType" in pdf
     assert b"/Type3" not in pdf
-
-
-def test_settings_of_matplotlib_are_left_as_they_were(tmp_path):
-    before = dict(matplotlib.rcParams)
-    written(drawn(3, 3).plot(), tmp_path, "svg")
     assert dict(matplotlib.rcParams) == before
 
 
-def test_no_window_and_nothing_kept():
-    """Neither pyplot nor a figure that somebody would have to close."""
+def test_no_window_nothing_kept_and_without_matplotlib_the_way_out_is_said():
+    """Neither pyplot nor a figure that somebody would have to close; in a process that has not yet drawn."""
     code = (
         "import sys, torch, gc, weakref, regard; t = torch.randn(1, 1, 4, 8); m = regard.AttentionMap(t, t)\n"
         "assert 'matplotlib' not in sys.modules\n"
         "figure = m.plot(); figure.savefig('/dev/null', format='png'); gone = weakref.ref(figure); del figure\n"
-        "gc.collect(); print('matplotlib.pyplot' in sys.modules, gone() is None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False True\n"
-
-
-def test_without_matplotlib_the_way_out_is_said():
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "import torch, regard; t = torch.randn(1, 1, 4, 8); regard.AttentionMap(t, t).plot()"
+        "gc.collect(); print('matplotlib.pyplot' in sys.modules, gone() is None)\n"
+        "for name in [name for name in sys.modules if name.startswith(('matplotlib', 'regard.views.figures'))]:\n"
+        "    del sys.modules[name]\n"
+        "sys.modules['matplotlib'] = None; m.plot()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert (done.returncode, done.stdout) == (1, "False True\n")
     assert done.stderr.splitlines()[-1] == (
         "ImportError: figures are drawn by matplotlib, which is not installed: pip install 'regard[plot]'"
     )
 
 
 def test_a_notebook_shows_it():
-    assert drawn(3, 3).plot()._repr_png_().startswith(b"\x89PNG")
+    assert random_map(3, 3).plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_at_length_cells_are_pooled():
-    m = drawn(1100, 1300, mask=mask.causal())
+    m = random_map(600, 700, mask=mask.causal())
     figure = m.plot(head=1)
     expected = 100 * m.pooled(512, 512)[0, 1].double()
-    shown = image(figure)
+    shown = per_cent(figure)
     assert shown.shape == (512, 512)
     torch.testing.assert_close(shown.where(expected > 0, 0.0), expected, atol=1e-4, rtol=1e-5)
     axes, bar = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("key (position)", "query (position)")
     assert bar.get_ylabel() == "weight of a query on the keys of a cell, %"
-    assert axes.images[0].get_extent() == [-0.5, 1299.5, 1099.5, -0.5]
+    assert axes.images[0].get_extent() == [-0.5, 699.5, 599.5, -0.5]
 
 
 def test_tokens_too_many_to_read_are_positions():
-    m = drawn(100, 100)
+    m = random_map(100, 100)
     m.label(["word"] * 100)
     assert "word" not in labels(m.plot().axes[0].xaxis)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (40, 1), (1, 2000), (600, 3)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (40, 1), (1, 600), (600, 3)])
 def test_any_shape_can_be_drawn(queries, keys, tmp_path):
-    figure = drawn(queries, keys).plot()
-    assert image(figure).shape == (min(queries, 512), min(keys, 512))
+    figure = random_map(queries, keys).plot()
+    assert per_cent(figure).shape == (min(queries, 512), min(keys, 512))
     assert written(figure, tmp_path, "png")
 
 
@@ -207,12 +160,12 @@ def test_any_shape_can_be_drawn(queries, keys, tmp_path):
 )
 def test_a_head_that_is_not_there_is_refused(place, says):
     with pytest.raises(IndexError, match=says):
-        drawn(3, 3).plot(**place)
+        random_map(3, 3).plot(**place)
 
 
 def test_an_empty_map_is_refused():
     with pytest.raises(ValueError, match="0 queries and 3 keys shows nothing"):
-        AttentionMap(torch.zeros(1, 1, 0, 8), torch.zeros(1, 1, 3, 8)).plot()
+        random_map(0, 3).plot()
 
 
 def test_colours_print_well():
@@ -241,28 +194,26 @@ def titles(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_every_head_has_its_picture_and_its_kind(recording, tmp_path):
-    figure = recording.plot_heads()
-    pictures = figure.axes[0].images
-    assert len(pictures) == 72
+def test_every_head_has_its_picture_and_its_kind(tmp_path):
+    figure, kinds = river().plot_heads(), river().head_types()["blocks.5.attention"].names
+    assert len(figure.axes[0].images) == 72
     assert titles(figure)[2] == "layer 0 head 2:\nprevious token"
-    kinds = recording.head_types()["blocks.5.attention"].names
     assert titles(figure)[-1] == f"layer 5 head 11:\n{kinds[11]}"
-    shown = torch.from_numpy(pictures[5 * 12 + 6].get_array().filled(torch.nan))
-    torch.testing.assert_close(shown, 100 * recording["blocks.5.attention"][0, 6].double())
+    torch.testing.assert_close(per_cent(figure, 5 * 12 + 6), 100 * river()["blocks.5.attention"][0, 6].double())
     assert "blocks: self-attention, 14 queries from top to bottom, 14 keys" in figure.texts[0].get_text()
-    for kind in ("svg", "pdf", "png"):
-        assert written(figure, tmp_path, kind)
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_every_head_is_written(kind, tmp_path):
+    assert written(recorded(random_map(3, 3)).plot_heads(), tmp_path, kind)
 
 
 def test_summaries_have_pictures_too():
-    m = drawn(100, 100, mask=mask.causal())
-    figure = recorded(AttentionSummary.from_map(m)).plot_heads()
-    shown = torch.from_numpy(figure.axes[0].images[1].get_array().filled(torch.nan))
+    m = random_map(100, 100, mask=mask.causal())
+    shown = per_cent(recorded(AttentionSummary.from_map(m)).plot_heads(), 1)
     assert shown.shape == (48, 48)
     # Each of the 48 is made of one or two of the 64 cells that were kept.
-    cells = head_cells(AttentionSummary.from_map(m), 0, 1, 48, 48)
-    dense = m[0, 1].double()
+    cells, dense = head_cells(AttentionSummary.from_map(m), 0, 1, 48, 48), m[0, 1].double()
     for row, column in ((0, 0), (30, 7), (47, 47)):
         (top, bottom), (left, right) = cells.queries[row : row + 2], cells.keys[column : column + 2]
         expected = 100 * dense[top:bottom, left:right].sum() / (bottom - top)
@@ -270,17 +221,18 @@ def test_summaries_have_pictures_too():
 
 
 def test_each_stack_by_its_name():
-    paths = ["encoder.blocks.0.attention", "decoder.blocks.0.attention", "decoder.blocks.0.cross_attention"]
-    seen = recorded(drawn(5, 5), drawn(3, 3), drawn(3, 5), paths=paths, kinds=["self", "self", "cross"])
-
-    def sizes(part):
-        return seen.plot_heads(part).axes[0].images[0].get_array().shape
-
-    assert sizes(None) == sizes("encoder") == sizes("encoder.blocks") == (5, 5)
-    assert sizes("decoder") == (3, 3)
-    assert sizes("cross") == (3, 5)
+    recording = Recording()
+    for path, m in (
+        ("encoder.blocks.0.attention", random_map(5, 5)),
+        ("decoder.blocks.0.attention", random_map(3, 3)),
+        ("decoder.blocks.0.cross_attention", random_map(3, 5)),
+    ):
+        kind = "cross" if "cross" in path else "self"
+        recording.add(path, m, shape=tuple(m.shape), mask=None, kernel="", kind=kind, layer=0)
+    shapes = {None: (5, 5), "encoder": (5, 5), "encoder.blocks": (5, 5), "decoder": (3, 3), "cross": (3, 5)}
+    assert {part: per_cent(recording.plot_heads(part)).shape for part in shapes} == shapes
     with pytest.raises(KeyError, match=r"no stack 'vision' here; there is 'encoder.blocks', 'decoder.blocks', 'cross'"):
-        seen.plot_heads("vision")
+        recording.plot_heads("vision")
     with pytest.raises(ValueError, match="nothing to draw"):
         Recording().plot_heads()
 
@@ -292,9 +244,8 @@ def test_heads_have_the_model_s_own_numbers():
 
 
 def test_the_row_of_a_batch():
-    m = drawn(60, 60, batch=2)
-    shown = image(recorded(m).plot_heads(batch=1))
-    torch.testing.assert_close(shown, 100 * m.pooled(48, 48)[1, 0].double())
+    m = random_map(60, 60, batch=2)
+    torch.testing.assert_close(per_cent(recorded(m).plot_heads(batch=1)), 100 * m.pooled(48, 48)[1, 0].double())
     assert m.plot(batch=1).axes[0].get_title().startswith("text 1, head 0, ")
     with pytest.raises(IndexError, match="no batch row 2"):
         recorded(m).plot_heads(batch=2)
@@ -315,8 +266,7 @@ def test_the_row_of_a_batch():
     ids=["plain", "causal", "padding", "bias", "any"],
 )
 def test_one_head_alone_is_what_it_is_among_the_others(options):
-    q, k = torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8)
-    m = AttentionMap(q, k, None, **options)
+    m = AttentionMap(torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8), None, **options)
     for batch, head in ((0, 0), (1, 3), (1, 1)):
         cells = head_cells(m, batch, head, 10, 20)
         torch.testing.assert_close(cells.weights, m.pooled(10, 20)[batch, head].double(), atol=1e-6, rtol=1e-5)

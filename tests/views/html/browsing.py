@@ -1,7 +1,6 @@
 """Debian's Chromium, driven by Playwright: a page from disk, and what it did that no page of ours may do."""
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,53 +20,18 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT = 10.0  # seconds for a page to open, and for whatever a test waits for in it
-WHOLE = 60.0  # seconds for all that is done with a page; a script that never ends would hold page.evaluate for ever
+TIMEOUT = 10.0  # seconds for a page to open, and for whatever a test waits for in it
+TEST_TIMEOUT = 60.0  # seconds for all that is done with a page; a script that never ends would hold evaluate for ever
 
 # The event says what was refused; the console says it too, but in words that change with Chromium.
 REPORT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
-  seenViolation(`${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`.trim()), true);
+  reportViolation(`${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`.trim()), true);
 """
 
 
-class Chromium:
-    """One browser, started when it is first used, and again where it was killed."""
-
-    def __init__(self, playwright: Playwright, executable: str, folder: Path) -> None:
-        self._playwright = playwright
-        self._browser: Browser | None = None
-        self._pid = folder / "chromium.pid"
-        # Playwright does not tell the process's number, which is what can still be killed when nothing answers.
-        self._start = folder / "chromium"
-        self._start.write_text(f'#!/bin/sh\necho $$ > "{self._pid}"\nexec "{executable}" "$@"\n')
-        self._start.chmod(0o755)
-
-    @property
-    def lives(self) -> bool:
-        return self._browser is not None and self._browser.is_connected()
-
-    def browser(self) -> Browser:
-        if not self.lives:
-            self._browser = self._playwright.chromium.launch(
-                executable_path=self._start, args=ARGUMENTS, timeout=6 * WAIT * 1000
-            )
-        assert self._browser is not None
-        return self._browser
-
-    def kill(self) -> None:
-        """From any thread; playwright itself hears of it later."""
-        self._browser = None
-        with suppress(ProcessLookupError):
-            os.kill(int(self._pid.read_text()), signal.SIGKILL)
-
-    def close(self) -> None:
-        if self._browser is not None:
-            self._browser.close()
-
-
 @dataclass
-class Seen:
+class PageLog:
     """What a page did, in words; all four lists of a sound page are empty."""
 
     requests: list[str] = field(default_factory=list)
@@ -76,7 +40,71 @@ class Seen:
     violations: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join(f"{each.name}: {said}" for each in fields(self) for said in getattr(self, each.name))
+        return "\n".join(f"{each.name}: {line}" for each in fields(self) for line in getattr(self, each.name))
+
+
+class Tab:
+    """One page of one context, which opens one file after the other, and writes down what they do."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.address, self.log = "", PageLog()
+        context.on("request", lambda made: self._request(made.url))
+        context.on("page", lambda page: page.on("websocket", lambda socket: self._request(socket.url)))
+        context.on("page", lambda page: page.on("crash", lambda _: self.log.errors.append("the page crashed")))
+        context.on("console", self._message)
+        context.on("weberror", lambda raised: self.log.errors.append(str(raised.error)))
+        context.on("dialog", self._dialog)
+        context.expose_function("reportViolation", lambda text: self.log.violations.append(text))
+        context.add_init_script(REPORT_VIOLATIONS)
+        self.page = context.new_page()
+
+    def _request(self, url: str) -> None:
+        if url.partition("#")[0] != self.address and not url.startswith(("data:", "blob:")):
+            self.log.requests.append(url)
+
+    def _message(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.log.messages.append(f"{message.type}: {message.text}")
+
+    def _dialog(self, dialog: Any) -> None:
+        self.log.errors.append(f"{dialog.type}: {dialog.message}")
+        dialog.dismiss()
+
+
+class Chromium:
+    """One browser with a tab for each kind of context; started when it is first used, and again where it was killed."""
+
+    def __init__(self, playwright: Playwright, executable: str) -> None:
+        self._playwright, self._executable = playwright, executable
+        self._browser: Browser | None = None
+        self._tabs: dict[str, Tab] = {}
+
+    @property
+    def alive(self) -> bool:
+        return self._browser is not None and self._browser.is_connected()
+
+    def tab(self, **options: Any) -> Tab:
+        """The tab of a context with these options of playwright's `Browser.new_context`."""
+        if self._browser is None or not self._browser.is_connected():
+            launch = self._playwright.chromium.launch
+            self._browser = launch(executable_path=self._executable, args=ARGUMENTS, timeout=6 * TIMEOUT * 1000)
+            self._tabs.clear()
+            # The process's number is what can still be killed when nothing answers.
+            processes = self._browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+            (self._pid,) = (process["id"] for process in processes if process["type"] == "browser")
+        if repr(options) not in self._tabs:
+            self._tabs[repr(options)] = Tab(self._browser.new_context(locale="en-US", offline=True, **options))
+        return self._tabs[repr(options)]
+
+    def kill(self) -> None:
+        """From any thread; playwright itself hears of it later."""
+        self._browser = None
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
 
 
 @contextmanager
@@ -88,73 +116,41 @@ def opened(
     height: int = 900,
     dark: bool = False,
     hash: str = "",
-    wait: float = WAIT,
-    whole: float = WHOLE,
+    timeout: float = TIMEOUT,
     **context: Any,
-) -> Iterator[tuple[Page, Seen]]:
+) -> Iterator[tuple[Page, PageLog]]:
     """A page from disk in a browser without a network.
 
     Args:
-        chromium: Where it is opened.
+        chromium: Where it is opened: in the same tab as the page before, unless `context` differs.
         path: Of the HTML file.
         width, height: Of the window, in CSS pixels.
         dark: Whether the reader prefers dark pages.
         hash: What stands behind "#" in the address.
-        wait: Seconds for whatever is waited for, opening included.
-        whole: Seconds after which the browser is killed; what is done with the page then raises playwright's Error.
+        timeout: Seconds for whatever is waited for, opening included.
         context: Further options of playwright's `Browser.new_context`, such as `has_touch=True`.
 
     Yields:
         The page, and what it did, complete when the block has ended.
     """
-    browser = chromium.browser()
-    watchdog = Timer(whole, chromium.kill)
+    tab = chromium.tab(**context)
+    page, watchdog = tab.page, Timer(TEST_TIMEOUT, chromium.kill)
     watchdog.daemon = True
-    watchdog.start()
     try:
-        options = {"locale": "en-US", "offline": True, "color_scheme": "dark" if dark else "light", **context}
-        session = browser.new_context(viewport={"width": width, "height": height}, **options)
-        session.set_default_timeout(wait * 1000)
-        address = path.resolve().as_uri()
-        seen = Seen()
-        listen(session, address, seen)
-        page = session.new_page()
-        page.goto(address + (f"#{hash}" if hash else ""), wait_until="load")
-        yield page, seen
-        if not chromium.lives:
-            seen.errors.append(f"the browser ended before the test did; {whole:g} seconds are all it gets")
+        page.set_default_timeout(timeout * 1000)
+        page.goto("about:blank")  # from one "#" to another nothing would be loaded
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light", media="null")
+        tab.address, tab.log = path.resolve().as_uri(), (log := PageLog())
+        page.goto(tab.address + (f"#{hash}" if hash else ""), wait_until="load")
+        watchdog.start()
+        yield page, log
+        if chromium.alive:
+            page.evaluate("() => new Promise((done) => setTimeout(done, 20))")  # what is on its way is counted, too
         else:
-            if not page.is_closed():
-                page.evaluate("() => new Promise((done) => setTimeout(done, 20))")  # what is on its way is counted, too
-            session.close()
+            log.errors.append(f"the browser ended before the test did; {TEST_TIMEOUT:g} seconds are all it gets")
     except BaseException:
-        # A hung page would hold close() as well; the next test starts another browser.
-        chromium.kill()
+        chromium.kill()  # what hangs here would hang the next test; that one starts another browser
         raise
     finally:
         watchdog.cancel()
-
-
-def listen(session: BrowserContext, address: str, seen: Seen) -> None:
-    """Writes down what any page, frame or worker of a session does."""
-
-    def request(url: str) -> None:
-        if url.partition("#")[0] != address and not url.startswith(("data:", "blob:")):
-            seen.requests.append(url)
-
-    session.on("request", lambda made: request(made.url))
-    session.on("page", lambda page: page.on("websocket", lambda socket: request(socket.url)))
-    session.on("page", lambda page: page.on("crash", lambda _: seen.errors.append("the page crashed")))
-    session.on(
-        "console",
-        lambda said: seen.messages.append(f"{said.type}: {said.text}") if said.type in ("error", "warning") else None,
-    )
-    session.on("weberror", lambda raised: seen.errors.append(str(raised.error)))
-    session.on("dialog", lambda dialog: (seen.errors.append(f"{dialog.type}: {dialog.message}"), dialog.dismiss()))
-    session.expose_function("seenViolation", lambda said: seen.violations.append(said))
-    session.add_init_script(REPORT_VIOLATIONS)
-
-
-def executable() -> str | None:
-    """Where Chromium is; None where it is not."""
-    return shutil.which("chromium")

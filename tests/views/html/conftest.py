@@ -1,14 +1,20 @@
 """The page in a real browser, and its modules in node."""
 
-import re
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
+
+from regard.lens import AttentionMap, Recording
+from views.html.rows import Attends, everything, watched
+from views.recordings import river
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -20,54 +26,90 @@ OLDEST_NODE = 20
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Chromium]":
+def chromium() -> "Iterator[Chromium]":
     """One browser for all tests of a process."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
     from views.html import browsing
 
-    if not (executable := browsing.executable()):
+    if not (executable := shutil.which("chromium")):
         pytest.skip("no Chromium here: make install-browser")
     with sync_api.sync_playwright() as playwright:
-        browser = browsing.Chromium(playwright, executable, tmp_path_factory.mktemp("chromium"))
+        browser = browsing.Chromium(playwright, executable)
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
-    """A function that opens an HTML file and answers the page: see `browsing.opened` for what it takes.
+    """A function that opens an HTML file in a state, as a link to it says, and answers the page when it is ready.
 
-    After the test every page that it opened has made no request, said no error or warning, raised nothing and kept to
-    its content-security policy.
+    What else it takes, see `browsing.opened`.
+    All pages of one kind of context share a tab, so a test is done with a page when it opens the next one. After the
+    test every page has made no request, said no error or warning, raised nothing and kept to its policy.
     """
-    from views.html.browsing import Seen, opened
+    from views.html.browsing import PageLog, opened
 
-    seen: list[Seen] = []
+    logs: list[PageLog] = []
     with ExitStack() as pages:
 
-        def call(path: Path, **options: Any) -> "Page":
-            page, did = pages.enter_context(opened(chromium, path, **options))
-            seen.append(did)
+        def call(path: Path, state: object = None, *, ready: str = "html[data-ready]", **options: Any) -> "Page":
+            hash = "" if state is None else quote(json.dumps(state))
+            page, log = pages.enter_context(opened(chromium, path, hash=hash, **options))
+            logs.append(log)
+            page.wait_for_selector(ready)
             return page
 
         yield call
-    for did in seen:
-        assert did == Seen(), str(did)
+    for log in logs:
+        assert log == PageLog(), str(log)
 
 
 @pytest.fixture(scope="session")
-def node() -> Callable[..., str]:
-    """A function that runs a script of this folder on a text, and answers what it printed."""
+def river_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    """What the default model attends to in a sentence, and its page."""
+    path = tmp_path_factory.mktemp("river") / "page.html"
+    river().to_html(path)
+    return river(), path
+
+
+@pytest.fixture(scope="session")
+def odd_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionMap, Path]:
+    """Two heads with every step that there is, over 40 tokens, and their page."""
+    path = tmp_path_factory.mktemp("odd") / "page.html"
+    return watched(path, everything(), 40), path
+
+
+@pytest.fixture(scope="session", params=[2560, pytest.param(32_768, marks=pytest.mark.slow)])
+def long_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionMap, Path]:
+    """A causal head over more tokens than a page computes all weights of, and its page."""
+    path = tmp_path_factory.mktemp("long") / "page.html"
+    return watched(path, Attends(1, 8), request.param), path
+
+
+@pytest.fixture(scope="session")
+def node_executable() -> str:
     if not (found := shutil.which("node")):
         pytest.skip("no node here: the page's modules are not tested outside a browser")
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    if int(re.findall(r"\d+", version)[0]) < OLDEST_NODE:
+    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
         pytest.skip(f"node here is {version}; the page's modules are tested with {OLDEST_NODE} or newer")
+    return found
 
-    def call(*arguments: str | Path, said: str = "") -> str:
-        command = [found, *map(str, arguments)]
-        ended = subprocess.run(command, input=said, capture_output=True, encoding="utf-8", cwd=HERE, timeout=60)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
 
-    return call
+@pytest.fixture(scope="session")
+def node(node_executable: str) -> Iterator[Callable[[str, Any], Any]]:
+    """A function that calls one of bridge.js's with an argument, in one process for all tests."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    with subprocess.Popen([node_executable, str(HERE / "bridge.js")], **pipes) as process:
+
+        def call(name: str, argument: Any) -> Any:
+            watchdog = Timer(60, process.kill)
+            watchdog.start()
+            process.stdin.write(json.dumps([name, argument]) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            watchdog.cancel()
+            assert "error" not in answer, answer["error"]
+            return answer
+
+        yield call

@@ -1,7 +1,7 @@
 """Pages as their own data.js reads them, in node, and held against the recordings that they were written of."""
 
-import json
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.recording import Recording
 
 STEEP = 500.0
@@ -39,76 +38,54 @@ class Page:
     @property
     def whole(self) -> list[tuple[str, int]]:
         """The heads that are carried, by path and place."""
-        return [
-            (path, place) for path, heads in self.attentions.items() for place, head in enumerate(heads) if head.rows
-        ]
+        return [(path, i) for path, heads in self.attentions.items() for i, head in enumerate(heads) if head.rows]
 
     def about(self, path: str) -> dict[str, Any]:
-        return next(each for each in self.facts["attentions"] if each["path"] == path)
+        return next(facts for facts in self.facts["attentions"] if facts["path"] == path)
 
 
-def opened(node, *texts: str, every: int = 1) -> list[Page]:
-    """Read pages, all in one process; of each head every n-th row."""
-    said = json.dumps([{"text": text, "every": every} for text in texts])
-    return [_page(each) for each in json.loads(node("decode.js", said=said))]
+def decode(node: Callable[[str, Any], Any], text: str, stride: int = 1) -> Page:
+    """Read a page; of each head every n-th row."""
+    answer = node("page", {"text": text, "stride": stride})
+    attentions = {
+        facts["path"]: [_head(head, facts, i) for i, head in enumerate(heads)]
+        for facts, heads in zip(answer["facts"]["attentions"], answer["attentions"], strict=True)
+    }
+    return Page(answer["facts"], attentions)
 
 
-def recorded(*maps: AttentionMap, kind: str = "self", heads: list[int] | None = None) -> Recording:
-    """Maps as the layers of a recording."""
-    recording = Recording()
-    for layer, m in enumerate(maps):
-        batch, count, queries, keys = m.shape
-        shape = (batch, count, queries, keys)
-        recording.add(f"layers.{layer}", m, shape=shape, mask=m.mask, kernel="", kind=kind, layer=layer, heads=heads)
-    return recording
-
-
-def holds(page: Page, recording: Recording, batch: int = 0) -> int:
+def assert_rows_are_the_maps(page: Page, recording: Recording, batch: int = 0) -> int:
     """Hold every row of a page against the recording's own; how many rows these were."""
     count = 0
     for path, heads in page.attentions.items():
-        within = page.about(path)["max_weight_error"]
-        m = recording[path]
-        largest = [float(t.double().norm(dim=-1).max()) for t in (m.q, m.k)]
+        bound, m = page.about(path)["max_weight_error"], recording[path]
+        largest_score = float(m.q.double().norm(dim=-1).max() * m.k.double().norm(dim=-1).max()) * abs(m.scale)
         # Scores of many hundreds are off by more than that in any number of 16 bits; the page says by how much.
-        most = 1e-3 if largest[0] * largest[1] * abs(m.scale) < STEEP else within + 1e-6
-        assert within < most
-        for place, head in enumerate(heads):
-            if not head.rows:
-                continue
-            exact = recording[path][batch, place, torch.tensor(head.rows)].double()
-            off = float((head.weights - exact).abs().max())
-            assert off < most, (path, place, off)
-            assert off <= within + 1e-6, (path, place, off, within)
-            if head.map is not None:
-                torch.testing.assert_close(head.map[head.rows], head.weights, atol=1e-6, rtol=1e-5)
-            count += len(head.rows)
+        assert bound < 1e-3 or largest_score >= STEEP, path
+        for i, head in enumerate(heads):
+            if head.rows:
+                error = float((head.weights - m[batch, i, torch.tensor(head.rows)].double()).abs().max())
+                assert error <= bound + 1e-6, (path, i)
+                if head.map is not None:
+                    torch.testing.assert_close(head.map[head.rows], head.weights, atol=1e-6, rtol=1e-5)
+                count += len(head.rows)
     return count
 
 
-def _page(said: dict[str, Any]) -> Page:
-    facts = said["facts"]
-    attentions = {
-        about["path"]: [_head(head, about, place) for place, head in enumerate(heads)]
-        for about, heads in zip(facts["attentions"], said["attentions"], strict=True)
-    }
-    return Page(facts, attentions)
-
-
-def _head(said: dict[str, Any], about: dict[str, Any], place: int) -> Head:
-    rows = said["rows"]
-    outputs = [_numbers(each) for each in said["outputs"] if each is not None]
-    picture = said["picture"]
+def _head(answer: dict[str, Any], facts: dict[str, Any], i: int) -> Head:
+    weights, outputs = ([_numbers(row) for row in answer[name] if row] for name in ("weights", "outputs"))
+    m, picture = _numbers(answer["map"]), answer["picture"]
     return Head(
-        about["heads"][place],
-        rows,
-        torch.stack([_numbers(each) for each in said["weights"]]) if rows else torch.zeros(0, about["keys"]),
+        facts["heads"][i],
+        answer["rows"],
+        torch.stack(weights) if weights else torch.zeros(0, facts["keys"]),
         torch.stack(outputs) if outputs else None,
-        None if said["map"] is None else _numbers(said["map"]).view(about["queries"], about["keys"]),
+        None if m is None else m.view(facts["queries"], facts["keys"]),
         _numbers(picture["cells"]).view(picture["high"], picture["wide"]),
-        *(None if said[name] is None else _numbers(said[name]) for name in ("entropy", "received")),
+        _numbers(answer["entropy"]),
+        _numbers(answer["received"]),
     )
 
 
-def _numbers(coded: str) -> Tensor:
-    return torch.from_numpy(np.frombuffer(b64decode(coded), np.float64).copy())
+def _numbers(coded: str | None) -> Tensor | None:
+    return None if coded is None else torch.from_numpy(np.frombuffer(b64decode(coded), np.float64).copy())

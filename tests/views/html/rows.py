@@ -1,67 +1,78 @@
-"""Pages whose rows the tests of the arithmetic and of what-if look at."""
+"""Attention small enough to look at in a browser, and the numbers that elements of its page carry."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import regard
 from regard import mask
-from regard.lens.maps.map import AttentionMap
-from regard.lens.recording.recording import Recording
-
-RIVER = "Write a poem about a man fishing on a river bank."
+from regard.lens import AttentionMap
 
 
-def minilm() -> Recording:
-    """A real encoder and its tokens."""
-    model = regard.load("sentence-transformers/all-MiniLM-L6-v2")
-    with regard.watch(model.model) as seen:
-        model.embed([RIVER])
-    seen.label(model.tokenizer.encode(RIVER).tokens)
-    return seen
+class Attends(nn.Module):
+    """Causal attention with some options, or attention of a text to another one."""
 
-
-class Everything(nn.Module):
-    """Attention with every step that there is."""
-
-    def __init__(self) -> None:
+    def __init__(self, heads: int, width: int = 16, **options: Any) -> None:
         super().__init__()
-        self.projections = nn.ModuleList(nn.Linear(16, 32) for _ in range(3))
-        self.sinks = nn.Parameter(torch.tensor([0.5, 2.0]))
+        self.heads, self.options = heads, options
+        self.q, self.k, self.v = (nn.Linear(24, heads * width, bias=False) for _ in range(3))
+        nn.init.normal_(self.q.weight)  # so that weights differ clearly
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (each(x).view(1, -1, 2, 16).transpose(1, 2) for each in self.projections)
-        bias = regard.positions.ALiBi(2)
-        return regard.attend(q, k, v, mask.causal(), scale=0.5, softcap=3.0, bias=bias, sinks=self.sinks)
-
-
-def everything(tokens: int) -> Recording:
-    """One attention of two heads that has a scale of its own, a soft-cap, a bias, a mask and sinks."""
-    torch.manual_seed(0)
-    model = Everything()
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(torch.randn(1, tokens, 16))
-    seen.label([f"word{i}" for i in range(tokens)])
-    return seen
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        source = x if context is None else context
+        pairs = ((self.q, x), (self.k, source), (self.v, source))
+        q, k, v = (linear(t).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear, t in pairs)
+        return regard.attend(q, k, v, mask.causal() if context is None else None, **self.options)
 
 
-def defined(m: AttentionMap) -> regard.Steps:
+def everything() -> Attends:
+    """Two heads with a scale of their own, a soft-cap, a bias, a mask and sinks."""
+    sinks = torch.tensor([0.5, 2.0])
+    return Attends(2, scale=0.25, softcap=3.0, bias=regard.positions.ALiBi(2), sinks=sinks)
+
+
+def watched(path: Path, model: Attends, *tokens: int, **options: Any) -> AttentionMap:
+    """The map of a model that was run on texts of so many tokens, called word0, word1, ...; its page is written."""
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(*(torch.randn(1, count, 24) for count in tokens))
+    recording.label(*([f"word{i}" for i in range(count)] for count in tokens))
+    recording.to_html(path, **options)
+    return recording[""]
+
+
+def steps_of(m: AttentionMap) -> regard.Steps:
     """Every step of a map, in float64."""
-    options = {"scale": m.scale, "softcap": m.softcap}
     bias = m.bias if m.bias is None or isinstance(m.bias, Tensor) else m.bias.dense(*m.shape[2:]).double()
     sinks = None if m.sinks is None else m.sinks.double()
-    v = m.k if m.v is None else m.v
-    return regard.steps(m.q.double(), m.k.double(), v.double(), m.mask, bias=bias, sinks=sinks, **options)
+    q, k, v = m.q.double(), m.k.double(), m.v.double()
+    return regard.steps(q, k, v, m.mask, bias=bias, sinks=sinks, scale=m.scale, softcap=m.softcap)
 
 
-def read(page, where: str, name: str) -> list[float]:
+def read(page: Any, where: str, name: str) -> list[float]:
     """A number that elements carry, in their order."""
     return [float(value) for value in page.locator(where).evaluate_all(f"all => all.map(each => each.dataset.{name})")]
 
 
-def written(recording: Recording, folder: Path, **options) -> Path:
-    """The page of a recording as a file."""
-    path = folder / "page.html"
-    recording.to_html(path, **options)
-    return path
+def weights_by(page: Any, selector: str, name: str) -> dict[int, float]:
+    """The weights that elements carry, by another number that they carry."""
+    items = f"{selector} [data-weight]"
+    return dict(zip(map(int, read(page, items, name)), read(page, items, "weight"), strict=True))
+
+
+def assert_weights(found: dict[int, float], exact: Tensor) -> None:
+    """These weights are a row's, or a column's."""
+    assert found
+    assert found == pytest.approx({i: float(exact[i]) for i in found}, abs=1e-3)
+
+
+def state_of(page: Any) -> dict[str, Any]:
+    """What the page's link says."""
+    return json.loads(page.evaluate("decodeURIComponent(location.hash.slice(1))"))
+
+
+def painted(page: Any) -> None:
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")

@@ -8,137 +8,142 @@ import torch
 
 from regard import mask
 from regard.lens.maps.map import AttentionMap
-from views.html.decoded import holds, opened, recorded
+from views.html.decoded import assert_rows_are_the_maps, decode
+from views.recordings import recorded
 
 
 def layers(tokens, heads, count=1, *, width=32, **options):
     """Causal layers of random numbers."""
     options = {"mask": mask.causal(), **options}
-    return recorded(
-        *(AttentionMap(*(torch.randn(1, heads, tokens, width) for _ in range(3)), **options) for _ in range(count))
-    )
+    tensors = ((torch.randn(1, heads, tokens, width) for _ in range(3)) for _ in range(count))
+    return recorded(*(AttentionMap(*qkv, **options) for qkv in tensors))
+
+
+def size(recording, **options):
+    return len(recording.to_html(**options).encode())
+
+
+def share(recording, part):
+    """The largest size that has room for a part of what the finest page of a recording carries."""
+    smallest = size(recording, heads=[])
+    return int(smallest + part * (size(recording) - smallest))
 
 
 def test_a_page_is_never_larger_than_its_limit(node):
-    recording = layers(300, 4, 3)
-    least = len(recording.to_html(heads=[]).encode())
-    limits = [least + more for more in (5_000, 40_000, 80_000, 150_000, 400_000, 800_000)] + [5_000_000, math.inf]
-    texts = [recording.to_html(max_size=limit) for limit in limits]
-    assert all(len(text.encode()) <= limit for text, limit in zip(texts, limits, strict=True))
-    pages = opened(node, *texts, every=20)
-    whole = [len(page.whole) for page in pages]
-    assert whole == sorted(whole)
-    assert (whole[0], whole[-1]) == (0, 12)
-    assert any(0 < count < 12 for count in whole)
-    for page in pages:
-        holds(page, recording)
+    recording = layers(100, 4, 3)
+    limits = [share(recording, part) for part in (0.02, 0.2, 0.45, 0.8, 1)] + [math.inf]
+    counts, bounds = [], []
+    for limit in limits:
+        text = recording.to_html(max_size=limit)
+        assert len(text.encode()) <= limit
+        page = decode(node, text, stride=20)
+        assert_rows_are_the_maps(page, recording)
         assert (page.facts["omitted"] == []) == (len(page.whole) == 12)
         first = page.facts["initial"]
         assert not page.whole or (f"layers.{first['attention']}", first["head"]) in page.whole
-    within = [page.about("layers.0")["max_weight_error"] for page in pages]
-    assert within[-1] < 2e-4 < 1e-3  # what has room is kept more finely
+        counts.append(len(page.whole))
+        bounds.append(page.about("layers.0")["max_weight_error"])
+    assert counts == sorted(counts)
+    assert 0 == counts[0] < counts[1] < 12 == counts[-1]
+    assert bounds[-1] < 1e-4 < bounds[1]  # what has room is kept more finely
 
 
 def test_the_way_out_that_a_page_names_works(node):
-    recording = layers(300, 4, 3)
-    (small,) = opened(node, recording.to_html(max_size=450_000), every=50)
+    recording = layers(100, 4, 3)
+    limit = share(recording, 0.2)
+    small = decode(node, recording.to_html(max_size=limit), stride=50)
     (line,) = small.facts["omitted"]
-    missing, every = map(int, re.match(r"(\d+) of (\d+) heads", line).groups())
-    assert (every - missing, every) == (len(small.whole), 12)
-    limit = int(re.search(r"to_html\(max_size=([\d_]+)\)", line)[1])
-    assert limit == 1_800_000
-    assert "regard see --max-size 1.8." in line
-    pages = opened(
-        node, recording.to_html(max_size=limit), recording.to_html(max_size=450_000, heads=[(2, 3)]), every=50
-    )
-    assert len(pages[0].whole) > len(small.whole)
-    assert pages[1].whole == [("layers.2", 3)]
-    assert pages[1].facts["initial"]["attention"] == 2
-    assert "other heads were requested" in pages[1].facts["omitted"][0]
+    missing, total = map(int, re.match(r"(\d+) of (\d+) heads", line).groups())
+    assert (total - missing, total) == (len(small.whole), 12)
+    larger = int(re.search(r"to_html\(max_size=([\d_]+)\)", line)[1])
+    assert larger == 4 * limit
+    assert f"regard see --max-size {larger / 1e6:g}" in line
+    assert len(decode(node, recording.to_html(max_size=larger), stride=50).whole) == 12
+    chosen = decode(node, recording.to_html(max_size=limit, heads=[(2, 3)]), stride=50)
+    assert chosen.whole == [("layers.2", 3)]
+    assert chosen.facts["initial"]["attention"] == 2
+    assert "11 of 12 heads are in this page as pictures only: other heads were requested" in chosen.facts["omitted"][0]
 
 
-@pytest.mark.parametrize("rows", ["values", "rows"])
-def test_one_long_head_is_carried_in_part(node, rows):
-    recording = layers(1200, 1)
-    least = len(recording.to_html(heads=[]).encode())
-    full = len(recording.to_html().encode())
-    limit = least + int((full - least) * {"values": 0.5, "rows": 0.38}[rows])
+@pytest.mark.parametrize(("part", "all_rows"), [(0.57, True), (0.4, False)], ids=["without values", "some rows"])
+def test_one_long_head_is_carried_in_part(node, part, all_rows):
+    recording = layers(400, 1)
+    limit = share(recording, part)
     text = recording.to_html(max_size=limit)
     assert len(text.encode()) <= limit
-    (page,) = opened(node, text, every=10)
+    page = decode(node, text)
     ((head,),) = page.attentions.values()
-    holds(page, recording)
+    assert assert_rows_are_the_maps(page, recording) == len(head.rows)
     assert head.outputs is None
-    assert "The values" in " ".join(page.facts["omitted"])
-    if rows == "rows":
-        assert 0 < len(head.rows) < 120  # of every tenth
-        assert head.rows[-1] == 1199
+    omitted = " ".join(page.facts["omitted"])
+    assert "The values of the head, and so weights @ v, are not in this page. For a larger page: to_html(" in omitted
+    assert (len(head.rows) == 400) == all_rows
+    assert head.rows[-1] == 399
+    if not all_rows:
         m = recording["layers.0"]
         torch.testing.assert_close(head.entropy.float(), m.entropy()[0, 0], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(head.received.float(), m.received()[0, 0], atol=1e-4, rtol=1e-5)
-        assert re.search(r"of 1,200 rows of the head are in this page", " ".join(page.facts["omitted"]))
+        assert re.search(r"\d of 400 rows of the head are in this page: those of the lowest entropy", omitted)
+        entropies = m.entropy()[0, 0]
+        assert float(entropies[head.rows[:-1]].max()) < float(entropies.max())
+        assert page.facts["initial"]["query"] in head.rows
 
 
-def test_a_limit_below_any_page_says_how_large_one_is():
-    recording = layers(20, 2)
-    for limit in (0, -1, 1000):
-        with pytest.raises(
-            ValueError, match=rf"takes (\d+,)+\d+ bytes without any head .* max_size={limit:,}: watch fewer"
-        ):
-            recording.to_html(max_size=limit)
+@pytest.mark.parametrize("limit", [0, -1, 1000])
+def test_a_limit_below_any_page_says_how_large_one_is(limit):
+    says = rf"takes (\d+,)+\d+ bytes without any head .* max_size={limit:,}: watch fewer"
+    with pytest.raises(ValueError, match=says):
+        layers(20, 2).to_html(max_size=limit)
 
 
 def test_no_heads_wanted_no_heads_carried(node):
     recording = layers(20, 2)
-    (page,) = opened(node, recording.to_html(heads=[]))
+    page = decode(node, recording.to_html(heads=[]))
     assert page.whole == []
     assert "2 of 2 heads are in this page as pictures only: other heads were requested" in page.facts["omitted"][0]
-    pooled = recording["layers.0"].pooled(20, 20)[0]
-    for head, exact in zip(page.attentions["layers.0"], pooled, strict=True):
+    for head, exact in zip(page.attentions["layers.0"], recording["layers.0"].pooled(20, 20)[0], strict=True):
         torch.testing.assert_close(head.picture.float(), exact, atol=0.01, rtol=0.02)
 
 
 def test_heads_that_have_masks_or_biases_of_their_own_have_room(node):
     """What a mask takes is counted before: as many heads are carried as fit, not none."""
-    own = mask.allowed(torch.rand(1, 8, 256, 256) < 0.5)
-    bias = torch.randn(8, 256, 256)
-    recording = layers(256, 8, 2, mask=own, bias=bias)
-    text = recording.to_html(max_size=3_000_000)
-    assert 2_400_000 < len(text.encode()) <= 3_000_000
-    (page,) = opened(node, text, every=40)
-    assert 4 <= len(page.whole) < 16
-    holds(page, recording)
+    own = {"mask": mask.allowed(torch.rand(1, 4, 128, 128) < 0.5), "bias": torch.randn(4, 128, 128)}
+    recording = layers(128, 4, 2, **own)
+    smallest, limit = size(recording, heads=[]), share(recording, 0.5)
+    text = recording.to_html(max_size=limit)
+    assert smallest + 0.6 * (limit - smallest) < len(text.encode()) <= limit
+    page = decode(node, text, stride=40)
+    assert 2 <= len(page.whole) < 8
+    assert_rows_are_the_maps(page, recording)
 
 
 def test_what_layers_share_is_carried_once():
-    shared, bias = mask.allowed(torch.rand(256, 256) < 0.5), torch.randn(256, 256)
-    one, four = (len(layers(256, 2, count, mask=shared, bias=bias, width=2).to_html().encode()) for count in (1, 4))
-    assert four - one < 120_000  # a bias of 256 x 256 numbers takes more than 200,000 bytes
+    shared = {"mask": mask.allowed(torch.rand(128, 128) < 0.5), "bias": torch.randn(128, 128)}
+    plain, one, four = (
+        size(layers(128, 2, count, width=2, **options)) for count, options in ((1, {}), (1, shared), (4, shared))
+    )
+    assert four - one < 0.6 * (one - plain)
 
 
 def test_a_bias_of_the_distance_takes_a_number_for_each_distance():
-    far = torch.arange(256)[None] - torch.arange(256)[:, None]
+    far = torch.arange(128)[None] - torch.arange(128)[:, None]
     bias = -far.abs().float() * 0.1
-    sizes = [
-        len(layers(256, 2, bias=b, width=2).to_html().encode()) for b in (bias, bias.masked_fill(far > 0, -torch.inf))
-    ]
-    assert max(sizes) < len(layers(256, 2, width=2).to_html().encode()) + 15_000
+    for b in (bias, bias.masked_fill(far > 0, -torch.inf)):
+        assert size(layers(128, 2, bias=b, width=2)) < size(layers(128, 2, width=2)) + 8_000
 
 
 def test_attentions_that_no_page_can_compute_are_pictures(node):
     bias = torch.zeros(20, 20)
     bias[3] = torch.finfo(torch.float32).min
-    drowned = layers(20, 2, bias=bias)
-    (page,) = opened(node, drowned.to_html())
+    page = decode(node, layers(20, 2, bias=bias).to_html())
     assert page.whole == []
     assert "layers.0: pictures only: a bias below -10,000 on all keys of a query" in page.facts["omitted"][0]
 
 
 @pytest.mark.slow
-def test_long_texts_fit(node):
-    for tokens, heads in ((8192, 2), (32768, 1)):
-        recording = layers(tokens, heads, width=32, mask=mask.causal() & mask.window(4000))
-        text = recording.to_html()
-        assert len(text.encode()) <= 5_000_000
-        (page,) = opened(node, text, every=tokens // 8)
-        assert holds(page, recording) >= 8
+@pytest.mark.parametrize(("tokens", "heads"), [(8192, 2), (32768, 1)])
+def test_long_texts_fit(node, tokens, heads):
+    recording = layers(tokens, heads, width=32, mask=mask.causal() & mask.window(4000))
+    text = recording.to_html()
+    assert len(text.encode()) <= 5_000_000
+    assert assert_rows_are_the_maps(decode(node, text, stride=tokens // 8), recording) >= 8

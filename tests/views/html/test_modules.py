@@ -1,7 +1,7 @@
 """The page's modules in node: their own unit tests, and their numbers against the definition's."""
 
-import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,13 @@ HERE = Path(__file__).parent
 MODULES = Path(regard.__file__).parent / "views/html/static"
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("*.test.js")), ids=lambda path: path.name)
-def test_unit_tests_of_the_modules(node, path):
-    shown = node("--test", "--test-reporter=spec", path)
-    assert re.search(r"pass [1-9]", shown), shown
+def test_unit_tests_of_the_modules(node_executable):
+    """All of them in one process."""
+    code = "for (const file of process.argv.slice(1)) await import(file)"
+    command = [node_executable, "--test-reporter=spec", "--input-type=module", "--eval", code]
+    ended = subprocess.run([*command, *HERE.glob("*.test.js")], capture_output=True, encoding="utf-8", timeout=60)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"pass [1-9]\d", ended.stdout), ended.stdout
 
 
 def test_modules_import_their_neighbours_by_whole_names():
@@ -29,44 +32,80 @@ def test_modules_import_their_neighbours_by_whole_names():
             assert (path.parent / named[1]).is_file(), f"{path.name} imports {named[1]}, which is not there"
 
 
-def _cases():
-    """Heads of 5 queries and 7 keys, with what attention can have alone and together."""
-    alone = {
-        "plain": {},
-        "scale": {"scale": 0.7},
-        "softcap": {"softcap": 1.5},
-        "bias": {"bias": torch.linspace(-3, 3, 35, dtype=torch.float64).view(1, 5, 7)},
-        "sink": {"sinks": torch.tensor([0.25], dtype=torch.float64)},
-        "causal": {"mask": mask.causal()},
-        "window": {"mask": mask.window(2)},
-        "nothing to attend to": {"mask": mask.allowed(torch.arange(35).view(5, 7) % 7 < torch.arange(5)[:, None])},
-    }
-    together = {name: value for each in list(alone.values())[:6] for name, value in each.items()}
-    return alone | {"together": together}
+ALONE = {
+    "plain": {},
+    "scale": {"scale": 0.7},
+    "softcap": {"softcap": 1.5},
+    "bias": {"bias": torch.linspace(-3, 3, 35, dtype=torch.float64).view(1, 5, 7)},
+    "sink": {"sinks": torch.tensor([0.25], dtype=torch.float64)},
+    "causal": {"mask": mask.causal()},
+    "window": {"mask": mask.window(2)},
+    "nothing to attend to": {"mask": mask.allowed(torch.arange(35).view(5, 7) % 7 < torch.arange(5)[:, None])},
+}
+TOGETHER = {name: value for case in list(ALONE.values())[:6] for name, value in case.items()}
 
 
-@pytest.mark.parametrize("options", _cases().values(), ids=_cases())
+@pytest.mark.parametrize("options", [*ALONE.values(), TOGETHER], ids=[*ALONE, "together"])
 def test_steps_and_maps_are_the_definitions(node, options):
     q, k, v = (torch.randn(1, tokens, 4).double() for tokens in (5, 7, 7))  # float32 in value, as the page holds them
     expected = regard.steps(q, k, v, **options)
+    sink = options["sinks"].item() if "sinks" in options else None
     head = {
-        "q": q.flatten().tolist(),
-        "k": k.flatten().tolist(),
-        "v": v.flatten().tolist(),
+        **{name: t.flatten().tolist() for name, t in (("q", q), ("k", k), ("v", v))},
         "dKey": 4,
         "dValue": 4,
         "queries": 5,
         "keys": 7,
+        "sink": sink,
         "scale": options.get("scale", 0.5),
         "softcap": options.get("softcap"),
-        "sink": options["sinks"].item() if "sinks" in options else None,
-        "bias": options["bias"].flatten().tolist() if "bias" in options else None,
-        "allowed": (~torch.isneginf(expected.masked)).flatten().tolist() if "mask" in options else None,
+        "bias": options["bias"][0].tolist() if "bias" in options else None,
+        "allowed": expected.masked.isfinite()[0].tolist() if "mask" in options else None,
     }
-    found = json.loads(node("steps.js", said=json.dumps(head)))
+    lse = expected.masked[0].logsumexp(-1)
+    lse = lse if sink is None else torch.logaddexp(lse, torch.tensor(sink))
+    by_rows, by_lse = (node("head", {**head, "lse": sums}) for sums in (None, lse.nan_to_num(neginf=-1e30).tolist()))
     for name in ("scores", "scaled", "capped", "biased", "masked", "weights", "output"):
-        rows = [[-torch.inf if number is None else number for number in row[name]] for row in found["rows"]]
-        wanted = getattr(expected, name)[0]
-        torch.testing.assert_close(torch.tensor(rows, dtype=torch.float64), wanted, rtol=1e-10, atol=1e-12)
-    tile = torch.tensor(found["tile"]).view(5, 7)
-    torch.testing.assert_close(tile, expected.weights[0].float(), rtol=1e-6, atol=1e-7)
+        rows = [[-torch.inf if number is None else number for number in row[name]] for row in by_rows["rows"]]
+        torch.testing.assert_close(
+            torch.tensor(rows, dtype=torch.float64), getattr(expected, name)[0], rtol=1e-10, atol=1e-12
+        )
+    for found in (by_rows, by_lse):
+        tile = torch.tensor(found["tile"]).view(5, 7)
+        torch.testing.assert_close(tile, expected.weights[0].float(), rtol=1e-5, atol=1e-6)
+
+
+EDITS = {
+    "none": {},
+    "scores": {"scores": {"1": -4, "3": 2.5}},
+    "scale": {"scale": 2},
+    "temperature": {"temperature": 0.25},
+    "mask": {"mask": {"0": False, "4": True}},
+    "removed": {"removedKeys": [1, 2], "mask": {"1": True}},
+}
+
+
+@pytest.mark.parametrize("edits", [*EDITS.values(), {k: v for e in EDITS.values() for k, v in e.items()}], ids=str)
+def test_what_if_edits_change_the_row_as_the_definition_does(node, edits):
+    q, k = torch.randn(5, 4).double(), torch.randn(7, 4).double()
+    allowed = (torch.arange(7) <= torch.arange(5)[:, None]).tolist()
+    sizes = {"dKey": 4, "dValue": 0, "queries": 5, "keys": 7}
+    head = {
+        "q": q.flatten().tolist(),
+        "k": k.flatten().tolist(),
+        "v": None,
+        "lse": None,
+        "bias": None,
+        "allowed": allowed,
+    }
+    rows = node("head", {**head, **sizes, "scale": 0.5, "softcap": 3, "sink": 0.25, "edits": edits})["rows"]
+    for query, row in enumerate(rows):
+        scores, may = k @ q[query], torch.tensor(allowed[query])
+        for key, score in edits.get("scores", {}).items():
+            scores[int(key)] = score
+        for key, value in edits.get("mask", {}).items():
+            may[int(key)] = value
+        may[edits.get("removedKeys", [])] = False
+        capped = (3 * torch.tanh(scores * edits.get("scale", 0.5) / 3)).masked_fill(~may, -torch.inf)
+        exact = (torch.cat([capped, torch.tensor([0.25])]) / edits.get("temperature", 1)).softmax(0)[:-1]
+        torch.testing.assert_close(torch.tensor(row["weights"], dtype=torch.float64), exact, rtol=1e-6, atol=1e-7)

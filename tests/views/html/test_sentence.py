@@ -1,127 +1,68 @@
 """The sentence in a browser: its numbers are Python's, by mouse, keyboard and finger, at any length."""
 
-import json
 import re
-from urllib.parse import quote
 
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional as F
 
-import regard
-from views.html.rows import minilm
+from views.html.rows import Attends, assert_weights, painted, state_of, watched, weights_by
 
-LONG = 4096
+KEYS, QUERIES, LIST = ".keys", ".queries", ".strongest"
+LAYOUT = ".sentence .tools select"
 
 
-class Heads(nn.Module):
-    """Causal attention of three heads, or of a text to another one."""
-
-    def __init__(self, heads: int = 3) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v = (nn.Linear(24, 8 * heads, bias=False) for _ in range(3))
-
-    def forward(self, x, context=None):
-        source = x if context is None else context
-        q, k, v = (
-            linear(t).reshape(1, -1, self.heads, 8).transpose(1, 2)
-            for linear, t in ((self.q, x * 6), (self.k, source), (self.v, source))
-        )
-        return F.scaled_dot_product_attention(q, k, v, is_causal=context is None)
+def beside(page, side=KEYS):
+    """The weights beside the tokens of one side."""
+    return weights_by(page, side, "index")
 
 
-def watched(path, labels, *inputs, heads=3, **options):
-    torch.manual_seed(3)
-    model = Heads(heads)
-    with torch.no_grad(), regard.watch(model) as recording:
-        model(*inputs)
-    recording.label(*labels)
-    recording.to_html(path, **options)
-    return recording
+def column_beside(page, side=QUERIES, index=3):
+    """The same, when what looks at a key is there."""
+    page.wait_for_selector(f'{side} [data-weight][data-index="{index}"]')
+    return beside(page, side)
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    recording = minilm()
-    path = tmp_path_factory.mktemp("sentence") / "page.html"
-    recording.to_html(path)
-    return recording, path
+def token(side, index):
+    return f'{side} [data-index="{index}"]'
 
 
-@pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    torch.manual_seed(5)
-    path = tmp_path_factory.mktemp("long") / "page.html"
-    words = [f"word{i}" for i in range(LONG)]
-    return watched(path, [words], torch.randn(1, LONG, 24), heads=1), path
+def test_rows_are_pythons_beside_the_tokens_and_in_the_list(open_page, river_page):
+    recording, path = river_page
+    page = open_page(path, {"attention": 4, "head": 10, "query": 12})
+    exact = recording[recording.layers[4]][0, 10, 12]
+    assert len(beside(page)) == len(exact)
+    assert_weights(beside(page), exact)
+    listed = weights_by(page, LIST, "key")
+    assert_weights(listed, exact)
+    assert list(listed)[:4] == exact.topk(4).indices.tolist()
+    texts = page.locator(".strongest tr:not([hidden]) .share").all_text_contents()
+    assert texts == [f"{100 * weight:.1f} %" for weight in listed.values()]
 
 
-def linked(**state):
-    return quote(json.dumps(state))
-
-
-def shares(page, selector, name):
-    """The weights beside tokens, by their number."""
-    items = page.locator(f"{selector} [data-weight]").evaluate_all(
-        f"items => items.map(item => [item.dataset.{name}, item.dataset.weight])"
-    )
-    return {int(index): float(weight) for index, weight in items}
-
-
-def held(found, exact):
-    assert found
-    for index, weight in found.items():
-        assert weight == pytest.approx(float(exact[index]), abs=1e-3)
-
-
-def settled(page):
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-
-
-def test_rows_are_pythons_beside_the_tokens_and_in_the_list(open_page, real):
-    recording, path = real
-    for layer, head, query in ((0, 1, 3), (4, 10, 12)):
-        page = open_page(path, hash=linked(attention=layer, head=head, query=query))
-        exact = recording[recording.layers[layer]][0, head, query]
-        beside = shares(page, ".keys", "index")
-        assert len(beside) == len(exact)
-        held(beside, exact)
-        listed = shares(page, ".strongest", "key")
-        held(listed, exact)
-        assert list(listed)[:4] == exact.topk(4).indices.tolist()
-        texts = page.locator(".strongest tr:not([hidden]) .share").all_text_contents()
-        assert texts == [f"{100 * weight:.1f} %" for weight in listed.values()]
-
-
-def test_pointing_at_tokens_shows_their_row_or_column_and_a_click_keeps_it(open_page, real):
-    recording, path = real
-    page = open_page(path, hash=linked(attention=2, head=4, query=1))
+def test_pointing_at_tokens_shows_their_row_or_column_and_a_click_keeps_it(open_page, river_page):
+    recording, path = river_page
+    page = open_page(path, {"attention": 2, "head": 4, "query": 1})
     m = recording[recording.layers[2]][0, 4]
-    page.hover('.queries [data-index="7"]')
-    held(shares(page, ".keys", "index"), m[7])
+    page.hover(token(QUERIES, 7))
+    assert_weights(beside(page), m[7])
     assert page.locator(".strongest h2").text_content().startswith("Query 7 ")
-    page.hover('.keys [data-index="0"]')
-    page.wait_for_selector('.queries [data-weight][data-index="3"]')
-    column = shares(page, ".queries", "index")
-    assert len(column) == m.shape[0]
-    held(column, m[:, 0])
+    page.hover(token(KEYS, 0))
+    column = column_beside(page)
+    assert len(column) == len(m)
+    assert_weights(column, m[:, 0])
     page.mouse.move(2, 2)
-    held(shares(page, ".keys", "index"), m[1])
-    page.click('.queries [data-index="5"]')
+    assert_weights(beside(page), m[1])
+    page.click(token(QUERIES, 5))
     page.mouse.move(2, 2)
-    held(shares(page, ".keys", "index"), m[5])
-    assert '"query":5' in page.evaluate("decodeURIComponent(location.hash)")
-    page.click('.keys [data-index="6"]')
-    pair = page.locator(".sentence .pair").text_content()
-    assert re.fullmatch(r"query 5 '.+' gives [\d.]+ % to key 6 '.+'\.", pair)
-    assert float(re.search(r"([\d.]+) %", pair)[1]) == pytest.approx(100 * float(m[5, 6]), abs=0.15)
+    assert_weights(beside(page), m[5])
+    assert state_of(page)["query"] == 5
+    page.click(token(KEYS, 6))
+    pair = re.fullmatch(r"query 5 '.+' gives ([\d.]+) % to key 6 '.+'\.", page.locator(".pair").text_content())
+    assert float(pair[1]) == pytest.approx(100 * float(m[5, 6]), abs=0.15)
 
 
-def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_page, real):
-    recording, path = real
-    page = open_page(path, hash=linked(attention=1, head=3, query=2))
+def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_page, river_page):
+    recording, path = river_page
+    page = open_page(path, {"attention": 1, "head": 3, "query": 2})
     m = recording[recording.layers[1]][0, 3]
     page.focus(".sentence .jump button")
     for _ in range(40):
@@ -130,41 +71,39 @@ def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_page, real):
             break
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    active = page.locator(".queries").get_attribute("aria-activedescendant")
-    said = page.locator(f"#{active}").get_attribute("aria-label")
-    most = int(m[4].argmax())
-    assert re.match(rf"query 4 '.+': most to key {most} '.+', [\d.]+ %$", said)
-    beside = page.locator('.keys [data-index="0"]').get_attribute("aria-label")
-    assert re.match(r"query 4 '.+' gives [\d.]+ % to key 0 '\[CLS\]'$", beside)
+    active = page.locator(QUERIES).get_attribute("aria-activedescendant")
+    label = page.locator(f"#{active}").get_attribute("aria-label")
+    assert re.match(rf"query 4 '.+': most to key {int(m[4].argmax())} '.+', [\d.]+ %$", label)
+    label = page.locator(token(KEYS, 0)).get_attribute("aria-label")
+    assert re.match(r"query 4 '.+' gives [\d.]+ % to key 0 '\[CLS\]'$", label)
     page.keyboard.press("Enter")
-    assert '"query":4' in page.evaluate("decodeURIComponent(location.hash)")
+    assert state_of(page)["query"] == 4
     page.keyboard.press("End")
-    held(shares(page, ".keys", "index"), m[-1])
+    assert_weights(beside(page), m[-1])
     page.keyboard.press("Tab")  # to the keys
     page.keyboard.press("Home")
-    page.wait_for_selector('.queries [data-weight][data-index="3"]')
-    held(shares(page, ".queries", "index"), m[:, 0])
+    assert_weights(column_beside(page), m[:, 0])
 
 
-def test_a_finger_shows_a_column_by_tapping_its_key(open_page, real):
-    recording, path = real
-    page = open_page(path, hash=linked(attention=3, head=0), width=360, has_touch=True)
-    page.tap('.keys [data-index="3"]')
-    page.wait_for_selector('.queries [data-weight][data-index="3"]')
-    held(shares(page, ".queries", "index"), recording[recording.layers[3]][0, 0, :, 3])
-    page.tap('.queries [data-index="2"]')
-    held(shares(page, ".keys", "index"), recording[recording.layers[3]][0, 0, 2])
+def test_a_finger_shows_a_column_by_tapping_its_key(open_page, river_page):
+    recording, path = river_page
+    m = recording[recording.layers[3]][0, 0]
+    page = open_page(path, {"attention": 3, "head": 0}, width=360, has_touch=True)
+    page.tap(token(KEYS, 3))
+    assert_weights(column_beside(page), m[:, 3])
+    page.tap(token(QUERIES, 2))
+    assert_weights(beside(page), m[2])
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, real):
-    recording, path = real
-    page = open_page(path, hash=linked(attention=5, head=6, query=3))
+def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, river_page):
+    recording, path = river_page
+    page = open_page(path, {"attention": 5, "head": 6, "query": 3})
     m = recording[recording.layers[5]]
     page.click('.headbuttons [data-head="1"]')
     page.click('.headbuttons [data-head="9"]')
     for head in (6, 1, 9):
-        held(shares(page, f'.strongest [data-head="{head}"]', "key"), m[0, head, 3])
+        assert_weights(weights_by(page, f'.strongest [data-head="{head}"]', "key"), m[0, head, 3])
     patterns = page.locator('.headbuttons [aria-pressed="true"] line').evaluate_all(
         "lines => lines.map(line => [line.getAttribute('stroke'), line.getAttribute('stroke-dasharray')])"
     )
@@ -172,14 +111,14 @@ def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, real):
     page.click('.headbuttons [data-head="6"]')  # the first: the next one takes its place
     assert page.input_value("#head") == "1"
     assert page.locator(".strongest table").count() == 2
-    held(shares(page, ".keys", "index"), m[0, 1, 3])
+    assert_weights(beside(page), m[0, 1, 3])
 
 
-def test_the_threshold_counts_the_lines(open_page, real):
-    recording, path = real
+def test_the_threshold_counts_the_lines(open_page, river_page):
+    recording, path = river_page
+    m = recording[recording.layers[0]][0, 2]
     for threshold in (0.2, 0.02):
-        page = open_page(path, hash=linked(attention=0, head=2, threshold=threshold))
-        m = recording[recording.layers[0]][0, 2]
+        page = open_page(path, {"attention": 0, "head": 2, "threshold": threshold})
         near = int(((m - threshold).abs() < 1e-3).sum())
         count = int(page.locator(".drawing").get_attribute("data-lines"))
         assert abs(count - int((m >= threshold).sum())) <= near
@@ -190,105 +129,90 @@ def test_the_threshold_counts_the_lines(open_page, real):
 
 
 def ink(page, selector):
-    """Where something is drawn: for each canvas the columns of pixels that are not empty."""
+    """Where something is drawn: for each canvas the share of columns of pixels that are not empty."""
     return page.locator(selector).evaluate_all(
         """canvases => canvases.map((canvas) => {
             const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-            const seen = new Set();
-            for (let i = 3; i < data.length; i += 4) if (data[i]) seen.add(((i - 3) / 4) % width);
-            return seen.size / width;
+            const columns = new Set();
+            for (let i = 3; i < data.length; i += 4) if (data[i]) columns.add(((i - 3) / 4) % width);
+            return columns.size / width;
         })"""
     )
 
 
-def test_lines_are_drawn_in_both_layouts(open_page, real):
-    _, path = real
-    page = open_page(path, hash=linked(attention=5, head=6, query=3))
+def test_lines_are_drawn_in_both_layouts(open_page, river_page):
+    page = open_page(river_page[1], {"attention": 5, "head": 6, "query": 3})
+    painted(page)
     assert min(ink(page, ".columns .lines canvas")) > 0.95
-    page.select_option(".sentence .tools select", "line")
-    settled(page)
+    page.select_option(LAYOUT, "line")
+    painted(page)
     faint, strong = ink(page, ".single .lines canvas")
     assert faint > strong > 0.1
     page.select_option(".single + .check select", "key")
-    page.hover('.textline [data-index="0"]')
-    page.wait_for_selector('.textline [data-weight][data-index="3"]')
+    page.hover(token(".textline", 0))
+    assert column_beside(page, ".textline")
     assert page.locator(".strongest h2").text_content().startswith("Key 0 ")
 
 
 def test_two_texts_stand_side_by_side_and_above_each_other(open_page, tmp_path):
-    queries, keys = list("abcde"), [f"k{i}" for i in range(9)]
-    recording = watched(tmp_path / "page.html", [queries, keys], torch.randn(1, 5, 24), torch.randn(1, 9, 24))
-    (m,) = recording.values()
-    page = open_page(tmp_path / "page.html", hash=linked(head=1, query=4))
+    m = watched(tmp_path / "page.html", Attends(3), 5, 9)
+    page = open_page(tmp_path / "page.html", {"head": 1, "query": 4})
     assert page.locator(".queries .item").count() == 5
-    assert page.locator(".keys .item .token").all_text_contents() == keys
-    held(shares(page, ".keys", "index"), m[0, 1, 4])
-    page.select_option(".sentence .tools select", "line")
-    page.hover('.queryline [data-index="2"]')
-    held(shares(page, ".keyline", "index"), m[0, 1, 2])
-    page.hover('.keyline [data-index="8"]')
-    page.wait_for_selector('.queryline [data-weight][data-index="0"]')
-    held(shares(page, ".queryline", "index"), m[0, 1, :, 8])
+    assert page.locator(".keys .item .token").all_text_contents() == [f"word{i}" for i in range(9)]
+    assert_weights(beside(page), m[0, 1, 4])
+    page.select_option(LAYOUT, "line")
+    page.hover(token(".queryline", 2))
+    assert_weights(beside(page, ".keyline"), m[0, 1, 2])
+    page.hover(token(".keyline", 8))
+    assert_weights(column_beside(page, ".queryline", 0), m[0, 1, :, 8])
 
 
-def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, long):
-    recording, path = long
-    (m,) = recording.values()
+def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, long_page):
+    m, path = long_page
+    query = 2000
+
+    def go(text):
+        page.fill(".sentence .jump input", text)
+        page.keyboard.press("Enter")
+
     page = open_page(path)
-    page.fill(".sentence .jump input", "3000")
-    page.keyboard.press("Enter")
-    exact = m[0, 0, 3000]
-    held(shares(page, ".keys", "index"), exact)
-    held(shares(page, ".strongest", "key"), exact)
-    assert page.locator('.queries [data-index="3000"]').is_visible()
-    far = int(exact[:2900].argmax())
-    page.fill(".sentence .jump input", f"word{far}")
-    page.keyboard.press("Enter")
+    go(f"{query}")
+    exact = m[0, 0, query]
+    assert_weights(beside(page), exact)
+    assert_weights(weights_by(page, LIST, "key"), exact)
+    assert page.locator(token(QUERIES, query)).is_visible()
+    far = next(key for key in weights_by(page, LIST, "key") if abs(key - query) > 200)
+    page.click(f'.strongest [data-key="{far}"] button')
+    painted(page)
+    assert page.locator(token(QUERIES, query)).is_visible(), "a far key comes beside the query"
+    assert beside(page)[far] == pytest.approx(float(exact[far]), abs=1e-3)
+    go(f"word{far}")
     assert page.locator(".strongest .looker").text_content() == f"word{far}"
-    settled(page)
-    assert page.locator(f'.keys [data-index="{far}"]').is_visible(), "both columns scroll together"
-    page.fill(".sentence .jump input", "nowhere")
-    page.keyboard.press("Enter")
+    painted(page)
+    assert page.locator(token(KEYS, far)).is_visible(), "both columns scroll together"
+    go("nowhere")
     assert "no query has this text" in page.locator(".jumped").text_content()
-    page.hover(f'.keys [data-index="{far}"]')
-    page.wait_for_selector(f'.queries [data-weight][data-index="{far}"]')
-    held(shares(page, ".queries", "index"), m[0, 0, :, far])
-    page.select_option(".sentence .tools select", "line")
-    assert page.locator(f'.textline [data-index="{far}"]').is_visible()
+    page.hover(token(KEYS, far))
+    assert_weights(column_beside(page, index=far), m[0, 0, :, far])
+    page.select_option(LAYOUT, "line")
+    assert page.locator(token(".textline", far)).is_visible()
     assert page.locator(".sentence *").count() < 3000
 
 
-def test_choosing_in_the_list_brings_a_far_key_beside_the_query(open_page, long):
-    recording, path = long
-    (m,) = recording.values()
-    query = 4000
-    page = open_page(path, hash=linked(query=query))
-    listed = list(shares(page, ".strongest", "key"))
-    far = next(key for key in listed if abs(key - query) > 200)
-    page.click(f'.strongest [data-key="{far}"] button')
-    settled(page)
-    assert page.locator(f'.keys [data-index="{far}"]').is_visible()
-    assert page.locator(f'.queries [data-index="{query}"]').is_visible()
-    assert float(page.locator(f'.keys [data-index="{far}"]').get_attribute("data-weight")) == pytest.approx(
-        float(m[0, 0, query, far]), abs=1e-3
-    )
-
-
-def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, tmp_path):
-    words = [f"t{i}" for i in range(600)]
-    recording = watched(tmp_path / "page.html", [words], torch.randn(1, 600, 24), heads=2)
-    whole = (tmp_path / "page.html").stat().st_size
-    (m,) = recording.values()
-    recording.to_html(tmp_path / "page.html", max_size=whole - 12_000)
-    page = open_page(tmp_path / "page.html")
-    labels = page.locator("#head option").all_text_contents()
-    pictures = [i for i, label in enumerate(labels) if "picture" in label]
-    assert len(pictures) == 1, labels
-    page.select_option("#head", str(pictures[0]))
-    assert "as a picture only" in page.locator(".sentence .missing").text_content()
-    assert page.locator(".sentence .body").is_hidden()
-    page.click(".sentence .missing button")
-    head = 1 - pictures[0]
-    assert page.input_value("#head") == str(head)
+@pytest.mark.parametrize("view", ["sentence", "arithmetic"])
+def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, river_page, tmp_path, view):
+    recording, path = river_page[0], tmp_path / "page.html"
+    recording.to_html(path, heads=[(4, 3)])
+    page = open_page(path)
+    page.click(f"#tab-{view}")
+    assert "picture" in page.locator("#head option").first.text_content()
+    page.select_option("#layer", "1")
+    body = page.locator(f"#view-{view} :is(.body, table.keys)").first
+    assert "as a picture only" in page.locator(f"#view-{view} .missing").inner_text()
+    assert body.is_hidden()
+    page.click(f"#view-{view} .missing button")
+    assert (page.input_value("#layer"), page.input_value("#head")) == ("4", "3")
+    assert body.is_visible()
+    page.click("#tab-sentence")
     query = int(page.locator('.queries [data-mark="focus"]').get_attribute("data-index"))
-    held(shares(page, ".keys", "index"), m[0, head, query])
+    assert_weights(beside(page), recording[recording.layers[4]][0, 3, query])

@@ -1,0 +1,129 @@
+"""The ground that browser tests stand on: what a page may not do is seen."""
+
+from threading import Timer
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
+
+from playwright.sync_api import Error, TimeoutError
+
+from views.html.browsing import PageLog, opened
+
+POLICY = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'">"""
+GIF = "data:image/gif;base64,R0lGODlhAQABAIAAAP///wAAACH5BAEAAAAALAAAAAABAAEAAAICRAEAOw=="
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes the body of a page, and answers where."""
+
+    def write(body, head=""):
+        path = tmp_path / "page.html"
+        path.write_text(f'<!doctype html><meta charset="utf-8"><title>t</title>{head}<body>{body}', encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def log_of(chromium, written):
+    """A function from a page's body to what it did."""
+
+    def look(body, head=""):
+        with opened(chromium, written(body, head)) as (_, log):
+            pass
+        return log
+
+    return look
+
+
+def test_a_page_that_keeps_to_itself_is_sound(log_of):
+    blob = "fetch(URL.createObjectURL(new Blob(['x']))).then((answer) => answer.text()).then(console.log)"
+    assert log_of(f'<img src="{GIF}"><script>{blob}</script><a href="#there">there</a>') == PageLog()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<img src="URL">',
+        '<img src="/neighbour.png">',
+        "<script>fetch('URL').catch(() => {})</script>",
+        "<script>navigator.sendBeacon('URL')</script>",
+        "<script>new WebSocket('ws://127.0.0.1:9/socket')</script>",
+        '<link rel="stylesheet" href="URL">',
+        '<iframe src="URL"></iframe>',
+        "<script>new Worker(URL.createObjectURL(new Blob(['fetch(\"URL\").catch(() => {})'])))</script>"
+        "<script>const end = Date.now() + 200; while (Date.now() < end);</script>",
+    ],
+    ids=["image", "neighbour", "fetch", "beacon", "socket", "style", "frame", "worker"],
+)
+def test_a_request_is_seen(log_of, body):
+    asked = log_of(body.replace('"URL', '"http://127.0.0.1:9/a').replace("'URL'", "'http://127.0.0.1:9/a'")).requests
+    assert any(url.endswith(("127.0.0.1:9/a", "/neighbour.png", "/socket")) for url in asked)
+
+
+@pytest.mark.parametrize(
+    ("script", "log"),
+    [
+        ("console.error('e'); console.warn('w'); console.log('l')", PageLog(messages=["error: e", "warning: w"])),
+        ("document.body.innerHTML = `<img src='data:,' onerror='alert(1)'>`", PageLog(errors=["alert: 1"])),
+    ],
+    ids=["console", "dialog"],
+)
+def test_what_a_page_says_is_seen(log_of, script, log):
+    assert log_of(f"<script>{script}</script>") == log
+
+
+@pytest.mark.parametrize("script", ["setTimeout(() => { throw new Error('oh') })", "Promise.reject(new Error('oh'))"])
+def test_what_is_thrown_is_seen(log_of, script):
+    assert any("oh" in error for error in log_of(f"<script>{script}</script>").errors)
+
+
+@pytest.mark.parametrize(
+    ("body", "directive"),
+    [
+        ("<p style='color: red'>", "style-src-attr"),
+        (f'<img src="{GIF}">', "img-src"),
+        ("<script>try { eval('1') } catch {}</script>", "script-src"),
+        ("<script>fetch('http://127.0.0.1:9/').catch(() => {})</script>", "connect-src"),
+    ],
+    ids=["style", "image", "eval", "fetch"],
+)
+def test_what_the_policy_refuses_is_seen(log_of, body, directive):
+    log = log_of(body, POLICY)
+    assert [violation.split(":")[0] for violation in log.violations] == [directive]
+    assert not log.requests
+
+
+def test_a_strict_policy_does_not_hinder_the_tests(open_page, written):
+    page = open_page(
+        written("<button>one</button><script>setTimeout(() => { document.title = 'ready' })</script>", POLICY)
+    )
+    page.wait_for_function("() => document.title === 'ready'")
+    assert page.evaluate("document.querySelector('button').textContent") == "one"
+    page.get_by_role("button", name="one").click()
+
+
+def test_width_height_scheme_and_hash_are_those_of_the_call(open_page, written):
+    path = written("<p>text")
+    state = "[innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches, location.hash]"
+    page = open_page(path, [1], ready="p", width=360, height=640, dark=True)
+    assert page.evaluate(state) == [360, 640, True, "#%5B1%5D"]
+    assert open_page(path, ready="p").evaluate(state) == [1280, 900, False, ""]
+
+
+def test_a_page_that_never_ends_fails_and_the_next_one_opens(chromium, written):
+    with pytest.raises(TimeoutError), opened(chromium, written("<script>for (;;);</script>"), timeout=0.5):
+        pass
+    with opened(chromium, written("<p>text")) as (page, log):
+        assert page.inner_text("p") == "text"
+    assert log == PageLog()
+
+
+def test_a_browser_that_is_killed_is_no_sound_page(chromium, written):
+    with opened(chromium, written("<p>text")) as (page, log):
+        Timer(0.1, chromium.kill).start()
+        with pytest.raises(Error):
+            page.evaluate("() => { for (;;); }")
+    assert "the browser ended before the test did" in str(log)
