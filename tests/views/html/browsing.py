@@ -11,15 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
-ARGUMENTS = [
-    "--no-sandbox",  # its sandbox cannot be had in a container, and it reads nothing but our pages
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+ARGUMENTS = ["--disable-gpu", "--disable-quic"]  # what else keeps it quiet, Playwright says by itself
 TIMEOUT = 10.0  # seconds for a page to open, and for whatever a test waits for in it
 TEST_TIMEOUT = 60.0  # seconds for all that is done with a page; a script that never ends would hold evaluate for ever
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 
 import { steps } from "../../../src/regard/views/html/static/core/attention.js";
 import * as made from "../../../src/regard/views/html/static/whatif/edits.js";
-import { close, small } from "./small.js";
+import { small } from "./small.js";
 
 /** @typedef {import("../../../src/regard/views/html/static/whatif/edits.js").Change} Change */
 
@@ -18,49 +18,36 @@ const CHANGES = [
 ];
 const ALL = CHANGES.reduce(made.applyChange, {});
 
-describe("edits", () => {
-  test("hold every change", () => {
-    assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, removedKeys: [2], scale: 0.25, temperature: 2 });
-    assert.deepEqual(made.editedKeys(ALL), [0, 1, 2]);
-    assert.deepEqual([0, 1, 2, 3].map((key) => made.isEdited(ALL, key)), [true, true, true, false]);
-  });
+test("edits hold every change, and none twice", () => {
+  assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, removedKeys: [2], scale: 0.25, temperature: 2 });
+  assert.deepEqual([0, 1, 2, 3].map((key) => made.isEdited(ALL, key)), [true, true, true, false]);
+  assert.deepEqual(made.editedKeys(ALL), [0, 1, 2]);
+  assert.deepEqual(made.applyChange(ALL, { kind: "remove", key: 2, value: true }).removedKeys, [2]);
+});
 
-  test("are gone without a trace when they are taken back", () => {
-    const undoChange = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));
-    assert.deepEqual(undoChange.reduce(made.applyChange, ALL), {});
-    assert.deepEqual(made.clearKey(ALL, 2), { scores: { 0: -1 }, mask: { 1: false }, scale: 0.25, temperature: 2 });
-    assert.deepEqual(made.applyChange({}, { kind: "remove", key: 4, value: null }), {});
-  });
+test("edits are gone without a trace when they are taken back, and those before are as they were", () => {
+  const before = structuredClone(ALL);
+  const undoChange = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));
+  assert.deepEqual(undoChange.reduce(made.applyChange, ALL), {});
+  assert.deepEqual(made.clearKey(ALL, 2), { scores: { 0: -1 }, mask: { 1: false }, scale: 0.25, temperature: 2 });
+  assert.deepEqual(made.applyChange({}, { kind: "remove", key: 4, value: null }), {});
+  assert.deepEqual(ALL, before);
+});
 
-  test("leave those before as they were", () => {
-    const before = structuredClone(ALL);
-    made.applyChange(ALL, { kind: "score", key: 2, value: null });
-    made.applyChange(ALL, { kind: "remove", key: 0, value: true });
-    assert.deepEqual(ALL, before);
-  });
-
-  test("do not leave a token out twice", () => {
-    assert.deepEqual(made.applyChange(ALL, { kind: "remove", key: 2, value: true }).removedKeys, [2]);
-  });
-
-  test("are listed with what they changed from, and each with what takes it back", () => {
-    const head = small();
-    const { scores, weights } = steps(head, 0);
-    const list = made.describeEdits(ALL, head, 0, scores);
-    assert.deepEqual(
-      list.map(({ undoChange, key, before, after }) => [undoChange.kind, key, before, after]),
-      [
-        ["scale", null, "0.5", "0.25"],
-        ["temperature", null, "1", "2"],
-        ["score", 0, "1", "-1"],
-        ["mask", 1, "allowed", "forbidden"],
-        ["score", 2, "3", "5"],
-        ["remove", 2, "in the text", "left out"],
-      ],
-    );
-    const none = list.map(({ undoChange }) => undoChange).reduce(made.applyChange, ALL);
-    close(steps(head, 0, none).weights, weights);
-  });
+test("edits are listed with what they changed from, and each with what takes it back", () => {
+  const list = made.describeEdits(ALL, small(), 0, steps(small(), 0).scores);
+  assert.deepEqual(
+    list.map(({ undoChange, key, before, after }) => [undoChange.kind, key, before, after]),
+    [
+      ["scale", null, "0.5", "0.25"],
+      ["temperature", null, "1", "2"],
+      ["score", 0, "1", "-1"],
+      ["mask", 1, "allowed", "forbidden"],
+      ["score", 2, "3", "5"],
+      ["remove", 2, "in the text", "left out"],
+    ],
+  );
+  assert.deepEqual(list.map(({ undoChange }) => undoChange).reduce(made.applyChange, ALL), {});
 });
 
 test("what is typed is a number, or a sentence says what is wanted", () => {
@@ -70,8 +57,5 @@ test("what is typed is a number, or a sentence says what is wanted", () => {
     assert.match(String(Object.values(made.parseNumber(text, bad))[0]), /number is wanted/);
   }
   assert.match(String(Object.values(made.parseNumber("0", false, true))[0]), /above 0/);
-});
-
-test("a number in a field has five digits and no zeros behind them", () => {
   assert.deepEqual([2.312345, 20, 0.1 + 0.2, -1e-7].map(made.shortNumber), ["2.3123", "20", "0.3", "-1e-7"]);
 });

@@ -4,12 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { nearestRange, topLines, topWeights } from "../../../src/regard/views/html/static/sentence/topk.js";
-import { computeLse } from "../../../src/regard/views/html/static/sentence/lse.js";
 import { headDash, quotedToken } from "../../../src/regard/views/html/static/sentence/model.js";
 import { thresholdStep } from "../../../src/regard/views/html/static/sentence/toolbar.js";
 import { roleBesideFocus } from "../../../src/regard/views/html/static/sentence/layouts.js";
 import { remainderText } from "../../../src/regard/views/html/static/sentence/toplist.js";
-import { tile } from "../../../src/regard/views/html/static/core/attention.js";
 import { headColour } from "../../../src/regard/views/html/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
@@ -72,30 +70,4 @@ test("what a list leaves out is said with the sink, and with the queries that ar
   assert.equal(remainderText([0.5, 0.3], [{ weight: 0.5 }, { weight: 0.3 }], row, 1), "These are all keys. The head's own sink takes 20.0 %.");
   assert.equal(remainderText([0, 0], [], row, null), "This query may attend to nothing: its weights are 0.");
   assert.equal(remainderText([0.4, NaN, 0.2], [], column, null), "It gets 30.0 % of a query's attention on average. Of 3 queries, 2 are in this page.");
-});
-
-test("a row's norm makes single weights those of the whole row; a sink counts, a row without keys is 0", () => {
-  const head = {
-    q: Float32Array.of(1, 2, -1, 0.5, 3, 1),
-    k: Float32Array.of(0.5, 1, 2, -1, 1, 1),
-    v: null,
-    dKey: 2,
-    dValue: 0,
-    queries: 3,
-    keys: 3,
-    rows: null,
-    lse: null,
-    scale: 0.7,
-    softcap: null,
-    sink: 0.4,
-    bias: null,
-    allowed: (/** @type {number} */ query, /** @type {number} */ key) => query !== 0 && key <= query,
-  };
-  const lse = Float32Array.from([0, 1, 2], (query) => computeLse(head, query));
-  const scores = [0, 1, 2].map((key) => 0.7 * (3 * Number(head.k[2 * key]) + Number(head.k[2 * key + 1])));
-  const sum = scores.reduce((total, score) => total + Math.exp(score), Math.exp(0.4));
-  assert.ok(Math.abs(Number(lse[2]) - Math.log(sum)) < 1e-6);
-  const column = tile({ ...head, lse }, 0, 3, 1, 2);
-  assert.equal(column[0], 0);
-  assert.ok(Math.abs(Number(column[2]) - Math.exp(Number(scores[1])) / sum) < 1e-6);
 });

@@ -158,7 +158,8 @@ def test_layers_stand_in_their_groups(shown, name):
     assert shown(name).groups == stacks
 
 
-def test_a_model_of_one_stack_has_one_group_and_towers_have_one_each(shown):
+def test_a_model_of_one_stack_has_one_group_and_towers_and_steps_have_one_each(shown):
+    assert [len(paths) for paths in shown("steps of llama").groups.values()] == [2] * 4
     assert shown("vit").groups == {"self": [spec.path for spec in MODEL_CASES["vit"].attentions]}
     towers = {f"self of {name}.encoder.layers": 2 for name in ("text_model", "vision_model")}
     assert {group: len(paths) for group, paths in shown("clip").groups.items()} == towers
@@ -173,16 +174,15 @@ def test_cross_attention_has_two_texts(shown):
     assert "This is text 2 of a batch of 3: to_html(batch=...) shows another." in facts["notes"]
 
 
-@pytest.mark.parametrize("name", ["gpt2 writes", "llama writes"])
-def test_a_generation_is_stitched(shown, name):
-    sizes = [(each["queries"], each["keys"], each["query_offset"]) for each in shown(name).page.facts["attentions"]]
-    assert sizes == [(8, 8, 0)] * 2
-
-
-def test_with_a_cache_there_are_fewer_queries_than_keys(shown):
-    for facts in shown("a cache").page.facts["attentions"]:
-        assert (facts["queries"], facts["keys"], facts["query_offset"]) == (3, 8, 5)
-        assert shown("a cache").texts(facts) == [[f"word{i}" for i in range(5, 8)], [f"word{i}" for i in range(8)]]
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("gpt2 writes", (8, 8, 0)), ("llama writes", (8, 8, 0)), ("a cache", (3, 8, 5))]
+)
+def test_a_generation_is_stitched_and_a_cache_has_fewer_queries_than_keys(shown, name, sizes):
+    for facts in shown(name).page.facts["attentions"]:
+        assert (facts["queries"], facts["keys"], facts["query_offset"]) == sizes
+        queries, keys = shown(name).texts(facts)
+        assert queries == keys[-sizes[0] :]
+        assert name != "a cache" or keys == [f"word{i}" for i in range(8)]
 
 
 @pytest.mark.parametrize("name", ["summaries", "steps of llama"])
@@ -199,10 +199,6 @@ def test_summaries_are_pictures_and_say_how_to_get_more(shown, name):
             assert head.facts["head_type"] == types[i]
             assert head.facts["entropy"] == pytest.approx(float(m.entropy()[0, i].mean()), abs=1e-5)
             torch.testing.assert_close(head.picture.float(), pooled[i], atol=0.01, rtol=0.02)
-
-
-def test_steps_of_a_generation_are_groups_of_their_own(shown):
-    assert [len(paths) for paths in shown("steps of llama").groups.values()] == [2] * 4
 
 
 @pytest.mark.parametrize(
