@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grids import some_examples
 from masks import build, cases
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
@@ -70,6 +71,7 @@ def made(recipe):
     )
 
 
+@some_examples(0.4)
 @given(recipes=st.lists(RECIPES, min_size=2, max_size=4))
 def test_every_row_of_any_attention_is_the_maps(node, recipes):
     recording = recorded(*map(made, recipes))
