@@ -14,17 +14,14 @@ function word(...last) {
 
 /** @typedef {[number, number]} Point */
 
-test("states count layers from 0", () => {
-  assert.deepEqual([0, 1, 6].map(stateName), ["at the input", "after layer 0", "after layer 5"]);
-});
-
 test("a word's change is that of the sentence which changes it most, and orders the list", () => {
   assert.equal(wordChange(word(0.9, 0.25, 0.5)), 0.75);
   assert.equal(wordChange(word(1.0000001)), 0);
   assert.deepEqual(wordsByChange([word(0.9), word(0.25), word(0.5, 0.1), word(0.9)]), [2, 1, 0, 3]);
 });
 
-test("the sentence that others are compared with is the first that the word stands in", () => {
+test("states count layers from 0, and the others are compared with the first sentence that the word stands in", () => {
+  assert.deepEqual([0, 1, 6].map(stateName), ["at the input", "after layer 0", "after layer 5"]);
   assert.equal(firstSentence(word(1)), 0);
   assert.equal(firstSentence({ word: "w", cosines: [], points: [null, null, [[0, 0]], [[1, 1]]] }), 2);
 });

@@ -36,10 +36,7 @@ test("the nearest rows lie around one, within the range", () => {
 });
 
 test("the slider stands at the step nearest to any threshold", () => {
-  assert.equal(thresholdStep(0), 0);
-  assert.equal(thresholdStep(0.05), 8);
-  assert.equal(thresholdStep(0.0499), 8);
-  assert.equal(thresholdStep(1), 20);
+  assert.deepEqual([0, 0.05, 0.0499, 1].map(thresholdStep), [0, 8, 8, 20]);
 });
 
 test("forty heads differ in colour or pattern", () => {
