@@ -177,7 +177,7 @@ def test_a_window_says_how_far_a_token_sees(drawn):
                 "go into layer {e.layer}, normed, times the weights of head {e.head}.",
             ],
         ),
-        ("qwen3", {}, ("softmax(q . k * 0.316) @ v", ""), ["q and k are then normed. q and k are then turned"]),
+        ("qwen3", {}, ("softmax(q . k / sqrt(10)) @ v", ""), ["q and k are then normed. q and k are then turned"]),
     ],
 )
 def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, heading, sentences):

@@ -89,7 +89,8 @@ def test_what_the_policy_refuses_is_seen(log_of):
 
 def test_a_strict_policy_does_not_hinder_the_tests(open_page, written):
     page = open_page(
-        written("<button>one</button><script>setTimeout(() => { document.title = 'ready' })</script>", POLICY)
+        written("<button>one</button><script>setTimeout(() => { document.title = 'ready' })</script>", POLICY),
+        ready="button",
     )
     page.wait_for_function("() => document.title === 'ready'")
     assert page.evaluate("document.querySelector('button').textContent") == "one"

@@ -203,7 +203,7 @@ def test_the_page_is_no_wider_than_its_window(show):
     page = show(*TEXTS, width=1280)
     for width in (700, 400, 360):
         page.set_viewport_size({"width": width, "height": 800})
-        page.wait_for_function(f"document.querySelector('.context .chart svg').clientWidth <= {width - 30}")
+        page.wait_for_function(f"() => document.querySelector('.context .chart svg').clientWidth <= {width - 30}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

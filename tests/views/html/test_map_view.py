@@ -97,8 +97,8 @@ def test_wheel_drag_and_keys_zoom_pan_and_come_back(page):
     page.mouse.move(x, y)
     for _ in range(3):
         page.mouse.wheel(0, -120)
-    page.wait_for_function(f"document.querySelector('{MARKS}').dataset.viewport.split(' ')[0] > 0")
-    page.wait_for_function("location.hash.includes('viewport')")
+    page.wait_for_function(f"() => document.querySelector('{MARKS}').dataset.viewport.split(' ')[0] > 0")
+    page.wait_for_function("() => location.hash.includes('viewport')")
     rest(page)
     near = viewport(page)
     assert near[1] - near[0] < whole[1]
@@ -121,7 +121,7 @@ def test_wheel_drag_and_keys_zoom_pan_and_come_back(page):
     rest(page)
     assert viewport(page)[1] - viewport(page)[0] == 4
     page.keyboard.press("0")
-    page.wait_for_function("!location.hash.includes('viewport')")
+    page.wait_for_function("() => !location.hash.includes('viewport')")
     assert viewport(page) == whole
 
 

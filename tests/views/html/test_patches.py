@@ -51,8 +51,8 @@ def show(open_page, captioner):
         _, recording, _, path = captioner
         state = {"view": "patches", "attention": list(recording).index(name), "head": head, "query": query}
         page = open_page(path, state, **options)
-        page.wait_for_function("document.querySelector('.patches img').naturalWidth > 0")
-        page.wait_for_function("(heat => heat.width > 0 && heat.height > 100)(document.querySelector('.heat'))")
+        page.wait_for_function("() => document.querySelector('.patches img').naturalWidth > 0")
+        page.wait_for_function("() => document.querySelector('.heat').height > 100")
         painted(page)
         return page, recording[name][0, head]
 

@@ -81,8 +81,13 @@ def test_every_row_of_any_attention_is_the_maps(node, recipes):
     assert rows == sum(m.shape[:3].numel() for m in recording.values())
 
 
-def test_rows_of_a_real_model(node):
-    page = decode(node, river().to_html())
+@pytest.fixture(scope="module")
+def river_decoded(node, river_page):
+    return decode(node, river_page[1].read_text())
+
+
+def test_rows_of_a_real_model(river_decoded):
+    page = river_decoded
     assert list(page.attentions) == list(river())
     assert (len(page.whole), page.facts["omitted"]) == (72, [])
     assert assert_rows_are_the_maps(page, river()) == 72 * 14
@@ -98,8 +103,8 @@ def test_rows_of_a_real_model_on_a_long_text(node):
     assert_rows_are_the_maps(page, long.recording)
 
 
-def test_outputs_and_facts_are_the_maps(node):
-    page, types = decode(node, river().to_html()), river().head_types()
+def test_outputs_and_facts_are_the_maps(river_decoded):
+    page, types = river_decoded, river().head_types()
     for path, heads in page.attentions.items():
         m, about = river()[path], page.about(path)
         exact = m.dense()[0]

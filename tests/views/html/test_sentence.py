@@ -6,7 +6,7 @@ import pytest
 
 from views.html.rows import Attends, assert_weights, painted, state_of, watched, weights_by
 
-KEYS, QUERIES, LIST = ".keys", ".queries", ".strongest"
+KEYS, QUERIES, LIST = ".sentence .keys", ".sentence .queries", ".strongest"
 LAYOUT = ".sentence .tools select"
 
 

@@ -189,7 +189,7 @@ def test_a_field_keeps_the_focus_and_what_is_typed(page):
     field.focus()
     page.keyboard.press("Control+a")
     page.keyboard.type("2.50")
-    page.wait_for_function("location.hash.includes('%2210%22%3A2.5')")  # after a pause the edit is kept
+    page.wait_for_function("() => location.hash.includes('%2210%22%3A2.5')")  # after a pause the edit is kept
     assert page.evaluate("field => field === document.activeElement && field.isConnected", handle)
     assert field.input_value() == "2.50"
     page.keyboard.press("ArrowUp")
