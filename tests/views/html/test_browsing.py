@@ -88,10 +88,8 @@ def test_what_the_policy_refuses_is_seen(log_of):
 
 
 def test_a_strict_policy_does_not_hinder_the_tests(open_page, written):
-    page = open_page(
-        written("<button>one</button><script>setTimeout(() => { document.title = 'ready' })</script>", POLICY),
-        ready="button",
-    )
+    later = "<script>setTimeout(() => { document.title = 'ready' })</script>"
+    page = open_page(written(f"<button>one</button>{later}", POLICY), ready="button")
     page.wait_for_function("() => document.title === 'ready'")
     assert page.evaluate("document.querySelector('button').textContent") == "one"
     page.get_by_role("button", name="one").click()
