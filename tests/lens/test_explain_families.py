@@ -57,22 +57,12 @@ def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention, h
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_the_row_of_a_produced_word_is_that_of_the_position_that_writes_it(family):
-    """Position i reads the target's token i - 1, and its logits are of the token i."""
-    ours, model = pretrained(family), checkpoint(family)[1]
-    e = explain(family, "man", layer=1, head=0)
-    target = ours.encode(TARGET).ids
+def test_the_decoder_reads_at_each_position_the_token_before_the_one_it_produces(family):
+    ours, e = pretrained(family), explain(family, "man", layer=1, head=0)
     assert e.queries.tokens == ours.encode(TARGET).tokens
     assert "".join(e.queries.surface_forms[i] for i in e.word.token_index).strip() == "man"
-    start = model.config.decoder_start_token_id
-    assert e.decoder_inputs[0] == ours.tokenizer.id_to_token(start)
-    assert e.decoder_inputs[1:] == e.queries.tokens[:-1]
-    # A row of the position that has read everything up to, but not including, the word itself.
-    first = e.word.token_index[0]
-    with torch.no_grad():
-        reads = torch.tensor([[start, *target[:first]]])
-        out = model(torch.tensor([ours.encode(TEXT).ids]), decoder_input_ids=reads, output_attentions=True)
-    torch.testing.assert_close(e.row.weights[0].float(), out.cross_attentions[1][0, 0, -1], atol=1e-5, rtol=0)
+    start = checkpoint(family)[1].config.decoder_start_token_id
+    assert e.decoder_inputs == [ours.tokenizer.id_to_token(start), *e.queries.tokens[:-1]]
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
