@@ -103,4 +103,4 @@ def test_at_length_it_makes_no_map():
     recording = make_recording(AttentionMap(q, k, None, mask.causal()))
     with OperatorTrace() as trace:
         most_informative_head(recording)
-    assert trace.largest < 2**22  # bytes; the dense map has 2**26
+    assert trace.max_bytes < 2**22  # the dense map has 2**26

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import masks
-from cases import Sizes
+from cases import KernelLimits
 from grids import grid, some_examples
 from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_top
 from regard import mask
@@ -23,17 +23,17 @@ class LargeMap(AttentionMap):
 
 
 PRECISIONS = {
-    "float64": (AttentionMap, Sizes()),
-    "float32": (LargeMap, Sizes()),
-    "float32, small blocks": (LargeMap, Sizes(dense=0, tile_rows=8, tile_columns=4)),
+    "float64": (AttentionMap, KernelLimits()),
+    "float32": (LargeMap, KernelLimits()),
+    "float32, small blocks": (LargeMap, KernelLimits(max_dense_pairs=0, tile_rows=8, tile_columns=4)),
 }
 
 
 @pytest.fixture
 def make_map(request):
     """Makes maps that compute as maps of a size do; the precision is the test's parameter."""
-    kind, sizes = PRECISIONS[request.getfixturevalue("precision")]
-    with sizes.apply():
+    kind, limits = PRECISIONS[request.getfixturevalue("precision")]
+    with limits.apply():
         yield kind
 
 
