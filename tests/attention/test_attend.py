@@ -38,7 +38,7 @@ def test_attend_is_the_definition():
     """Any attention that fits together, outputs and gradients; every kernel has its share of the examples."""
     count = Counter()
 
-    @some_examples(5)
+    @some_examples(8)
     @given(cases())
     def check(case: AttentionCase) -> None:
         with case.limits.apply():

@@ -107,7 +107,7 @@ def packings(draw):
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@some_examples(0.25)
+@some_examples(0.15)
 @given(
     packings(),
     st.sampled_from([None, mask.causal(), mask.window(4, 2), mask.causal(offset=1)]),
