@@ -10,8 +10,9 @@ from regard.check.search import Deadline
 from regard.check.subject import subject_of
 from regard.check.verdict import report_of
 
+pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")  # with shape checks it would take five times as long
 LONG = 60.0
-"""CPU seconds to look for a cause: more than a user is asked to wait, for runs in which every shape is checked."""
+"""CPU seconds to look for a cause: more than a user is asked to wait."""
 WRONG = [entry for entry in entries() if entry.verdict == "wrong"]
 RIGHT = [entry for entry in entries() if entry.verdict != "wrong"]
 WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
