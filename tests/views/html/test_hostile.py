@@ -187,12 +187,13 @@ def test_every_token_is_shown_as_it_is(open_page, pages):
     assert not unseen, "a token that cannot be seen is written in another way"
 
 
-def test_a_notebooks_frame_shows_the_same(open_page, pages):
+@pytest.mark.parametrize("views", [["sentence"], pytest.param(VIEWS[1:5], marks=pytest.mark.more)])
+def test_a_notebooks_frame_shows_the_same(open_page, pages, views):
     page = open_page(pages[1], ready="iframe")
     (frame,) = page.frames[1:]
     frame.wait_for_selector("[data-ready]", state="attached")
     assert frame.evaluate("location.href") == "about:srcdoc"
-    for view in VIEWS[:5]:
+    for view in views:
         visit(frame, view)
     assert page.locator("body > *").count() == 1
     assert page.evaluate(f"document.documentElement.hasAttribute('{MARK}')") is False

@@ -105,9 +105,8 @@ def test_the_image_is_what_cross_attention_and_the_encoder_look_at(captioner, no
     assert decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["image"] == facts
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize(("name", "query"), [("encoder.blocks.0.attention", 0), (CROSS, 7)])
-def test_heat_lies_where_the_weights_say(show, dark, name, query):
+@pytest.mark.parametrize(("name", "query", "dark"), [("encoder.blocks.0.attention", 0, False), (CROSS, 7, True)])
+def test_heat_lies_where_the_weights_say(show, name, query, dark):
     page, weights = show(name, 2, query, dark=dark)
     weights = weights[query, 1:].double()
     pixels = torch.tensor(page.locator(".heat").evaluate(CENTRES, SIDE), dtype=torch.float64)
