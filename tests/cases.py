@@ -268,9 +268,8 @@ class OperatorTrace(TorchDispatchMode):
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> AttentionCase:
-    """Any attention that fits together."""
-    plain = draw(st.booleans())  # the shapes and layouts of the early exit of attend, with no option but the mask
+def cases(draw: st.DrawFn, *, plain: bool) -> AttentionCase:
+    """Any attention that fits together; a plain one has the shapes of attend's early exit and no option but a mask."""
     empty = draw(st.sampled_from([[]] * 9 + [[0]]))
     tokens = st.sampled_from([*empty, 1, 1, *range(1, 13)]) | st.integers(13, 40) | st.sampled_from([64, 65, 100, 150])
     width = st.integers(1, 9)
