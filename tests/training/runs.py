@@ -1,27 +1,30 @@
-"""Runs that take a second or two, in this process or in a forked one that starts at once."""
+"""Small data of every task, runs of a second on it, and what a run leaves on disk."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import multiprocessing
 import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import torch
-from data_files import jsonl, tsv
 from PIL import Image
 from safetensors.torch import load_file
 
 from regard.training.callbacks import Callback, TrainResult
 from regard.training.distributed import create_fabric
-from regard.training.train import train
+from regard.training.tasks import TASKS, Task
+from regard.training.train import MODEL_FIELDS, build_config, train
 
 TINY: dict[str, Any] = {
     "num_layers": 1,
@@ -33,25 +36,42 @@ TINY: dict[str, Any] = {
     "batch_size": 8,
     "learning_rate": 1e-2,
     "warmup_steps": 2,
-    "max_steps": 10,
-    "eval_steps": 5,
-    "patience": None,
+    "max_steps": 6,
+    "eval_steps": 3,
 }
+"""An evaluation, which draws two plots, takes longer than ten updates."""
 
 
-PRELOADED = [
-    *("runs", "regard.cli", "regard.training.train", "regard.training.console", "regard.views.figures.maps"),
-    *("datasets", "lightning_fabric", "matplotlib.backends.backend_agg", "torch.distributed.fsdp", "torch.optim"),
-    *("torch._dynamo", "rich.progress"),
-]
-"""The imports of a run that take longest."""
+def write_tsv(path: Path, rows: list[tuple[str, str]], end: str = "\n") -> Path:
+    path.write_bytes("".join(f"{source}\t{target}{end}" for source, target in rows).encode())
+    return path
 
 
-def write_pairs(path: Path, rows: int = 200) -> Path:
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_parquet(path: Path, columns: dict[str, Any]) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=7)
+    return path
+
+
+def compress(path: Path) -> Path:
+    compressed = path.with_name(path.name + ".gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    return compressed
+
+
+def upper_case_pairs(rows: int = 80) -> list[tuple[str, str]]:
     """Lower-case letters, and the same in upper case."""
     rng = random.Random(0)
     sources = dict.fromkeys("".join(rng.choices("abcdef", k=rng.randint(2, 6))) for _ in range(2 * rows))
-    return tsv(path, [(source, source.upper()) for source in list(sources)[:rows]])
+    return [(source, source.upper()) for source in list(sources)[:rows]]
+
+
+def write_pairs(path: Path, rows: int = 80) -> Path:
+    return write_tsv(path, upper_case_pairs(rows))
 
 
 def write_texts(path: Path, rows: int = 120) -> Path:
@@ -61,7 +81,7 @@ def write_texts(path: Path, rows: int = 120) -> Path:
     sentences = [
         f"the {rng.choice(names)} saw the {rng.choice(names)}, {rng.randint(0, 99)} times" for _ in range(rows)
     ]
-    return jsonl(path, [{"text": text} for text in sentences])
+    return write_jsonl(path, [{"text": text} for text in sentences])
 
 
 def write_images(folder: Path, rows: int = 60) -> Path:
@@ -85,49 +105,26 @@ def write(task: str, folder: Path) -> Path:
     return write_images(folder / "images") if task == "caption" else write_texts(folder / "texts.jsonl")
 
 
-def run(
-    task: str,
-    paths: Path | list[Path],
-    out: Path,
-    *,
-    eval_file: Path | None = None,
-    model: str | Path | None = None,
-    resume: bool = False,
-    callback: Callback | None = None,
-    checked: bool = False,
-    **overrides: Any,
-) -> TrainResult:
-    """A tiny run in this process, without the shape checks, which take most of the time."""
-    overrides = {name: value for name, value in {**TINY, **overrides}.items() if value is not None}
+def build_task(name: str, **overrides: Any) -> Task:
+    """The task of such a run."""
+    return TASKS[name](build_config(TASKS[name], {**TINY, **overrides}))
+
+
+def run(task: str, path: Path, out: Path, *, model: str | Path | None = None, **options: Any) -> TrainResult:
+    """A tiny run in this process; `options` are arguments of `train` and fields of its configuration."""
+    arguments = {name: options.pop(name) for name in ("eval_file", "resume", "callback") if name in options}
+    overrides = {**TINY, **options}
     if model is not None:
-        model_fields = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
-        overrides = {name: value for name, value in overrides.items() if name not in model_fields}
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", not checked)
-    try:
-        return _train(task, paths, out, eval_file, model, resume, overrides, callback)
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
-
-
-def _train(task, paths, out, eval_file, model, resume, overrides, callback) -> TrainResult:
-    return train(
-        task,
-        paths if isinstance(paths, list) else [paths],
-        out=out,
-        fabric=create_fabric(accelerator="cpu"),
-        eval_file=eval_file,
-        model=None if model is None else str(model),
-        resume=resume,
-        overrides=overrides,
-        callback=callback,
-    )
+        arguments["model"] = str(model)
+        overrides = {name: value for name, value in overrides.items() if name not in MODEL_FIELDS}
+    return train(task, [path], out=out, fabric=create_fabric(accelerator="cpu"), overrides=overrides, **arguments)
 
 
 def options(**overrides: Any) -> list[str]:
     """The options of such a run on the command line."""
-    overrides = {name: value for name, value in {**TINY, **overrides}.items() if value is not None}
-    return [part for name, value in overrides.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        part for name, value in {**TINY, **overrides}.items() for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -155,8 +152,7 @@ class Stop(Callback):
     """Stops the run after an update."""
 
     def __init__(self, step: int) -> None:
-        self.step = step
-        self.last_step = 0
+        self.step, self.last_step = step, 0
 
     def on_update_end(self, progress: Any, loss: float) -> None:
         self.last_step = progress.step
@@ -165,48 +161,77 @@ class Stop(Callback):
         return self.last_step >= self.step
 
 
-def start_command(
-    *arguments: object, log: Path, limit: int | None = None, missing: str | None = None, **environment: str
-) -> Any:
-    """``regard`` with arguments, in a process of its own, copied from one that has imported everything.
+class Recorder(Callback):
+    """Records its calls."""
 
-    Args:
-        arguments: of the command.
-        log: where standard output and standard error go.
-        limit: of the bytes of any file that it writes; a write beyond it fails as on a full disk.
-        missing: a library that the process cannot import.
-        environment: variables.
-    """
+    def __init__(self) -> None:
+        self.start: tuple[int, int] | None = None
+        self.losses: list[float] = []
+        self.evaluations: list[tuple[int, dict[str, float], Any]] = []
+
+    def on_train_start(self, max_steps: int, progress: Any) -> None:
+        self.start = (max_steps, progress.step)
+
+    def on_update_end(self, progress: Any, loss: float) -> None:
+        self.losses.append(loss)
+
+    def on_evaluate(self, progress: Any, metrics: dict[str, float], samples: Any) -> None:
+        self.evaluations.append((progress.step, metrics, samples))
+
+
+PRELOADED = [
+    *("runs", "regard.cli", "regard.training.console", "regard.views.figures.maps", "datasets", "lightning_fabric"),
+    *("matplotlib.backends.backend_agg", "torch.distributed.fsdp", "torch.optim", "torch._dynamo", "rich.progress"),
+]
+"""The imports of a run that take longest."""
+
+
+def start_command(*arguments: object, log: Path, **environment: str) -> Any:
+    """``regard`` in a process of its own, copied from one that has imported everything; its output goes to a file."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    texts = [str(argument) for argument in arguments]
-    process = context.Process(target=_run_command, args=(texts, str(log), limit, missing, environment))
+    process = context.Process(target=_run_command, args=([str(word) for word in arguments], str(log), environment))
     process.start()
     return process
 
 
-def _run_command(
-    arguments: list[str], log: str, limit: int | None, missing: str | None, environment: dict[str, str]
-) -> None:
+def _run_command(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+    from regard.cli import main
+
     torch.set_num_threads(1)
     os.environ.update({"HF_HUB_OFFLINE": "1", **environment})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
+    for number in (1, 2):
+        os.dup2(descriptor, number)
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-    if limit is not None:
-        import resource
-
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    if missing is not None:
-        sys.modules[missing] = None  # type: ignore[assignment]
-    from regard.cli import main
-
     sys.argv = ["regard", *arguments]
     with contextlib.suppress(BrokenPipeError):
         main()
+
+
+def start_processes(*arguments: object, folder: Path) -> list[Any]:
+    """Two processes as torchrun starts them, without its startup time."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    shared |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"}
+    return [
+        start_command(*arguments, log=folder / f"log{rank}", **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(2)
+    ]
+
+
+def wait_for_lines(out: Path, count: int, is_alive: Any) -> None:
+    """Wait until a run has written some lines of its metrics."""
+    path, deadline = out / "metrics.jsonl", time.monotonic() + 300
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert is_alive(), "the process ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def wait_for_exit(process: Any, seconds: float = 300) -> int:
