@@ -1,35 +1,25 @@
-"""The loss that is computed together with its logits, against PyTorch's cross-entropy."""
+"""The loss that is computed together with its logits, against PyTorch's cross-entropy; the optimizer."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import TINY, write
+from runs import build_task, write
 
-from regard.training import loss as loss_file
+from grids import grid
 from regard.training.distributed import load_optimizer_state, optimizer_state
 from regard.training.loss import IGNORE_INDEX, LinearLogits, decoder_logits, linear_cross_entropy
 from regard.training.loss_module import LossModule, build_optimizer
-from regard.training.tasks import TASKS
-from regard.training.train import build_config
 from regard.transformer import Config, Decoder
 
 PREDICTED, VOCABULARY, WIDTH = 23, 101, 16
-ONE_ROW, SOME_ROWS, ALL_ROWS = VOCABULARY, 5 * VOCABULARY, 2**24
+ROWS_IN_MEMORY = {"one": VOCABULARY, "some": 5 * VOCABULARY, "all": None}
 
 
-@pytest.fixture(params=[ONE_ROW, SOME_ROWS, ALL_ROWS])
-def chunk_logits(request, monkeypatch):
-    """The number of logits in memory at once."""
-    monkeypatch.setattr(loss_file, "MAX_CHUNK_LOGITS", (request.param, request.param))
-
-
-def random_logits(dtype=torch.float32, *, bias=False):
-    hidden_states = torch.randn(PREDICTED, WIDTH, dtype=dtype, requires_grad=True)
-    weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
-    added = torch.randn(VOCABULARY, dtype=dtype, requires_grad=True) if bias else None
-    targets = torch.randint(VOCABULARY, (PREDICTED,))
+def random_logits(dtype=torch.float32, *, bias=False, vocabulary=VOCABULARY):
+    parts = [(PREDICTED, WIDTH), (vocabulary, WIDTH), *([(vocabulary,)] if bias else [])]
+    targets = torch.randint(vocabulary, (PREDICTED,))
     targets[[0, 7, 22]] = IGNORE_INDEX
-    return LinearLogits(hidden_states, weight, added), targets
+    return LinearLogits(*(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in parts)), targets
 
 
 def reference_loss(logits, targets, label_smoothing=0.0):
@@ -41,74 +31,77 @@ def gradients(loss, logits):
     return torch.autograd.grad(loss, [part for part in logits if part is not None])
 
 
-def assert_same(ours, theirs, *, relative):
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
+def assert_same(found, wanted, *, relative):
+    for one, other in zip(found, wanted, strict=True):
         assert (one - other).abs().max() <= relative * other.abs().max()
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(("dtype", "relative"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
-@pytest.mark.usefixtures("chunk_logits")
-def test_loss_and_gradients_equal_pytorchs(dtype, relative, label_smoothing, bias):
+@grid(
+    rows=ROWS_IN_MEMORY,
+    dtype=[torch.float64, torch.float32],
+    label_smoothing=[0.0, 0.1],
+    bias=[False, True],
+    scale=[1.0, 0.25],
+    outer_scale=[1.0, 3.0],
+)
+def test_loss_and_gradients_equal_pytorchs(rows, dtype, label_smoothing, bias, scale, outer_scale):
     logits, targets = random_logits(dtype, bias=bias)
-    ours = linear_cross_entropy(logits, targets, label_smoothing)
-    theirs = reference_loss(F.linear(*logits), targets, label_smoothing)
-    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=relative)
-    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=relative)
+    found = linear_cross_entropy(logits, targets, label_smoothing, scale, max_chunk_logits=ROWS_IN_MEMORY[rows])
+    found, wanted = found * outer_scale, reference_loss(F.linear(*logits), targets, label_smoothing)
+    wanted = wanted * (scale * outer_scale)
+    relative = 1e-14 if dtype == torch.float64 else 1e-6
+    assert {tensor.dtype for tensor in (found, *gradients(found.clone(), logits))} == {dtype}
+    assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=relative)
+    assert_same(gradients(found, logits), gradients(wanted, logits), relative=relative)
 
 
-@pytest.mark.usefixtures("chunk_logits")
-def test_half_precision_is_summed_in_float32():
+@pytest.mark.parametrize("rows", ROWS_IN_MEMORY)
+def test_half_precision_is_summed_in_float32(rows):
     logits, targets = random_logits(torch.bfloat16, bias=True)
-    ours = linear_cross_entropy(logits, targets)
+    found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
     wide = LinearLogits(*(part.detach().float().requires_grad_() for part in logits))
     exact = reference_loss(F.linear(*wide), targets)
-    assert ours.dtype == torch.float32
-    assert float(ours.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
-    for one, other in zip(gradients(ours, logits), gradients(exact, wide), strict=True):
-        assert one.dtype == torch.bfloat16
-        assert (one - other).abs().max() <= 2e-2 * other.abs().max()
+    assert found.dtype == torch.float32
+    assert float(found.detach()) == pytest.approx(float(exact.detach()), rel=1e-3)
+    assert {gradient.dtype for gradient in gradients(found.clone(), logits)} == {torch.bfloat16}
+    assert_same(gradients(found, logits), gradients(exact, wide), relative=2e-2)
 
 
-@pytest.mark.usefixtures("chunk_logits")
-def test_autocast_multiplies_in_half_precision():
+@pytest.mark.parametrize("rows", ROWS_IN_MEMORY)
+def test_autocast_multiplies_in_half_precision(rows):
     logits, targets = random_logits(bias=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = linear_cross_entropy(logits, targets)
-        theirs = reference_loss(F.linear(*logits).float(), targets)
-    assert ours.dtype == torch.float32
-    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-6)
-    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=2e-2)
+        found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
+        wanted = reference_loss(F.linear(*logits).float(), targets)
+    assert found.dtype == torch.float32
+    assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-6)
+    assert_same(gradients(found, logits), gradients(wanted, logits), relative=2e-2)
 
 
 def test_autocast_does_not_change_float64():
     logits, targets = random_logits(torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = linear_cross_entropy(logits, targets)
-    assert float(ours.detach()) == pytest.approx(float(reference_loss(F.linear(*logits), targets).detach()), rel=1e-14)
+        found = linear_cross_entropy(logits, targets)
+    assert_same([found], [reference_loss(F.linear(*logits), targets)], relative=1e-14)
 
 
-@pytest.mark.parametrize("outer", [1.0, 3.0])
-def test_a_scale_inside_and_outside(outer):
-    logits, targets = random_logits(bias=True)
-    ours = linear_cross_entropy(logits, targets, 0.1, 0.25) * outer
-    theirs = reference_loss(F.linear(*logits), targets, 0.1) * (0.25 * outer)
-    assert_same([ours.detach()], [theirs.detach()], relative=1e-6)
-    assert_same(gradients(ours, logits), gradients(theirs, logits), relative=1e-6)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_may_be_a_tensor(dtype):
+    tensor, targets = torch.randn(PREDICTED, VOCABULARY).to(dtype), torch.randint(VOCABULARY, (PREDICTED,))
+    targets[3] = IGNORE_INDEX
+    found = linear_cross_entropy(tensor, targets, 0.1, 0.25)
+    assert found.dtype == torch.float32
+    assert_same([found], [reference_loss(tensor.float(), targets, 0.1) * 0.25], relative=1e-6)
 
 
-@pytest.mark.parametrize("is_trained", [(True, False), (False, True)])
-def test_only_trained_tensors_have_a_gradient(is_trained):
+@pytest.mark.parametrize("trained", [0, 1])
+def test_only_trained_tensors_have_a_gradient(trained):
     logits, targets = random_logits()
-    parts = [part.detach().requires_grad_(learned) for part, learned in zip(logits[:2], is_trained, strict=True)]
+    parts = [part.detach().requires_grad_(i == trained) for i, part in enumerate(logits[:2])]
     linear_cross_entropy(LinearLogits(*parts), targets).backward()
-    reference_loss(F.linear(*logits), targets, 0.0).backward()
-    for part, whole, learned in zip(parts, logits[:2], is_trained, strict=True):
-        assert (part.grad is not None) == learned
-        if learned:
-            assert_same([part.grad], [whole.grad], relative=1e-6)
+    wanted = gradients(reference_loss(F.linear(*logits), targets), logits)
+    assert parts[1 - trained].grad is None
+    assert_same([parts[trained].grad], [wanted[trained]], relative=1e-6)
 
 
 def test_a_target_with_a_probability_of_almost_0():
@@ -138,11 +131,11 @@ def test_nothing_to_predict():
 
 
 def test_without_gradients_none_are_computed():
-    logits, targets = random_logits()
+    logits, targets = random_logits(bias=True)
     with torch.no_grad():
         loss = linear_cross_entropy(logits, targets)
     assert not loss.requires_grad
-    assert float(loss) == pytest.approx(float(reference_loss(F.linear(*logits), targets).detach()), rel=1e-6)
+    assert_same([loss], [reference_loss(F.linear(*logits), targets)], relative=1e-6)
 
 
 def test_no_second_derivative():
@@ -152,12 +145,13 @@ def test_no_second_derivative():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_softmax_may_write_over_its_logits(dtype):
-    """PyTorch does not promise it, and `_softmax` relies on it: rows of any length, also with a rest of its vectors."""
-    for length in (*range(1, 70), 1000, 50_257):
-        logits = torch.randn(3, length, dtype=dtype) * 10
-        wanted = torch.softmax(logits, -1)
-        assert torch.equal(loss_file._softmax(logits), wanted)
+def test_vocabularies_of_any_size(dtype):
+    """PyTorch does not promise that a softmax may write over its logits: rows also with a rest of its vectors."""
+    for vocabulary in (*range(1, 70), 1000, 50_257):
+        logits, targets = random_logits(dtype, vocabulary=vocabulary)
+        found, wanted = linear_cross_entropy(logits, targets), reference_loss(F.linear(*logits), targets)
+        for one, other in zip(gradients(found, logits), gradients(wanted, logits), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(
@@ -178,63 +172,52 @@ def test_decoder_logits(choices):
         torch.nn.init.normal_(decoder.lm_head_bias)
     hidden_states, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
     parameters = [hidden_states, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
-    found = []
-    for loss in (
-        linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
-        reference_loss(decoder.logits(hidden_states), targets),
-    ):
-        found.append([loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)])
-    assert_same(*found, relative=1e-6)
+    found, wanted = (
+        [loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)]
+        for loss in (
+            linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
+            reference_loss(decoder.logits(hidden_states), targets),
+        )
+    )
+    assert_same(found, wanted, relative=1e-6)
 
 
-def test_the_optimizer_state_is_saved_and_loaded(tmp_path):
-    """The state, saved and loaded, gives the same weights bit for bit."""
-    task = TASKS["lm"](build_config(TASKS["lm"], TINY))
-    data = task.load_data([write("lm", tmp_path)], None)
-    pretrained = task.init_model(tmp_path / "model", data)
-    batch = task.batch([example for row in data.eval_rows for example in task.encode_eval(row, pretrained)])
+class TestOptimizer:
+    def test_its_state_is_saved_and_loaded(self, tmp_path):
+        """The same weights and the same state give the same next weights, bit for bit."""
+        task = build_task("lm")
+        data = task.load_data([write("lm", tmp_path)], None)
+        pretrained = task.init_model(tmp_path / "model", data)
+        batch = task.batch([example for row in data.eval_rows for example in task.encode_eval(row, pretrained)])
+        loss_module = LossModule(pretrained.model, task)
 
-    def update(loss_module, optimizer):
-        loss_module(batch.tensors, 1 / batch.num_predicted).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    loss_module = LossModule(pretrained.model, task)
-    optimizer = build_optimizer(loss_module, learning_rate=1e-2, weight_decay=0.1)
-    for _ in range(3):
-        update(loss_module, optimizer)
-    saved = {name: parameter.detach().clone() for name, parameter in loss_module.named_parameters()}
-    state = optimizer_state(loss_module, optimizer)
-    update(loss_module, optimizer)
-    wanted = {name: parameter.detach().clone() for name, parameter in loss_module.named_parameters()}
-    with torch.no_grad():
-        for name, parameter in loss_module.named_parameters():
-            parameter.copy_(saved[name])
-    again = build_optimizer(loss_module, learning_rate=1e-2, weight_decay=0.1)
-    load_optimizer_state(state, loss_module, again)
-    update(loss_module, again)
-    for name, parameter in loss_module.named_parameters():
-        assert torch.equal(parameter, wanted[name])
-
-
-def test_the_fused_optimizer_is_adamw():
-    torch.manual_seed(0)
-    ours, theirs = torch.nn.Linear(33, 65), torch.nn.Linear(33, 65)
-    theirs.load_state_dict(ours.state_dict())
-    optimizers = [
-        build_optimizer(ours, learning_rate=1e-2, weight_decay=0.1),
-        torch.optim.AdamW(
-            [{"params": [theirs.weight], "weight_decay": 0.1}, {"params": [theirs.bias], "weight_decay": 0.0}],
-            lr=1e-2,
-            betas=(0.9, 0.98),
-        ),
-    ]
-    assert optimizers[0].defaults["fused"]
-    for _ in range(5):
-        x = torch.randn(7, 33)
-        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
-            model(x).square().sum().backward()
+        def update(optimizer):
+            loss_module(batch.tensors, 1 / batch.num_predicted).backward()
             optimizer.step()
             optimizer.zero_grad()
-    torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(ours.bias, theirs.bias, rtol=1e-5, atol=1e-6)
+            return {name: parameter.detach().clone() for name, parameter in loss_module.named_parameters()}
+
+        first, second = (build_optimizer(loss_module, learning_rate=1e-2, weight_decay=0.1) for _ in range(2))
+        before = [update(first) for _ in range(3)][-1]
+        state = optimizer_state(loss_module, first)
+        wanted = update(first)
+        loss_module.load_state_dict(before)
+        load_optimizer_state(state, loss_module, second)
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in update(second).items())
+
+    def test_it_is_adamw_fused(self):
+        model, reference = torch.nn.Linear(33, 65), torch.nn.Linear(33, 65)
+        reference.load_state_dict(model.state_dict())
+        groups = [
+            {"params": [reference.weight], "weight_decay": 0.1},
+            {"params": [reference.bias], "weight_decay": 0.0},
+        ]
+        optimizer = build_optimizer(model, learning_rate=1e-2, weight_decay=0.1)
+        assert optimizer.defaults["fused"]
+        for stepped, by in ((model, optimizer), (reference, torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.98)))):
+            torch.manual_seed(0)
+            for _ in range(5):
+                stepped(torch.randn(7, 33)).square().sum().backward()
+                by.step()
+                by.zero_grad()
+        torch.testing.assert_close(model.state_dict(), reference.state_dict(), rtol=1e-5, atol=1e-6)

@@ -1,9 +1,5 @@
 """Tokenizers trained on texts: lossless, reproducible, and no character is split."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,17 +110,6 @@ def test_a_small_vocabulary_is_no_larger_than_asked():
 
 def test_an_iterator_is_as_good_as_a_list(tokenizer):
     assert train_bpe(iter(TEXTS), vocab_size=400, special_tokens=SPECIAL_TOKENS).to_str() == tokenizer.to_str()
-
-
-def test_the_same_file_from_any_process(tokenizer, tmp_path):
-    tokenizer.save(str(tmp_path / "here.json"))
-    code = "from regard.training.tokenizers import train_bpe; "
-    code += f"train_bpe({TEXTS!r}, vocab_size=400, special_tokens={SPECIAL_TOKENS!r})"
-    for threads, seed in (("1", "1"), ("4", "2")):
-        there = tmp_path / f"{seed}.json"
-        environment = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", f"{code}.save({str(there)!r})"], check=True, env=environment)
-        assert there.read_bytes() == (tmp_path / "here.json").read_bytes()
 
 
 def test_the_same_tokenizer_of_many_texts(dates):

@@ -24,8 +24,6 @@ OnProgress = Callable[[int, int | None, bool], None]
 """Called with the number of finished texts, the number of all texts (None if unknown), and whether an earlier run
 embedded the latest ones."""
 
-MAX_PART_TEXTS = 4096
-"""The texts of a part are sorted by length together."""
 MAX_PART_CHARACTERS, MAX_TOKEN_PART_CHARACTERS = 2**20, 2**18
 """The most characters of a part with several texts; fewer where each token has a vector."""
 
@@ -53,6 +51,7 @@ class EmbeddingJob:
             default as the model was trained.
         truncate: whether texts that are too long are truncated; by default they are refused.
         shard: which share of the texts; by default all.
+        max_part_texts: the texts of a part are sorted by length together, and a stop loses at most one part.
 
     Raises:
         InputError: a format that cannot be written; an output that exists; a folder that does not.
@@ -63,6 +62,7 @@ class EmbeddingJob:
     pooling: PoolingMode | None = None
     truncate: bool = False
     shard: Shard | None = None
+    max_part_texts: int = 4096
 
     def __post_init__(self) -> None:
         output_format(self.out, per_token=self.pooling == "none")
@@ -106,7 +106,7 @@ class EmbeddingJob:
 
         with folder.writing():
             max_characters = MAX_TOKEN_PART_CHARACTERS if pooling is None else MAX_PART_CHARACTERS
-            for texts in split_into_parts(islice(self.source, first, stop), max_characters):
+            for texts in split_into_parts(islice(self.source, first, stop), self.max_part_texts, max_characters):
                 resumed = folder.has(index, texts, truncate=self.truncate)
                 if not resumed:
                     folder.add(*self._embed(embedder, pooling, index, texts, report))
@@ -163,17 +163,18 @@ class EmbeddingJob:
         return VectorPart(first, texts, joined.numpy(), ids, tokens), num_truncated
 
 
-def split_into_parts(texts: Iterable[str], max_characters: int) -> Iterator[list[str]]:
+def split_into_parts(texts: Iterable[str], max_texts: int, max_characters: int) -> Iterator[list[str]]:
     """The texts of each part; the borders depend on the texts alone.
 
     Args:
         texts: of the whole job.
-        max_characters: the most of a part that has several texts.
+        max_texts: the most of a part.
+        max_characters: the most characters of a part that has several texts.
     """
     part: list[str] = []
     num_characters = 0
     for text in texts:
-        if part and (len(part) == MAX_PART_TEXTS or num_characters + len(text) > max_characters):
+        if part and (len(part) == max_texts or num_characters + len(text) > max_characters):
             yield part
             part, num_characters = [], 0
         part.append(text)

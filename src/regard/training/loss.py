@@ -51,6 +51,8 @@ def linear_cross_entropy(
     targets: Int[Tensor, " predicted"],
     label_smoothing: float | int = 0.0,
     scale: float | int = 1.0,
+    *,
+    max_chunk_logits: int | None = None,
 ) -> Float[Tensor, ""]:
     """The summed cross-entropy in nats, without the targets that are `IGNORE_INDEX`.
 
@@ -62,6 +64,7 @@ def linear_cross_entropy(
         targets: the ids of the tokens to predict.
         label_smoothing: e.
         scale: a factor of the sum.
+        max_chunk_logits: the most logits that are in memory at once; by default `MAX_CHUNK_LOGITS` of the device.
     """
     if not isinstance(logits, LinearLogits):
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -76,8 +79,9 @@ def linear_cross_entropy(
     if not torch.is_grad_enabled():  # a Function cannot know, and would compute gradients that nobody needs
         hidden_states, weight = hidden_states.detach(), weight.detach()
         bias = None if bias is None else bias.detach()
+    chunk_logits = max_chunk_logits or MAX_CHUNK_LOGITS[not hidden_states.is_cpu]
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_states, weight, bias, targets, label_smoothing, scale
+        hidden_states, weight, bias, targets, label_smoothing, scale, chunk_logits
     )
     return loss
 
@@ -92,6 +96,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         label_smoothing: float,
         scale: float,
+        max_chunk_logits: int,
     ) -> Tensor:
         device = hidden_states.device.type
         dtypes = (hidden_states.dtype, weight.dtype, None if bias is None else bias.dtype)
@@ -101,7 +106,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             bias = None if bias is None else bias.to(dtype)
         needs_grad = ctx.needs_input_grad[:3]
         with torch.autocast(device, enabled=False):
-            loss, grads = _loss_and_grads(hidden_states, weight, bias, targets, label_smoothing, scale, needs_grad)
+            loss, grads = _loss_and_grads(
+                hidden_states, weight, bias, targets, label_smoothing, scale, max_chunk_logits, needs_grad
+            )
         grads = [None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, dtypes, strict=True)]
         ctx.save_for_backward(*grads)
         return loss
@@ -114,7 +121,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grads = ctx.saved_tensors
         if not bool(grad_output == 1):  # a product would be one more pass over the gradient of all weights
             grads = [None if grad is None else grad * grad_output.to(grad.dtype) for grad in grads]
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def _loss_and_grads(
@@ -124,12 +131,13 @@ def _loss_and_grads(
     targets: Tensor,
     label_smoothing: float,
     scale: float,
+    max_chunk_logits: int,
     needs_grad: tuple[bool, ...],
 ) -> tuple[Tensor, list[Tensor | None]]:
     """The loss, and the gradients that are needed, chunk by chunk of the rows."""
     wide = torch.promote_types(hidden_states.dtype, torch.float32)
-    num_rows, vocab_size, max_logits = len(hidden_states), len(weight), MAX_CHUNK_LOGITS[not hidden_states.is_cpu]
-    num_chunks = max(1, -(-num_rows * vocab_size // max_logits))
+    num_rows, vocab_size = len(hidden_states), len(weight)
+    num_chunks = max(1, -(-num_rows * vocab_size // max_chunk_logits))
     chunk_size = max(1, -(-num_rows // num_chunks))
     buffer = torch.empty(min(chunk_size, num_rows), vocab_size, dtype=wide, device=hidden_states.device)
     losses = torch.empty(num_rows, dtype=wide, device=hidden_states.device)

@@ -51,13 +51,22 @@ class RowScan:
     """A hash of the content of each row, of 64 bits."""
 
 
-def scan(rows: Iterable[Row], column: str, stride: int) -> RowScan:
+def scan(
+    rows: Iterable[Row],
+    column: str,
+    stride: int,
+    *,
+    max_rows: int = MAX_EVAL_ROWS,
+    max_elements: int = MAX_EVAL_ELEMENTS,
+) -> RowScan:
     """Read all rows once, without knowing their number.
 
     Args:
         rows: in their order.
         column: the column that identifies a row: the source, the text, the image.
         stride: keep the first of each this many rows; fewer where these would be too many.
+        max_rows: the most rows to keep.
+        max_elements: the most characters, or numbers of images, to keep; one row is kept of any size.
     """
     keys, sampled = array("Q"), list[Row]()
     size = 0
@@ -66,7 +75,7 @@ def scan(rows: Iterable[Row], column: str, stride: int) -> RowScan:
         if index % stride == 0:
             sampled.append(row)
             size += _num_elements(row[column])
-            while len(sampled) > MAX_EVAL_ROWS or (size > MAX_EVAL_ELEMENTS and len(sampled) > 1):
+            while len(sampled) > max_rows or (size > max_elements and len(sampled) > 1):
                 del sampled[1::2]
                 stride *= 2
                 size = sum(_num_elements(row[column]) for row in sampled)
