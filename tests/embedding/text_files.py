@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet
 from safetensors.numpy import load_file
 
+FORMATS = ["parquet", "npy", "safetensors"]
 WORDS = ["the", "river", "bank", "banks", "loan", "a", "in", "on", "man", *(f"w{i}" for i in range(26))]
 
 

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,21 @@ class Stop(Callback):
         return self.last_step >= self.step
 
 
+class Kill(Callback):
+    """Kills its process by kill -9: after an update, or after the metrics of an evaluation, before its checkpoint."""
+
+    def __init__(self, step: int, *, in_evaluation: bool = False) -> None:
+        self.step, self.in_evaluation = step, in_evaluation
+
+    def on_update_end(self, progress: Any, loss: float) -> None:
+        if progress.step == self.step and not self.in_evaluation:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_evaluate(self, progress: Any, metrics: dict[str, float], samples: Any) -> None:
+        if progress.step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Recorder(Callback):
     """Records its calls."""
 
@@ -186,13 +202,18 @@ PRELOADED = [
 """The imports of a run that take longest."""
 
 
-def start_command(*arguments: object, log: Path, **environment: str) -> Any:
-    """``regard`` in a process of its own, copied from one that has imported everything; its output goes to a file."""
+def start_process(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A process of its own, copied from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_run_command, args=([str(word) for word in arguments], str(log), environment))
+    process = context.Process(target=target, args=args, kwargs=kwargs)
     process.start()
     return process
+
+
+def start_command(*arguments: object, log: Path, **environment: str) -> Any:
+    """``regard`` in a process of its own, whose output goes to a file."""
+    return start_process(_run_command, [str(word) for word in arguments], str(log), environment)
 
 
 def _run_command(arguments: list[str], log: str, environment: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from runs import metrics, options, run, same_weights, start_command, wait_for_exit, wait_for_lines, weights
+from runs import Kill, metrics, options, run, same_weights, start_command, start_process, wait_for_exit, weights
 from safetensors.torch import load_file
 
 import regard
@@ -115,39 +115,29 @@ def test_a_run_killed(killed, pairs_file, stopped_run, finished_run, out):
 
 
 class TestKill9:
-    """A process of its own, killed and started again by the same command."""
+    """A process of its own, killed and started again."""
 
-    def arguments(self, pairs_file, out):
-        return ("train", "translate", pairs_file, "--out", out, "--resume", *options())
-
-    def ends_as_uninterrupted(self, arguments, out, log, finished_run):
-        assert wait_for_exit(start_command(*arguments, log=log)) == 0, log.read_text()
-        assert "Traceback" not in log.read_text()
+    def ends_as_uninterrupted(self, pairs_file, out, finished_run):
+        run("translate", pairs_file, out, resume=True)
         assert [line["step"] for line in metrics(out)] == [line["step"] for line in metrics(finished_run.out)]
-        ours, wanted = weights(out), weights(finished_run.out)
-        assert all(torch.allclose(ours[name], wanted[name], atol=1e-6) for name in wanted)
+        found, wanted = weights(out), weights(finished_run.out)
+        assert all(torch.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
 
-    def test_before_and_after_the_first_checkpoint(self, pairs_file, finished_run, out, tmp_path):
-        arguments, log = self.arguments(pairs_file, out), tmp_path / "log"
-        for lines in (2, 5):  # the fourth line is the evaluation's
-            process = start_command(*arguments, log=log)
-            wait_for_lines(out, lines, process.is_alive)
-            process.kill()
+    def test_before_and_after_the_first_checkpoint_and_in_an_evaluation(self, pairs_file, finished_run, out):
+        for kill in (Kill(2), Kill(4), Kill(6, in_evaluation=True)):
+            process = start_process(run, "translate", pairs_file, out, resume=True, callback=kill)
             assert wait_for_exit(process) == -9
-        self.ends_as_uninterrupted(arguments, out, log, finished_run)
+        self.ends_as_uninterrupted(pairs_file, out, finished_run)
 
     @pytest.mark.parametrize(
-        "seed",
-        [
-            pytest.param(0, marks=pytest.mark.more),
-            *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)),
-        ],
+        "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else pytest.mark.more) for seed in range(6)]
     )
-    def test_at_random_moments(self, seed, pairs_file, finished_run, out, tmp_path):
-        arguments, log, rng = self.arguments(pairs_file, out), tmp_path / "log", random.Random(seed)
+    def test_at_random_moments(self, seed, pairs_file, finished_run, tmp_path, out):
+        rng, arguments = random.Random(seed), ("train", "translate", pairs_file, "--out", out, "--resume", *options())
         for _ in range(4):
-            process = start_command(*arguments, log=log)
+            process = start_command(*arguments, log=tmp_path / "log")
             process.join(rng.uniform(0, 2))
             process.kill()
             process.join()
-        self.ends_as_uninterrupted(arguments, out, log, finished_run)
+        assert not (tmp_path / "log").exists() or "Traceback" not in (tmp_path / "log").read_text()
+        self.ends_as_uninterrupted(pairs_file, out, finished_run)

@@ -14,7 +14,6 @@ FACTS = {"task": "lm", "paths": [], "eval_file": None, "model": None, "config": 
 
 def test_a_run_creates_its_directory(tmp_path):
     run_dir = RunDir(tmp_path / "deep" / "run")
-    assert not run_dir.has_run
     run_dir.create()
     assert not run_dir.has_run
     run_dir.write_run(FACTS)
@@ -34,7 +33,7 @@ def test_drafts_of_a_killed_run_do_not_count(tmp_path):
     (tmp_path / ".draft-run.json").write_text("{")
     RunDir(tmp_path).create()
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty: a run needs an empty folder"):
+    with pytest.raises(InputError, match="is not empty: a run needs an empty folder, or one that does not exist yet"):
         RunDir(tmp_path).create()
 
 
@@ -61,34 +60,37 @@ def test_a_file_that_is_no_run(content, tmp_path):
         RunDir(tmp_path).read_run()
 
 
-def test_metrics_are_truncated_after_a_step(tmp_path):
-    run_dir = RunDir(tmp_path)
-    assert list(run_dir.metrics()) == []
-    lines = [{"step": step, "loss": step / 3} for step in range(1, 6)]
-    lines.insert(3, {"step": 3, "eval_loss": 0.1})
-    for line in lines:
-        run_dir.append_metrics(line)
-    assert list(run_dir.metrics()) == lines
-    run_dir.truncate_metrics(3)
-    assert list(run_dir.metrics()) == lines[:4]
-    run_dir.truncate_metrics(0)
-    assert (tmp_path / "metrics.jsonl").read_text() == ""
+class TestMetrics:
+    LINES = (
+        {"step": 1, "loss": 1 / 3},
+        {"step": 2, "loss": 2.5},
+        {"step": 2, "eval_loss": 0.1},
+        {"step": 3, "loss": 2},
+    )
 
+    @pytest.fixture
+    def run_dir(self, tmp_path):
+        run_dir = RunDir(tmp_path)
+        assert list(run_dir.metrics()) == []
+        for line in self.LINES:
+            run_dir.append_metrics(line)
+        return run_dir
 
-def test_an_incomplete_last_line_is_ignored(tmp_path):
-    run_dir = RunDir(tmp_path)
-    run_dir.append_metrics({"step": 1, "loss": 2.5})
-    run_dir.append_metrics({"step": 2, "loss": 2.25})
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(path.read_text()[:-7])
-    assert [line["step"] for line in run_dir.metrics()] == [1]
-    run_dir.truncate_metrics(2)
-    assert path.read_text() == json.dumps({"step": 1, "loss": 2.5}) + "\n"
-    run_dir.append_metrics({"step": 2, "loss": 2.25})
-    assert [line["step"] for line in run_dir.metrics()] == [1, 2]
+    def test_they_are_truncated_after_a_step(self, run_dir):
+        assert list(run_dir.metrics()) == [*self.LINES]
+        run_dir.truncate_metrics(2)
+        assert list(run_dir.metrics()) == [*self.LINES[:3]]
+        run_dir.truncate_metrics(0)
+        assert (run_dir.path / "metrics.jsonl").read_text() == ""
 
+    def test_an_incomplete_last_line_is_ignored(self, run_dir):
+        path = run_dir.path / "metrics.jsonl"
+        path.write_text(path.read_text()[:-7])
+        assert list(run_dir.metrics()) == [*self.LINES[:3]]
+        run_dir.truncate_metrics(3)
+        assert path.read_text() == "".join(json.dumps(line) + "\n" for line in self.LINES[:3])
 
-def test_metrics_that_cannot_be_written(tmp_path):
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: Is a directory"):
-        RunDir(tmp_path).append_metrics({"step": 1})
+    def test_a_file_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "metrics.jsonl").mkdir()
+        with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: Is a directory"):
+            RunDir(tmp_path).append_metrics({"step": 1})

@@ -1,8 +1,7 @@
 """The order of examples: one for any number of processes, and the same from any point on."""
 
 import pytest
-from data_files import tsv
-from runs import write_pairs
+from runs import upper_case_pairs, write_tsv
 
 from regard import InputError
 from regard.training.data import pairs
@@ -12,10 +11,10 @@ from regard.training.shuffling import epoch_examples
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    rows = [line.split("\t") for line in write_pairs(folder / "all.tsv").read_text().splitlines()]
+    rows = upper_case_pairs(200)
     # Files of very different lengths, whose number divides among 2 and 4 processes.
     cuts = [0, 5, 30, 60, len(rows)]
-    paths = [tsv(folder / f"{i}.tsv", rows[cuts[i] : cuts[i + 1]]) for i in range(4)]
+    paths = [write_tsv(folder / f"{i}.tsv", rows[cuts[i] : cuts[i + 1]]) for i in range(4)]
     return pairs(paths)
 
 

@@ -9,10 +9,8 @@ from regard.training.data import pairs
 from regard.training.tokenizers import NUM_BYTES, train_bpe
 
 SPECIAL_TOKENS = ("<|start|>", "<|end|>", "<|pad|>")
-TEXTS = ["The river bank, 1987: 36 días.\n\n\tdef f(x):\n        return x  # größer"] * 3 + [
-    "Она сказала: «да».",
-    "मार्च",
-] * 5
+TEXTS = ["The river bank, 1987: 36 días.\n\n\tdef f(x):\n        return x  # größer"] * 3
+TEXTS += ["Она сказала: «да».", "मार्च"] * 5
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +23,11 @@ def dates():
     return [side for row in pairs().train.take(6_000) for side in (row["source"], row["target"])]
 
 
+@pytest.fixture(scope="module")
+def dates_tokenizer(dates):
+    return train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",))
+
+
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_comes_back(tokenizer, text):
     encoded = tokenizer.encode(text)
@@ -33,7 +36,7 @@ def test_any_text_comes_back(tokenizer, text):
 
 
 @pytest.mark.parametrize("text", [*TEXTS[:1], *TEXTS[-2:], "", " ", "\r\n\r\n", "\x00", "雪☃🏔️ e\u0301", "a" * 5_000])
-def test_these_too(tokenizer, text):
+def test_these_texts_come_back(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
@@ -64,16 +67,13 @@ def test_what_is_added_around_a_text(frame, before, behind):
     assert Tokenizer.from_str(tokenizer.to_str()).encode("The bank").ids == [*before, *bare, *behind]
 
 
-def test_digits_are_tokens_one_by_one(dates):
-    tokenizer = train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",))
+def test_digits_are_tokens_one_by_one(dates_tokenizer):
     for text in ("1987-03-05", "  1234567 x12 ১৯৮৭ ۱۹۸۷ ½²"):
-        spans = tokenizer.encode(text).offsets
-        for i, letter in enumerate(text):
-            if letter.isdecimal():
-                assert (i, i + 1) in spans
+        spans = dates_tokenizer.encode(text).offsets
+        assert {(i, i + 1) for i, letter in enumerate(text) if letter.isdecimal()} <= set(spans)
 
 
-@pytest.mark.parametrize("size", [700, 1_000, 2_000])
+@pytest.mark.parametrize("size", [700, 2_000])
 def test_no_character_is_split(size, dates):
     """Plain byte pairs split 58 of the 250 characters of the dates at any size, and join halves of two."""
     tokenizer = train_bpe(dates, vocab_size=size, special_tokens=("</s>",))
@@ -89,56 +89,46 @@ def test_a_small_vocabulary_has_the_frequent_letters():
     letters = [chr(0x4E00 + i) for i in range(300)]
     texts = [letter * (2 + 300 - i) for i, letter in enumerate(letters)]
     tokenizer = train_bpe(texts, vocab_size=NUM_BYTES + 200, special_tokens=())
-    whole = [len(tokenizer.encode(letter).ids) == 1 for letter in letters]
-    assert 80 < sum(whole) <= 100
-    assert whole == sorted(whole, reverse=True)
+    is_one_token = [len(tokenizer.encode(letter).ids) == 1 for letter in letters]
+    assert 80 < sum(is_one_token) <= 100
+    assert is_one_token == sorted(is_one_token, reverse=True)
     assert tokenizer.decode(tokenizer.encode("".join(letters)).ids) == "".join(letters)
 
 
-def test_a_month_is_one_token(dates):
+def test_a_month_is_one_token(dates_tokenizer):
     """In Hindi and Bengali too, where most vowels are marks."""
-    tokenizer = train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",))
     for text in (" Dezember", " декабря", " दिसंबर", " ডিসেম্বর", " دسامبر"):
-        assert len(tokenizer.encode(text).ids) == 1, text
+        assert len(dates_tokenizer.encode(text).ids) == 1, text
 
 
-def test_a_small_vocabulary_is_no_larger_than_asked():
+def test_a_vocabulary_is_no_larger_than_asked():
     for size in (NUM_BYTES + 3, NUM_BYTES + 4, NUM_BYTES + 20, 300):
         assert train_bpe(TEXTS, vocab_size=size, special_tokens=SPECIAL_TOKENS).get_vocab_size() == size
     assert train_bpe(["ab ab"], vocab_size=5_000, special_tokens=()).get_vocab_size() == NUM_BYTES + 2  # "ab", " ab"
 
 
-def test_an_iterator_is_as_good_as_a_list(tokenizer):
+def test_the_same_texts_give_the_same_tokenizer(tokenizer, dates, dates_tokenizer):
     assert train_bpe(iter(TEXTS), vocab_size=400, special_tokens=SPECIAL_TOKENS).to_str() == tokenizer.to_str()
+    assert train_bpe(dates, vocab_size=2_000, special_tokens=("</s>",)).to_str() == dates_tokenizer.to_str()
 
 
-def test_the_same_tokenizer_of_many_texts(dates):
-    assert len({train_bpe(dates, vocab_size=1_500, special_tokens=SPECIAL_TOKENS).to_str() for _ in range(3)}) == 1
-
-
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"vocab_size": 258}, "vocab_size=258 is too small for 256 bytes and 3 special tokens: give at least 259"),
-            (
-                {"special_tokens": ("<s>", "<s>")},
-                r"special tokens must differ, and none may be empty; not \['<s>', '<s>'\]",
-            ),
-            ({"special_tokens": ("<s>", "")}, "none may be empty"),
-            ({"bos_token": "<s>"}, r"bos_token='<s>' is not one of the special tokens"),
-            ({"eos_token": "<s>"}, r"eos_token='<s>' is not one of the special tokens"),
-        ],
-    )
-    def test_options(self, options, message):
-        with pytest.raises(ValueError, match=message):
-            train_bpe(TEXTS, **{"vocab_size": 300, "special_tokens": SPECIAL_TOKENS} | options)
-
-    @pytest.mark.parametrize("texts", [[], [""], iter([])])
-    def test_no_text(self, texts):
-        with pytest.raises(ValueError, match="there is no text to train a tokenizer on"):
-            train_bpe(texts, vocab_size=300, special_tokens=SPECIAL_TOKENS)
-
-    def test_one_text(self):
-        with pytest.raises(TypeError, match=r"texts is a list of texts: pass \[text\]"):
-            train_bpe("one", vocab_size=300, special_tokens=SPECIAL_TOKENS)
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        (
+            TEXTS,
+            {"vocab_size": 258},
+            "vocab_size=258 is too small for 256 bytes and 3 special tokens: give at least 259",
+        ),
+        (TEXTS, {"special_tokens": ("<s>", "<s>")}, r"tokens must differ, and none may be empty; not \['<s>', '<s>'\]"),
+        (TEXTS, {"special_tokens": ("<s>", "")}, "none may be empty"),
+        (TEXTS, {"bos_token": "<s>"}, r"bos_token='<s>' is not one of the special tokens"),
+        (TEXTS, {"eos_token": "<s>"}, r"eos_token='<s>' is not one of the special tokens"),
+        ([], {}, "there is no text to train a tokenizer on"),
+        ([""], {}, "there is no text to train a tokenizer on"),
+        ("one", {}, r"texts is a list of texts: pass \[text\]"),
+    ],
+)
+def test_what_is_refused(texts, options, message):
+    with pytest.raises(TypeError if texts == "one" else ValueError, match=message):
+        train_bpe(texts, **{"vocab_size": 300, "special_tokens": SPECIAL_TOKENS} | options)

@@ -57,20 +57,21 @@ def long_pairs(tmp_path):
     return write_tsv(tmp_path / "long.tsv", rows)
 
 
-class TestARun:
-    @pytest.fixture(scope="class")
-    def command_run(self, pairs_file, tmp_path_factory):
-        """The folder of a run of the command in its own folder, and what it wrote to both streams."""
-        folder, out, err = tmp_path_factory.mktemp("command"), io.StringIO(), io.StringIO()
-        arguments = ["regard", "train", "translate", str(pairs_file), "--out", "a run", *options()]
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            patch.chdir(folder)
-            patch.setattr("sys.argv", arguments)
-            with pytest.raises(SystemExit) as ended:
-                main()
-        assert ended.value.code == 0, err.getvalue()
-        return folder / "a run", out.getvalue(), err.getvalue()
+@pytest.fixture(scope="module")
+def command_run(pairs_file, tmp_path_factory):
+    """The folder of a run of the command in its own folder, and what it wrote to both streams."""
+    folder, out, err = tmp_path_factory.mktemp("command"), io.StringIO(), io.StringIO()
+    arguments = ["regard", "train", "translate", str(pairs_file), "--out", "a run", *options()]
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr("sys.argv", arguments)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0, err.getvalue()
+    return folder / "a run", out.getvalue(), err.getvalue()
 
+
+class TestARun:
     def test_its_output(self, command_run):
         _, out, err = command_run
         number = r"\d\.\d{3}"
