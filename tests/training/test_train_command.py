@@ -87,8 +87,9 @@ class TestARun:
         assert len(lines) == 8  # no progress bar in a pipe
         assert "\x1b" not in err
 
-    def test_its_files(self, command_run, pairs_file):
+    def test_its_files(self, command_run, finished_run, pairs_file):
         out = command_run[0]
+        assert same_weights(weights(out), weights(finished_run.out))
         facts = json.loads((out / "run.json").read_text())
         assert facts["command"][:3] == ["regard", "train", "translate"]
         assert facts["command"][-2:] == ["--eval-steps", "3"]
@@ -102,9 +103,6 @@ class TestARun:
         steps = [f"step-{step:06d}.{kind}" for step in (3, 6) for kind in ("png", "safetensors")]
         assert sorted(path.name for path in (out / "attention").iterdir()) == steps
 
-    def test_it_is_the_run_of_train(self, command_run, finished_run):
-        assert same_weights(weights(command_run[0]), weights(finished_run.out))
-
     def test_other_commands_read_its_model(self, finished_run, command, tmp_path):
         code, _, err = command("translate", "abc", "--model", finished_run.out, "--max-new-tokens", 4)
         assert (code, err) == (0, "")
@@ -114,13 +112,13 @@ class TestARun:
 
     def test_a_complete_run_is_refused_and_resume_does_nothing(self, finished_run, command, pairs_file):
         out = finished_run.out
-        before = weights(out)
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
         code, _, err = command("train", "translate", pairs_file, "--out", out, *options())
         assert (code, "holds a run already. Continue it with --resume" in err) == (2, True)
         code, said, err = command("train", "translate", "--out", out, "--resume")
         assert (code, err) == (0, "")
         assert said.startswith("the run was complete already; the best was update 6")
-        assert same_weights(weights(out), before)
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
     def test_an_early_stop_is_reported(self, command, pairs_file, out):
         settings = {"learning_rate": 3.0, "max_steps": 40, "eval_steps": 1, "warmup_steps": 0, "patience": 1}
@@ -187,6 +185,7 @@ class TestRefusals:
             ("translate --max-steps many", "Invalid value for '--max-steps'"),
             ("translate --batch-size 9 --gradient-accumulation-steps 2", "--batch-size 9 does not divide among"),
             ("translate --vocab-size 100", "is too small for 256 bytes and 2 special tokens: give at least 258"),
+            ("lm --d-model 12 --num-heads 4", "config.json: "),
             ("translate nothing.tsv", "nothing.tsv: there is no such file"),
             ("translate --model no/such/folder/here", "no/such/folder/here"),
             ("translate --model gpt2 --num-layers 3", "--num-layers is an option of a new model, and --model gpt2 can"),
@@ -266,16 +265,6 @@ class TestSignals:
         code, _, err = command("train", "translate", "--out", out, "--resume")
         assert code == 0, err
         assert losses(out) == pytest.approx(losses(longer_run), abs=1e-5)
-
-    @pytest.mark.more
-    def test_a_second_ctrl_c_ends_a_process_at_once(self, pairs_file, tmp_path, out):
-        log, settings = tmp_path / "log", options(max_steps=2000, eval_steps=2000)
-        process = start_command("train", "translate", pairs_file, "--out", out, *settings, log=log)
-        wait_for_lines(out, 2, process.is_alive)
-        os.kill(process.pid, signal.SIGINT)
-        os.kill(process.pid, signal.SIGINT)
-        assert wait_for_exit(process) == 130
-        assert "Traceback" not in log.read_text()
 
 
 class TestProcesses:

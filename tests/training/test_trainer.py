@@ -28,7 +28,6 @@ from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
 from regard.training.data import pairs
-from regard.training.loss_module import parameter_groups
 
 
 def saved_weights(out):
@@ -69,14 +68,6 @@ class TestUpdate:
             if name != "final_logits_bias":
                 factor = 0.95 if tensor.ndim == 2 else 1.0
                 assert torch.allclose(after[name], factor * tensor, atol=1e-6), name
-
-    def test_every_parameter_is_in_one_group(self, finished_run):
-        model = regard.load(finished_run.out).model
-        decayed, kept = parameter_groups(model, 0.3)
-        assert (decayed["weight_decay"], kept["weight_decay"]) == (0.3, 0.0)
-        assert {p.ndim for p in decayed["params"]} == {2}
-        assert {p.ndim for p in kept["params"]} == {1}
-        assert len(decayed["params"]) + len(kept["params"]) == len(list(model.parameters()))
 
 
 class TestEnd:
@@ -265,9 +256,3 @@ class TestResume:
         run("translate", pairs_file, out, resume=True, gradient_accumulation_steps=2, callback=Stop(5))
         assert np.isfinite(losses(out)[-1])
         assert len(losses(out)) == 6
-
-    def test_without_resume_nothing_is_overwritten(self, pairs_file, stopped_run):
-        before = {path: path.read_bytes() for path in stopped_run.rglob("*") if path.is_file()}
-        with pytest.raises(InputError, match=r"holds a run already\. Continue it with --resume"):
-            run("translate", pairs_file, stopped_run)
-        assert {path: path.read_bytes() for path in stopped_run.rglob("*") if path.is_file()} == before
