@@ -1,19 +1,17 @@
-"""One run that many tests read."""
+"""Runs that many tests read."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from runs import Recorder, Stop, run, write_pairs
+from runs import Stop, run, write_pairs
 
 from regard.training.callbacks import TrainResult
 
 
-@dataclass
-class FinishedRun:
+class FinishedRun(NamedTuple):
     out: Path
     result: TrainResult
-    callback: Recorder
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +22,8 @@ def pairs_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished_run(pairs_file, tmp_path_factory):
     """A run from its beginning to its end, with dropout. Copy its folder before changing it."""
-    out, callback = tmp_path_factory.mktemp("finished") / "out", Recorder()
-    return FinishedRun(out, run("translate", pairs_file, out, callback=callback), callback)
+    out = tmp_path_factory.mktemp("finished") / "out"
+    return FinishedRun(out, run("translate", pairs_file, out))
 
 
 @pytest.fixture(scope="session")

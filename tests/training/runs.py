@@ -177,24 +177,6 @@ class Kill(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Recorder(Callback):
-    """Records its calls."""
-
-    def __init__(self) -> None:
-        self.start: tuple[int, int] | None = None
-        self.losses: list[float] = []
-        self.evaluations: list[tuple[int, dict[str, float], Any]] = []
-
-    def on_train_start(self, max_steps: int, progress: Any) -> None:
-        self.start = (max_steps, progress.step)
-
-    def on_update_end(self, progress: Any, loss: float) -> None:
-        self.losses.append(loss)
-
-    def on_evaluate(self, progress: Any, metrics: dict[str, float], samples: Any) -> None:
-        self.evaluations.append((progress.step, metrics, samples))
-
-
 PRELOADED = [
     *("runs", "regard.cli", "regard.training.console", "regard.views.figures.maps", "datasets", "lightning_fabric"),
     *("matplotlib.backends.backend_agg", "torch.distributed.fsdp", "torch.optim", "torch._dynamo", "rich.progress"),

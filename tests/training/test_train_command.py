@@ -34,6 +34,7 @@ from regard.cli import main
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
 from regard.training.console import ConsoleCallback
+from regard.training.data import pairs
 from regard.training.distributed import create_fabric
 from terminals import Stream
 
@@ -72,7 +73,7 @@ def command_run(pairs_file, tmp_path_factory):
 
 
 class TestARun:
-    def test_its_output(self, command_run):
+    def test_its_output(self, command_run, pairs_file):
         _, out, err = command_run
         number = r"\d\.\d{3}"
         assert re.fullmatch(
@@ -83,7 +84,8 @@ class TestARun:
         lines = err.splitlines()
         assert [line.split(":")[0] for line in lines if line.startswith("update")] == ["update 3", "update 6"]
         assert lines[0].endswith("the best so far")
-        assert sum("→" in line and "(target: " in line for line in lines) == 6  # samples
+        samples = [line.split(" → ")[0].strip() for line in lines if "→" in line and "(target: " in line]
+        assert samples == 2 * [row["source"] for row in pairs([pairs_file]).eval_rows[:3]]
         assert len(lines) == 8  # no progress bar in a pipe
         assert "\x1b" not in err
 

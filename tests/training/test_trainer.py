@@ -27,7 +27,6 @@ from regard import InputError
 from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
-from regard.training.data import pairs
 
 
 def saved_weights(out):
@@ -71,15 +70,6 @@ class TestUpdate:
 
 
 class TestEnd:
-    def test_every_method_of_the_callback_is_called(self, finished_run, pairs_file):
-        result, callback = finished_run.result, finished_run.callback
-        assert (result.stop_reason, result.progress.step, callback.start) == ("completed", 6, (6, 0))
-        assert callback.losses == [line["loss"] for line in metrics(finished_run.out) if "loss" in line]
-        assert [step for step, _, _ in callback.evaluations] == [3, 6]
-        assert callback.evaluations[-1][1] == result.metrics
-        wanted = [(row["source"], row["target"]) for row in pairs([pairs_file]).eval_rows[:3]]
-        assert [(sample.source, sample.target) for sample in callback.evaluations[0][2]] == wanted
-
     def test_a_run_that_gets_no_better_is_stopped_and_its_best_model_kept(self, pairs_file, out):
         settings = {"learning_rate": 3.0, "max_steps": 40, "eval_steps": 1, "warmup_steps": 0}
         result = run("translate", pairs_file, out, patience=1, **settings)
