@@ -6,7 +6,19 @@ import shutil
 
 import pytest
 import torch
-from runs import Kill, metrics, options, run, same_weights, start_command, start_process, wait_for_exit, weights
+from runs import (
+    Kill,
+    Stop,
+    losses,
+    metrics,
+    options,
+    run,
+    same_weights,
+    start_command,
+    start_process,
+    wait_for_exit,
+    weights,
+)
 from safetensors.torch import load_file
 
 import regard
@@ -80,17 +92,6 @@ def between_the_evaluation_and_its_checkpoint(stopped, finished, out):
     shutil.rmtree(out / "checkpoints" / "step-000006")
 
 
-def before_the_first_checkpoint(stopped, finished, out):
-    shutil.copytree(stopped, out)
-    shutil.rmtree(out / "checkpoints")
-    (out / "model.safetensors").write_bytes(b"half")
-
-
-def while_run_json_is_written(stopped, finished, out):
-    out.mkdir()
-    (out / ".draft-run.json").write_text('{"task": "tra')
-
-
 @pytest.mark.parametrize(
     "killed",
     [
@@ -98,8 +99,6 @@ def while_run_json_is_written(stopped, finished, out):
         while_a_line_of_the_metrics_is_written,
         between_a_checkpoint_and_its_promotion,
         between_the_evaluation_and_its_checkpoint,
-        before_the_first_checkpoint,
-        while_run_json_is_written,
     ],
 )
 def test_a_run_killed(killed, pairs_file, stopped_run, finished_run, out):
@@ -112,6 +111,18 @@ def test_a_run_killed(killed, pairs_file, stopped_run, finished_run, out):
         assert same_weights(load_file(ours / name), load_file(wanted / name))
     assert metrics(out) == metrics(finished_run.out)
     assert not list(out.rglob(".draft*"))
+
+
+def test_a_run_killed_before_its_first_checkpoint(pairs_file, stopped_run, finished_run, tmp_path):
+    """After its first updates, and while run.json was written."""
+    shutil.copytree(stopped_run, tmp_path / "updated")
+    shutil.rmtree(tmp_path / "updated" / "checkpoints")
+    (tmp_path / "updated" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / ".draft-run.json").write_text('{"task": "tra')
+    for out in (tmp_path / "updated", tmp_path / "begun"):
+        run("translate", pairs_file, out, resume=True, callback=Stop(2))
+        assert losses(out) == losses(finished_run.out)[:2]
 
 
 class TestKill9:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from runs import build_task, write
 
+from regard import InputError
 from regard.training.data import images
 from regard.training.loss import IGNORE_INDEX, linear_cross_entropy
 from regard.training.loss_module import LossModule
@@ -37,3 +38,10 @@ def test_dropout_of_a_format_without_a_field_for_it(tmp_path):
 
     assert shares(model) == {0.0}, "Llama's"
     assert shares(LossModule(model, task, dropout=task.config.dropout)) == {0.3}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    task = build_task("lm")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file cannot be written: File exists"):
+        task.init_model(tmp_path / "file", task.load_data([write("lm", tmp_path)], None))

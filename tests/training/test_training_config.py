@@ -34,7 +34,7 @@ def test_the_defaults_of_every_task_are_valid(task):
         ("label_smoothing", -0.1, "--label-smoothing -0.1: it must be at least 0 and below 1"),
         ("num_heads", 3, "--d-model 16: it must be a multiple of --num-heads 3"),
         ("max_length", 3, "--max-length 3: it must be at least 4"),
-        ("warmup_steps", 10, "--warmup-steps 10: it must be below --max-steps 10"),
+        ("warmup_steps", 6, "--warmup-steps 6: it must be below --max-steps 6"),
         ("seed", 2**63, f"--seed {2**63}: it must be at least 0 and below 2\\*\\*63"),
     ],
 )
