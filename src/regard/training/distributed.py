@@ -92,6 +92,18 @@ def is_sharded(fabric: Fabric) -> bool:
     return isinstance(fabric.strategy, library.strategies.ModelParallelStrategy)
 
 
+def reshard(loss_module: nn.Module) -> None:
+    """Free the weights that a pass without gradients has gathered from all processes.
+
+    While they are gathered, the parameters of the module are others than those of its optimizer.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in loss_module.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def all_sum(fabric: Fabric, *numbers: float | int) -> list[float]:
     """The sum of each number over all processes."""
     if fabric.world_size == 1:

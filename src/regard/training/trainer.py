@@ -29,6 +29,7 @@ from regard.training.distributed import (
     load_optimizer_state,
     optimizer_state,
     rank_zero,
+    reshard,
 )
 from regard.training.loss_module import LossModule, build_optimizer
 from regard.training.run_dir import RunDir
@@ -243,6 +244,8 @@ class Trainer:
             batch_loss = float(self.fabric_module(self.fabric.to_device(batch.tensors)))
             if own:
                 loss, num_predicted = loss + batch_loss, num_predicted + batch.num_predicted
+        if is_sharded(self.fabric):
+            reshard(self.loss_module)
         loss, num_predicted = all_sum(self.fabric, loss, num_predicted)
         return loss / num_predicted
 
