@@ -106,6 +106,7 @@ def test_help_teaches_and_gives_an_example(command, name):
     assert f"Example: regard {name}" in " ".join(out.split())
 
 
+@pytest.mark.more  # a process; tests/test_cli.py has one in the fast tier
 def test_ctrl_c_in_the_middle_leaves_quietly(models):
     options = ["--model", models["t5"], "--batch-size", "1", "--num-beams", "1", "-n", "4"]
     with subprocess.Popen(

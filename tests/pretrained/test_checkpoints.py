@@ -27,8 +27,7 @@ class TestEveryFamily:
         return tmp_path
 
     def test_shards_are_read_and_written_back(self, folder, tmp_path):
-        whole = regard.load(folder)
-        shards, back = tmp_path / "shards", tmp_path / "back"
+        whole, shards, back = regard.load(folder), tmp_path / "shards", tmp_path / "back"
         model = getattr(transformers, FAMILIES[read_json(folder)["model_type"]][0]).from_pretrained(folder)
         model.save_pretrained(shards, max_shard_size="40KB")
         files = [path.name for path in shards.glob("model-*.safetensors")]

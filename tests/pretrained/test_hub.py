@@ -102,6 +102,7 @@ def weights(pretrained):
     return [parameter.tolist() for parameter in pretrained.model.parameters()]
 
 
+@pytest.mark.more
 def test_the_command_obeys_the_settings_of_huggingface_hub(hub, tmp_path):
     """The one test with a process of its own, since they are read when huggingface_hub is imported."""
     arguments = ["-m", "regard", "explain", "the river bank", "--model", "owner/good", "--json", "-"]
