@@ -1,5 +1,6 @@
 """What a checkpoint may say, in what spelling, and what is refused by name."""
 
+import errno
 import json
 import resource
 import sys
@@ -341,6 +342,9 @@ def test_an_unknown_dtype(tmp_path):
         regard.load(tmp_path, dtype=torch.float16)
 
 
+SAVE_FILE = "regard.pretrained.save.save_file"
+
+
 class TestSaving:
     @pytest.fixture
     def folder(self, tmp_path):
@@ -359,6 +363,18 @@ class TestSaving:
     def files(self, folder):
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
+    @pytest.mark.parametrize("write", ["pathlib.Path.write_text", "shutil.copyfile", SAVE_FILE, "os.replace"])
+    def test_a_write_that_fails_leaves_the_old_files(self, folder, changed, write, monkeypatch):
+        def fail(*_, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        before = self.files(folder)
+        monkeypatch.setattr(write, fail)
+        with pytest.raises(InputError, match=r"(?s)cannot be written.*The files that were there are as before"):
+            changed.save(folder)
+        assert self.files(folder) == before
+
+    @pytest.mark.more  # no other file of this process may grow meanwhile either
     @pytest.mark.parametrize("limit", [0, 300, 1500, 100_000])
     def test_a_full_disk_leaves_the_old_files(self, folder, changed, limit):
         before = self.files(folder)
