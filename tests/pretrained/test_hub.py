@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -185,14 +186,15 @@ def test_an_unreachable_pooling_is_not_guessed(hub, use, status):
     [
         ("owner/nothing", "the Hub has no such model"),
         ("owner/gated", "is gated: accept its terms"),
-        (
-            "owner/good",
-            r"no model.safetensors on the Hub, only pytorch_model.bin. Pickled weights can run any code",
-        ),
+        ("owner/unfinished", r"has no model\.safetensors on the Hub, which regard needs"),
+        ("owner/good", r"only pytorch_model\.bin. Pickled weights can run any code"),
     ],
 )
 def test_a_file_that_the_hub_lacks_is_named(hub, use, name, message):
-    hub.models["owner/good"].joinpath("model.safetensors").rename(hub.models["owner/good"] / "pytorch_model.bin")
+    folder = hub.models["owner/good"]
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    ignore = shutil.ignore_patterns("*.bin")
+    hub.models["owner/unfinished"] = shutil.copytree(folder, folder.with_name("unfinished"), ignore=ignore)
     use(address(hub))
     with pytest.raises(InputError, match=message):
         regard.load(name)
