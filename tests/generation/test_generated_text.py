@@ -96,6 +96,7 @@ def test_a_translators_text(tmp_path, strategy):
             assert "".join(streamed) == text_of_ids
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
 def test_translate_takes_a_beam_of_4_and_as_many_tokens_as_there_are_positions(tmp_path):
     random_checkpoint(tmp_path, "bart")
     translator, texts = regard.load(tmp_path), ["a man", "the river bank"]

@@ -15,10 +15,16 @@ from damage import change_json, change_weights, read_json, refused, same_weights
 import regard
 from regard import InputError
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
+from regard.pretrained import families
+from regard.pretrained.family import build_config
 from regard.pretrained.pooling import Pooling
 from regard.pretrained.save import DRAFT_FOLDER
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
+
+
+WITH_SIZES = ("num_key_value_heads", "head_dim", "sliding_window", "use_sliding_window", "rope_theta")
+"""Settings whose values in transformers go with its default sizes, which are not those of the checkpoints here."""
 
 
 class TestEveryFamily:
@@ -53,6 +59,17 @@ class TestEveryFamily:
         else:
             with pytest.raises(InputError, match=f"is of the kind {pretrained.kind}; one vector of a text is what an"):
                 pretrained.embed("the river")
+
+    def test_keys_that_a_file_lacks_have_the_values_of_transformers(self, folder):
+        values = read_json(folder)
+        family, path = families.FAMILIES[values["model_type"]], folder / "config.json"
+        theirs = getattr(transformers, FAMILIES[values["model_type"]][0]).config_class().to_dict()
+        missing = [key for key in family.defaults if key in theirs and key not in WITH_SIZES]
+        assert missing
+        for key in missing:
+            without = {name: value for name, value in values.items() if name != key}
+            full = build_config(family, {**values, key: theirs[key]}, path)
+            assert build_config(family, without, path) == full, key
 
 
 class TestShards:
@@ -124,6 +141,17 @@ class TestTies:
         assert same_weights(regard.load(tmp_path), expected), "under its other name alone"
         change_weights(tmp_path, lambda tensors: {name: tensor, twin: tensor + 1})
         refused(tmp_path, f"{name} and {twin} differ, but by the config they are one")
+
+    @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma2"])
+    def test_families_without_dropout_have_none(self, tmp_path, family):
+        random_checkpoint(tmp_path, family)
+        assert regard.load(tmp_path).config.dropout == 0
+
+    def test_t5s_first_files_hold_a_bias_that_nothing_reads(self, tmp_path):
+        random_checkpoint(tmp_path, "t5")
+        name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        change_weights(tmp_path, lambda tensors: {name: torch.ones(8, 3)})
+        assert regard.load(tmp_path).ignored_weights == [name]
 
     def test_t5s_weights_tell_whether_the_output_is_tied(self, tmp_path):
         random_checkpoint(tmp_path, "t5")
