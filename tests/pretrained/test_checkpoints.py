@@ -22,7 +22,6 @@ from regard.pretrained.save import DRAFT_FOLDER
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint
 
-
 WITH_SIZES = ("num_key_value_heads", "head_dim", "sliding_window", "use_sliding_window", "rope_theta")
 """Settings whose values in transformers go with its default sizes, which are not those of the checkpoints here."""
 
