@@ -81,6 +81,7 @@ def test_a_function_may_answer_for_some_axes_only(fn, definition, offset):
     assert torch.equal(create_mask(m.predicate(5, 6), 2, 3, 5, 6, "cpu"), expected)
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("convert", [tuple, torch.tensor, lambda n: torch.tensor(n, dtype=torch.uint8), np.array])
 def test_a_list_a_tuple_a_tensor_and_an_array_are_one(convert):
     for values in ([2, 0, 3], [3]):
