@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 
+import jaxtyping
 import pytest
 import typer
 from runs import (
@@ -62,6 +63,7 @@ def command_run(pairs_file, tmp_path_factory):
     """The folder of a run of the command in its own folder, and what it wrote to both streams."""
     folder, streams = tmp_path_factory.mktemp("command"), [Stream(terminal=False, encoding="utf-8") for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as a user runs it
         patch.chdir(folder)
         patch.setattr("sys.argv", ["regard", "train", "translate", str(pairs_file), "--out", "a run", *options()])
         patch.setattr("sys.stdout", streams[0])
