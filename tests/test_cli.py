@@ -18,17 +18,17 @@ from weights import LOAN, PIZZA, RIVER
 REGARD = [sys.executable, "-m", "regard"]
 
 
-def test_the_demo():
-    ended = subprocess.run([*REGARD, "explain", RIVER, "--token", "bank", "--compare", LOAN], capture_output=True)
-    assert (ended.returncode, ended.stderr) == (0, b"")
-    assert b"\x1b" not in ended.stdout
+def test_the_demo(command):
+    code, out, err = command("explain", RIVER, "--token", "bank", "--compare", LOAN)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
     for words in (
         "Where 'bank' looks: layer 0, head 2",
         "0.9988",
         "after layer 5",
         "The proof holds: the largest difference of all 32 numbers is",
     ):
-        assert words in ended.stdout.decode("utf-8")
+        assert words in out
 
 
 def test_json_to_a_file_carries_the_facts(tmp_path, command):
@@ -104,12 +104,12 @@ def test_bad_input_is_one_line_and_exit_code_2(command, arguments, message):
     [
         (["--version"], {"stdout": "/dev/full"}, 2, "regard: cannot write the output: No space left on device\n"),
         (["--help"], {"stdout": "a closed pipe"}, 0, ""),
-        (["check", "--list"], {"stdout": "a closed pipe"}, 0, ""),
-        (["--version"], {"stdout": "closed"}, 0, ""),
         (["zzz"], {"stderr": "closed"}, 2, ""),
-        (["zzz"], {"stderr": "/dev/full"}, 2, ""),
-        (["zzz"], {"stderr": "a closed pipe"}, 2, ""),
         (["zzz"], {}, 2, "regard: No such command 'zzz'. See regard --help\n"),
+        pytest.param(["check", "--list"], {"stdout": "a closed pipe"}, 0, "", marks=pytest.mark.more),
+        pytest.param(["--version"], {"stdout": "closed"}, 0, "", marks=pytest.mark.more),
+        pytest.param(["zzz"], {"stderr": "/dev/full"}, 2, "", marks=pytest.mark.more),
+        pytest.param(["zzz"], {"stderr": "a closed pipe"}, 2, "", marks=pytest.mark.more),
     ],
 )
 def test_streams_that_break_are_no_traceback(arguments, streams, code, message):

@@ -82,8 +82,8 @@ def compiled(function, **options):
     cases(
         [(name, option) for name in MASKS for option in OPTIONS if not option or name in KERNELS],
         fast=[
-            *((name, "") for name in (*KERNELS, "documents", "algebra")),
-            *(("full", "softcap"), ("causal", "ALiBi"), ("window", "bias")),
+            *((name, "") for name in ("padding", "window", "documents", "algebra")),
+            *(("full", "softcap"), ("causal", "ALiBi")),
         ],
     ),
 )
@@ -100,16 +100,14 @@ def test_attend_compiles_to_one_graph(name, option):
 
 
 @outside_checks
-@pytest.mark.parametrize(
-    "name", cases([(name,) for name in MASKS], fast=[("causal and padding",), ("prefix",), ("where",), ("pairs",)])
-)
+@pytest.mark.parametrize("name", cases([(name,) for name in MASKS], fast=[("causal and padding",), ("where",)]))
 def test_attend_exports(name):
     attend, inputs = Attend(MASKS[name], {}), qkv()
     torch.testing.assert_close(export(attend, tuple(inputs)).module()(*inputs), attend(*inputs))
 
 
 @outside_checks
-@pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[("causal",), ("padding",)]))
+@pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[("padding",)]))
 def test_one_graph_for_any_number_of_tokens(name):
     attend = Attend(MASKS[name], {})
     any_length = compiled(attend, dynamic=True)
@@ -119,7 +117,7 @@ def test_one_graph_for_any_number_of_tokens(name):
 
 
 @outside_checks
-@pytest.mark.parametrize("name", cases([("full",), ("causal",), ("window",)], fast=[("full",), ("causal",)]))
+@pytest.mark.parametrize("name", cases([("full",), ("causal",), ("window",)], fast=[("causal",)]))
 def test_exported_for_any_number_of_tokens(name):
     attend = Attend(MASKS[name], {})
     # A window is cut into blocks of 128 rows, and a graph must know that they are whole.
@@ -180,7 +178,7 @@ class Masked(nn.Module):
     ("kind", "name"),
     cases(
         [(kind, name) for kind in MODULES for name in KERNELS if kind == "plain" or name in ("causal", "window")],
-        fast=[("plain", "window"), ("rotary", "causal"), ("T5", "causal")],
+        fast=[("plain", "window"), ("rotary", "causal")],
     ),
 )
 def test_the_module_compiles_and_exports(kind, name):
@@ -194,7 +192,7 @@ FLEX = [(name, option) for name in gpu.MASKS for option in gpu.OPTIONS]
 
 
 @outside_checks
-@pytest.mark.parametrize(("name", "option"), cases(FLEX, fast=FLEX[::7]))
+@pytest.mark.parametrize(("name", "option"), cases(FLEX, fast=FLEX[::14]))
 def test_flex_attention_run_eagerly_is_the_definition(name, option):
     q, k, v = gpu.qkv()
     options = {"scale": 0.25, **gpu.OPTIONS[option]}

@@ -203,6 +203,7 @@ def work():
     threading.Thread(target=time.sleep, args=[1000]).start()
     time.sleep(1000)
 """
+MORE = pytest.mark.more  # each waits for a second
 LATE = "did not end within 1 s; it was at {place}"
 
 
@@ -210,10 +211,10 @@ LATE = "did not end within 1 s; it was at {place}"
     ("source", "reason", "line"),
     [
         ("def work():\n    while True: pass\n", LATE, 2),
-        ("import subprocess\ndef work():\n    subprocess.run(['sleep', '1000'])\n", LATE, 3),
+        pytest.param("import subprocess\ndef work():\n    subprocess.run(['sleep', '1000'])\n", LATE, 3, marks=MORE),
         ("import re\ndef work():\n    re.match('(a|a)*b', 'a' * 200)\n", LATE, 3),  # no other thread has its turn
-        (THREAD, LATE, 6),
-        ("def work():\n    while True: print('héllo ' * 1000)\n", LATE, 2),
+        pytest.param(THREAD, LATE, 6, marks=MORE),
+        pytest.param("def work():\n    while True: print('héllo ' * 1000)\n", LATE, 2, marks=MORE),
         ("import os\n\ndef work():\n    os.abort()\n", "ended by signal SIGABRT at {place}", 4),
         ("import ctypes\ndef work():\n    ctypes.string_at(0)\n", "ended by signal SIGSEGV at {place}", 3),
         ("import sys\ndef work():\n    sys.exit(3)\n", "called sys.exit(3)", 3),
@@ -259,7 +260,9 @@ def grow():
     ("work", "options", "reason"),
     [
         (lambda: time.sleep(1000), {"timeout": 0.3}, "did not end within 0.3 s"),
-        (lambda: os.kill(os.getpid(), signal.SIGSTOP), {"timeout": 0.3}, "did not end within 0.3 s"),
+        pytest.param(
+            lambda: os.kill(os.getpid(), signal.SIGSTOP), {"timeout": 0.3}, "did not end within 0.3 s", marks=MORE
+        ),
         (catch_everything, {"timeout": 0.3}, "did not end within 0.3 s"),
         (abort_beside_a_fork, {}, "ended by signal SIGABRT"),
         (

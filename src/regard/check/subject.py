@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ class Subject:
     told: bool = False
     """Whether its constructor was told how many heads to have."""
 
-    @property
+    @cached_property
     def called(self) -> Mapping[str, inspect.Parameter]:
         """The arguments of a call."""
         call = self.function if self.function is not None else self.kind.forward  # type: ignore[union-attr]
