@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
 # Where pytest-xdist runs tests side by side, each on a core of its own, more threads would only wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -9,7 +11,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import jaxtyping
 import pytest
-import torch
 from hypothesis import HealthCheck, register_random, settings
 
 # The tiers that decide whether work lands draw the same examples every time; `make test-all` draws anew. A random test
@@ -22,16 +23,19 @@ settings.load_profile("fast")
 
 
 class TorchRandom:
-    """PyTorch's random numbers, for hypothesis: the same in each example, whichever examples came before."""
+    """PyTorch's random numbers, for hypothesis: the same in each example, whichever examples came before.
+
+    PyTorch is imported when a test begins: the process that hands the tests to the others needs none of it.
+    """
 
     def seed(self, seed: int) -> None:
-        torch.manual_seed(seed)
+        import_module("torch").manual_seed(seed)
 
-    def getstate(self) -> torch.Tensor:
-        return torch.get_rng_state()
+    def getstate(self) -> Any:
+        return import_module("torch").get_rng_state()
 
-    def setstate(self, state: torch.Tensor) -> None:
-        torch.set_rng_state(state)
+    def setstate(self, state: Any) -> None:
+        import_module("torch").set_rng_state(state)
 
 
 TORCH_RANDOM = TorchRandom()  # hypothesis holds it by a weak reference
@@ -40,7 +44,7 @@ register_random(TORCH_RANDOM)
 
 @pytest.fixture(autouse=True)
 def _same_numbers_every_run() -> None:
-    torch.manual_seed(0)
+    TORCH_RANDOM.seed(0)
 
 
 @pytest.fixture
