@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,6 @@ import torch
 
 import regard
 from embedding.text_files import FORMATS, texts, vectors_of, write_lines
-from grids import grid
 from regard import InputError
 from regard.embedding import EmbeddingJob, Shard, TextSource
 
@@ -31,7 +31,15 @@ def stop_after(count):
     return on_progress
 
 
-@grid(kind=FORMATS, after=[49, 50, 75, 299])
+# In the fast tier each moment in one format, and each format once.
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        pytest.param(kind, after, marks=() if kind == "npy" or after == 75 else pytest.mark.more)
+        for kind in FORMATS
+        for after in (49, 50, 75, 299)
+    ],
+)
 def test_a_job_that_was_stopped_ends_with_the_same_bytes(tmp_path, encoder, source, kind, after):
     EmbeddingJob(source, tmp_path / f"straight.{kind}", **PART).run(encoder)
     out, parts, calls = tmp_path / f"v.{kind}", tmp_path / f"v.{kind}.parts", []
@@ -55,6 +63,26 @@ job.run(regard.load(sys.argv[1]), kill)
 """
 
 
+def test_the_files_of_a_process_that_is_killed(tmp_path, encoder, source):
+    """What is on disk at a moment in its third part, where nothing is cleared away."""
+    out, parts, killed = tmp_path / "v.parquet", tmp_path / "v.parquet.parts", tmp_path / "killed"
+
+    def keep_files(num_done, total, resumed):
+        if num_done > 120 and not killed.exists():
+            shutil.copytree(parts, killed)
+
+    EmbeddingJob(source, out, **PART).run(encoder, keep_files)
+    straight, calls = out.read_bytes(), []
+    out.unlink()
+    assert len(list(killed.glob("0*.part"))) == 2
+    killed.rename(parts)
+    EmbeddingJob(source, out, **PART).run(encoder, lambda *facts: calls.append(facts))
+    assert sum(resumed for _, _, resumed in calls) == 2
+    assert out.read_bytes() == straight
+    assert not parts.exists()
+
+
+@pytest.mark.more
 def test_a_process_that_was_killed(tmp_path, folder, encoder, source):
     """By kill -9, in its third part."""
     out = tmp_path / "v.parquet"

@@ -10,6 +10,7 @@ from tiny_models import randomized, tiny
 from torch import nn
 
 import regard
+from grids import some_examples
 from regard import mask, positions
 from regard.transformer import Config, Decoder
 from regard.transformer.decode_step import MIN_PACKED_BATCH, MIN_PACKED_STEPS, FastDecodeStep
@@ -47,6 +48,7 @@ def configs(draw):
     }
 
 
+@some_examples(1 / 2)
 @given(
     facts=configs(),
     d_context=st.sampled_from([None, None, 8, 12]),

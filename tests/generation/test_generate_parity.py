@@ -124,6 +124,15 @@ def test_greedy(pair):
     assert 2 <= sum(len(text) < NEW for text in expected) <= 22
 
 
+# In the fast tier one family of each kind of cache and mask; all kinds of beams of two others are below.
+@pytest.mark.parametrize(
+    "pair",
+    [
+        name if name in ("mistral", "gemma2", "marian") else pytest.param(name, marks=pytest.mark.more)
+        for name in VARIANTS
+    ],
+    indirect=True,
+)
 def test_beam_of_width_4(pair):
     """All prompts in one ragged batch, with a stop token that ends a fair share of them."""
     stop = [pair.stop(1 / 2)]
@@ -150,7 +159,20 @@ def test_beams_of_other_kinds(pair, name):
     assert name == "long ones" or any(len(text) < NEW for row in texts for text in row)
 
 
-@pytest.mark.parametrize("num_beams", [1, pytest.param(4, marks=pytest.mark.more)])
+# In the fast tier the families whose checkpoints say more than a stop token, and one decoder.
+@pytest.mark.parametrize(
+    ("pair", "num_beams"),
+    [
+        pytest.param(
+            name,
+            num_beams,
+            marks=() if num_beams == 1 and name in ("llama", "marian", "bart", "t5") else pytest.mark.more,
+        )
+        for name in VARIANTS
+        for num_beams in (1, 4)
+    ],
+    indirect=["pair"],
+)
 def test_what_the_checkpoint_says_holds(pair, num_beams):
     """Its own stop, start, first and last tokens."""
     config = pair.theirs.generation_config

@@ -32,6 +32,15 @@ class TestEveryFamily:
         random_checkpoint(tmp_path, request.param)
         return tmp_path
 
+    # In the fast tier of each kind one, tied and not.
+    @pytest.mark.parametrize(
+        "folder",
+        [
+            name if name in ("bert", "gpt2", "llama", "t5") else pytest.param(name, marks=pytest.mark.more)
+            for name in FAMILIES
+        ],
+        indirect=True,
+    )
     def test_shards_are_read_and_written_back(self, folder, tmp_path):
         whole, shards, back = regard.load(folder), tmp_path / "shards", tmp_path / "back"
         model = getattr(transformers, FAMILIES[read_json(folder)["model_type"]][0]).from_pretrained(folder)
@@ -173,9 +182,9 @@ class TestHeads:
         ("family", "model", "unused"),
         [
             ("bert", "BertForPreTraining", ["cls.seq_relationship", "pooler"]),
-            ("roberta", "RobertaForSequenceClassification", ["classifier"]),
+            pytest.param("roberta", "RobertaForSequenceClassification", ["classifier"], marks=pytest.mark.more),
             ("gpt2", "GPT2ForSequenceClassification", ["score"]),
-            ("qwen2", "Qwen2ForSequenceClassification", ["score"]),
+            pytest.param("qwen2", "Qwen2ForSequenceClassification", ["score"], marks=pytest.mark.more),
             ("bart", "BartForSequenceClassification", ["classification_head"]),
         ],
     )

@@ -69,9 +69,19 @@ def pair(request, pairs, tmp_path_factory):
 
 
 def of_kind(*kinds):
-    """A test of these kinds of models that read text."""
+    """Of models that read text, the variants of these kinds."""
     names = [name for name, (family, _) in VARIANTS.items() if FAMILIES[family].kind in kinds and "vision" not in name]
-    return pytest.mark.parametrize("pair", names, indirect=True)
+    return names
+
+
+def with_each(names, argument, values):
+    """Variants with each value of an argument; in the fast tier the first, and of a family itself each."""
+    params = [
+        pytest.param(name, value, marks=() if value == values[0] or name in FAMILIES else pytest.mark.more)
+        for name in names
+        for value in values
+    ]
+    return pytest.mark.parametrize(("pair", argument), params, indirect=["pair"])
 
 
 def error(ours, theirs, real):
@@ -115,8 +125,7 @@ def both_logits(theirs, pretrained):
     return ours, theirs(ids, attention_mask=real.long()).logits, real
 
 
-@of_kind("encoder", "decoder")
-@pytest.mark.parametrize("side", ["right", "left"])
+@with_each(of_kind("encoder", "decoder"), "side", ["right", "left"])
 @torch.inference_mode()
 def test_hidden_states_and_logits_with_padding(pair, side):
     theirs, model = pair[0], pair[1].model
@@ -131,8 +140,7 @@ def test_hidden_states_and_logits_with_padding(pair, side):
     assert max(*errors, error(model.logits(states[-1]), expected.logits, real)) < 1e-4
 
 
-@of_kind("decoder")
-@pytest.mark.parametrize("length", [None, 20])
+@with_each(of_kind("decoder"), "length", [None, 20])
 @torch.inference_mode()
 def test_cached_logits_of_a_decoder(pair, length):
     theirs, model = pair[0], pair[1].model
@@ -149,7 +157,7 @@ def test_cached_logits_of_a_decoder(pair, length):
     assert caches.num_tokens == TOKENS
 
 
-@of_kind("encoder-decoder")
+@pytest.mark.parametrize("pair", of_kind("encoder-decoder"), indirect=True)
 @torch.inference_mode()
 def test_hidden_states_and_logits_of_both_stacks(pair):
     theirs, model = pair[0], pair[1].model
@@ -166,7 +174,7 @@ def test_hidden_states_and_logits_of_both_stacks(pair):
     assert max(*errors, error(logits, expected.logits, target_real)) < 1e-4
 
 
-@of_kind("encoder-decoder")
+@pytest.mark.parametrize("pair", of_kind("encoder-decoder"), indirect=True)
 @torch.inference_mode()
 def test_padding_on_the_left_of_both_stacks_and_cached(pair):
     """Against each pair of texts alone: in BART and Marian padding on the left takes positions from the text there."""
@@ -186,6 +194,12 @@ def test_padding_on_the_left_of_both_stacks_and_cached(pair):
             assert (ours[row, target_pad:] - alone).abs().max() < 1e-4
 
 
+# In the fast tier only where the names or the layout of the weights are others than in the family's first variant.
+@pytest.mark.parametrize(
+    "pair",
+    [pytest.param(name, marks=pytest.mark.more if name in SAME_LAYOUT else ()) for name in VARIANTS],
+    indirect=True,
+)
 def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     _, pretrained, folder = pair
     pretrained.save(tmp_path)
@@ -198,10 +212,10 @@ def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     assert same_weights(reloaded, pretrained)
 
 
-# In the fast tier only where the names or the layout of the weights are others than in the family's first variant.
+# In the fast tier each family once: what is saved of the other layouts is in the test above.
 @pytest.mark.parametrize(
     "pair",
-    [pytest.param(name, marks=pytest.mark.more if name in SAME_LAYOUT else ()) for name in VARIANTS],
+    [pytest.param(name, marks=() if name in FAMILIES else pytest.mark.more) for name in VARIANTS],
     indirect=True,
 )
 @torch.inference_mode()

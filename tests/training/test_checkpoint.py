@@ -134,8 +134,19 @@ class TestKill9:
         found, wanted = weights(out), weights(finished_run.out)
         assert all(torch.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
 
-    def test_before_and_after_the_first_checkpoint_and_in_an_evaluation(self, pairs_file, finished_run, out):
-        for kill in (Kill(2), Kill(4), Kill(6, in_evaluation=True)):
+    @pytest.mark.parametrize(
+        "kills",
+        [
+            pytest.param([Kill(4)], id="after the first checkpoint"),
+            pytest.param(
+                [Kill(2), Kill(4), Kill(6, in_evaluation=True)],
+                id="and before, and in an evaluation",
+                marks=pytest.mark.more,
+            ),
+        ],
+    )
+    def test_at_given_moments(self, kills, pairs_file, finished_run, out):
+        for kill in kills:
             process = start_process(run, "translate", pairs_file, out, resume=True, callback=kill)
             assert wait_for_exit(process) == -9
         self.ends_as_uninterrupted(pairs_file, out, finished_run)

@@ -86,7 +86,7 @@ class TestEnd:
         assert further.progress.step > result.progress.step
 
     def test_interrupted_and_resumed(self, pairs_file, finished_run, out):
-        for step in (0, 2, 3, 5):
+        for step in (0, 2, 5):
             result = run("translate", pairs_file, out, callback=Stop(step), resume=step > 0)
             assert (result.stop_reason, result.progress.step) == ("interrupted", step)
             assert checkpoint.latest(out).name == f"step-{step:06d}"
@@ -105,7 +105,7 @@ class TestEnd:
 
         progress = train_until(11, tmp_path / "straight").progress
         assert (progress.epoch, progress.num_batches) == (3, 2)
-        for step in (7, 9, 11):
+        for step in (9, 11):
             train_until(step, tmp_path / "stopped", resume=step > 7)
         assert same_weights(saved_weights(tmp_path / "stopped"), saved_weights(tmp_path / "straight"))
         assert losses(tmp_path / "stopped") == losses(tmp_path / "straight")
