@@ -150,7 +150,10 @@ def test_tokens_too_many_to_read_are_positions():
     assert "word" not in labels(m.plot().axes[0].xaxis)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 40), (40, 1), (1, 600), (600, 3)])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [(1, 1), (1, 600), (600, 3), *(pytest.param(*shape, marks=pytest.mark.more) for shape in ((1, 40), (40, 1)))],
+)
 def test_any_shape_can_be_drawn(queries, keys, tmp_path):
     figure = random_map(queries, keys).plot()
     assert per_cent(figure).shape == (min(queries, 512), min(keys, 512))

@@ -39,7 +39,7 @@ class Tab:
     """One page of one context, which opens one file after the other, and writes down what they do."""
 
     def __init__(self, context: BrowserContext) -> None:
-        self.address, self.log = "", PageLog()
+        self.address, self.log, self.opened = "", PageLog(), 0
         context.on("request", lambda made: self._request(made.url))
         context.on("page", lambda page: page.on("websocket", lambda socket: self._request(socket.url)))
         context.on("page", lambda page: page.on("crash", lambda _: self.log.errors.append("the page crashed")))
@@ -64,29 +64,25 @@ class Tab:
 
 
 class Chromium:
-    """One browser with a tab for each kind of context; started when it is first used, and again where it was killed."""
+    """One browser with one tab; started when it is first used, and again where it was killed."""
 
     def __init__(self, playwright: Playwright, executable: str) -> None:
         self._playwright, self._executable = playwright, executable
         self._browser: Browser | None = None
-        self._tabs: dict[str, Tab] = {}
 
     @property
     def alive(self) -> bool:
         return self._browser is not None and self._browser.is_connected()
 
-    def tab(self, **options: Any) -> Tab:
-        """The tab of a context with these options of playwright's `Browser.new_context`."""
+    def tab(self) -> Tab:
         if self._browser is None or not self._browser.is_connected():
             launch = self._playwright.chromium.launch
             self._browser = launch(executable_path=self._executable, args=ARGUMENTS, timeout=6 * TIMEOUT * 1000)
-            self._tabs.clear()
+            self._tab = Tab(self._browser.new_context(locale="en-US", offline=True))
             # The process's number is what can still be killed when nothing answers.
             processes = self._browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
             (self._pid,) = (process["id"] for process in processes if process["type"] == "browser")
-        if repr(options) not in self._tabs:
-            self._tabs[repr(options)] = Tab(self._browser.new_context(locale="en-US", offline=True, **options))
-        return self._tabs[repr(options)]
+        return self._tab
 
     def kill(self) -> None:
         """From any thread; playwright itself hears of it later."""
@@ -109,31 +105,30 @@ def opened(
     dark: bool = False,
     hash: str = "",
     timeout: float = TIMEOUT,
-    **context: Any,
 ) -> Iterator[tuple[Page, PageLog]]:
     """A page from disk in a browser without a network.
 
     Args:
-        chromium: Where it is opened: in the same tab as the page before, unless `context` differs.
+        chromium: Where it is opened: in the same tab as the page before.
         path: Of the HTML file.
         width, height: Of the window, in CSS pixels.
         dark: Whether the reader prefers dark pages.
         hash: What stands behind "#" in the address.
         timeout: Seconds for whatever is waited for, opening included.
-        context: Further options of playwright's `Browser.new_context`, such as `has_touch=True`.
 
     Yields:
         The page, and what it did, complete when the block has ended.
     """
-    tab = chromium.tab(**context)
+    tab = chromium.tab()
     page, watchdog = tab.page, Timer(TEST_TIMEOUT, chromium.kill)
     watchdog.daemon = True
     try:
         page.set_default_timeout(timeout * 1000)
-        page.goto("about:blank")  # from one "#" to another nothing would be loaded
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme="dark" if dark else "light", media="null")
-        tab.address, tab.log = path.resolve().as_uri(), (log := PageLog())
+        # From one "#" to another nothing would be loaded, so that each page has a "?" of its own.
+        tab.opened += 1
+        tab.address, tab.log = f"{path.resolve().as_uri()}?{tab.opened}", (log := PageLog())
         page.goto(tab.address + (f"#{hash}" if hash else ""), wait_until="load")
         watchdog.start()
         yield page, log

@@ -44,7 +44,7 @@ def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
     """A function that opens an HTML file in a state, as a link to it says, and answers the page when it is ready.
 
     What else it takes, see `browsing.opened`.
-    All pages of one kind of context share a tab, so a test is done with a page when it opens the next one. After the
+    All pages share a tab, so a test is done with a page when it opens the next one. After the
     test every page has made no request, said no error or warning, raised nothing and kept to its policy.
     """
     from views.html.browsing import PageLog, opened

@@ -64,18 +64,7 @@ def index_of(word):
     return [each.word for each in facts(RIVER, LOAN).words].index(word)
 
 
-def test_the_cosines_on_the_page_are_pythons(show):
-    page = show(*TEXTS)
-    for i, word in enumerate(facts(*TEXTS).words):
-        page.click(f".context .words button[data-word='{i}']")
-        shown = table(page)
-        assert list(shown) == [other.sentence for other in word.cosines]
-        for other in word.cosines:
-            assert shown[other.sentence] == pytest.approx(other.cosine, abs=6e-5)
-
-
-def test_the_lines_stand_where_the_cosines_say(show):
-    page = show(*TEXTS)
+def assert_lines_stand_where_the_cosines_say(page):
     scale = page.eval_on_selector_all(
         ".context .grid", "all => all.map(each => [+each.lastChild.textContent, +each.firstChild.getAttribute('y1')])"
     )
@@ -88,6 +77,28 @@ def test_the_lines_stand_where_the_cosines_say(show):
         heights = [float(point.split(",")[1]) for point in points.split()]
         cosines = [low + (bottom - y) / (bottom - top) * (high - low) for y in heights]
         assert cosines == pytest.approx(other.cosine, abs=1e-3)
+
+
+def assert_the_list_begins_with_the_word_that_changes_most(page):
+    shown = page.eval_on_selector_all(
+        ".context .words button",
+        "all => all.map(each => [each.querySelector('bdi').textContent, +each.querySelector('.much').textContent])",
+    )
+    changes = {word.word: 1 - word.cosines[0].cosine[-1] for word in facts(RIVER, LOAN).words}
+    assert [word for word, _ in shown] == sorted(changes, key=lambda word: -changes[word])
+    assert dict(shown) == pytest.approx(changes, abs=6e-4)
+    assert page.locator(".context input[type=search]").count() == 0
+
+
+def test_the_cosines_on_the_page_are_pythons(show):
+    page = show(*TEXTS)
+    assert_lines_stand_where_the_cosines_say(page)
+    for i, word in enumerate(facts(*TEXTS).words):
+        page.evaluate(f"""document.querySelector(".context .words button[data-word='{i}']").click()""")
+        shown = table(page)
+        assert list(shown) == [other.sentence for other in word.cosines]
+        for other in word.cosines:
+            assert shown[other.sentence] == pytest.approx(other.cosine, abs=6e-5)
 
 
 def test_the_places_in_the_plane_are_those_of_the_chosen_layer(show):
@@ -114,6 +125,7 @@ def test_the_places_in_the_plane_are_those_of_the_chosen_layer(show):
 def test_a_word_is_picked_in_a_sentence_in_the_list_and_by_the_link(show):
     page = show(RIVER, LOAN)
     assert chosen(page) == ["bank", "bank"]
+    assert_the_list_begins_with_the_word_that_changes_most(page)
     page.locator(".context .shared", has_text="poem").nth(1).click()
     assert chosen(page) == ["poem", "poem"]
     assert page.inner_text(".context .chosen") == "“poem” compared with itself in sentence 0"
@@ -121,18 +133,6 @@ def test_a_word_is_picked_in_a_sentence_in_the_list_and_by_the_link(show):
     assert chosen(page) == ["man", "man"]
     assert state_of(page)["word"] == index_of("man")
     assert chosen(show(RIVER, LOAN, word=index_of("about"))) == ["about", "about"]
-
-
-def test_the_list_begins_with_the_word_that_changes_most(show):
-    page = show(RIVER, LOAN)
-    shown = page.eval_on_selector_all(
-        ".context .words button",
-        "all => all.map(each => [each.querySelector('bdi').textContent, +each.querySelector('.much').textContent])",
-    )
-    changes = {word.word: 1 - word.cosines[0].cosine[-1] for word in facts(RIVER, LOAN).words}
-    assert [word for word, _ in shown] == sorted(changes, key=lambda word: -changes[word])
-    assert dict(shown) == pytest.approx(changes, abs=6e-4)
-    assert page.locator(".context input[type=search]").count() == 0
 
 
 def test_the_keyboard_alone_does_it_all(show):
@@ -207,5 +207,7 @@ def test_the_page_is_no_wider_than_its_window(show):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_page_of_one_text_has_no_such_view(open_page, river_page):
-    assert open_page(river_page[1]).locator("#tab-context").count() == 0
+def test_a_page_of_one_text_without_an_image_has_no_such_view_and_none_of_patches(open_page, river_page):
+    page = open_page(river_page[1])
+    assert page.locator("#tab-sentence").count() == 1
+    assert page.locator(":is(#tab-context, #tab-patches)").count() == 0

@@ -56,7 +56,16 @@ def middle(page, x=0.5, y=0.5):
     return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
 
-def test_cells_say_what_python_says(page, river_page, weights):
+def assert_the_table_says_the_row_and_its_neighbours(page, weights):
+    queries, keys, found = (read(page, ".map td[data-weight]", name) for name in ("query", "key", "weight"))
+    assert set(queries) == {QUERY - 1, QUERY, QUERY + 1}
+    exact = [float(weights[int(query), int(key)]) for query, key in zip(queries, keys, strict=True)]
+    assert found == pytest.approx(exact, abs=1e-3)
+    assert [int(key) for key in keys[::3]] == weights[QUERY].topk(8).indices.tolist()
+
+
+def test_table_and_cells_say_what_python_says(page, river_page, weights):
+    assert_the_table_says_the_row_and_its_neighbours(page, weights)
     tokens = river_page[0][river_page[0].layers[LAYER]].tokens
     page.focus(MARKS)
     places = set()
@@ -81,14 +90,6 @@ def test_the_mouse_points_and_chooses(page, weights):
     assert (state_of(page)["query"], state_of(page)["key"]) == (query, key)
     page.mouse.move(x, y - 200)
     assert cell(page)[0] < query
-
-
-def test_the_table_says_the_row_and_its_neighbours(page, weights):
-    queries, keys, found = (read(page, ".map td[data-weight]", name) for name in ("query", "key", "weight"))
-    assert set(queries) == {QUERY - 1, QUERY, QUERY + 1}
-    exact = [float(weights[int(query), int(key)]) for query, key in zip(queries, keys, strict=True)]
-    assert found == pytest.approx(exact, abs=1e-3)
-    assert [int(key) for key in keys[::3]] == weights[QUERY].topk(8).indices.tolist()
 
 
 def test_wheel_drag_and_keys_zoom_pan_and_come_back(page):

@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import cycle, product
 
 import pytest
 import torch
@@ -237,20 +238,21 @@ def test_an_image_is_a_path_or_bytes_or_pils(shown, tmp_path):
         assert "data-bytes" in vit.recording.to_html(image=source)
 
 
+@pytest.mark.parametrize("each_with_each", [False, pytest.param(True, marks=pytest.mark.more)])
 @pytest.mark.parametrize(("name", "views"), [("bart", TABS), ("clip", TABS | {"patches"}), ("summaries", PICTURED)])
-def test_every_tab_of_such_pages_opens(open_page, shown, write, name, views):
+def test_every_group_and_every_tab_of_such_pages_opens(open_page, shown, write, name, views, each_with_each):
     page = open_page(write(name))
     page.wait_for_selector("html[data-ready]")
     assert page.locator("#group option").all_text_contents() == list(shown(name).groups)
     tabs = page.get_by_role("tab").all()
     assert {tab.get_attribute("id") for tab in tabs} == {f"tab-{view}" for view in views}
-    for group in shown(name).groups:
+    groups = list(shown(name).groups)
+    for group, tab in product(groups, tabs) if each_with_each else zip(cycle(groups), tabs, strict=False):
         page.select_option("#group", group)
-        for tab in tabs:
-            tab.click()
-            view = page.locator(f"#{tab.get_attribute('aria-controls')}")
-            assert view.is_visible()
-            assert len(view.inner_text()) > 80, (group, tab)
+        tab.click()
+        view = page.locator(f"#{tab.get_attribute('aria-controls')}")
+        assert view.is_visible()
+        assert len(view.inner_text()) > 80, (group, tab)
 
 
 @pytest.mark.parametrize(("view", "opens"), [("heads", "heads"), ("arithmetic", "sentence")])

@@ -166,9 +166,8 @@ def test_patches_are_chosen_by_click_by_arrows_and_the_class_token_by_its_button
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_no_image_no_view_and_other_attention_leads_to_it(open_page, captioner, river_page):
+def test_attention_to_something_else_says_so_and_leads_to_the_image(open_page, captioner):
     _, recording, _, path = captioner
     state = {"view": "patches", "attention": list(recording).index(OWN), "query": 1}
     page = open_page(path, state, ready=".patches .missing button")
     assert "not the patches of the image" in page.locator(".patches .missing").text_content()
-    assert open_page(river_page[1]).locator("#tab-patches").count() == 0

@@ -1,6 +1,7 @@
 """The sentence in a browser: its numbers are Python's, by mouse, keyboard and finger, at any length."""
 
 import re
+from contextlib import contextmanager
 
 import pytest
 
@@ -85,14 +86,35 @@ def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_page, river_p
     assert_weights(column_beside(page), m[:, 0])
 
 
+@contextmanager
+def touch_screen(page):
+    """A function that taps an element, on a page that is told that it is shown on a touch screen."""
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+
+    def tap(selector):
+        page.locator(selector).scroll_into_view_if_needed()
+        box = page.locator(selector).bounding_box()
+        finger = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        for kind, touches in (("touchStart", [finger]), ("touchEnd", [])):
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+
+    try:
+        yield tap
+    finally:
+        session.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        session.detach()
+
+
 def test_a_finger_shows_a_column_by_tapping_its_key(open_page, river_page):
     recording, path = river_page
     m = recording[recording.layers[3]][0, 0]
-    page = open_page(path, {"attention": 3, "head": 0}, width=360, has_touch=True)
-    page.tap(token(KEYS, 3))
-    assert_weights(column_beside(page), m[:, 3])
-    page.tap(token(QUERIES, 2))
-    assert_weights(beside(page), m[2])
+    page = open_page(path, {"attention": 3, "head": 0}, width=360)
+    with touch_screen(page) as tap:
+        tap(token(KEYS, 3))
+        assert_weights(column_beside(page), m[:, 3])
+        tap(token(QUERIES, 2))
+        assert_weights(beside(page), m[2])
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
@@ -199,20 +221,20 @@ def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, 
     assert page.locator(".sentence *").count() < 3000
 
 
-@pytest.mark.parametrize("view", ["sentence", "arithmetic"])
-def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, river_page, tmp_path, view):
+def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, river_page, tmp_path):
     recording, path = river_page[0], tmp_path / "page.html"
     recording.to_html(path, heads=[(4, 3)])
     page = open_page(path)
-    page.click(f"#tab-{view}")
-    assert "picture" in page.locator("#head option").first.text_content()
-    page.select_option("#layer", "1")
-    body = page.locator(f"#view-{view} :is(.body, table.keys)").first
-    assert "as a picture only" in page.locator(f"#view-{view} .missing").inner_text()
-    assert body.is_hidden()
-    page.click(f"#view-{view} .missing button")
-    assert (page.input_value("#layer"), page.input_value("#head")) == ("4", "3")
-    assert body.is_visible()
+    for view in ("sentence", "arithmetic"):
+        page.click(f"#tab-{view}")
+        assert "picture" in page.locator("#head option").first.text_content()
+        page.select_option("#layer", "1")
+        body = page.locator(f"#view-{view} :is(.body, table.keys)").first
+        assert "as a picture only" in page.locator(f"#view-{view} .missing").inner_text()
+        assert body.is_hidden()
+        page.click(f"#view-{view} .missing button")
+        assert (page.input_value("#layer"), page.input_value("#head")) == ("4", "3")
+        assert body.is_visible()
     page.click("#tab-sentence")
     query = int(page.locator('.queries [data-mark="focus"]').get_attribute("data-index"))
     assert_weights(beside(page), recording[recording.layers[4]][0, 3, query])

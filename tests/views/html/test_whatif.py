@@ -153,8 +153,9 @@ def test_a_link_holds_the_edits(page, open_page, river_page, exact):
     same(weights(page), exact.weights[0, HEAD, QUERY])
 
 
-def test_the_link_is_copied_where_that_is_allowed(open_page, river_page):
-    page = open_page(river_page[1], STATE, permissions=["clipboard-read", "clipboard-write"])
+def test_the_link_is_copied_where_that_is_allowed(page, request):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    request.addfinalizer(page.context.clear_permissions)
     score(page, 2).fill("11")
     page.click("text=Copy the link")
     page.locator("text=Copied.").wait_for()
