@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_models import best_of, contains, every_text, scores_of, tiny
 
 import regard
-from grids import grid
+from grids import grid, some_examples
 from regard import Beam
 from regard.errors import InputError
 from regard.generation import beam_search
@@ -122,6 +122,7 @@ PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size
 PLAIN = {"bad_words": [], "num_beams": 1, "spare_tokens": 0, "stop": (), "last": None, "length_penalty": 1}
 
 
+@some_examples(1 / 2)
 @given(
     seed=st.integers(0, 10**6),
     force_words=PHRASES,

@@ -11,9 +11,11 @@ import subprocess
 import sys
 
 import jaxtyping
+import matplotlib
 import pytest
 import typer
 from runs import (
+    SMALL_PLOTS,
     losses,
     metrics,
     options,
@@ -40,6 +42,12 @@ from terminals import Stream
 
 LONGER = {"max_steps": 16, "eval_steps": 8, "dropout": 0.0}
 """A run of some seconds: a signal after its first updates finds it at work."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_plots():
+    with matplotlib.rc_context(SMALL_PLOTS):
+        yield
 
 
 @pytest.fixture(scope="module")
