@@ -124,7 +124,8 @@ def opened(
     watchdog.daemon = True
     try:
         page.set_default_timeout(timeout * 1000)
-        page.set_viewport_size({"width": width, "height": height})
+        if page.viewport_size != (size := {"width": width, "height": height}):
+            page.set_viewport_size(size)
         page.emulate_media(color_scheme="dark" if dark else "light", media="null")
         # From one "#" to another nothing would be loaded, so that each page has a "?" of its own.
         tab.opened += 1

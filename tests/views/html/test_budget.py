@@ -32,7 +32,7 @@ def limits(recording, *parts):
 def test_a_page_is_never_larger_than_its_limit(node):
     recording = layers(60, 4, 3)
     counts, bounds = [], []
-    for limit in (*limits(recording, 0.02, 0.2, 0.45, 0.8, 1), math.inf):
+    for limit in (*limits(recording, 0.02, 0.2, 0.7, 1), math.inf):
         text = recording.to_html(max_size=limit)
         assert len(text.encode()) <= limit
         page = decode(node, text, stride=20)

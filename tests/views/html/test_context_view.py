@@ -44,14 +44,19 @@ def show(open_page, page_of):
     return call
 
 
-def table(page):
-    """The cosines that the table shows: a column for each other sentence."""
-    cells = page.eval_on_selector_all(
-        ".context .cosines td[data-cosine]", "all => all.map(each => [+each.dataset.sentence, each.textContent])"
+def tables(page):
+    """The cosines that the table shows when each word is chosen: a column for each other sentence."""
+    shown = page.evaluate(
+        """() => Array.from(document.querySelectorAll(".context .words button"), (_, i) => {
+          document.querySelector(`.context .words button[data-word="${i}"]`).click();
+          return Array.from(document.querySelectorAll(".context .cosines td[data-cosine]"),
+            (each) => [each.dataset.sentence, each.textContent]);
+        })"""
     )
-    found = {}
-    for sentence, text in cells:
-        found.setdefault(sentence, []).append(float(text.replace("\u2212", "-")))
+    found = [{} for _ in shown]
+    for columns, cells in zip(found, shown, strict=True):
+        for sentence, text in cells:
+            columns.setdefault(int(sentence), []).append(float(text.replace("\u2212", "-")))
     return found
 
 
@@ -93,9 +98,7 @@ def assert_the_list_begins_with_the_word_that_changes_most(page):
 def test_the_cosines_on_the_page_are_pythons(show):
     page = show(*TEXTS)
     assert_lines_stand_where_the_cosines_say(page)
-    for i, word in enumerate(facts(*TEXTS).words):
-        page.evaluate(f"""document.querySelector(".context .words button[data-word='{i}']").click()""")
-        shown = table(page)
+    for word, shown in zip(facts(*TEXTS).words, tables(page), strict=True):
         assert list(shown) == [other.sentence for other in word.cosines]
         for other in word.cosines:
             assert shown[other.sentence] == pytest.approx(other.cosine, abs=6e-5)

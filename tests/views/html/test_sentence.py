@@ -1,5 +1,6 @@
 """The sentence in a browser: its numbers are Python's, by mouse, keyboard and finger, at any length."""
 
+import json
 import re
 from contextlib import contextmanager
 
@@ -139,8 +140,13 @@ def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, river_p
 def test_the_threshold_counts_the_lines(open_page, river_page):
     recording, path = river_page
     m = recording[recording.layers[0]][0, 2]
+    state = {"attention": 0, "head": 2}
+    page = open_page(path, {**state, "threshold": 0.2})
     for threshold in (0.2, 0.02):
-        page = open_page(path, {"attention": 0, "head": 2, "threshold": threshold})
+        page.evaluate(
+            "state => (location.hash = encodeURIComponent(state))", json.dumps({**state, "threshold": threshold})
+        )
+        page.wait_for_selector(f'.sentence [aria-valuetext="{100 * threshold:.1f} %"]')
         near = int(((m - threshold).abs() < 1e-3).sum())
         count = int(page.locator(".drawing").get_attribute("data-lines"))
         assert abs(count - int((m >= threshold).sum())) <= near
