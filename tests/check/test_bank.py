@@ -19,8 +19,8 @@ WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
 """What is around their attentions is judged in test_blocks.py, in the fast tier as well."""
 
 OPEN = {
-    "right_designs.UnscaledWithRelativeBias": "undetermined: no search reads a bias that depends on buckets of distances",
-    "right_designs.MultiQuery": "right, but the report does not say that one key and value head serves every query head",
+    "right_designs.UnscaledWithRelativeBias": "undetermined: the search knows no bias by buckets of distances",
+    "right_designs.MultiQuery": "right, but its report does not name the one head of keys and values",
 }
 """What `regard.check` cannot say yet; a test that begins to pass fails here, so that its line goes."""
 
