@@ -9,6 +9,8 @@ from regard.check.causes import MISTAKES
 from regard.check.report import Report
 from terminals import on_a_terminal, refusal
 
+pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
+
 RIGHT = """
     import math, torch
 

@@ -15,6 +15,8 @@ import regard
 from terminals import on_a_terminal, refusal
 from weights import LOAN, PIZZA, RIVER
 
+pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
+
 REGARD = [sys.executable, "-m", "regard"]
 
 

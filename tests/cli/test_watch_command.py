@@ -12,6 +12,8 @@ from regard.lens.text import run
 from terminals import on_a_terminal, refusal
 from weights import RIVER, minilm, random_checkpoint
 
+pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
+
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
