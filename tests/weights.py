@@ -26,6 +26,7 @@ PIZZA = "The pizza came out of the oven and it tasted good!"
 
 
 @cache
+@torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def minilm() -> Pretrained:
     """The default model, loaded once."""
     return regard.load()

@@ -27,6 +27,7 @@ CASES = [("bert", "encoder"), *((family, "decoder") for family in DECODERS)] + [
 
 
 @cache
+@torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def checkpoint(family: str) -> tuple[Path, transformers.PreTrainedModel]:
     """A folder, and its model as transformers loads it, eager."""
     folder = Path(mkdtemp())
@@ -35,6 +36,7 @@ def checkpoint(family: str) -> tuple[Path, transformers.PreTrainedModel]:
 
 
 @cache
+@torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def pretrained(family: str) -> Pretrained:
     """The same checkpoint as regard loads it."""
     return regard.load(checkpoint(family)[0])

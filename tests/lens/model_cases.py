@@ -142,6 +142,7 @@ CASES = [(name, padding) for name, case in MODEL_CASES.items() for padding in ca
 
 
 @cache
+@torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def load_model(name: str) -> nn.Module:
     """A model of that case, with the attention that transformers chooses by itself; to be left as it is."""
     model = MODEL_CASES[name].build()
@@ -192,6 +193,7 @@ def eager_maps(name: str, model_inputs: dict[str, Tensor], model: nn.Module | No
 
 
 @cache
+@torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def cached_eager_maps(name: str, padding: str) -> dict[str, Tensor]:
     """`eager_maps` of a case's own inputs, computed once."""
     return eager_maps(name, make_inputs(name, padding))
