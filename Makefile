@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
+# Where this is set, each process compiles every test and module anew: a quarter of the fast tier's time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # ARGS chooses a part: make test ARGS="tests/lens -k received"
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.

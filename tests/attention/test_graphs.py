@@ -82,7 +82,7 @@ def compiled(function, **options):
     cases(
         [(name, option) for name in MASKS for option in OPTIONS if not option or name in KERNELS],
         fast=[
-            *((name, "") for name in ("padding", "window", "documents", "algebra")),
+            *((name, "") for name in ("window", "algebra")),
             *(("full", "softcap"), ("causal", "ALiBi")),
         ],
     ),

@@ -30,7 +30,7 @@ class Entry:
     args: dict[str, Any] = field(default_factory=dict)
     """Arguments of its constructor that cannot be guessed."""
     dear: bool = False
-    """Whether another entry shows its mistake in less time."""
+    """Whether another entry shows its mistake, or that verdict of its file, in less time."""
 
     @property
     def name(self) -> str:
@@ -73,11 +73,13 @@ def wrong(
     return enter
 
 
-def right(verdict: str, *, says: str | None = None, args: dict[str, Any] | None = None) -> Callable[[_Any], _Any]:
+def right(
+    verdict: str, *, says: str | None = None, args: dict[str, Any] | None = None, dear: bool = False
+) -> Callable[[_Any], _Any]:
     """Enter an implementation that is right; verdict: "right", "convention" or "design"."""
 
     def enter(what: _Any) -> _Any:
-        _ENTRIES.append(Entry(what, verdict, says=says, args=args or {}))
+        _ENTRIES.append(Entry(what, verdict, says=says, args=args or {}, dear=dear))
         return what
 
     return enter

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from bank import wrong
 
 
-@wrong("mask-dropped")
+@wrong("mask-dropped", dear=True)
 def attention(query, key, value, mask=None):
     d_k = query.size(-1)
     scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(d_k)
@@ -43,7 +43,7 @@ def causal_softmax_attention(q, k, v):
     return torch.bmm(F.softmax(scores, dim=-1), v)
 
 
-@wrong("mask-inverted", source="rasbt/LLMs-from-scratch#1061")
+@wrong("mask-inverted", source="rasbt/LLMs-from-scratch#1061", dear=True)
 def causal_sdpa(queries, keys, values):
     num_tokens = queries.shape[-2]
     mask = torch.triu(torch.ones(num_tokens, num_tokens, device=queries.device), diagonal=1).bool()
@@ -113,7 +113,7 @@ def attention_allowed(query, key, value, attn_mask=None):
     return torch.einsum("bhij,bhjd->bhid", sim.softmax(dim=-1), value)
 
 
-@wrong("mask-after-softmax")
+@wrong("mask-after-softmax", dear=True)
 def attention_then_mask(q, k, v, mask=None):
     weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
     if mask is not None:

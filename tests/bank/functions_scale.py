@@ -13,7 +13,7 @@ from bank import wrong
 HEAD_SIZE = 16
 
 
-@wrong("no-scale", source="delzac/cntkx#10")
+@wrong("no-scale", source="delzac/cntkx#10", dear=True)
 def dot_product_attention(query, key, value, mask=None):
     scores = torch.matmul(query, key.transpose(-2, -1))
     if mask is not None:
@@ -22,7 +22,7 @@ def dot_product_attention(query, key, value, mask=None):
     return torch.matmul(attn, value)
 
 
-@wrong("no-scale", source="huggingface/blog#2893")
+@wrong("no-scale", source="huggingface/blog#2893", dear=True)
 def next_token_attention(Q, K, V):
     attention_scores = Q @ K.transpose(-1, -2)
     causal = torch.tril(torch.ones(Q.shape[-2], Q.shape[-2], device=Q.device))

@@ -70,7 +70,7 @@ def attention_per_sample(queries, keys, values):
     return torch.stack(outputs)
 
 
-@wrong("softmax-missing")
+@wrong("softmax-missing", dear=True)
 def attention_products(q, k, v):
     weights = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
     return torch.matmul(weights, v)
@@ -111,7 +111,7 @@ def attention_row_by_row(q, k, v):
     return out
 
 
-@wrong("softmax-l1")
+@wrong("softmax-l1", dear=True)
 def attention_shares(Q, K, V):
     scores = torch.matmul(Q, K.transpose(-2, -1)) / math.sqrt(Q.size(-1))
     percents = scores / scores.sum(dim=-1, keepdim=True)

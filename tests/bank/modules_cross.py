@@ -48,7 +48,7 @@ class MemoryAttention(nn.Module):
         return self.out_proj(out.transpose(1, 2).reshape(B, T, C))
 
 
-@wrong("q-from-context")
+@wrong("q-from-context", dear=True)
 class EncoderDecoderAttention(nn.Module):
     def __init__(self, d_model, n_heads):
         super().__init__()

@@ -25,7 +25,7 @@ class _Attention(nn.Module):
         return self.out((self.dropout(scores.softmax(-1)) @ v).transpose(1, 2).flatten(2))
 
 
-@right("right")
+@right("right", dear=True)
 class PreNormEncoderBlock(nn.Module):
     def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
         super().__init__()

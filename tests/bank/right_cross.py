@@ -22,7 +22,7 @@ class FromContext(Projections, names="q_proj k_proj v_proj out_proj"):
         return self.out_proj((att @ v).transpose(1, 2).reshape(B, T, C))
 
 
-@right("convention")
+@right("convention", dear=True)
 class FromContextOrItself(nn.Module):
     def __init__(self, query_dim, context_dim=None, heads=8, dim_head=64, dropout=0.0):
         super().__init__()

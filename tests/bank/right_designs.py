@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bank import right
 
 
-@right("design", says="soft-cap")
+@right("design", says="soft-cap", dear=True)
 def softcapped(q, k, v, cap=5.0):
     logits = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     logits = cap * torch.tanh(logits / cap)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bank import Projections, right
 
 
-@right("right")
+@right("right", dear=True)
 class FourLinears(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()

@@ -317,7 +317,8 @@ def test_what_it_prints_is_caught_at_every_level_and_does_not_hold_it_up(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("redirect", ["<&- >&- 2>&-", pytest.param(">&-", marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("redirect", ["<&- >&- 2>&-", ">&-"])
 def test_closed_streams_do_not_mix_with_its_pipes(redirect, tmp_path):
     (tmp_path / "run.py").write_text(f"""
 import os

@@ -192,7 +192,7 @@ def test_ctrl_c_ends_without_a_traceback_and_without_a_file(tmp_path, arguments,
     )
     while moment not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None, f"{moment} was not loaded"
-        time.sleep(0.002)
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert b"Traceback" not in process.communicate(timeout=60)[1]
     assert process.returncode == 130

@@ -121,8 +121,13 @@ class MultiHeadAttention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize every weight: query, key and value head by head, then the output projection."""
+        """Initialize every weight: query, key and value head by head, then the output projection.
+
+        On the meta device, where weights have no numbers, nothing is done.
+        """
         (q_weight, q_bias), (k_weight, k_bias), (v_weight, v_bias) = self._projection_weights()
+        if q_weight.is_meta:
+            return
         queries_per_key = self.num_heads // self.num_kv_heads
         for head in range(self.num_heads):
             _init_head(q_weight, q_bias, head, self.d_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -47,10 +48,16 @@ def main() -> None:
     sys.exit(code)
 
 
+@cache
+def _command() -> Any:
+    """The application's commands and options, read from its functions once."""
+    return typer.main.get_command(app)
+
+
 def _run() -> tuple[int, str]:
     """The exit code of the command, and the message for standard error."""
     try:
-        code = app(standalone_mode=False)
+        code = _command()(standalone_mode=False)
     except InputError as error:
         return 2, f"regard: {visible(str(error))}\n"
     except USAGE_ERROR as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -218,14 +219,21 @@ def _offline_copy_problem() -> str:
         path = _offline_folder() / file
         if not path.is_file():
             return f"not used, {path} is missing; {OFFLINE_INSTALL} --force-reinstall"
-        with path.open("rb") as opened:
-            actual = hashlib.file_digest(opened, "sha256").hexdigest()
+        stat = path.stat()
+        actual = _sha256(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if actual != expected:
             return (
                 f"not used, {path} is altered (sha256 {actual}, it should be {expected}); "
                 f"install it anew: {OFFLINE_INSTALL} --force-reinstall"
             )
     return ""
+
+
+@cache
+def _sha256(path: Path, *version: int) -> str:
+    """The digest of a file; a process that loads the same version of it again does not read it again."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _first_line(error: Exception) -> str:
