@@ -135,7 +135,7 @@ def test_a_mistake_is_found_in_few_calls():
         ("print('flood ' * 200); return v", "output-v"),
         ("import os; os._exit(7)", "exit code 7"),
         ("raise RuntimeError('the model is on fire')", "the model is on fire"),
-        ("return (q @ k.mT).softmax(-1) @ v + torch.rand(())", "random"),
+        pytest.param("return (q @ k.mT).softmax(-1) @ v + torch.rand(())", "random", marks=pytest.mark.more),
         ("return v.cuda()", "CUDA"),
         ("return torch.zeros(2**36) + q.sum()", "memory"),
     ],

@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--fast-only", action="store_true", help="do not try survivors against the other tiers")
     parser.add_argument("--report", type=Path, help="write the report here")
     chosen = parser.parse_args()
+    command = f"make mutants ARGS='--seed {chosen.seed} --count {chosen.count}'"
     drawn = [m for m in draw(CHECKOUT / "src", chosen.count, chosen.seed) if chosen.package in (None, m.package)]
     results = chosen.results or Path(tempfile.mkdtemp()) / "results.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
@@ -212,7 +213,7 @@ def main() -> None:
                     f"{len(rows)}: {row['outcome']} in {row['seconds']} s: {row['mutation']} ({row['test']})",
                     flush=True,
                 )
-    write_report(rows, sys.argv[1:], chosen.report)
+    write_report(rows, command, chosen.report)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 KILLED = ("failed", "stuck")
 
 
-def write_report(rows: list[dict], arguments: list[str], path: Path | None) -> None:
+def write_report(rows: list[dict], command: str, path: Path | None) -> None:
     """Print the table, and keep it with the list of survivors where there is a path.
 
     Sentences that somebody wrote beneath a survivor of an earlier report are kept.
@@ -33,7 +32,6 @@ def write_report(rows: list[dict], arguments: list[str], path: Path | None) -> N
     if path is None:
         return
     notes = _notes(path.read_text()) if path.exists() else {}
-    command = shlex.join(["make", "mutants", f"ARGS={shlex.join(arguments)}"])
     sections = {"Survivors of every tier": survivors, "Killed only after the fast tier": sorted(killed - fast)}
     path.write_text(
         f"# Mutations\n\n`{command}`\n\n"
