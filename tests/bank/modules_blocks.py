@@ -220,14 +220,6 @@ class _NoMask(_NanoAttention):
         return F.softmax(q @ k.transpose(-2, -1) / math.sqrt(k.size(-1)), dim=-1)
 
 
-class _OneAhead(_NanoAttention):
-    def weights(self, q, k):
-        T = q.size(-2)
-        att = q @ k.transpose(-2, -1) / math.sqrt(k.size(-1))
-        ahead = torch.ones(T, T, device=q.device).triu(2).bool()
-        return F.softmax(att.masked_fill(ahead, float("-inf")), dim=-1)
-
-
 class _GPTLayer(nn.Module):
     def __init__(self, config, attention):
         super().__init__()
@@ -267,42 +259,6 @@ class UnscaledGPT(_Decoder):
 @wrong("mask-dropped")
 class LeakyGPT(_Decoder):
     attention = _NoMask
-
-
-@wrong("mask-one-ahead")
-class PeekingGPT(_Decoder):
-    attention = _OneAhead
-
-
-@wrong("scale-d-model")
-class BigramTransformer(nn.Module):
-    def __init__(self, vocab_size, n_embd, n_head, block_size):
-        super().__init__()
-        self.n_head = n_head
-        self.token_embedding_table = nn.Embedding(vocab_size, n_embd)
-        self.position_embedding_table = nn.Embedding(block_size, n_embd)
-        self.ln1 = nn.LayerNorm(n_embd)
-        self.key, self.query, self.value = (nn.Linear(n_embd, n_embd, bias=False) for _ in range(3))
-        self.proj = nn.Linear(n_embd, n_embd)
-        self.ln2 = nn.LayerNorm(n_embd)
-        self.ffwd = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.ReLU(), nn.Linear(4 * n_embd, n_embd))
-        self.ln_f = nn.LayerNorm(n_embd)
-        self.lm_head = nn.Linear(n_embd, vocab_size)
-        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
-
-    def attend(self, x):
-        B, T, C = x.shape
-        k, q, v = (f(x).view(B, T, self.n_head, -1).transpose(1, 2) for f in (self.key, self.query, self.value))
-        wei = (q @ k.transpose(-2, -1)) * C**-0.5
-        wei = F.softmax(wei.masked_fill(self.tril[:T, :T] == 0, float("-inf")), dim=-1)
-        return self.proj((wei @ v).transpose(1, 2).reshape(B, T, C))
-
-    def forward(self, idx):
-        T = idx.shape[1]
-        x = self.token_embedding_table(idx) + self.position_embedding_table(torch.arange(T, device=idx.device))
-        x = x + self.attend(self.ln1(x))
-        x = x + self.ffwd(self.ln2(x))
-        return self.lm_head(self.ln_f(x))
 
 
 @wrong("merge-without-transpose")

@@ -7,16 +7,18 @@ import torch.nn.functional as F
 from bank import right, wrong
 
 
-@wrong("absolute-axes")
-class SelfAttention(nn.Module):
-    """Of document 000 (and 001)."""
-
+class _Head(nn.Module):
     def __init__(self, d_model=2, row_dim=0, col_dim=1):
         super().__init__()
         self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
         self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
         self.row_dim = row_dim
         self.col_dim = col_dim
+
+
+@wrong("absolute-axes")
+class SelfAttention(_Head):
+    """Of document 000 (and 001)."""
 
     def forward(self, token_encodings):
         queries, keys, values = self.W_q(token_encodings), self.W_k(token_encodings), self.W_v(token_encodings)
@@ -27,15 +29,8 @@ class SelfAttention(nn.Module):
 
 
 @wrong("absolute-axes")
-class MaskedSelfAttention(nn.Module):
+class MaskedSelfAttention(_Head):
     """Of document 000; True in the mask is blocked."""
-
-    def __init__(self, d_model=2, row_dim=0, col_dim=1):
-        super().__init__()
-        self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
-        self.row_dim = row_dim
-        self.col_dim = col_dim
 
     def forward(self, token_encodings, mask=None):
         queries, keys, values = self.W_q(token_encodings), self.W_k(token_encodings), self.W_v(token_encodings)
@@ -47,15 +42,8 @@ class MaskedSelfAttention(nn.Module):
         return torch.matmul(shares, values)
 
 
-class Attention(nn.Module):
+class Attention(_Head):
     """Of documents 000 and 004: one head, as wide as the model."""
-
-    def __init__(self, d_model=2, row_dim=0, col_dim=1):
-        super().__init__()
-        self.W_q = nn.Linear(in_features=d_model, out_features=d_model, bias=False)
-        self.W_k, self.W_v = (nn.Linear(in_features=d_model, out_features=d_model, bias=False) for _ in range(2))
-        self.row_dim = row_dim
-        self.col_dim = col_dim
 
     def forward(self, encodings_for_q, encodings_for_k, encodings_for_v, mask=None):
         queries, keys, values = self.W_q(encodings_for_q), self.W_k(encodings_for_k), self.W_v(encodings_for_v)
@@ -93,10 +81,8 @@ class MultiHeadedAttention(nn.Module):
         self.heads = nn.ModuleList([Attention(d_model, row_dim, col_dim) for _ in range(num_heads)])
 
     def forward(self, q_encodings_matrix, k_encodings_matrix, v_encodings_matrix, mask=None):
-        collected = []
-        for head in self.heads:
-            collected.append(head(q_encodings_matrix, k_encodings_matrix, v_encodings_matrix, mask=None))
-        return torch.cat(collected, dim=self.col_dim)
+        matrices = q_encodings_matrix, k_encodings_matrix, v_encodings_matrix
+        return torch.cat([head(*matrices, mask=None) for head in self.heads], dim=self.col_dim)
 
 
 @wrong("mask-not-passed", dear=True)
@@ -135,9 +121,7 @@ class MultiHeadSelfAttention(nn.Module):
         super().__init__()
         self.head_size = embed_dim // num_heads
         assert self.head_size * num_heads == embed_dim, "embed_dim must be divisible by num_heads"
-        self.heads = nn.ModuleList(
-            [AttentionHead(embed_dim=embed_dim, head_size=self.head_size) for _ in range(num_heads)]
-        )
+        self.heads = nn.ModuleList([AttentionHead(embed_dim, self.head_size) for _ in range(num_heads)])
         self.output_linear = nn.Linear(in_features=embed_dim, out_features=embed_dim)
 
     def forward(self, x):

@@ -31,34 +31,6 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(x)
 
 
-@wrong("split-by-view")
-class CausalSelfAttention(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        assert config.n_embd % config.n_head == 0
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.resid_dropout = nn.Dropout(config.dropout)
-        self.n_head = config.n_head
-        self.n_embd = config.n_embd
-        self.register_buffer(
-            "bias", torch.tril(torch.ones(config.block_size, config.block_size)).view(1, 1, config.block_size, -1)
-        )
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
-        q = q.reshape(B, self.n_head, T, C // self.n_head)
-        k = k.reshape(B, self.n_head, T, C // self.n_head)
-        v = v.reshape(B, self.n_head, T, C // self.n_head)
-        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
-        att = F.softmax(att, dim=-1)
-        y = att @ v
-        y = y.transpose(1, 2).contiguous().view(B, T, C)
-        return self.resid_dropout(self.c_proj(y))
-
-
 @wrong("split-by-view", also=("merge-without-transpose",), source="reczoo/FuxiCTR#30")
 class FieldAttention(nn.Module):
     def __init__(self, embedding_dim, num_heads=2):

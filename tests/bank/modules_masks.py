@@ -31,29 +31,6 @@ class FlaggedAttention(nn.Module):
 
 
 @wrong("mask-dropped")
-class CausalSelfAttention(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.attn_dropout = nn.Dropout(config.dropout)
-        self.n_head = config.n_head
-        self.register_buffer("bias", torch.tril(torch.ones(config.block_size, config.block_size)))
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = self.c_attn(x).split(C, dim=2)
-        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        att.masked_fill(self.bias[:T, :T] == 0, float("-inf"))
-        att = self.attn_dropout(F.softmax(att, dim=-1))
-        y = (att @ v).transpose(1, 2).contiguous().view(B, T, C)
-        return self.c_proj(y)
-
-
-@wrong("mask-dropped")
 class MaskedMultiHeadAttention(Projections, names="w_q w_k w_v w_o"):
     def forward(self, q, k, v, mask=None):
         B = q.size(0)
@@ -88,31 +65,6 @@ class MHAScaledDotProduct(nn.Module):
         return self.proj(context.transpose(1, 2).reshape(batch_size, num_tokens, -1))
 
 
-class _MaskedHead(nn.Module):
-    def __init__(self, n_embd, head_size, block_size):
-        super().__init__()
-        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
-        self.register_buffer("triu", torch.triu(torch.ones(block_size, block_size)))
-
-    def forward(self, x):
-        T = x.shape[1]
-        q, k = self.query(x), self.key(x)
-        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
-        wei = wei.masked_fill(self.triu[:T, :T] == 0, float("-inf"))
-        return F.softmax(wei, dim=-1) @ self.value(x)
-
-
-@wrong("mask-inverted")
-class LectureHeads(nn.Module):
-    def __init__(self, n_embd, num_heads, block_size=64):
-        super().__init__()
-        self.heads = nn.ModuleList([_MaskedHead(n_embd, n_embd // num_heads, block_size) for _ in range(num_heads)])
-        self.proj = nn.Linear(n_embd, n_embd)
-
-    def forward(self, x):
-        return self.proj(torch.cat([h(x) for h in self.heads], dim=-1))
-
-
 @wrong("mask-strict", source="pbloem/former#10")
 class FormerAttention(nn.Module):
     def __init__(self, emb, heads=8):
@@ -132,42 +84,6 @@ class FormerAttention(nn.Module):
         dot[:, indices[0], indices[1]] = float("-inf")
         out = torch.bmm(F.softmax(dot, dim=2), values).view(b, h, t, s)
         return self.unifyheads(out.transpose(1, 2).reshape(b, t, e))
-
-
-@wrong("mask-strict")
-class PastAttention(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head = config.n_head
-        self.key, self.query, self.value, self.proj = (nn.Linear(config.n_embd, config.n_embd) for _ in range(4))
-        self.register_buffer("past", torch.tril(torch.ones(config.block_size, config.block_size), diagonal=-1))
-
-    def forward(self, x):
-        B, T, C = x.size()
-        k, q, v = (
-            f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.key, self.query, self.value)
-        )
-        att = (q @ k.transpose(-2, -1)) / math.sqrt(k.size(-1))
-        att = att.masked_fill(self.past[:T, :T] == 0, -1e9)
-        y = F.softmax(att, dim=-1) @ v
-        return self.proj(y.transpose(1, 2).contiguous().view(B, T, C))
-
-
-@wrong("mask-one-ahead")
-class CausalAttention(nn.Module):
-    def __init__(self, d_in, d_out, context_length, dropout, qkv_bias=False):
-        super().__init__()
-        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=qkv_bias) for _ in range(3))
-        self.dropout = nn.Dropout(dropout)
-        self.register_buffer("mask", torch.triu(torch.ones(context_length, context_length), diagonal=2))
-
-    def forward(self, x):
-        num_tokens = x.shape[1]
-        keys, queries, values = self.W_key(x), self.W_query(x), self.W_value(x)
-        attn_scores = queries @ keys.transpose(1, 2)
-        attn_scores.masked_fill_(self.mask.bool()[:num_tokens, :num_tokens], -torch.inf)
-        attn_weights = torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1)
-        return self.dropout(attn_weights) @ values
 
 
 @wrong("mask-one-ahead")
@@ -221,25 +137,6 @@ class EvaAttention(nn.Module):
         return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
 
 
-@wrong("mask-after-softmax")
-class TrilAttention(nn.Module):
-    def __init__(self, d_in, d_out, context_length, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
-        self.out_proj = nn.Linear(d_out, d_out)
-        self.register_buffer("mask_simple", torch.tril(torch.ones(context_length, context_length)))
-
-    def forward(self, x):
-        b, n, _ = x.shape
-        queries, keys, values = (
-            w(x).view(b, n, self.num_heads, -1).transpose(1, 2) for w in (self.W_query, self.W_key, self.W_value)
-        )
-        attn_weights = torch.softmax(queries @ keys.transpose(2, 3) / keys.shape[-1] ** 0.5, dim=-1)
-        masked_simple = attn_weights * self.mask_simple[:n, :n]
-        return self.out_proj((masked_simple @ values).transpose(1, 2).reshape(b, n, -1))
-
-
 @wrong("mask-zero-fill", source="georg-wolflein/good-features#1")
 class MultipliedMask(Projections, names="wq wk wv wo"):
     def forward(self, x, mask=None):
@@ -249,22 +146,6 @@ class MultipliedMask(Projections, names="wq wk wv wo"):
         if mask is not None:
             scores = scores * mask
         return self.wo((torch.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
-
-
-@wrong("mask-zero-fill")
-class ZeroFilledCausal(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head = config.n_head
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
-        att = torch.tril(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)))
-        y = att.softmax(dim=-1) @ v
-        return self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C))
 
 
 @wrong("mask-weak-fill", source="hyunwoongko/transformer#10")
@@ -306,27 +187,6 @@ class ForecastAttention(nn.Module):
         return self.out_proj(torch.matmul(attn, v).transpose(1, 2).reshape(b, t, -1))
 
 
-@wrong("mask-weak-fill")
-class MinusTenAttention(nn.Module):
-    def __init__(self, hidden_size, num_attention_heads):
-        super().__init__()
-        self.num_heads = num_attention_heads
-        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
-
-    def forward(self, hidden_states, attention_mask=None):
-        B, T, C = hidden_states.shape
-        q, k, v = (
-            f(hidden_states).view(B, T, self.num_heads, -1).permute(0, 2, 1, 3)
-            for f in (self.query, self.key, self.value)
-        )
-        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.size(-1))
-        if attention_mask is not None:
-            extended = (1.0 - attention_mask[:, None, None, :].to(scores.dtype)) * -10.0
-            scores = scores + extended
-        context = torch.matmul(F.softmax(scores, dim=-1), v)
-        return self.dense(context.permute(0, 2, 1, 3).reshape(B, T, C))
-
-
 @right("convention", says="added")
 class AdditiveMask(nn.Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0):
@@ -347,43 +207,6 @@ class AdditiveMask(nn.Module):
             weights = weights + attn_mask
         weights = F.dropout(F.softmax(weights, dim=-1), p=self.dropout, training=self.training)
         return self.out_proj((weights @ v).transpose(1, 2).reshape(B, T, C))
-
-
-@wrong("mask-added-01")
-class TrilAdded(nn.Module):
-    def __init__(self, n_embd, n_head, block_size=128):
-        super().__init__()
-        self.n_head = n_head
-        self.qkv = nn.Linear(n_embd, 3 * n_embd)
-        self.proj = nn.Linear(n_embd, n_embd)
-        self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)))
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (t.view(B, T, self.n_head, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]) + self.mask[:T, :T]
-        return self.proj((F.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
-
-
-@wrong("mask-positive-fill")
-class PositiveFill(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.d_k = d_model // num_heads
-        self.linears = nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
-
-    def forward(self, query, key, value, mask=None):
-        n = query.size(0)
-        q, k, v = (
-            lin(x).view(n, -1, self.num_heads, self.d_k).transpose(1, 2)
-            for lin, x in zip(self.linears, (query, key, value), strict=False)
-        )
-        scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(self.d_k)
-        if mask is not None:
-            scores = scores.masked_fill(mask == 0, 1e9)
-        x = torch.matmul(scores.softmax(dim=-1), v)
-        return self.linears[-1](x.transpose(1, 2).contiguous().view(n, -1, self.num_heads * self.d_k))
 
 
 @wrong("mask-rows")
@@ -413,17 +236,6 @@ class TiledMask(nn.Module):
                 mask = mask.unsqueeze(1).expand(-1, x.size(1), -1)
             blocked = ~mask.repeat(self.n_head, 1, 1)
         return self.attn(x, x, x, need_weights=False, attn_mask=blocked)[0]
-
-
-@wrong("mask-first-only")
-class FirstSampleMask(Projections, names="w_q w_k w_v w_o"):
-    def forward(self, x, mask=None):
-        B, T, C = x.shape
-        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.w_q, self.w_k, self.w_v))
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-        if mask is not None:
-            scores = scores.masked_fill(mask[0] == 0, -1e9)
-        return self.w_o((F.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
 
 
 class _Single(nn.Module):

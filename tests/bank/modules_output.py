@@ -19,36 +19,6 @@ class KeysTimesQueries(Projections, names="q_proj k_proj v_proj o_proj"):
         return self.o_proj(out.transpose(1, 2).reshape(B, T, C))
 
 
-@wrong("key-reshaped")
-class ReshapedKeys(nn.Module):
-    def __init__(self, dim, num_heads=8):
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, dim * 3)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        B, N, C = x.shape
-        D = C // self.num_heads
-        q, k, v = (t.view(B, N, self.num_heads, D).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
-        attn = q @ k.reshape(B, self.num_heads, D, N) * D**-0.5
-        return self.proj((attn.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, N, C))
-
-
-@wrong("scores-negated")
-class NegatedScores(nn.Module):
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-
-    def forward(self, x):
-        b, t, e = x.shape
-        q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
-        energy = -torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(e // self.num_heads)
-        return self.out((energy.softmax(-1) @ v).transpose(1, 2).reshape(b, t, e))
-
-
 @wrong("weights-transposed", source="heykeetae/Self-Attention-GAN#11")
 class ChannelFirstAttention(nn.Module):
     def __init__(self, in_dim):
@@ -89,23 +59,6 @@ class ValuePassThrough(nn.Module):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = v.transpose(1, 2).contiguous().view(B, T, C)
         return self.c_proj(y)
-
-
-@wrong("output-mean")
-class BagOfWordsHead(nn.Module):
-    def __init__(self, n_embd, head_size, block_size=64):
-        super().__init__()
-        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
-        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
-
-    def forward(self, x):
-        B, T, _ = x.shape
-        k, q = self.key(x), self.query(x)
-        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
-        wei = torch.zeros((B, T, T), dtype=x.dtype, device=x.device)
-        wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
-        wei = F.softmax(wei, dim=-1)
-        return wei @ self.value(x)
 
 
 @wrong("output-mean")
@@ -210,22 +163,6 @@ class FlashSelfAttention(nn.Module):
         return self.resid_dropout(self.c_proj(y))
 
 
-@wrong("dropout-in-eval")
-class FunctionalDropout(nn.Module):
-    def __init__(self, d_model, num_heads, dropout=0.1):
-        super().__init__()
-        self.num_heads = num_heads
-        self.p = dropout
-        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
-        weights = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
-        weights = F.dropout(weights, p=self.p)
-        return self.o((weights @ v).transpose(1, 2).reshape(B, T, C))
-
-
 @wrong("dropout-before-softmax", source="karpathy/ng-video-lecture#30")
 class EarlyDropout(nn.Module):
     def __init__(self, n_embd, head_size, block_size=64, dropout=0.2):
@@ -242,21 +179,6 @@ class EarlyDropout(nn.Module):
         wei = self.dropout(wei)
         wei = F.softmax(wei, dim=-1)
         return wei @ v
-
-
-@wrong("dropout-before-softmax")
-class DroppedScores(nn.Module):
-    def __init__(self, hidden_size, num_heads, dropout=0.1):
-        super().__init__()
-        self.num_heads = num_heads
-        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
-        scores = self.dropout(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)))
-        return self.dense((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
 
 
 @wrong("detached")
@@ -324,28 +246,6 @@ class ResidualAttention(nn.Module):
 
 
 @wrong("stateful")
-class CachedAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
-        self.cache_k = None
-        self.cache_v = None
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.wq, self.wk, self.wv))
-        if self.cache_k is not None and self.cache_k.size(0) == B:
-            k = torch.cat([self.cache_k, k], dim=2)
-            v = torch.cat([self.cache_v, v], dim=2)
-        self.cache_k, self.cache_v = k.detach(), v.detach()
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-        future = torch.ones(T, k.size(2), dtype=torch.bool, device=x.device).triu(k.size(2) - T + 1)
-        scores = scores.masked_fill(future, float("-inf"))
-        return self.wo((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, C))
-
-
-@wrong("stateful")
 class CoolingAttention(nn.Module):
     def __init__(self, embed_dim, num_heads):
         super().__init__()
@@ -359,23 +259,6 @@ class CoolingAttention(nn.Module):
         self.scaling *= q.size(-1) ** -0.5
         k, v = (f(x).reshape(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.k_proj, self.v_proj))
         return self.out_proj((torch.softmax(q @ k.mT, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
-
-
-@wrong("batch-as-tokens")
-class FlattenedAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.d_head = d_model // num_heads
-        self.wq, self.wk, self.wv, self.wo = (nn.Linear(d_model, d_model) for _ in range(4))
-
-    def forward(self, x):
-        shape = x.shape
-        x = x.reshape(-1, shape[-1])
-        q, k, v = (f(x).view(-1, self.num_heads, self.d_head).transpose(0, 1) for f in (self.wq, self.wk, self.wv))
-        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) / math.sqrt(self.d_head), dim=-1)
-        out = torch.bmm(weights, v).transpose(0, 1).reshape(-1, self.num_heads * self.d_head)
-        return self.wo(out).view(shape)
 
 
 @wrong("batch-as-tokens")

@@ -25,26 +25,6 @@ class ManualSelfAttention(nn.Module):
 
 
 @wrong("untransposed")
-class EinsumProjections(nn.Module):
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-
-    def project(self, layer, x):
-        y = torch.einsum("btc,cd->btd", x, layer.weight) + layer.bias
-        return y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-    def forward(self, x, mask=None):
-        q, k, v = (self.project(layer, x) for layer in (self.query, self.key, self.value))
-        scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1])
-        if mask is not None:
-            scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
-        context = scores.softmax(-1) @ v
-        return self.out(context.transpose(1, 2).flatten(2))
-
-
-@wrong("untransposed")
 class ValueByHand(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -138,24 +118,6 @@ class MultiHeadedAttention(nn.Module):
         return self.o_proj(x.transpose(1, 2).contiguous().view(nbatches, -1, self.h * self.d_k))
 
 
-@wrong("shared-projection")
-class SharedQueryKey(nn.Module):
-    def __init__(self, hidden_size, num_attention_heads):
-        super().__init__()
-        self.num_attention_heads = num_attention_heads
-        self.attention_head_size = hidden_size // num_attention_heads
-        self.query, self.key, self.value, self.dense = (nn.Linear(hidden_size, hidden_size) for _ in range(4))
-
-    def transpose_for_scores(self, x):
-        return x.view(x.size(0), x.size(1), self.num_attention_heads, self.attention_head_size).permute(0, 2, 1, 3)
-
-    def forward(self, query, key, value):
-        q, k, v = (self.transpose_for_scores(t) for t in (self.query(query), self.query(key), self.value(value)))
-        probs = nn.Softmax(dim=-1)(torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(self.attention_head_size))
-        context = torch.matmul(probs, v).permute(0, 2, 1, 3).contiguous()
-        return self.dense(context.view(context.size(0), context.size(1), -1))
-
-
 @wrong("bias-dropped")
 class FunctionalAttention(Projections, names="q k v o"):
     def forward(self, x):
@@ -182,40 +144,6 @@ class FusedWithoutBias(nn.Module):
         att = (q @ k.transpose(-2, -1)) / math.sqrt(q.size(-1))
         att = att.masked_fill(~self.mask[:T, :T], float("-inf")).softmax(dim=-1)
         return self.c_proj((att @ v).transpose(1, 2).contiguous().view(B, T, C))
-
-
-@wrong("k-as-v")
-class KeysAggregated(nn.Module):
-    def __init__(self, n_embd, head_size, block_size=128):
-        super().__init__()
-        self.key, self.query, self.value = (nn.Linear(n_embd, head_size, bias=False) for _ in range(3))
-        self.register_buffer("tril", torch.tril(torch.ones(block_size, block_size)))
-
-    def forward(self, x):
-        T = x.size(1)
-        k, q = self.key(x), self.query(x)
-        wei = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
-        wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
-        wei = F.softmax(wei, dim=-1)
-        return wei @ k
-
-
-@wrong("v-as-k")
-class ValuesCompared(nn.Module):
-    def __init__(self, dim, num_heads=8):
-        super().__init__()
-        self.num_heads = num_heads
-        self.scale = (dim // num_heads) ** -0.5
-        self.qkv = nn.Linear(dim, dim * 3)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
-        q, v = qkv[0], qkv[2]
-        attn = (q @ v.transpose(-2, -1)) * self.scale
-        attn = attn.softmax(dim=-1)
-        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
 
 
 @wrong("q-as-k")

@@ -26,23 +26,6 @@ class Head(nn.Module):
         return wei @ v
 
 
-@wrong("no-scale")
-class PatchAttention(nn.Module):
-    def __init__(self, dim, heads=8, dim_head=64, dropout=0.0):
-        super().__init__()
-        self.heads = heads
-        self.scale = dim_head**-0.5
-        self.attend = nn.Softmax(dim=-1)
-        self.to_qkv = nn.Linear(dim, dim_head * heads * 3, bias=False)
-        self.to_out = nn.Sequential(nn.Linear(dim_head * heads, dim), nn.Dropout(dropout))
-
-    def forward(self, x):
-        b, n, _ = x.shape
-        q, k, v = (t.reshape(b, n, self.heads, -1).transpose(1, 2) for t in self.to_qkv(x).chunk(3, dim=-1))
-        attn = self.attend(torch.matmul(q, k.transpose(-1, -2)))
-        return self.to_out(torch.matmul(attn, v).transpose(1, 2).reshape(b, n, -1))
-
-
 @wrong("scale-d", source="delzac/cntkx#10")
 class ScaledDotProduct(nn.Module):
     def __init__(self, model_dim, num_heads):
@@ -59,25 +42,6 @@ class ScaledDotProduct(nn.Module):
         scaled = torch.matmul(q, k.transpose(-1, -2)) / self.head_dim
         attended = torch.matmul(F.softmax(scaled, dim=-1), v)
         return self.output(attended.transpose(1, 2).flatten(2))
-
-
-@wrong("scale-d")
-class TwiceScaled(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head, self.n_embd = config.n_head, config.n_embd
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-
-    def forward(self, x):
-        B, T, C = x.size()
-        hs = C // self.n_head
-        q, k, v = (t.view(B, T, self.n_head, hs).transpose(1, 2) for t in self.c_attn(x).split(self.n_embd, dim=2))
-        q = q * hs**-0.5
-        att = (q @ k.transpose(-2, -1)) / math.sqrt(hs)
-        causal = torch.ones(T, T, device=x.device).tril()
-        att = F.softmax(att.masked_fill(causal == 0, float("-inf")), dim=-1)
-        return self.c_proj((att @ v).transpose(1, 2).contiguous().view(B, T, C))
 
 
 class _CausalHead(nn.Module):
@@ -166,22 +130,6 @@ class MultiHeadAttention(nn.Module):
             attn = attn.masked_fill(mask == 0, -1e9)
         attn = self.dropout(F.softmax(attn, dim=-1))
         return self.fc(torch.matmul(attn, v).transpose(1, 2).reshape(sz_b, len_q, -1))
-
-
-@wrong("scale-tokens")
-class SequenceScaled(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
-        self.o_proj = nn.Linear(d_model, d_model)
-
-    def forward(self, x):
-        B, S, E = x.shape
-        qkv = self.qkv_proj(x).view(B, S, 3, self.num_heads, E // self.num_heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(2)), dim=-1)
-        return self.o_proj((weights @ v).transpose(1, 2).reshape(B, S, E))
 
 
 @wrong("scale-heads", source="tenstorrent/tt-metal#56789")
@@ -290,39 +238,6 @@ class HalfWidthScale(nn.Module):
         q, k, v = (f(x).view(shape).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scaling)
         return self.o_proj(y.transpose(1, 2).reshape(x.shape))
-
-
-@wrong("scale-constant")
-class EightAttention(Projections, names="query key value output"):
-    def forward(self, q, k, v, mask=None):
-        b = q.size(0)
-        q, k, v = (
-            f(t).view(b, -1, self.num_heads, t.size(-1) // self.num_heads).transpose(1, 2)
-            for f, t in zip((self.query, self.key, self.value), (q, k, v), strict=True)
-        )
-        score = torch.matmul(q, k.transpose(2, 3)) / 8.0
-        if mask is not None:
-            score = score.masked_fill(mask == 0, -10000.0)
-        return self.output(torch.matmul(score.softmax(dim=-1), v).transpose(1, 2).flatten(2))
-
-
-@wrong("scale-after-softmax")
-class EnergyAttention(nn.Module):
-    def __init__(self, emb_size, num_heads, dropout=0.0):
-        super().__init__()
-        self.emb_size, self.num_heads = emb_size, num_heads
-        self.keys, self.queries, self.values = (nn.Linear(emb_size, emb_size) for _ in range(3))
-        self.att_drop = nn.Dropout(dropout)
-        self.projection = nn.Linear(emb_size, emb_size)
-
-    def forward(self, x):
-        queries = self.queries(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        keys, values = (f(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for f in (self.keys, self.values))
-        energy = torch.einsum("bhqd,bhkd->bhqk", queries, keys)
-        scaling = (self.emb_size // self.num_heads) ** (1 / 2)
-        att = self.att_drop(F.softmax(energy, dim=-1) / scaling)
-        out = torch.einsum("bhal,bhlv->bhav", att, values)
-        return self.projection(out.transpose(1, 2).flatten(2))
 
 
 @wrong("scale-floor")

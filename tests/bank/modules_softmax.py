@@ -75,21 +75,6 @@ class ImageAttention(nn.Module):
         return self.projection(torch.cat([head(x) for head in self.attention_heads], dim=-1))
 
 
-@wrong("softmax-heads")
-class HeadAxisSoftmax(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head = config.n_head
-        self.query, self.key, self.value, self.proj = (nn.Linear(config.n_embd, config.n_embd) for _ in range(4))
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q = self.query(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-        k, v = (f(x).view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for f in (self.key, self.value))
-        att = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(C // self.n_head), dim=1)
-        return self.proj((att @ v).transpose(1, 2).reshape(B, T, C))
-
-
 @wrong("softmax-batch", source="PetrochukM/PyTorch-NLP#2")
 class DefaultAxisSoftmax(nn.Module):
     def __init__(self, dimensions):
@@ -102,22 +87,6 @@ class DefaultAxisSoftmax(nn.Module):
         attention_scores = torch.bmm(q, k.transpose(1, 2).contiguous()) / math.sqrt(q.size(-1))
         attention_weights = self.softmax(attention_scores)
         return torch.bmm(attention_weights, v)
-
-
-@wrong("softmax-all")
-class WholeMatrixSoftmax(nn.Module):
-    def __init__(self, dim, heads=4):
-        super().__init__()
-        self.heads = heads
-        self.to_qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.to_out = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        b, n, c = x.shape
-        q, k, v = self.to_qkv(x).view(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        dots = torch.einsum("bhid,bhjd->bhij", q, k) * (c // self.heads) ** -0.5
-        attn = dots.flatten(2).softmax(dim=-1).view_as(dots)
-        return self.to_out(torch.einsum("bhij,bhjd->bihd", attn, v).flatten(2))
 
 
 @wrong("softmax-missing")
@@ -192,15 +161,3 @@ class RatioAttention(Projections, names="wq wk wv wo"):
         sims = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.size(-1))
         percents = sims / sims.sum(dim=-1, keepdim=True)
         return self.wo(torch.einsum("bhqk,bkhd->bqhd", percents, v).reshape(b, t, d))
-
-
-@wrong("softmax-queries", also=("no-scale",))
-class ColumnAttention(nn.Module):
-    def __init__(self, in_dim):
-        super().__init__()
-        self.query, self.key, self.value = (nn.Linear(in_dim, in_dim) for _ in range(3))
-
-    def forward(self, x):
-        energy = torch.bmm(self.query(x), self.key(x).permute(0, 2, 1))
-        attention = F.softmax(energy, dim=1)
-        return torch.bmm(attention, self.value(x))

@@ -183,26 +183,6 @@ class HeadsWithoutOutput(nn.Module):
         return context.transpose(1, 2).contiguous().view(hidden_states.shape)
 
 
-class _OneHead(nn.Module):
-    def __init__(self, d_in, d_out):
-        super().__init__()
-        self.W_query, self.W_key, self.W_value = (nn.Linear(d_in, d_out, bias=False) for _ in range(3))
-
-    def forward(self, x):
-        scores = self.W_query(x) @ self.W_key(x).transpose(1, 2)
-        return torch.softmax(scores / self.W_key.out_features**0.5, dim=-1) @ self.W_value(x)
-
-
-@right("design", says="no output projection")
-class ListOfHeadsWithoutOutput(nn.Module):
-    def __init__(self, d_in, d_out, num_heads):
-        super().__init__()
-        self.heads = nn.ModuleList([_OneHead(d_in, d_out) for _ in range(num_heads)])
-
-    def forward(self, x):
-        return torch.cat([head(x) for head in self.heads], dim=-1)
-
-
 @right("design", says="relative bias")
 class UnscaledWithRelativeBias(nn.Module):
     """Distances fall into buckets: one each up to half of them, logarithmic beyond."""

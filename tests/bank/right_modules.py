@@ -176,26 +176,6 @@ class WeightsSeenAsHeads(Projections, names="q k v o", bias=False):
         return torch.einsum("bhts,bhsd,ehd->bte", a, v, wo)
 
 
-@right("right")
-class GroupedByRepeatInterleave(nn.Module):
-    def __init__(self, d_model, num_heads, num_kv_heads):
-        super().__init__()
-        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.head_dim = d_model // num_heads
-        self.q_proj = nn.Linear(d_model, num_heads * self.head_dim, bias=False)
-        self.k_proj, self.v_proj = (nn.Linear(d_model, num_kv_heads * self.head_dim, bias=False) for _ in range(2))
-        self.o_proj = nn.Linear(num_heads * self.head_dim, d_model, bias=False)
-
-    def forward(self, x):
-        b, t, _ = x.shape
-        q = self.q_proj(x).view(b, t, self.num_heads, self.head_dim).transpose(1, 2)
-        k, v = (f(x).view(b, t, self.num_kv_heads, self.head_dim).transpose(1, 2) for f in (self.k_proj, self.v_proj))
-        each = self.num_heads // self.num_kv_heads
-        k, v = k.repeat_interleave(each, dim=1), v.repeat_interleave(each, dim=1)
-        out = torch.softmax(q @ k.mT / math.sqrt(self.head_dim), dim=-1) @ v
-        return self.o_proj(out.transpose(1, 2).reshape(b, t, -1))
-
-
 def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
     b, t, kv_heads, d = x.shape
     return x[:, :, :, None, :].expand(b, t, kv_heads, n_rep, d).reshape(b, t, kv_heads * n_rep, d)
@@ -319,23 +299,6 @@ class SeparateWithAdditiveMask(nn.Module):
 
 
 @right("convention", says="thirds")
-class ChunkedThirds(nn.Module):
-    def __init__(self, dim, heads=8, dim_head=64, dropout=0.0):
-        super().__init__()
-        inner_dim = dim_head * heads
-        self.heads, self.scale = heads, dim_head**-0.5
-        self.to_qkv = nn.Linear(dim, inner_dim * 3, bias=False)
-        self.attend = nn.Softmax(dim=-1)
-        self.to_out = nn.Sequential(nn.Linear(inner_dim, dim), nn.Dropout(dropout))
-
-    def forward(self, x):
-        b, n, _ = x.shape
-        q, k, v = (t.reshape(b, n, self.heads, -1).transpose(1, 2) for t in self.to_qkv(x).chunk(3, dim=-1))
-        out = self.attend(q @ k.transpose(-1, -2) * self.scale) @ v
-        return self.to_out(out.transpose(1, 2).reshape(b, n, -1))
-
-
-@right("convention", says="thirds")
 class ThirdsByReshape(nn.Module):
     def __init__(self, dim, num_heads=8, qkv_bias=False, attn_drop=0.0, proj_drop=0.0):
         super().__init__()
@@ -351,24 +314,6 @@ class ThirdsByReshape(nn.Module):
         attn = (q * (C // self.num_heads) ** -0.5) @ k.transpose(-2, -1)
         x = self.attn_drop(attn.softmax(dim=-1)) @ v
         return self.proj_drop(self.proj(x.transpose(1, 2).reshape(B, N, C)))
-
-
-@right("convention", says="interleaved")
-class InterleavedPerHead(nn.Module):
-    def __init__(self, hidden_size, num_attention_heads):
-        super().__init__()
-        self.heads, self.head_size = num_attention_heads, hidden_size // num_attention_heads
-        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
-        self.dense = nn.Linear(hidden_size, hidden_size)
-
-    def forward(self, hidden_states):
-        B, T, C = hidden_states.shape
-        qkv = self.query_key_value(hidden_states).view(B, T, self.heads, 3 * self.head_size)
-        query = qkv[..., : self.head_size].permute(0, 2, 1, 3)
-        key = qkv[..., self.head_size : 2 * self.head_size].permute(0, 2, 1, 3)
-        value = qkv[..., 2 * self.head_size :].permute(0, 2, 1, 3)
-        weights = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(self.head_size), dim=-1)
-        return self.dense((weights @ value).permute(0, 2, 1, 3).contiguous().view(B, T, C))
 
 
 @right("convention", says="interleaved")
