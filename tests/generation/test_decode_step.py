@@ -11,64 +11,33 @@ from torch import nn
 
 import regard
 from grids import some_examples
-from regard import mask, positions
+from models import decoder_configs
+from regard import mask
 from regard.transformer import Config, Decoder
 from regard.transformer.decode_step import MIN_PACKED_BATCH, MIN_PACKED_STEPS, FastDecodeStep
-
-FLAGS = ["gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks"]
-FLAGS += ["tie_word_embeddings", "lm_head_bias"]
-SCALINGS = {"linear": positions.Linear(3.0), "yarn": positions.YaRN(factor=4.0, original_max_positions=16)}
-
-
-@st.composite
-def configs(draw):
-    """Any decoder, as the plain facts that make its config."""
-    layers, heads = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
-    norm = draw(st.sampled_from(["layer", "rms"]))
-    kind = draw(st.sampled_from(["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]))
-    return {
-        "num_layers": layers,
-        "num_heads": heads,
-        "num_kv_heads": draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0])),
-        "d_key": draw(st.sampled_from([4, 6])),
-        "positions": kind,
-        "max_positions": 60 if kind == "learned" else None,
-        "rotary_scaling": draw(st.sampled_from([None, *SCALINGS])) if kind == "rotary" else None,
-        "norm": norm,
-        "norm_plus_one": norm == "rms" and draw(st.booleans()),
-        "norm_position": draw(st.sampled_from(["post", "pre", "both"])),
-        "softcap": draw(st.sampled_from([None, 4.0])),
-        "logit_softcap": draw(st.sampled_from([None, 9.0])),
-        "logit_scale": draw(st.sampled_from([None, 0.4])),
-        "attention_scale": draw(st.sampled_from([None, 1, 0.0])),
-        "embedding_norm": draw(st.booleans()),
-        "activation": draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
-        "windows": draw(st.none() | st.tuples(*[st.sampled_from([None, 1, 2, 5])] * layers)),
-        **{flag: draw(st.booleans()) for flag in FLAGS},
-    }
 
 
 @some_examples(1 / 2)
 @given(
-    facts=configs(),
+    options=decoder_configs(),
+    attention_scale=st.sampled_from([None, 1, 0.0]),
     d_context=st.sampled_from([None, None, 8, 12]),
     each=st.integers(1, 2),
     ragged=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.float32, torch.float64]),
     many=st.booleans(),
 )
-def test_the_step_equals_the_decoders_forward(facts, d_context, each, ragged, dtype, many):
+def test_the_step_equals_the_decoders_forward(options, attention_scale, d_context, each, ragged, dtype, many):
     """Token by token, from a prompt, with rows that share a source; by packed weights and by plain ones."""
-    scaling = facts["rotary_scaling"] and SCALINGS[facts["rotary_scaling"]]
-    config = Config(vocab_size=11, d_model=8, d_ff=10, **{**facts, "rotary_scaling": scaling})
+    config = Config(**{**options, "attention_scale": attention_scale})
     model = randomized(Decoder(config, d_context=d_context), 3).to(dtype)
     rows = torch.arange(2).repeat_interleave(each)
-    prompt, left_padding = torch.randint(11, (2, 4)), torch.tensor([0, 3]) if ragged else None
+    prompt, left_padding = torch.randint(13, (2, 4)), torch.tensor([0, 3]) if ragged else None
     lengths = torch.tensor([5, 2]) if ragged else torch.tensor([5, 5])
     context = None if d_context is None else torch.randn(2, 5, d_context, dtype=dtype)
     context_mask = None if d_context is None else mask.padding(lengths)
 
-    def options(rows):
+    def inputs(rows):
         """What these rows read beside their text."""
         padding = {} if left_padding is None else {"left_padding": left_padding[rows]}
         source = {} if context is None else {"context": context[rows], "context_mask": mask.padding(lengths[rows])}
@@ -76,19 +45,19 @@ def test_the_step_equals_the_decoders_forward(facts, d_context, each, ragged, dt
 
     with torch.inference_mode():
         caches, known, text = model.caches(), model.caches(), prompt[rows]
-        model(prompt, caches=caches, **options(torch.arange(2)))
+        model(prompt, caches=caches, **inputs(torch.arange(2)))
         caches.reorder(rows)
-        model(text, caches=known, **options(rows))
+        model(text, caches=known, **inputs(rows))
         size = {"batch_size": MIN_PACKED_BATCH, "max_steps": MIN_PACKED_STEPS} if many else {}
         step, tolerance = FastDecodeStep(model, **size), 1e-5 if dtype == torch.float32 else 1e-9
         for _ in range(4):
-            new = torch.randint(11, (len(rows), 1))
+            new = torch.randint(13, (len(rows), 1))
             text = torch.cat([text, new], dim=1)
             ours = step(new, caches, context_mask)
-            cached = model(new, caches=known, context_mask=options(rows).get("context_mask"))[:, -1]
+            cached = model(new, caches=known, context_mask=inputs(rows).get("context_mask"))[:, -1]
             scale = cached.abs().max().clamp(min=1)
             torch.testing.assert_close(ours / scale, cached / scale, rtol=tolerance, atol=tolerance)
-        full = model(text, **options(rows))[:, -1]
+        full = model(text, **inputs(rows))[:, -1]
         torch.testing.assert_close(ours / scale, full / scale, rtol=tolerance, atol=tolerance)
     assert caches.num_tokens == known.num_tokens == text.shape[1]
 

@@ -11,18 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grids import grid, some_examples
-from models import MODES, SMALL, Step, assert_every_parameter_learns, assert_same_gradients, cache_steps, randomized
+from models import (
+    LONGEST,
+    MODES,
+    POSITIONS,
+    SMALL,
+    Step,
+    assert_every_parameter_learns,
+    assert_same_gradients,
+    cache_steps,
+    decoder_configs,
+    randomized,
+)
 from regard import mask, positions
 from regard.transformer import Config, Decoder
-
-KINDS = ["sinusoidal", "learned", "rotary", "alibi", "t5", "none"]
-LONGEST = 6 * 66
-SCALINGS = {
-    "linear": positions.Linear(3.0),
-    "llama3": positions.Llama3(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_positions=16),
-    "yarn": positions.YaRN(factor=4.0, original_max_positions=16),
-}
-FLAGS = ["gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tie_word_embeddings"]
 
 
 def decoder(d_context=None, **changes):
@@ -34,40 +36,6 @@ def ids_of(*shape):
 
 
 # Cached equals uncached.
-
-
-@st.composite
-def configs(draw):
-    """Any decoder, as the plain facts that make its config."""
-    layers, heads = draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4]))
-    norm, kind = draw(st.sampled_from(["layer", "rms"])), draw(st.sampled_from(KINDS))
-    facts = {
-        **SMALL,
-        "num_layers": layers,
-        "num_heads": heads,
-        "num_kv_heads": draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0])),
-        "d_key": draw(st.sampled_from([None, 4, 6] if heads < 4 else [4, 6])),
-        "positions": kind,
-        "max_positions": LONGEST if kind == "learned" else None,
-        "norm": norm,
-        "norm_plus_one": norm == "rms" and draw(st.booleans()),
-        "norm_position": draw(st.sampled_from(["post", "pre", "both"])),
-        "softcap": draw(st.sampled_from([None, 4.0])),
-        "logit_softcap": draw(st.sampled_from([None, 9.0])),
-        "logit_scale": draw(st.sampled_from([None, 0.4])),
-        "attention_scale": draw(st.sampled_from([None, 1])),
-        "activation": draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
-        **{flag: draw(st.booleans()) for flag in [*FLAGS, "lm_head_bias", "embedding_norm", "scale_embedding"]},
-    }
-    if kind == "rotary":
-        facts["rotary_scaling"] = draw(st.sampled_from([None, *SCALINGS]))
-    if kind == "learned":
-        facts["first_position"] = draw(st.sampled_from([0, 2]))
-    if kind == "sinusoidal":
-        facts["sinusoidal_halves"] = draw(st.booleans())
-    if draw(st.booleans()):
-        facts["windows"] = tuple(draw(st.sampled_from([None, 1, 2, 3, 5])) for _ in range(layers))
-    return facts
 
 
 @dataclass
@@ -87,11 +55,6 @@ def readings(draw):
     left_padding = draw(st.none() | st.lists(st.integers(0, steps[0].tokens), min_size=batch, max_size=batch))
     total = sum(step.tokens for step in steps)
     return Reading(left_padding, steps, draw(st.sampled_from([None, total, LONGEST])), batch)
-
-
-def decoder_of(facts):
-    scaling = facts.get("rotary_scaling")
-    return decoder(**{**facts, "rotary_scaling": SCALINGS[scaling] if scaling else None})
 
 
 def read(model, reading):
@@ -116,9 +79,9 @@ def read(model, reading):
     return cached, truth
 
 
-@given(configs(), readings())
-def test_cached_equals_uncached(facts, reading):
-    model = decoder_of(facts)
+@given(decoder_configs(), readings())
+def test_cached_equals_uncached(config, reading):
+    model = decoder(**config)
     cached, truth = read(model, reading)
     if all(step.mode == "gradients" for step in reading.steps):
         assert_same_gradients(model, *(torch.cat([t.flatten() for t in logits]) for logits in (cached, truth)))
@@ -127,9 +90,9 @@ def test_cached_equals_uncached(facts, reading):
 
 
 @some_examples(0.3)
-@given(configs(), readings())
-def test_cached_equals_uncached_in_float32(facts, reading):
-    model = decoder_of(facts)
+@given(decoder_configs(), readings())
+def test_cached_equals_uncached_in_float32(config, reading):
+    model = decoder(**config)
     (_, truth), (cached, _) = (read(m, reading) for m in (model, copy.deepcopy(model).float()))
     for ours, whole in zip(cached, truth, strict=True):
         torch.testing.assert_close(ours.double(), whole, rtol=1e-3, atol=1e-3)
@@ -158,7 +121,7 @@ def test_packed_texts_in_a_cache():
 # Bugs that shipped elsewhere.
 
 
-@grid(kind=KINDS[:-1], windows=[None, (3, None)])
+@grid(kind=POSITIONS[:-1], windows=[None, (3, None)])
 def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
     """A text alone, and in a batch with a longer one: the same logits, also of tokens written later."""
     model = decoder(positions=kind, max_positions=12, windows=windows)
@@ -221,45 +184,18 @@ def test_logits_of_the_last_tokens_only(logits_to_keep):
     torch.testing.assert_close(model(ids, logits_to_keep=logits_to_keep), model(ids)[:, -logits_to_keep:])
 
 
-def test_logit_options_by_hand():
-    model = decoder(tie_word_embeddings=False, lm_head_bias=True, logit_scale=0.3, logit_softcap=2.0)
-    ids = ids_of(5)
-    *_, state = model.hidden_states(ids)
-    raw = (state * 0.3) @ model.lm_head.weight.T + model.lm_head_bias
-    torch.testing.assert_close(model(ids), 2.0 * torch.tanh(raw / 2.0))
-
-
-def test_pre_norm_has_a_final_norm():
-    model = decoder(norm_position="pre", norm="rms")
-    *_, state = model.hidden_states(ids_of(5))
-    assert decoder().norm is None
-    torch.testing.assert_close((state / model.norm.weight).square().mean(-1), torch.ones(5).double(), rtol=0, atol=1e-3)
-
-
-def test_both_norms_by_hand():
-    model = decoder(norm_position="both", norm="rms", norm_plus_one=True, num_layers=1, positions="none")
-    (block,), x = model.blocks, torch.randn(4, 8).double()
-
-    def normed(norm, y):
-        return y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 + norm.weight)
-
-    y = x + normed(block.attention_post_norm, block.attention(normed(block.attention_norm, x)))
-    y = y + normed(block.feed_forward_post_norm, block.feed_forward(normed(block.feed_forward_norm, y)))
-    torch.testing.assert_close(block(x), y)
-
-
-@given(configs())
-def test_a_gradient_reaches_every_parameter(facts):
-    model = decoder_of(facts)
+@given(decoder_configs())
+def test_a_gradient_reaches_every_parameter(config):
+    model = decoder(**config)
     # A softmax over one key alone does not depend on its score.
-    alone = [f"blocks.{i}." for i, window in enumerate(facts.get("windows", ())) if window == 1]
+    alone = [f"blocks.{i}." for i, window in enumerate(config["windows"] or ()) if window == 1]
     but = [f"{block}attention.{norm}.weight" for block in alone for norm in ("q_norm", "k_norm")]
-    if len(alone) == facts["num_layers"]:
+    if len(alone) == config["num_layers"]:
         but.append("bias.weight")
     assert_every_parameter_learns(model, model(ids_of(3, 7)), but=but)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", POSITIONS)
 def test_nothing_is_saved_twice(kind):
     """What is not learned (rotary angles, slopes) is not saved, what is shared (T5's bias) is saved once."""
     model = decoder(positions=kind, max_positions=9, num_layers=3)
@@ -268,26 +204,6 @@ def test_nothing_is_saved_twice(kind):
     assert len({t.data_ptr() for t in state.values()}) == len(state)
     extra = {"learned": {"embeddings.position.weight"}, "t5": {"bias.weight"}}.get(kind, set())
     assert {name for name in state if not name.startswith("blocks.")} == {"embeddings.token.weight"} | extra
-
-
-@pytest.mark.parametrize("kind", KINDS[:-1])
-def test_half_precision_stays_near(kind):
-    model, ids = decoder(positions=kind, max_positions=9, windows=(None, 3), norm="rms"), ids_of(2, 6)
-    expected = model(ids)
-    half = copy.deepcopy(model).bfloat16()
-    logits = half(ids)
-    assert logits.dtype == torch.bfloat16
-    torch.testing.assert_close(logits.double(), expected, rtol=0.1, atol=0.3)
-    caches = half.caches()
-    again = torch.cat([half(part, caches=caches) for part in ids.split(2, dim=1)], dim=1)
-    torch.testing.assert_close(again, logits, rtol=0.1, atol=0.1)
-
-
-def test_dropout_in_training_only():
-    model, ids = decoder(dropout=0.5, attention_dropout=0.5), ids_of(2, 5)
-    assert torch.equal(model(ids), model(ids))
-    model.train()
-    assert not torch.equal(model(ids), model(ids))
 
 
 def test_windows_make_sliding_caches():

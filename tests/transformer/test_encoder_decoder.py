@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from grids import some_examples
 from models import MODES, SMALL, assert_every_parameter_learns, assert_same_gradients, randomized
@@ -55,64 +54,7 @@ def test_the_defaults_are_the_papers():
     assert biases == {"up", "down", "attention_norm", "cross_norm", "feed_forward_norm"}
 
 
-def torch_transformer(layer, ours, *, cross):
-    """Our block's weights, in PyTorch's layer."""
-
-    def filled(theirs, attention):
-        theirs.in_proj_weight.copy_(attention.qkv.weight)
-        theirs.in_proj_bias.copy_(attention.qkv.bias)
-        theirs.out_proj.load_state_dict(attention.out_proj.state_dict())
-
-    with torch.no_grad():
-        filled(layer.self_attn, ours.attention)
-        if cross:
-            filled(layer.multihead_attn, ours.cross_attention)
-        pairs = [(layer.linear1, ours.feed_forward.up), (layer.linear2, ours.feed_forward.down)]
-        norms = [ours.attention_norm, *([ours.cross_norm] if cross else []), ours.feed_forward_norm]
-        pairs += zip([getattr(layer, f"norm{i + 1}") for i in range(len(norms))], norms, strict=True)
-        for theirs, our in pairs:
-            theirs.load_state_dict(our.state_dict())
-    return layer
-
-
-@pytest.mark.parametrize("place", ["post", "pre"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_the_same_numbers_as_pytorchs_layers(place, activation):
-    ours = both(norm_position=place, activation=activation, attention_bias=True, out_bias=True, num_layers=3)
-    options = {"activation": activation, "batch_first": True, "norm_first": place == "pre", "dtype": torch.float64}
-    source, target = texts(ours)
-    lengths = torch.tensor([6, 3])
-    padded = torch.arange(6) >= lengths[:, None]
-
-    x = ours.encoder.embeddings(source)
-    for block in ours.encoder.blocks:
-        layer = torch_transformer(nn.TransformerEncoderLayer(8, 2, 10, **options), block, cross=False).train()
-        layer.dropout.p = layer.dropout1.p = layer.dropout2.p = layer.self_attn.dropout = 0.0
-        x = layer(x, src_key_padding_mask=padded)
-    context = x if ours.encoder.norm is None else ours.encoder.norm(x)
-    real = ~padded
-    torch.testing.assert_close(ours.encoder(source, mask=mask.padding(lengths))[real], context[real])
-
-    y = ours.decoder.embeddings(target)
-    later = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
-    for block in ours.decoder.blocks:
-        layer = torch_transformer(nn.TransformerDecoderLayer(8, 2, 10, **options), block, cross=True).eval()
-        y = layer(y, context, tgt_mask=later, memory_key_padding_mask=padded)
-    y = y if ours.decoder.norm is None else ours.decoder.norm(y)
-    expected = y @ ours.encoder.embeddings.token.weight.T
-    torch.testing.assert_close(ours(source, target, source_mask=mask.padding(lengths)), expected)
-
-
 # Padding.
-
-
-def test_padding_changes_nothing():
-    model = both()
-    source, target = texts(model, rows=3)
-    lengths, of_target = [6, 4, 1], [5, 2, 4]
-    padded = model(source, target, mask.padding(lengths), mask.padding(of_target))
-    for row, (length, new) in enumerate(zip(lengths, of_target, strict=True)):
-        torch.testing.assert_close(padded[row, :new], model(source[row, :length], target[row, :new]))
 
 
 # Caches.

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from models import assert_every_parameter_learns
 from regard import mask
@@ -35,28 +34,6 @@ def pixels():
 def test_patches_count_and_are_named_row_by_row():
     assert (PATCHES.num_rows, PATCHES.num_columns, PATCHES.num_tokens) == (2, 4, 9)
     assert PATCHES.token_names == ["[class]", "0,0", "0,1", "0,2", "0,3", "1,0", "1,1", "1,2", "1,3"]
-
-
-def test_the_first_block_reads_equation_1(encoder, pixels):
-    """[class; x_1 E; ...; x_N E] + positions, each patch's pixels as one row."""
-    parts = encoder.embeddings
-    rows = F.unfold(pixels, (3, 2), stride=(3, 2)).transpose(1, 2)  # (3, 8 patches, 2 x 3 x 2 numbers)
-    assert torch.equal(rows[1, 6].view(2, 3, 2), pixels[1, :, 3:6, 4:6])
-    product = rows @ parts.patch.weight.flatten(1).T + parts.patch.bias
-    expected = torch.cat([parts.class_token.expand(3, 1, 12), product], dim=1) + parts.position.weight
-    first, *_ = encoder.hidden_states(pixels)
-    torch.testing.assert_close(first, expected, atol=1e-6, rtol=0)
-    assert first.std() > 0.1
-
-
-def test_the_blocks_and_the_final_norm(encoder, pixels):
-    x = encoder.embeddings(pixels)
-    for block in encoder.blocks:
-        x = block(x)
-    states = list(encoder.hidden_states(pixels))
-    assert len(states) == 3
-    assert torch.equal(encoder(pixels), encoder.norm(x))
-    assert torch.equal(states[-1], encoder(pixels))
 
 
 def test_one_image_alone_is_the_row_of_a_batch(encoder, pixels):
