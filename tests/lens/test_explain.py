@@ -64,23 +64,6 @@ def test_the_default_head_is_the_one_that_transformers_maps_give():
             assert top.weight == pytest.approx(shares[:, :, top.index].max().item(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "heads",
-    [
-        [(layer, 2 * layer + odd) for layer in range(6) for odd in (0, 1)],
-        pytest.param([(layer, head) for layer in range(6) for head in range(12)], marks=pytest.mark.slow),
-    ],
-    ids=["each layer and head once", "all"],
-)
-def test_the_proof_holds_for_every_layer_and_head(heads):
-    for layer, head in heads:
-        e = explain(PIZZA, "it", layer=layer, head=head)
-        assert (e.layer, e.head) == (layer, head)
-        assert e.proof.verified
-        assert e.proof.max_error < 2e-6 * max(1.0, e.row.v.abs().max().item())
-        assert e.proof.tolerance == pytest.approx(1e-4 * e.row.v.abs().max().item())
-
-
 def test_the_pass_changes_nothing_and_leaves_nothing():
     model, ids = minilm().model, torch.tensor(minilm().encode(RIVER).ids)
     with torch.no_grad():
@@ -112,12 +95,10 @@ def test_hidden_states_are_compared_at_the_input_and_after_each_layer():
 def test_a_word_of_several_pieces_is_explained_with_all_of_them():
     e = explain("The embeddings of a word", "embeddings")
     assert [e.queries.tokens[i] for i in e.word.token_index] == ["em", "##bed", "##ding", "##s"]
-    assert e.row.weights.shape == (4, len(e.queries.tokens))
-    assert e.row.output.shape == (4, 32)
+    assert (e.row.weights.shape, e.row.output.shape) == ((4, len(e.queries.tokens)), (4, 32))
     assert e.proof.num_values == 4 * 32
-    facts = e.to_dict()
-    assert facts["word"]["token_index"] == e.word.token_index
-    assert [len(row) for row in facts["row"]["weights"]] == [len(e.queries.tokens)] * 4
+    assert e.to_dict()["word"]["token_index"] == e.word.token_index
+    assert e.to_dict()["row"]["weights"] == e.row.weights.tolist()
     assert not {p.index for p in e.top_keys} & set(e.word.token_index)
 
 
@@ -135,35 +116,18 @@ def test_the_word_is_the_last_one_shared_when_none_is_named(text, compare, word)
     assert explain(text, compare=compare).word.text == word
 
 
-@pytest.mark.parametrize("fixed", [{"layer": 3}, {"head": 5}], ids=str)
-def test_only_the_layer_or_only_the_head_is_fixed(fixed):
-    e = explain(PIZZA, "it", **fixed)
-    assert {"layer": e.layer, "head": e.head}.items() >= fixed.items()
-
-
-def test_a_text_of_one_word_has_no_top_key_but_an_answer():
-    e = regard.explain("bank", model=minilm())
-    assert e.top_keys == []
-    assert e.row.weights.sum().item() == pytest.approx(1.0)
-
-
 def test_a_repeated_word_says_where_it_stands():
     e = explain("the bank by the river bank", "bank")
-    assert e.word.occurrences == [[2], [6]]
-    assert e.word.token_index == [2]
+    assert (e.word.occurrences, e.word.token_index) == ([[2], [6]], [2])
     assert explain("the bank by the river bank", 6).word.token_index == [6]
 
 
-def test_the_facts_are_saved_as_json_whole(river, tmp_path):
+def test_the_facts_of_a_word_of_one_token_are_rows_and_not_lists_of_rows(river, tmp_path):
     river.save(tmp_path / "facts.json")
     facts = json.loads((tmp_path / "facts.json").read_text(encoding="utf-8"))
-    assert facts == json.loads(json.dumps(river.to_dict()))
     assert facts["word"]["token_index"] == 11
     assert facts["row"]["weights"] == river.row.weights[0].tolist()
-    assert facts["proof"]["max_error"] == river.proof.max_error
-    assert {"model", "queries", "keys", "word", "layer", "head", "row", "proof", "comparisons"} <= facts.keys()
     assert {"scores", "scaled", "weights", "output"} <= facts["row"].keys()
-    assert {"tokens", "ids"} <= facts["queries"].keys()
     assert [path.name for path in tmp_path.iterdir()] == ["facts.json"]
 
 
@@ -190,17 +154,13 @@ def test_where_nothing_can_be_written_it_says_so(river, tmp_path, path):
     [
         ({"text": ""}, "the text is empty"),
         ({"text": RIVER, "token": "loan"}, "the word 'loan' is not in the text"),
-        (
-            {"text": RIVER, "token": "bank", "compare": "No such word."},
-            "the word 'bank' is not in the text 'No such word.'",
-        ),
+        ({"text": RIVER, "token": "bank", "compare": "No such."}, "the word 'bank' is not in the text 'No such.'"),
         ({"text": "river", "compare": "loan"}, "the texts share no word; the first one's are: river"),
         ({"text": "I have 3 dogs.", "token": "3", "compare": "Four dogs and cats."}, "the word '3' is not in the text"),
         ({"text": RIVER, "layer": 6}, "there is no layer 6: this model has layers 0 to 5"),
         ({"text": RIVER, "layer": -1}, "there is no layer -1"),
         ({"text": RIVER, "head": 12}, "there is no head 12: this model has heads 0 to 11"),
-        ({"text": "word " * 600}, "the text has 602 tokens, and .* has positions for 512"),
-        ({"text": RIVER, "compare": ["word " * 600]}, "the text has 602 tokens"),
+        ({"text": RIVER, "compare": ["word " * 600]}, "the text has 602 tokens, and .* has positions for 512"),
         ({"text": "half \udce9"}, "is not valid text"),
     ],
 )
@@ -210,9 +170,7 @@ def test_what_cannot_be_explained_is_named(arguments, message):
 
 
 def test_the_longest_text_is_explained(small):
-    e = regard.explain("bank " + "river " * 17, "bank", small)
-    assert len(e.queries.tokens) == 20
-    assert e.proof.max_error < 1e-5
+    assert regard.explain("bank " + "river " * 17, "bank", small).proof.max_error < 1e-5
     with pytest.raises(InputError, match=r"the text has 21 tokens, and .* has positions for 20"):
         regard.explain("bank " + "river " * 18, "bank", small)
 
@@ -225,26 +183,18 @@ def test_a_model_in_training_mode_is_refused(small):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "wrong", "message"),
     [
-        *(
-            ({"text": RIVER, **wrong}, "must be a w")
-            for wrong in (
-                {"layer": True},
-                {"layer": 1.0},
-                {"head": "2"},
-                {"token": 1.5},
-                {"token": True},
-                {"token": b"a"},
-            )
-        ),
-        ({"text": None}, "a text must be a string; got NoneType"),
-        ({"text": RIVER, "model": torch.nn.Identity()}, r"what regard.load returned; got Identity"),
+        *(("layer", wrong, "must be a w") for wrong in (True, 1.0)),
+        ("head", "2", "must be a w"),
+        *(("token", wrong, "must be a w") for wrong in (True, 1.5, b"a")),
+        ("text", None, "a text must be a string; got NoneType"),
+        ("model", torch.nn.Identity(), r"what regard.load returned; got Identity"),
     ],
 )
-def test_arguments_of_another_type_are_named(as_a_user_runs_it, arguments, message):
+def test_arguments_of_another_type_are_named(as_a_user_runs_it, name, wrong, message):
     with pytest.raises(TypeError, match=message):
-        regard.explain(**{"model": minilm(), **arguments})
+        regard.explain(**{"text": RIVER, "model": minilm(), name: wrong})
 
 
 @pytest.mark.parametrize("layer", ["attention.qkv", "feed_forward.up"])
@@ -264,13 +214,10 @@ def test_a_long_text_in_a_message_is_shortened():
 
 def test_a_tokenizer_that_puts_nothing_around_the_text(tmp_path):
     random_bert(tmp_path)
-    path = tmp_path / "tokenizer.json"
+    path, model = tmp_path / "tokenizer.json", str(tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
-    pretrained = str(tmp_path)
     for word, places in [("Rivers", [[1, 2]]), ("the rivers", [[0, 1, 2]])]:
-        e = regard.explain("the Rivers", word, pretrained)
-        assert e.queries.tokens == ["the", "river", "##s"]
-        assert e.word.occurrences == places
+        e = regard.explain("the Rivers", word, model)
+        assert (e.queries.tokens, e.word.occurrences, e.model.name) == (["the", "river", "##s"], places, model)
         assert e.proof.verified
-        assert e.model.name == pretrained
-    assert regard.explain("river", model=pretrained).row.weights.tolist() == [[1.0]]
+    assert regard.explain("river", model=model).row.weights.tolist() == [[1.0]]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import transformers
-from torch import Tensor
 
 import regard
 from grids import grid
@@ -18,7 +16,6 @@ from lens.model_cases import (
     GROUPED,
     MODEL_CASES,
     WIDTHS,
-    AttentionSpec,
     ModelCase,
     cached_eager_maps,
     counted_rows,
@@ -28,40 +25,27 @@ from lens.model_cases import (
     token_mask,
 )
 from lens.statistics_by_definition import Dense, assert_every_statistic
-from lens.watching import MODES, assert_map, output_tensors, record, sharpen
-from regard.lens import Recording
-
-
-@dataclass
-class Pass:
-    """One forward pass of a model, watched."""
-
-    name: str
-    padding: str
-    recording: Recording
-
-    @property
-    def attentions(self) -> list[AttentionSpec]:
-        return MODEL_CASES[self.name].attentions
-
-    def assert_maps(self, maps: dict[str, Tensor] | None = None, prefix: str = "") -> None:
-        """The recording has the maps that the eager model gives out, in the rows that count."""
-        maps = maps or cached_eager_maps(self.name, self.padding)
-        for spec in self.attentions:
-            assert_map(self.recording[prefix + spec.path], maps[spec.path], counted_rows(spec, self.padding))
+from lens.watching import MODES, assert_map, record, train_once
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def one_pass(request):
+    """The name of a model, where its padding stands, and the recording of one forward pass."""
     name, padding = request.param
     with torch.no_grad(), regard.watch(load_model(name)) as recording:
         load_model(name)(**make_inputs(name, padding))
-    return Pass(name, padding, recording)
+    return name, padding, recording
+
+
+def assert_eager_maps(name, padding, recording):
+    """The recording has the maps that the eager model gives out, in the rows that count."""
+    for spec in MODEL_CASES[name].attentions:
+        assert_map(recording[spec.path], cached_eager_maps(name, padding)[spec.path], counted_rows(spec, padding))
 
 
 def test_every_attention_is_there_once_in_order_with_its_kind(one_pass):
-    recording = one_pass.recording
-    kinds = {spec.path: spec.kind for spec in one_pass.attentions}
+    name, _, recording = one_pass
+    kinds = {spec.path: spec.kind for spec in MODEL_CASES[name].attentions}
     assert [(path, recording.entry(path).kind) for path in recording] == list(kinds.items())
     for kind in set(kinds.values()):
         assert list(recording.subset(kind)) == [path for path in kinds if kinds[path] == kind]
@@ -70,14 +54,15 @@ def test_every_attention_is_there_once_in_order_with_its_kind(one_pass):
 
 
 def test_maps_are_those_that_the_eager_model_gives_out(one_pass):
-    one_pass.assert_maps()
+    assert_eager_maps(*one_pass)
 
 
 def test_every_statistic_is_that_of_the_eager_map(one_pass):
     """In rows that do not count, where models differ, it is that of the map itself."""
-    for spec in {spec.output: spec for spec in one_pass.attentions}.values():  # the last layer of each stack
-        m, rows = one_pass.recording[spec.path], counted_rows(spec, one_pass.padding)
-        expected = cached_eager_maps(one_pass.name, one_pass.padding)[spec.path]
+    name, padding, recording = one_pass
+    for spec in {spec.output: spec for spec in MODEL_CASES[name].attentions}.values():  # the last layer of each stack
+        m, rows = recording[spec.path], counted_rows(spec, padding)
+        expected = cached_eager_maps(name, padding)[spec.path]
         if rows is not None:
             expected = expected.where(rows[:, None, :, None], m.dense())
         assert_every_statistic(m, Dense(expected.double()))
@@ -89,54 +74,38 @@ def test_every_statistic_is_that_of_the_eager_map(one_pass):
 def test_outputs_have_the_same_bits_in_every_mode(name, padding, mode):
     with mode():
         recording, _ = record(load_model(name), **make_inputs(name, padding), output_hidden_states=True)
-    Pass(name, padding, recording).assert_maps()
+    assert_eager_maps(name, padding, recording)
 
 
-def train_once(model, model_inputs):
-    """The loss and the gradients of one pass in training, with the same draws of dropout each time."""
-    model.zero_grad()
-    torch.manual_seed(1)
-    loss = sum(t.square().sum() for t in output_tensors(model(**model_inputs)) if t.requires_grad)
-    loss.backward()
-    return {"loss": loss.detach()} | {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-
-
-def training_model(name, attention_dropout):
-    """A model in training with dropout nowhere but on the weights of attentions."""
-    model = copy.deepcopy(load_model(name)).train()
-    for module in model.modules():
-        p = attention_dropout if "ttention" in type(module).__name__ else 0.0
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        for attribute in ("dropout", "attention_dropout"):
-            if isinstance(getattr(module, attribute, None), float):
-                setattr(module, attribute, p)
-    for module in model.modules():
-        for attribute in ("dropout", "attn_dropout"):
-            if "Attention" in type(module).__name__ and isinstance(getattr(module, attribute, None), torch.nn.Dropout):
-                getattr(module, attribute).p = attention_dropout
-    return model
-
-
-@grid(name=list(MODEL_CASES), dropout=["none", "the model's own"])
-def test_gradients_have_the_same_bits(name, dropout):
+@grid(name=list(MODEL_CASES), training=[False, True])
+def test_gradients_have_the_same_bits(name, training):
     """Every draw of dropout included."""
-    model = training_model(name, 0.0) if dropout == "none" else copy.deepcopy(load_model(name)).train()
+    model = copy.deepcopy(load_model(name)).train(training)
     model_inputs = make_inputs(name, MODEL_CASES[name].paddings[-1])
-    expected = train_once(model, model_inputs)
+    expected = train_once(model, **model_inputs)
     with regard.watch(model) as recording:
-        got = train_once(model, model_inputs)
-    assert got.keys() == expected.keys()
+        got = train_once(model, **model_inputs)
     assert len(got) > 10
-    assert all(torch.equal(got[name], expected[name]) for name in expected)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
     assert len(recording) == len(MODEL_CASES[name].attentions)
     assert all(m.error < 1e-4 for m in recording.values())
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "bart", "vit"])
+BERT_DROPOUT = {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.0}
+DROPOUT = {
+    "bert": BERT_DROPOUT,
+    "gpt2": {"attn_pdrop": 0.5, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
+    "llama": {"attention_dropout": 0.5},
+    "bart": {"attention_dropout": 0.5, "dropout": 0.0},
+    "vit": BERT_DROPOUT,
+}
+
+
+@pytest.mark.parametrize("name", DROPOUT)
 def test_a_map_is_the_one_before_dropout(name):
     """And is verified against the output behind it."""
-    with regard.watch(model := training_model(name, 0.5)) as recording:
+    case = MODEL_CASES[name]
+    with regard.watch(model := replace(case, config={**case.config, **DROPOUT[name]}).build().train()) as recording:
         model(**make_inputs(name, "even"))
     path = MODEL_CASES[name].attentions[0].path
     assert recording[path].dropout == 0.5
@@ -208,10 +177,8 @@ HEADS = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration", "
 @pytest.mark.parametrize("name", HEADS)
 def test_a_generation_of_an_encoder_decoder(name):
     """The encoder's maps once; the decoder's and the cross-attention's rows of every step, one below the other."""
-    case = copy.copy(MODEL_CASES[name])
-    model = ModelCase(
-        case.architecture, {**case.config, "decoder_start_token_id": 3}, [], weight_scale=case.weight_scale
-    ).build(HEADS[name])
+    case = MODEL_CASES[name]
+    model = replace(case, config={**case.config, "decoder_start_token_id": 3}).build(HEADS[name])
     source = {key: make_inputs(name, "right")[key] for key in ("input_ids", "attention_mask")}
     recording, text = watch_generation(model, source)
     prefix = "" if name == "t5" else "model."
@@ -225,8 +192,7 @@ def test_a_generation_of_an_encoder_decoder(name):
 
 def test_layers_that_share_their_weights_have_a_map_each():
     """ALBERT runs one module as often as it has layers."""
-    config = transformers.AlbertConfig(**{**WIDTHS, "num_hidden_layers": 3}, embedding_size=16)
-    model = sharpen(transformers.AlbertModel(config))
+    model = ModelCase("Albert", {**WIDTHS, "num_hidden_layers": 3, "embedding_size": 16}, []).build()
     with torch.no_grad(), regard.watch(model) as recording:
         model(**make_inputs("bert", "right"))
     model.set_attn_implementation("eager")
@@ -249,27 +215,19 @@ def test_two_passes_in_one_block_are_kept_apart():
             assert_map(recording[path + suffix], expected, model_inputs["attention_mask"].bool())
 
 
-EAGER = {
-    "Bert": (WIDTHS, "encoder.layer.{}.attention.self"),
-    "Llama": (GROUPED, "layers.{}.self_attn"),
-    "Gemma2": ({**GROUPED, "query_pre_attn_scalar": 8}, "layers.{}.self_attn"),
-    "GptOss": (
-        {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
-        "layers.{}.self_attn",
-    ),
-    "DebertaV2": (
-        {**WIDTHS, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-        "encoder.layer.{}.attention.self",
-    ),
-}
-
-
-@pytest.mark.parametrize("architecture", EAGER)
-def test_eager_attention_is_noted_by_the_name_of_its_module(architecture):
-    config, path = EAGER[architecture]
-    model = ModelCase(architecture, config, []).build()
-    if architecture in ("Bert", "Llama"):
-        model.set_attn_implementation("eager")
+@pytest.mark.parametrize(
+    ("architecture", "path", "config"),
+    [
+        ("Bert", "encoder.layer.{}.attention.self", {}),
+        ("Llama", "layers.{}.self_attn", {}),
+        ("Gemma2", "layers.{}.self_attn", {"query_pre_attn_scalar": 8}),
+        ("GptOss", "layers.{}.self_attn", {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}),
+        ("DebertaV2", "encoder.layer.{}.attention.self", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    ],
+)
+def test_eager_attention_is_noted_by_the_name_of_its_module(architecture, path, config):
+    model = ModelCase(architecture, {**GROUPED, **config}, []).build()
+    model.set_attn_implementation("eager")
     with torch.no_grad():
         recording, _ = record(model, input_ids=make_inputs("bert", "even")["input_ids"])
     assert len(recording) == 0

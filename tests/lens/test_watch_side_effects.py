@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import regard
 from grids import grid
-from lens.model_cases import GROUPED, MODEL_CASES, eager_maps, load_model, make_inputs, token_mask
+from lens.model_cases import MODEL_CASES, cached_eager_maps, eager_maps, load_model, make_inputs, token_mask
 from lens.watching import FunctionModel, FunctionModule, assert_map, definition, random_qkv
 
 NO_GRAD_MODES = [torch.no_grad, torch.inference_mode]
@@ -25,10 +25,6 @@ NO_GRAD_MODES = [torch.no_grad, torch.inference_mode]
 
 def qkv(seed=0, tokens=6):
     return random_qkv(queries=tokens, keys=tokens, seed=seed)
-
-
-def encoder(layers=1):
-    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 20, batch_first=True), layers).eval()
 
 
 HOOKS = [name for name in vars(nn.Module()) if "hook" in name]
@@ -44,10 +40,6 @@ FUNCTIONS = {
 }
 
 
-def mode_stacks():
-    return torch._C._len_torch_function_stack(), len(_get_current_dispatch_mode_stack())
-
-
 def traces(model):
     """Everything that a watch could leave behind."""
 
@@ -59,7 +51,7 @@ def traces(model):
     global_hooks = [hooks for name, hooks in vars(nn.modules.module).items() if name.startswith("_global")]
     return {
         "functions": [getattr(place, name) for place, names in FUNCTIONS.items() for name in names.split()],
-        "modes": mode_stacks(),
+        "modes": (torch._C._len_torch_function_stack(), len(_get_current_dispatch_mode_stack())),
         "global hooks": [len(hooks) for hooks in global_hooks if hasattr(hooks, "__len__")],
         "threads": threading.active_count(),
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
@@ -73,7 +65,7 @@ def traces(model):
 
 MODELS = {
     "function": lambda: (FunctionModel(), tuple(qkv()), {}),
-    "torch": lambda: (encoder(), (torch.randn(2, 6, 16),), {}),
+    "torch": lambda: (nn.TransformerEncoderLayer(16, 4, 20, batch_first=True).eval(), (torch.randn(2, 6, 16),), {}),
     **{name: lambda name=name: (load_model(name), (), make_inputs(name, "right")) for name in ("bert", "llama", "t5")},
 }
 
@@ -84,17 +76,13 @@ def test_nothing_stays_behind(name):
     before = traces(model)
     regard.watch(model)  # never entered
     assert traces(model) == before
-    with torch.no_grad(), regard.watch(model) as recording:
-        model(*args, **model_inputs)
-    assert traces(model) == before
-    for m in recording.values():
-        m.entropy()
-        assert m.error < 1e-4
-    str(recording)
-    assert traces(model) == before
-    with torch.inference_mode(), regard.watch(model):
-        model(*args, **model_inputs)
-    assert traces(model) == before
+    for mode in NO_GRAD_MODES:
+        with mode(), regard.watch(model) as recording:
+            model(*args, **model_inputs)
+        assert traces(model) == before
+        assert all(m.error < 1e-4 for m in recording.values())
+        str(recording)
+        assert traces(model) == before
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, GeneratorExit])
@@ -106,7 +94,7 @@ def test_nothing_stays_behind_after_an_exception(error):
         model(**model_inputs)
         raise error
     assert traces(model) == before
-    for path, expected in eager_maps("bert", model_inputs).items():
+    for path, expected in cached_eager_maps("bert", "right").items():
         assert_map(recording[path], expected, token_mask("right"))
 
     def interrupt(*_):
@@ -116,17 +104,6 @@ def test_nothing_stays_behind_after_an_exception(error):
     with pytest.raises(error), regard.watch(model):
         model(**model_inputs)
     hook.remove()
-    assert traces(model) == before
-
-
-def test_hooks_of_others_stay():
-    model, calls = FunctionModel(), []
-    model.attn.register_forward_hook(lambda *_: calls.append("after"))
-    model.attn.register_forward_pre_hook(lambda *_: calls.append("before"))
-    before = traces(model)
-    with regard.watch(model):
-        model(*qkv())
-    assert calls == ["before", "after"]
     assert traces(model) == before
 
 
@@ -149,13 +126,8 @@ def resident_mb():
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it", "small_heap")
-@pytest.mark.parametrize(
-    ("name", "times"),
-    [
-        *(("function", 20), ("bert", 20), ("torch", 20)),
-        *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in ("function", "bert", "torch")),
-    ],
-)
+@pytest.mark.parametrize("name", ["function", "bert", "torch"])
+@pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_many_watches_leak_nothing(name, times):
     """Each watches one pass and reads a little of it."""
     model, args, model_inputs = MODELS[name]()
@@ -174,18 +146,6 @@ def test_many_watches_leak_nothing(name, times):
         once()
     assert len(live_tensors()) == tensors
     assert resident_mb() - memory < 16  # one tensor kept of each pass of `function` would be 40
-
-
-@pytest.mark.usefixtures("small_heap")
-def test_many_passes_in_one_watch_leak_nothing():
-    model, args = FunctionModel(), tuple(qkv())
-    tensors = len(live_tensors())
-    with torch.no_grad(), regard.watch(model) as recording:
-        for _ in range(100):
-            model(*args)
-    assert len(recording) == 100
-    del recording
-    assert len(live_tensors()) == tensors
 
 
 @pytest.mark.usefixtures("small_heap")
@@ -231,26 +191,22 @@ def test_summaries_hold_no_queries_and_keys(mode):
 # Several watches
 
 
-@grid(inner=["gpt2", "function"], order=["outer first", "inner first"])
-def test_nested_watches_of_two_models_keep_apart(inner, order):
+@pytest.mark.parametrize("outer_first", [True, False])
+def test_nested_watches_of_two_models_keep_apart(outer_first):
     """The outer one records its model also while the inner one is on."""
-    outer, model_inputs = load_model("bert"), make_inputs("bert", "right")
-    model, args, kwargs = MODELS[inner]() if inner in MODELS else (load_model(inner), (), make_inputs(inner, "even"))
-    with torch.no_grad(), regard.watch(outer) as first:
-        if order == "outer first":
-            outer(**model_inputs)
-        with regard.watch(model) as second:
-            model(*args, **kwargs)
-            if order == "inner first":
-                outer(**model_inputs)
-    maps = eager_maps("bert", model_inputs)
-    assert list(first) == list(maps)
-    for path, expected in maps.items():
-        assert_map(first[path], expected, token_mask("right"))
-    inner_maps = {"attn": definition(*args[:2])} if args else eager_maps(inner, kwargs)
-    assert list(second) == list(inner_maps)
-    for path, expected in inner_maps.items():
-        assert_map(second[path], expected)
+    outer, inner = (lambda name=name: load_model(name)(**make_inputs(name, "right")) for name in ("bert", "gpt2"))
+    with torch.no_grad(), regard.watch(load_model("bert")) as first:
+        if outer_first:
+            outer()
+        with regard.watch(load_model("gpt2")) as second:
+            inner()
+            if not outer_first:
+                outer()
+    for name, recording in (("bert", first), ("gpt2", second)):
+        maps = cached_eager_maps(name, "right")
+        assert list(recording) == list(maps)
+        for path, expected in maps.items():
+            assert_map(recording[path], expected, token_mask("right"))
 
 
 def test_a_watch_of_a_part_inside_a_watch_of_the_whole():
@@ -313,48 +269,27 @@ def assert_right(recording, path, expected):
     assert not dense[..., keys:].any()
 
 
-def assert_refused(recording, path):
+def assert_not_overwritten(recording, path, expected, mode):
+    """What was written later is noticed; tensors of inference mode, which count no versions, were copied in time."""
+    if mode == torch.inference_mode:
+        assert_right(recording, path, expected)
+        return
     with pytest.raises(RuntimeError, match="changed in place"):
         recording[path].dense()
 
 
-def assert_not_overwritten(recording, path, expected, mode):
-    """What was written later is noticed; tensors of inference mode, which count no versions, were copied in time."""
-    if mode == torch.no_grad:
-        assert_refused(recording, path)
-    else:
-        assert_right(recording, path, expected)
-
-
-QUESTIONS = {
-    "dense": lambda m: m.dense(),
-    "index": lambda m: m[0, 0, 0],
-    "received": lambda m: m.received(),
-    "mass": lambda m: m.mass(torch.arange(6) % 2),
-    "distance": lambda m: m.distance(),
-    "top": lambda m: m.top(2),
-    "pooled": lambda m: m.pooled(2, 2),
-    "entropy": lambda m: m.entropy(),
-    "error": lambda m: m.error,
-}
-
-
-@grid(
-    changed=["q", "k", "v"],
-    question=QUESTIONS,
-    where=lambda changed, question: changed != "v" or question == "error",  # values do not make the map, but its proof
-)
-def test_a_map_of_tensors_that_changed_is_refused(changed, question):
-    """What was answered before stays."""
-    model, args = FunctionModel(), qkv()
-    with torch.no_grad(), regard.watch(model) as recording:
+@pytest.mark.parametrize("changed", ["q", "k", "v"])
+def test_a_map_of_tensors_that_changed_is_refused(changed):
+    """Values do not make the map, but its proof. What was answered before stays."""
+    args = qkv()
+    with torch.no_grad(), regard.watch(model := FunctionModel()) as recording:
         model(*args)
     m = recording["attn"]
     before = m.received()
     args["qkv".index(changed)].mul_(2)
-    for read in (lambda: m, lambda: recording["attn"]):
+    for read in (lambda: m.error, lambda: recording["attn"].error):
         with pytest.raises(RuntimeError, match="changed in place"):
-            QUESTIONS[question](read())
+            read()
     assert before.isfinite().all()
 
 
@@ -374,25 +309,23 @@ def test_what_is_overwritten_after_the_pass_is_not_used(changed, mode):
 def test_a_mask_that_is_written_again_between_two_layers(mode):
     """One buffer, of which each layer sees other numbers."""
 
-    class Layers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(FunctionModule(functional.scaled_dot_product_attention) for _ in range(2))
-            self.mask, self.expected = torch.zeros(6, 6), []
-
-        def forward(self, q, k, v):
-            for number, layer in enumerate(self.layers):
-                blocked = torch.ones(6, 6).triu(1 + 2 * number).bool()
-                self.mask.zero_().masked_fill_(blocked, -torch.inf)
-                self.expected.append(definition(q, k, allowed=~blocked))
-                q = layer(q, k, v, self.mask)
-
     with mode():
-        model = Layers()
+        mask, expected = torch.zeros(6, 6), []
+
+        def run_layers(q, k, v):
+            for number, layer in enumerate(model.layers):
+                blocked = torch.ones(6, 6).triu(1 + 2 * number).bool()
+                mask.zero_().masked_fill_(blocked, -torch.inf)
+                expected.append(definition(q, k, allowed=~blocked))
+                q = layer(q, k, v, mask)
+
+        model = FunctionModule(run_layers)
+        model.layers = nn.ModuleList(FunctionModule(functional.scaled_dot_product_attention) for _ in range(2))
         with regard.watch(model) as recording:
             model(*qkv())
-        assert_refused(recording, "layers.0")
-        assert_right(recording, "layers.1", model.expected[1])
+        assert_right(recording, "layers.1", expected[1])
+        with pytest.raises(RuntimeError, match="changed in place"):
+            recording["layers.0"].dense()
 
 
 class StaticCache(nn.Module):
@@ -421,19 +354,18 @@ class StaticCache(nn.Module):
 def test_a_buffer_of_keys_that_is_filled_step_by_step(write, mode):
     """Read when generation is done; read again when another text was written over it."""
     with mode():
-        model = nn.Sequential(StaticCache(write))
-        model.forward = lambda *args: model[0](*args)
+        model = StaticCache(write)
         q, k, v = qkv(tokens=9)
         expected = definition(q, k, allowed=torch.ones(9, 9).tril().bool())
         with regard.watch(model) as recording:
             for start, end in ((0, 5), (5, 6), (6, 7), (7, 8), (8, 9)):
                 model(*(t[:, :, start:end] for t in (q, k, v)), start)
-        assert recording["0"].shape[:3] == (2, 4, 9)
-        assert_right(recording, "0", expected)
+        assert recording[""].shape[:3] == (2, 4, 9)
+        assert_right(recording, "", expected)
         with regard.watch(model) as later:
             model(*(t[:, :, :5] for t in (q, k, v)), 0)
         model(*(t[:, :, :5] for t in qkv(7, tokens=9)), 0)
-        assert_not_overwritten(later, "0", expected[:, :, :5, :5], mode)
+        assert_not_overwritten(later, "", expected[:, :, :5, :5], mode)
 
 
 @grid(name=["llama", "gpt2", "mistral"], mode=NO_GRAD_MODES)
@@ -457,27 +389,17 @@ def test_a_static_cache_of_transformers(name, mode):
             assert_not_overwritten(recording, path, expected, torch.inference_mode if name == "mistral" else mode)
 
 
-def test_weights_that_learn_afterwards_change_no_map():
-    """Queries and keys are the model's products, not its weights."""
-    model, model_inputs = MODEL_CASES["llama"].build(), make_inputs("llama", "even")
-    maps = eager_maps("llama", model_inputs, model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with regard.watch(model) as recording:
-        model(**model_inputs).last_hidden_state.sum().backward()
-    optimizer.step()
-    for path, expected in maps.items():
-        assert_map(recording[path], expected)
-
-
-@pytest.mark.parametrize("change", ["bias", "sinks", "allowed", "positions"])
-def test_options_of_attend_that_changed_are_noticed(change):
-    tensor = {"bias": torch.zeros(1, 5, 5), "sinks": torch.zeros(1), "allowed": torch.ones(5, 5).bool()}.get(change)
-    options = {"bias": {"bias": tensor}, "sinks": {"sinks": tensor}}.get(change, {})
-    if change == "allowed":
-        options = {"mask": regard.mask.allowed(tensor)}
-    if change == "positions":
-        options = {"bias": regard.positions.T5Relative(1)}
-        tensor = options["bias"].weight
+@pytest.mark.parametrize(
+    ("tensor", "options"),
+    [
+        (bias := torch.zeros(1, 5, 5), {"bias": bias}),
+        (sinks := torch.zeros(1), {"sinks": sinks}),
+        (allowed := torch.ones(5, 5).bool(), {"mask": regard.mask.allowed(allowed)}),
+        ((positions := regard.positions.T5Relative(1)).weight, {"bias": positions}),
+    ],
+    ids=["bias", "sinks", "allowed", "positions"],
+)
+def test_options_of_attend_that_changed_are_noticed(tensor, options):
     model = FunctionModule(lambda x: regard.attend(x, x, x, **options))
     with torch.no_grad(), regard.watch(model) as recording:
         model(torch.randn(2, 1, 5, 8))
@@ -507,34 +429,31 @@ def test_another_text_of_the_same_length_and_end_is_not_stitched_on():
     assert all(m.error < 1e-4 for m in recording.values())
 
 
-def test_a_beam_search_of_transformers_gives_no_wrong_map():
+def test_steps_of_a_beam_search_whose_beams_change_places_are_not_stitched_on():
     with torch.no_grad(), regard.watch(model := gpt()) as recording:
         model.generate(torch.tensor([[1, 2, 3]]), num_beams=4, max_new_tokens=8, do_sample=False, pad_token_id=0)
-    for path in recording:
-        try:
-            assert recording[path].error < 1e-4
-        except RuntimeError as error:
-            assert "changed in place" in str(error)  # noqa: PT017
+    # The prompt and the first step, in which all beams have the same keys; then each step.
+    assert [m.shape[2] for m in recording.values()] == [4, 4, *[1] * 12]
+    assert all(m.error < 1e-4 for m in recording.values())
 
 
 def test_heads_of_a_generation_with_folded_heads():
     """transformers folds heads that share keys into the queries of one token, where there is padding."""
-    sizes = {"vocab_size": 50, "num_hidden_layers": 1, "intermediate_size": 32, "eos_token_id": None, "pad_token_id": 0}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**GROUPED, **sizes})).eval()
-    ids, mask = torch.randint(5, 50, (2, 6)), torch.ones(2, 6, dtype=torch.long)
-    mask[1, :2] = 0
+    model = MODEL_CASES["llama"].build("ForCausalLM")
+    model_inputs = {**make_inputs("llama", "left"), "max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
 
     def generate(**options):
         with torch.no_grad(), regard.watch(model, **options) as recording:
-            model.generate(ids, attention_mask=mask, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+            model.generate(**model_inputs, pad_token_id=0)
         return recording
 
-    (whole,), (some,) = generate().values(), generate(heads=[3, 1]).values()
-    assert whole.shape == (2, 4, 9, 9)
-    assert torch.equal(some.dense(), whole.dense()[:, [3, 1]])
-    assert some.error < 1e-4
+    whole, some = generate(), generate(heads=[3, 1])
+    for path, m in some.items():
+        assert whole[path].shape == (3, 4, 15, 15)
+        assert torch.equal(m.dense(), whole[path].dense()[:, [3, 1]])
+        assert m.error < 1e-4
     steps = generate(keep="summary")
-    assert [m.shape[1:3] for m in steps.values()] == [(4, 6), (4, 1), (4, 1), (4, 1)]
+    assert [m.shape[1:3] for m in steps.values()] == [(4, 12)] * 2 + [(4, 1)] * 6
     assert steps.notes == ()
 
 
@@ -544,7 +463,7 @@ def test_heads_of_a_generation_with_folded_heads():
 @pytest.mark.parametrize("padding", ["even", "right"])
 def test_some_layers_and_heads(padding):
     model, path = load_model("llama"), "layers.1.self_attn"
-    expected = eager_maps("llama", make_inputs("llama", padding))[path][:, [0, 3]]
+    expected = cached_eager_maps("llama", padding)[path][:, [0, 3]]
     with torch.no_grad(), regard.watch(model, layers=[1], heads=[0, 3]) as recording:
         model(**make_inputs("llama", padding))
     assert list(recording) == [path]
@@ -554,9 +473,8 @@ def test_some_layers_and_heads(padding):
 
 
 def test_a_layer_that_is_skipped_keeps_the_others_numbers():
-    model = nn.Module()
+    model = FunctionModule(lambda x: model.layers[3](model.layers[2](model.layers[0](x))))
     model.layers = nn.ModuleList(regard.MultiHeadAttention(16, 2) for _ in range(4))
-    model.forward = lambda x: model.layers[3](model.layers[2](model.layers[0](x)))
     with torch.no_grad(), regard.watch(model, layers=[2]) as recording:
         model(torch.randn(1, 5, 16))
     assert list(recording) == ["layers.2"]
@@ -566,9 +484,8 @@ def test_a_layer_that_is_skipped_keeps_the_others_numbers():
 def test_summaries_answer_as_the_maps_do():
     model, model_inputs = load_model("t5"), make_inputs("t5", "right")
     with torch.no_grad():
-        expected = model(**model_inputs)[0]
         with regard.watch(model) as maps:
-            model(**model_inputs)
+            expected = model(**model_inputs)[0]
         with regard.watch(model, keep="summary") as summaries:
             assert torch.equal(expected, model(**model_inputs)[0])
     assert list(maps) == list(summaries)
@@ -596,7 +513,7 @@ def test_a_model_without_attention_or_that_was_not_run_is_named(args):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("wrong", [None, "bert-base-uncased", torch.zeros(2), FunctionModel, lambda x: x])
+@pytest.mark.parametrize("wrong", [None, "bert-base-uncased", FunctionModel])
 def test_what_is_no_module_is_refused(wrong):
     with pytest.raises(TypeError, match="Module"), regard.watch(wrong):
         pass
@@ -623,4 +540,4 @@ def test_options_that_do_not_exist_are_refused(options, message):
     model = load_model("bert")
     with pytest.raises(ValueError, match=message), torch.no_grad(), regard.watch(model, **options):
         model(**make_inputs("bert", "even"))
-    assert mode_stacks() == (0, 0)
+    assert torch._C._len_torch_function_stack() == 0

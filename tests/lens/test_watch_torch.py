@@ -24,10 +24,10 @@ from lens.watching import (
     FunctionModule,
     assert_map,
     definition,
-    output_tensors,
     random_qkv,
     record,
     sharpen,
+    train_once,
 )
 
 ENCODER_LAYER = "aten::_transformer_encoder_layer_fwd"
@@ -36,21 +36,21 @@ NATIVE_MULTI_HEAD = "aten::_native_multi_head_attention"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings("ignore:enable_nested_tensor is True"),
+    pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
 ]
-
-
-def operators(call) -> set[str]:
-    """The names of all operators that a call runs."""
-    with torch.autograd.profiler.profile() as profile:
-        call()
-    return {event.name for event in profile.function_events}
 
 
 def assert_same_operators(model, operator, *args, **kwargs) -> bool:
     """A watched model takes a fast path where it does so unwatched; returns whether it does."""
-    fast = operator in operators(lambda: model(*args, **kwargs))
+
+    def runs_operator():
+        with torch.autograd.profiler.profile() as profile:
+            model(*args, **kwargs)
+        return operator in {event.name for event in profile.function_events}
+
+    fast = runs_operator()
     with regard.watch(model):
-        assert (operator in operators(lambda: model(*args, **kwargs))) == fast
+        assert runs_operator() == fast
     return fast
 
 
@@ -77,9 +77,6 @@ def assert_maps(recording, expected, rows=None) -> None:
         assert_map(recording[path], dense, rows)
 
 
-# nn.MultiheadAttention
-
-
 MULTI_HEAD = {
     "plain": {},
     "batch first": {"batch_first": True},
@@ -98,22 +95,22 @@ def test_multihead_attention_of_another_sequence(name, weights, mode):
     inputs = [torch.randn(2, n, options.get(width, 16)) for n, width in ((5, ""), (7, "kdim"), (7, "vdim"))]
     if not options.get("batch_first"):
         inputs = [t.transpose(0, 1) for t in inputs]
+    options = {"need_weights": weights != "none", "average_attn_weights": weights != "each head"}
     with mode():
-        recording, _ = record(
-            model, *inputs, need_weights=weights != "none", average_attn_weights=weights != "each head"
-        )
+        recording, _ = record(model, *inputs, **options)
         expected = model(*inputs, average_attn_weights=False)[1]
     assert_maps(recording, {"": expected})
     assert recording[""].shape == expected.shape
 
 
 CAUSAL = torch.ones(6, 6).triu(1).bool()
+CAUSAL_FLOAT = nn.Transformer.generate_square_subsequent_mask(6)
 PADDED = torch.arange(6) >= torch.tensor([[6], [4]])
 NOISE = torch.randn(8, 6, 6, generator=torch.Generator().manual_seed(1))
 MASKS = {
     "none": {},
     "causal": {"attn_mask": CAUSAL},
-    "causal float": {"attn_mask": torch.zeros(6, 6).masked_fill(CAUSAL, -math.inf)},
+    "causal float": {"attn_mask": CAUSAL_FLOAT},
     "causal, by the flag": {"attn_mask": CAUSAL, "is_causal": True},
     "bias": {"attn_mask": NOISE[0]},
     "one for each head": {"attn_mask": NOISE > 0.9},
@@ -121,7 +118,7 @@ MASKS = {
     "padding": {"key_padding_mask": PADDED},
     "padding float": {"key_padding_mask": torch.zeros(2, 6).masked_fill(PADDED, -math.inf)},
     "both": {"attn_mask": CAUSAL, "key_padding_mask": PADDED},
-    "both float": {"attn_mask": torch.zeros(6, 6).masked_fill(CAUSAL, -math.inf), "key_padding_mask": NOISE[0, :2]},
+    "both float": {"attn_mask": CAUSAL_FLOAT, "key_padding_mask": NOISE[0, :2]},
 }
 
 
@@ -138,19 +135,11 @@ def test_multihead_attention_of_itself_with_masks(mask, need_weights, mode):
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_the_function_behind_multihead_attention_called_directly(need_weights):
-    weight, bias, out = torch.randn(48, 16) / 2, torch.randn(48), torch.randn(16, 16)
-    x = torch.randn(6, 2, 16)
-
-    def forward(x):
-        arguments = x, x, x, 16, 4, weight, bias, None, None, False, 0.0, out, None, False
-        return functional.multi_head_attention_forward(*arguments, need_weights=need_weights)[0]
-
-    recording, _ = record(FunctionModel(forward), x)
-    q, k, _ = (t.transpose(0, 1).unflatten(-1, (4, 4)).transpose(1, 2) for t in (x @ weight.T + bias).chunk(3, -1))
-    assert_maps(recording, {"attn": definition(q, k)})
-
-
-# Encoders and decoders
+    module, x = sharpen(nn.MultiheadAttention(16, 4, bias=False)), torch.randn(6, 2, 16)
+    arguments = 16, 4, module.in_proj_weight, None, None, None, False, 0.0, module.out_proj.weight, None, False
+    call = functional.multi_head_attention_forward
+    recording, _ = record(FunctionModel(lambda x: call(x, x, x, *arguments, need_weights=need_weights)[0]), x)
+    assert_maps(recording, {"attn": module(x, x, x, average_attn_weights=False)[1]})
 
 
 ENCODERS = {
@@ -169,7 +158,6 @@ def make_encoder(name="post", dropout=0.0):
 
 
 RAGGED = torch.arange(6) >= torch.tensor([[6], [4], [1], [6], [2], [5]])
-CAUSAL_FLOAT = nn.Transformer.generate_square_subsequent_mask(6)
 ENCODER_ARGUMENTS = {
     "even": {},
     "ragged": {"src_key_padding_mask": RAGGED},
@@ -189,6 +177,7 @@ def test_transformer_encoder_keeps_its_fast_path(name, arguments, mode):
     expected = module_weights(model, x, **kwargs)
     assert list(expected) == ["layers.0.self_attn", "layers.1.self_attn"]
     assert_maps(recording, expected, ~RAGGED if arguments == "ragged" else None)
+    assert [recording.entry(path).layer for path in recording] == [0, 1]
 
 
 def test_texts_that_are_all_shorter_than_the_batch():
@@ -203,16 +192,10 @@ def test_texts_that_are_all_shorter_than_the_batch():
         assert m.error < 1e-4
 
 
-TRAINED = {
-    **{name: (partial(make_encoder, name, dropout=0.3), 1, {}) for name in ENCODERS},
-    **{
-        f"multi-head, {need_weights=}": (
-            lambda: sharpen(nn.MultiheadAttention(16, 4, dropout=0.3, batch_first=True)),
-            3,
-            {"need_weights": need_weights},
-        )
-        for need_weights in (False, True)
-    },
+multi_head_attention = partial(nn.MultiheadAttention, 16, 4, dropout=0.3, batch_first=True)
+TRAINED = {name: (partial(make_encoder, name, dropout=0.3), 1, {}) for name in ENCODERS} | {
+    "multi-head": (multi_head_attention, 3, {}),
+    "multi-head, no weights": (multi_head_attention, 3, {"need_weights": False}),
 }
 
 
@@ -220,19 +203,12 @@ TRAINED = {
 def test_training_is_as_before_and_shows_the_weights_before_dropout(name):
     """Outputs and gradients of a training step have the same bits, with the same draws of dropout."""
     make, inputs, kwargs = TRAINED[name]
-    model, args = make().train(), [torch.randn(3, 6, 16)] * inputs
-
-    def train():
-        torch.manual_seed(3)
-        model.zero_grad()
-        output = next(output_tensors(model(*args, **kwargs)))
-        output.square().sum().backward()
-        return [output.detach(), *(p.grad.clone() for p in model.parameters())]
-
-    expected = train()
+    model, args = sharpen(make()).train(), [torch.randn(3, 6, 16)] * inputs
+    expected = train_once(model, *args, **kwargs)
     with regard.watch(model) as recording:
-        got = train()
-    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+        got = train_once(model, *args, **kwargs)
+    assert got.keys() == {"loss", *dict(model.named_parameters())}
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
     weights = module_weights(model, *args)
     assert list(recording) == list(weights)
     assert all(m.error < 1e-4 and m.verified and m.dropout == 0.3 for m in recording.values())
@@ -245,29 +221,19 @@ def make_decoder(norm_first):
     return nn.TransformerDecoder(layer, 2)
 
 
-def make_layer():
-    return nn.TransformerEncoderLayer(16, 4, 20, batch_first=True)
-
-
+make_layer = partial(nn.TransformerEncoderLayer, 16, 4, 20, batch_first=True)
 MEMORY_PADDING = torch.arange(8) >= torch.tensor([[8], [5], [2], [8], [1], [4]])
 MEMORY_MASK = {"tgt_mask": CAUSAL, "tgt_is_causal": True, "memory_key_padding_mask": MEMORY_PADDING}
 MODULES = {
-    "multi-head without a batch": (lambda: nn.MultiheadAttention(16, 4), [(6, 16)] * 3, {}),
-    "and without weights": (lambda: nn.MultiheadAttention(16, 4), [(6, 16)] * 3, {"need_weights": False}),
+    "multi-head without a batch": (partial(nn.MultiheadAttention, 16, 4), [(6, 16)] * 3, {}),
+    "and without weights": (partial(nn.MultiheadAttention, 16, 4), [(6, 16)] * 3, {"need_weights": False}),
     "a layer alone": (make_layer, [(2, 6, 16)], {}),
     "a layer inside a model": (lambda: nn.Sequential(make_layer(), nn.Flatten()), [(2, 6, 16)], {}),
     "frozen": (lambda: make_encoder().requires_grad_(False), [(2, 6, 16)], {}),
-    "decoder": (lambda: make_decoder(False), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
-    "decoder, pre": (lambda: make_decoder(True), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
+    "decoder": (partial(make_decoder, False), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
+    "decoder, pre": (partial(make_decoder, True), [(6, 6, 16), (6, 8, 16)], MEMORY_MASK),
     # Both stacks of one length: what is cross-attention does not show in the lengths.
-    **{
-        f"transformer, {batch_first=}": (
-            lambda batch_first=batch_first: nn.Transformer(16, 4, 2, 2, 20, dropout=0.0, batch_first=batch_first),
-            [(6, 6, 16), (6, 6, 16)],
-            {"tgt_mask": CAUSAL_FLOAT},
-        )
-        for batch_first in (False, True)
-    },
+    "transformer": (partial(nn.Transformer, 16, 4, 2, 2, 20, 0.0), [(6, 6, 16)] * 2, {"tgt_mask": CAUSAL_FLOAT}),
 }
 
 
@@ -285,14 +251,6 @@ def test_other_modules_of_pytorch(name, mode):
     assert len(cross) == (2 if name.startswith(("decoder", "transformer")) else 0)
 
 
-def test_layers_of_the_fast_path_are_numbered():
-    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 3).eval()
-    with torch.inference_mode(), regard.watch(model, layers=[0, 2]) as recording:
-        model(torch.randn(1, 5, 16))
-    numbers = {path: recording.entry(path).layer for path in recording}
-    assert numbers == {"layers.0.self_attn": 0, "layers.2.self_attn": 2}
-
-
 # Modules that call the kernel themselves
 
 
@@ -304,26 +262,18 @@ ALLOWED = torch.rand(2, 1, 5, 7, generator=torch.Generator().manual_seed(0)) > 0
 ALLOWED[..., 0] = True
 
 
-def with_kernel(backend):
-    def forward(*qkv):
-        with sdpa_kernel(backend):
-            return sdpa(*qkv, is_causal=True)
-
-    return forward
+@sdpa_kernel(SDPBackend.MATH)
+def kernel_for_short_sequences(*qkv):
+    return sdpa(*qkv, is_causal=True)
 
 
 CAUSAL_CALL = {"allowed": lower_triangle(5, 7)}
 CALLS = {
     "nothing": (sdpa, {}, {}),
-    "positional": (
-        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, ALLOWED, 0.0),
-        {},
-        {"allowed": ALLOWED},
-    ),
+    "positional": (lambda *qkv: sdpa(*qkv, ALLOWED, 0.0), {}, {"allowed": ALLOWED}),
     "by keyword": (lambda q, k, v: sdpa(value=v, key=k, query=q, attn_mask=ALLOWED), {}, {"allowed": ALLOWED}),
-    "of torch._C": (lambda *qkv: torch._C._nn.scaled_dot_product_attention(*qkv, ALLOWED), {}, {"allowed": ALLOWED}),
     "strided": (lambda *qkv: sdpa(*(t.mT.contiguous().mT for t in qkv)), {}, {}),
-    "the kernel for short sequences": (with_kernel(SDPBackend.MATH), {}, CAUSAL_CALL),
+    "the kernel for short sequences": (kernel_for_short_sequences, {}, CAUSAL_CALL),
     "causal": (partial(sdpa, is_causal=True), {}, CAUSAL_CALL),
     "causal, more queries": (partial(sdpa, is_causal=True), {"queries": 9}, {"allowed": lower_triangle(9, 7)}),
     "scale": (partial(sdpa, scale=0.1), {}, {"scale": 0.1}),
@@ -445,12 +395,6 @@ def test_several_calls_in_one_module_have_a_map_each():
     assert_maps(recording, {"attn": definition(*one[:2]), "attn#1": definition(*other[:2])})
 
 
-def test_the_model_may_itself_be_the_attention():
-    q, k, v = random_qkv()
-    recording, _ = record(FunctionModule(sdpa), q, k, v)
-    assert_maps(recording, {"": definition(q, k)})
-
-
 def test_a_call_outside_the_model_is_not_the_models():
     q, k, v = random_qkv()
     model, other = FunctionModel(), FunctionModel()
@@ -477,23 +421,14 @@ def test_regards_own_modules_on_their_own_kernels(mask, mode):
 
 
 def flex_model(**options):
-    def forward(q, k, v):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
-            return flex.flex_attention(q, k, v, **options)
-
-    return FunctionModel(forward)
-
-
-def window(b, h, i, j):
-    return (i >= j) & (i - j < 3)
+    return FunctionModel(partial(flex.flex_attention, **options))
 
 
 LENGTHS = torch.tensor([9, 4])
 FLEX_MASKS = {
     "none": None,
     "causal": lambda b, h, i, j: i >= j,
-    "window": window,
+    "window": lambda b, h, i, j: (i >= j) & (i - j < 3),
     "of each text": lambda b, h, i, j: j < LENGTHS[b],
 }
 
@@ -523,8 +458,7 @@ def test_flex_attention_with_a_score_function_is_refused_by_its_name():
     def nearer_is_better(score, b, h, i, j):
         return score - 0.5 * (i - j).abs()
 
-    model = flex_model(score_mod=nearer_is_better)
-    with regard.watch(model) as recording:
+    with regard.watch(model := flex_model(score_mod=nearer_is_better)) as recording:
         model(*random_qkv())
     assert not recording
     with pytest.raises(KeyError, match=r"attn.*score_mod \(.*nearer_is_better\)"):
@@ -619,15 +553,9 @@ def test_eager_attention_is_noted(name, mode):
 
 
 def test_eager_attention_beside_one_that_is_recorded():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fused, self.manual = FunctionModule(sdpa), FunctionModule(EAGER["torch.softmax"])
-
-        def forward(self, *qkv):
-            return self.fused(*qkv) + self.manual(*qkv)
-
-    recording, _ = record(Two(), *random_qkv())
+    model = FunctionModule(lambda *qkv: model.fused(*qkv) + model.manual(*qkv))
+    model.fused, model.manual = FunctionModule(sdpa), FunctionModule(EAGER["torch.softmax"])
+    recording, _ = record(model, *random_qkv())
     assert list(recording) == ["fused"]
     (note,) = recording.notes
     assert "manual" in note
@@ -638,19 +566,15 @@ def test_eager_attention_beside_one_that_is_recorded():
 def test_a_softmax_that_is_no_attention_is_not_noted(mode):
     """A classifier's, a router's; and the one inside PyTorch's own attention."""
 
-    class Classifier(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attn = nn.MultiheadAttention(16, 4, batch_first=True)
-            self.router, self.head = nn.Linear(16, 3), nn.Linear(16, 5)
+    def classify(x):
+        x = model.attn(x, x, x, need_weights=True)[0]
+        gates = functional.softmax(model.router(x), -1)
+        x = sum(gates[..., i : i + 1] * (x + i) for i in range(3))
+        return torch.softmax(model.head(x.mean(1)), -1)
 
-        def forward(self, x):
-            x = self.attn(x, x, x, need_weights=True)[0]
-            gates = functional.softmax(self.router(x), -1)
-            x = sum(gates[..., i : i + 1] * (x + i) for i in range(3))
-            return torch.softmax(self.head(x.mean(1)), -1)
-
+    model = FunctionModule(classify)
+    model.attn, model.router, model.head = make_layer().self_attn, nn.Linear(16, 3), nn.Linear(16, 5)
     with mode():
-        recording, _ = record(sharpen(Classifier()), torch.randn(2, 6, 16))
+        recording, _ = record(sharpen(model), torch.randn(2, 6, 16))
     assert list(recording) == ["attn"]
     assert not recording.notes

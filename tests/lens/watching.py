@@ -67,6 +67,15 @@ def record(model: nn.Module, *args: Any, **kwargs: Any) -> tuple[Recording, Tens
     return recording, got[0]
 
 
+def train_once(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    """The loss and the gradients of one pass in training, with the same draws of dropout each time."""
+    model.zero_grad()
+    torch.manual_seed(1)
+    loss = sum(t.square().sum() for t in output_tensors(model(*args, **kwargs)) if t.requires_grad)
+    loss.backward()
+    return {"loss": loss.detach()} | {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
 def definition(q: Tensor, k: Tensor, *, scale=None, allowed=None, bias=None) -> Tensor:
     """softmax(q kT * scale + bias) in float64, written out; a group of heads has one head of keys."""
     q, k = q.detach().double(), k.detach().double()
