@@ -38,8 +38,6 @@ def test_a_page_is_never_larger_than_its_limit(node):
         page = decode(node, text, stride=20)
         assert_rows_are_the_maps(page, recording)
         assert (page.facts["omitted"] == []) == (len(page.whole) == 12)
-        first = page.facts["initial"]
-        assert not page.whole or (f"layers.{first['attention']}", first["head"]) in page.whole
         counts.append(len(page.whole))
         bounds.append(max(facts["max_weight_error"] for facts in page.facts["attentions"]))
     assert counts == sorted(counts)
@@ -52,8 +50,7 @@ def test_the_way_out_that_a_page_names_works(node):
     (limit,) = limits(recording, 0.2)
     small = decode(node, recording.to_html(max_size=limit), stride=50)
     (line,) = small.facts["omitted"]
-    missing, total = map(int, re.match(r"(\d+) of (\d+) heads", line).groups())
-    assert (total - missing, total) == (len(small.whole), 12)
+    assert line.startswith(f"{12 - len(small.whole)} of 12 heads")
     larger = int(re.search(r"to_html\(max_size=([\d_]+)\)", line)[1])
     assert larger == 4 * limit
     assert f"regard see --max-size {larger / 1e6:g}" in line
@@ -64,35 +61,30 @@ def test_the_way_out_that_a_page_names_works(node):
     assert "11 of 12 heads are in this page as pictures only: other heads were requested" in chosen.facts["omitted"][0]
 
 
-@pytest.mark.parametrize(("part", "all_rows"), [(0.57, True), (0.4, False)], ids=["without values", "some rows"])
-def test_one_long_head_is_carried_in_part(node, part, all_rows):
+def test_a_long_head_is_carried_without_its_values_and_a_longer_one_in_some_rows(node):
     recording = layers(400, 1)
-    (limit,) = limits(recording, part)
-    text = recording.to_html(max_size=limit)
-    assert len(text.encode()) <= limit
+    m, (some, all_rows) = recording["layers.0"], limits(recording, 0.4, 0.57)
+    page = decode(node, recording.to_html(max_size=all_rows))
+    ((head,),) = page.attentions.values()
+    assert assert_rows_are_the_maps(page, recording) == 400
+    assert head.outputs is None
+    (omitted,) = page.facts["omitted"]
+    assert "The values of the head, and so weights @ v, are not in this page. For a larger page: to_html(" in omitted
+    text = recording.to_html(max_size=some)
+    assert len(text.encode()) <= some
     page = decode(node, text)
     ((head,),) = page.attentions.values()
-    assert assert_rows_are_the_maps(page, recording) == len(head.rows)
-    assert head.outputs is None
-    omitted = " ".join(page.facts["omitted"])
-    assert "The values of the head, and so weights @ v, are not in this page. For a larger page: to_html(" in omitted
-    assert (len(head.rows) == 400) == all_rows
-    assert head.rows[-1] == 399
-    if not all_rows:
-        m = recording["layers.0"]
-        torch.testing.assert_close(head.entropy.float(), m.entropy()[0, 0], atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(head.received.float(), m.received()[0, 0], atol=1e-4, rtol=1e-5)
-        assert re.search(r"\d of 400 rows of the head are in this page: those of the lowest entropy", omitted)
-        entropies = m.entropy()[0, 0]
-        assert float(entropies[head.rows[:-1]].max()) < float(entropies.max())
-        assert page.facts["initial"]["query"] in head.rows
+    assert assert_rows_are_the_maps(page, recording) == len(head.rows) < 400 == head.rows[-1] + 1
+    torch.testing.assert_close(head.entropy.float(), m.entropy()[0, 0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(head.received.float(), m.received()[0, 0], atol=1e-4, rtol=1e-5)
+    assert " of 400 rows of the head are in this page: those of the lowest entropy" in " ".join(page.facts["omitted"])
+    assert float(m.entropy()[0, 0, head.rows[:-1]].max()) < float(m.entropy()[0, 0].max())
+    assert page.facts["initial"]["query"] in head.rows
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1000])
-def test_a_limit_below_any_page_says_how_large_one_is(limit):
-    says = rf"takes (\d+,)+\d+ bytes without any head .* max_size={limit:,}: watch fewer"
-    with pytest.raises(ValueError, match=says):
-        layers(20, 2).to_html(max_size=limit)
+def test_a_limit_below_any_page_says_how_large_one_is():
+    with pytest.raises(ValueError, match=r"takes (\d+,)+\d+ bytes without any head .* max_size=1,000: watch fewer"):
+        layers(20, 2).to_html(max_size=1000)
 
 
 def test_no_heads_wanted_no_heads_carried(node):
@@ -140,9 +132,8 @@ def test_attentions_that_no_page_can_compute_are_pictures(node):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tokens", "heads"), [(8192, 2), (32768, 1)])
-def test_long_texts_fit(node, tokens, heads):
-    recording = layers(tokens, heads, width=32, mask=mask.causal() & mask.window(4000))
+def test_long_texts_fit(node):
+    recording = layers(32_768, 1, mask=mask.causal() & mask.window(4000))
     text = recording.to_html()
     assert len(text.encode()) <= 5_000_000
-    assert assert_rows_are_the_maps(decode(node, text, stride=tokens // 8), recording) >= 8
+    assert assert_rows_are_the_maps(decode(node, text, stride=4096), recording) >= 8

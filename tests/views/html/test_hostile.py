@@ -11,59 +11,49 @@ from torch import nn
 import regard
 from regard.lens.text.contextual import ContextualCosines, ContextualPart, ContextualVectors, ContextualWord
 
-MARK = "data-hacked"
 RUN = "document.documentElement.setAttribute('data-hacked','yes')"
+SCRIPT = "</script><img src=x onerror=alert(1)>"
+TOKENS = [
+    SCRIPT,
+    f'<img src=x onerror="{RUN}">',
+    "<img src=http://127.0.0.1:9/x.png>",
+    f"<svg onload={RUN}><style>*{{display:none}}</style></svg>",
+    f'<iframe srcdoc="<script>parent.{RUN}</script>">',
+    f"\"' autofocus onfocus={RUN} x='\"",
+    '"></iframe><img src=x onerror=alert(1)>',
+    f"</title></style></template><script>{RUN}</script>",
+    "${alert(1)} {{constructor.constructor('alert(1)')()}} $title $script",
+    "<!--",
+    "--!>",
+    "]]><![CDATA[",
+    "&lt;&#60;img&#62;",
+    "=cmd|'/c calc'!A1",
+    "__proto__",
+    "constructor",
+    "👩\u200d👩\u200d👧\u200d👦",
+    "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
+    "e\u0301\u0323" + "\u0336" * 40,
+    "\u0301",
+    "السلام، عليكم؟",
+    "שלום! (עולם)",
+    "abc\u202etxt.exe\u202c",
+    "\u2067right\u2066left\u2069\u2069\u200e\u200f",
+    "a\x00b",
+    "\x01\x07\x08\x1b[31mred\x7f\x85",
+    "a\r\nb\nc\u2028d\u2029e",
+    "\t  two  spaces  ",
+    "\ud83d",  # half a character
+    "\ude00x",
+    "\uffff\ufffe",
+    "\ue000\U0010ffff",
+    "漢" * 2_000,
+    "",
+    " ",
+    "\u200b\u200c\u2060\ufeff",
+    "riv\u200ber\u00ad",
+]
+"""If one ran, data-hacked stood on the root element, or a dialog opened."""
 
-HOSTILE = {
-    "the end of the script": "</script><img src=x onerror=alert(1)>",
-    "an image": f'<img src=x onerror="{RUN}">',
-    "an image of a network": "<img src=http://127.0.0.1:9/x.png>",
-    "a script": f"<script>{RUN}</script>",
-    "a drawing": f"<svg onload={RUN}><style>*{{display:none}}</style></svg>",
-    "a frame": f'<iframe srcdoc="<script>parent.{RUN}</script>">',
-    "the end of an attribute": f"\"' autofocus onfocus={RUN} x='\"",
-    "the end of a frame's source": '"></iframe><img src=x onerror=alert(1)>',
-    "the end of the title": f"</title></style></template><script>{RUN}</script>",
-    "a template": "${alert(1)} {{constructor.constructor('alert(1)')()}} $title $script",
-    "a comment's beginning": "<!--",
-    "a comment's end": "--!>",
-    "the end of CDATA": "]]>",
-    "CDATA": "<![CDATA[",
-    "an entity": "&lt;",
-    "a number as an entity": "&#60;img&#62;",
-    "a formula": "=cmd|'/c calc'!A1",
-    "mathtext": "$\\frac{1}{0}$",
-    "a name of every object": "__proto__",
-    "another": "constructor",
-    "a family with joiners": "👩\u200d👩\u200d👧\u200d👦",
-    "a skin tone": "👍🏽",
-    "a flag": "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
-    "combining marks": "e\u0301\u0323" + "\u0336" * 40,
-    "a combining mark alone": "\u0301",
-    "Arabic": "السلام، عليكم؟",
-    "Hebrew": "שלום! (עולם)",
-    "an override": "abc\u202etxt.exe\u202c",
-    "isolates": "\u2067right\u2066left\u2069\u2069",
-    "marks of direction": "\u200e\u200f",
-    "NUL": "a\x00b",
-    "control characters": "\x01\x07\x08\x1b[31mred\x7f\x85",
-    "line ends": "a\r\nb\nc\u2028d\u2029e",
-    "tabs and spaces": "\t  two  spaces  ",
-    "half a character": "\ud83d",
-    "the other half": "\ude00x",
-    "no character": "\uffff\ufffe",
-    "private": "\ue000\U0010ffff",
-    "two thousand characters": "x" * 2_000,
-    "two thousand wide ones": "漢" * 2_000,
-    "nothing": "",
-    "a space": " ",
-    "zero width": "\u200b\u200c\u2060\ufeff",
-    "zero width within": "riv\u200ber\u00ad",
-}
-"""A name of what a token tries, and the token. If one ran, MARK stood on the root element, or a dialog opened."""
-
-TOKENS = list(HOSTILE.values())
-SCRIPT = HOSTILE["the end of the script"]
 WHOLE = [token for token in TOKENS if not any("\ud800" <= c <= "\udfff" for c in token)]
 TITLE = " ".join(token[:60] for token in WHOLE)
 FORBIDDEN = ["iframe", "object", "embed", "link", "base", "audio", "video", "template", "body style", "body meta"]
@@ -93,11 +83,8 @@ def watched(tokens, *paths):
 
 def hostile_context():
     """Words in context that no tokenizer would make."""
-    points = [[(float(i), float(i % 7)), (float(i % 5), float(i))] for i in range(len(WHOLE))]
-    words = [
-        ContextualWord(word, [ContextualCosines(1, [1.0, 0.5])], [at, at])
-        for word, at in zip(WHOLE, points, strict=True)
-    ]
+    cosines = [ContextualCosines(1, [1.0, 0.5])]
+    words = [ContextualWord(word, cosines, [[(i, i % 7), (i % 5, i)]] * 2) for i, word in enumerate(WHOLE)]
     parts = [part for i, word in enumerate(WHOLE) for part in (ContextualPart(word, i), ContextualPart(SCRIPT, None))]
     return ContextualVectors([parts, parts], words, words, len(words), [0.5, 0.5], 1)
 
@@ -176,23 +163,20 @@ def test_every_token_is_shown_as_it_is(open_page, pages):
         page.wait_for_selector(f'#view-sentence .queries [data-index="{query}"][data-mark="focus"]')
         texts |= set(page.eval_on_selector_all("#view-sentence .token", "all => all.map((each) => each.textContent)"))
     beginnings = {visible_part(text)[:12] for text in texts}
-    for name, token in HOSTILE.items():
-        assert visible_part(shown(token))[:12] in beginnings, name
+    assert [token for token in TOKENS if visible_part(shown(token))[:12] not in beginnings] == []
     nothing = ("Cc", "Cf", "Zl", "Zp", "Zs")
     unseen = [text for text in texts if all(unicodedata.category(character) in nothing for character in text)]
     assert not unseen, "a token that cannot be seen is written in another way"
 
 
-@pytest.mark.parametrize("views", [["sentence"], pytest.param(VIEWS[1:5], marks=pytest.mark.more)])
-def test_a_notebooks_frame_shows_the_same(open_page, pages, views):
+@pytest.mark.parametrize("view", ["sentence", *(pytest.param(view, marks=pytest.mark.more) for view in VIEWS[1:5])])
+def test_a_notebooks_frame_shows_the_same(open_page, pages, view):
     page = open_page(pages[1], ready="iframe")
     (frame,) = page.frames[1:]
     frame.wait_for_selector("[data-ready]", state="attached")
-    assert frame.evaluate("location.href") == "about:srcdoc"
-    for view in views:
-        visit(frame, view)
+    visit(frame, view)
     assert page.locator("body > *").count() == 1
-    assert page.evaluate(f"document.documentElement.hasAttribute('{MARK}')") is False
+    assert page.evaluate("document.documentElement.hasAttribute('data-hacked')") is False
     assert page.title() == "notebook"
 
 

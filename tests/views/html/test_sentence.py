@@ -1,8 +1,6 @@
 """The sentence in a browser: its numbers are Python's, by mouse, keyboard and finger, at any length."""
 
-import json
 import re
-from contextlib import contextmanager
 
 import pytest
 
@@ -87,11 +85,12 @@ def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_page, river_p
     assert_weights(column_beside(page), m[:, 0])
 
 
-@contextmanager
-def touch_screen(page):
-    """A function that taps an element, on a page that is told that it is shown on a touch screen."""
+def test_a_finger_shows_a_column_by_tapping_its_key(open_page, river_page, request):
+    recording, path = river_page
+    m = recording[recording.layers[3]][0, 0]
+    page = open_page(path, {"attention": 3, "head": 0}, width=360)
     session = page.context.new_cdp_session(page)
-    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    request.addfinalizer(session.detach)  # and with it the touch screen is gone
 
     def tap(selector):
         page.locator(selector).scroll_into_view_if_needed()
@@ -100,22 +99,11 @@ def touch_screen(page):
         for kind, touches in (("touchStart", [finger]), ("touchEnd", [])):
             session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
 
-    try:
-        yield tap
-    finally:
-        session.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
-        session.detach()
-
-
-def test_a_finger_shows_a_column_by_tapping_its_key(open_page, river_page):
-    recording, path = river_page
-    m = recording[recording.layers[3]][0, 0]
-    page = open_page(path, {"attention": 3, "head": 0}, width=360)
-    with touch_screen(page) as tap:
-        tap(token(KEYS, 3))
-        assert_weights(column_beside(page), m[:, 3])
-        tap(token(QUERIES, 2))
-        assert_weights(beside(page), m[2])
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    tap(token(KEYS, 3))
+    assert_weights(column_beside(page), m[:, 3])
+    tap(token(QUERIES, 2))
+    assert_weights(beside(page), m[2])
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
@@ -127,10 +115,6 @@ def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, river_p
     page.click('.headbuttons [data-head="9"]')
     for head in (6, 1, 9):
         assert_weights(weights_by(page, f'.strongest [data-head="{head}"]', "key"), m[0, head, 3])
-    patterns = page.locator('.headbuttons [aria-pressed="true"] line').evaluate_all(
-        "lines => lines.map(line => [line.getAttribute('stroke'), line.getAttribute('stroke-dasharray')])"
-    )
-    assert len({colour for colour, _ in patterns}) == len({dash for _, dash in patterns}) == 3
     page.click('.headbuttons [data-head="6"]')  # the first: the next one takes its place
     assert page.input_value("#head") == "1"
     assert page.locator(".strongest table").count() == 2
@@ -140,20 +124,14 @@ def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, river_p
 def test_the_threshold_counts_the_lines(open_page, river_page):
     recording, path = river_page
     m = recording[recording.layers[0]][0, 2]
-    state = {"attention": 0, "head": 2}
-    page = open_page(path, {**state, "threshold": 0.2})
     for threshold in (0.2, 0.02):
-        page.evaluate(
-            "state => (location.hash = encodeURIComponent(state))", json.dumps({**state, "threshold": threshold})
-        )
-        page.wait_for_selector(f'.sentence [aria-valuetext="{100 * threshold:.1f} %"]')
+        page = open_page(path, {"attention": 0, "head": 2, "threshold": threshold})
         near = int(((m - threshold).abs() < 1e-3).sum())
         count = int(page.locator(".drawing").get_attribute("data-lines"))
         assert abs(count - int((m >= threshold).sum())) <= near
     page.focus(".sentence input[type=range]")
     page.keyboard.press("End")
     assert page.locator(".drawing").get_attribute("data-lines") == str(int((m >= 1).sum()))
-    assert page.locator(".sentence input[type=range]").get_attribute("aria-valuetext") == "100.0 %"
 
 
 def ink(page, selector):
@@ -208,7 +186,6 @@ def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, 
     exact = m[0, 0, query]
     assert_weights(beside(page), exact)
     assert_weights(weights_by(page, LIST, "key"), exact)
-    assert page.locator(token(QUERIES, query)).is_visible()
     far = next(key for key in weights_by(page, LIST, "key") if abs(key - query) > 200)
     page.click(f'.strongest [data-key="{far}"] button')
     painted(page)
@@ -218,8 +195,6 @@ def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, 
     assert page.locator(".strongest .looker").text_content() == f"word{far}"
     painted(page)
     assert page.locator(token(KEYS, far)).is_visible(), "both columns scroll together"
-    go("nowhere")
-    assert "no query has this text" in page.locator(".jumped").text_content()
     page.hover(token(KEYS, far))
     assert_weights(column_beside(page, index=far), m[0, 0, :, far])
     page.select_option(LAYOUT, "line")
