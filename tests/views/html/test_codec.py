@@ -9,9 +9,8 @@ from regard.views.html.codec import FORBIDDEN_CODES, MAX_INT16, BinaryPack, enco
 
 def read(node, data, num_int16=0, refs=()):
     """What the page's module reads: the bytes, and the numbers of each array."""
-    packed = gzip_bytes(data)
-    argument = {"text": encode_seven_bits(packed), "length": len(packed), "numInt16": num_int16, "refs": list(refs)}
-    answer = node("arrays", argument)
+    text = encode_seven_bits(packed := gzip_bytes(data))
+    answer = node("arrays", {"text": text, "length": len(packed), "numInt16": num_int16, "refs": refs})
     return bytes.fromhex(answer["bytes"]), answer["arrays"]
 
 
@@ -60,7 +59,8 @@ def test_any_bytes_come_back(node):
 def test_seven_bits_are_text_that_a_script_element_may_hold():
     """Also where all that may not be written stands side by side, in runs of any length."""
     draw = random.Random(0)
-    repeated = [bits_to_bytes(f"{code:07b}" * count) for code in FORBIDDEN_CODES for count in range(1, 18)]
+    runs = ((f"{code:07b}" * n).ljust(8 * n, "1") for code in FORBIDDEN_CODES for n in range(1, 18))
+    repeated = [int(bits, 2).to_bytes(len(bits) // 8) for bits in runs]
     for data in [*map(bytes, range(20)), *repeated, *map(draw.randbytes, range(100))]:
         text = encode_seven_bits(data)
         assert not set(text) & set("\0\n\r<")
@@ -69,13 +69,8 @@ def test_seven_bits_are_text_that_a_script_element_may_hold():
         assert bits_of(text)[: len(data) * 8] == "".join(f"{byte:08b}" for byte in data)
 
 
-def bits_to_bytes(bits):
-    bits += "1" * (-len(bits) % 8)
-    return int(bits, 2).to_bytes(len(bits) // 8, "big")
-
-
 def bits_of(text):
     """The bits that a text holds."""
-    pairs = ((ord(letter) - 0x100) for letter in text)
-    codes = (0x00, 0x0A, 0x0D, 0x3C)
-    return "".join(f"{codes[pair >> 7]:07b}{pair & 0x7F:07b}" if pair >= 0 else f"{pair + 0x100:07b}" for pair in pairs)
+    pairs = (divmod(ord(letter), 0x80) for letter in text)
+    codes = {0: "", **dict(enumerate((f"{ord(letter):07b}" for letter in "\0\n\r<"), 2))}
+    return "".join(codes[high] + f"{low:07b}" for high, low in pairs)

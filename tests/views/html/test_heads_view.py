@@ -2,7 +2,7 @@
 
 import pytest
 
-from views.html.rows import state_of
+from views.html.rows import read, state_of
 
 HEADS = {"view": "heads"}
 FOCUSED = "[document.activeElement.dataset.attention, document.activeElement.dataset.head].map(Number)"
@@ -28,7 +28,6 @@ def test_a_picture_of_each_head_layer_by_layer_sorted_and_filtered(open_page, ri
     page.select_option(".order", "entropy")
     in_order = [entropies[layer][head] for layer, head in places(page)]
     assert in_order == sorted(in_order)
-    assert "nats" in page.locator(".head .value").first.text_content()
     page.select_option(".kinds", "attention sink")
     assert 0 < len(labels(page)) < 72
     assert all(": attention sink," in label for label in labels(page))
@@ -54,21 +53,17 @@ def test_the_keyboard_goes_through_the_grid_enlarges_and_opens_the_map(open_page
     page.keyboard.press("Enter")
     card = page.locator("dialog.head-card")
     assert card.locator("h2").text_content().startswith("Layer 1, head 1: ")
+    queries, keys, found = (read(page, "dialog td[data-weight]", name) for name in ("query", "key", "weight"))
     weights = recording[recording.layers[1]][0, 1]
-    pairs = card.locator("td[data-weight]").evaluate_all(
-        "all => all.map(e => [e.dataset.query, e.dataset.key, e.dataset.weight].map(Number))"
-    )
-    assert pairs
-    for query, key, weight in pairs:
-        assert weight == pytest.approx(float(weights[query, key]), abs=1e-3)
+    exact = [float(weights[int(query), int(key)]) for query, key in zip(queries, keys, strict=True)]
+    assert found == pytest.approx(exact, abs=1e-3) != []
     page.keyboard.press("Escape")
     assert not card.is_visible()
     assert page.evaluate(FOCUSED) == [1, 1]
     page.keyboard.press("Enter")
     page.click(".look")
     assert page.locator("#view-map").is_visible()
-    state = state_of(page)
-    assert [state[name] for name in ("view", "attention", "head")] == ["map", 1, 1]
+    assert {"view": "map", "attention": 1, "head": 1}.items() <= state_of(page).items()
 
 
 def test_a_phone_scrolls_the_grid_and_a_card_closes_where_the_reader_goes_elsewhere(open_page, river_page):
@@ -76,10 +71,9 @@ def test_a_phone_scrolls_the_grid_and_a_card_closes_where_the_reader_goes_elsewh
     page = open_page(river_page[1], HEADS, width=360, height=740)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.locator(".head").first.click()
-    assert page.evaluate("document.querySelector('dialog').scrollWidth <= innerWidth")
-    assert page.locator("dialog").evaluate("dialog => dialog.open")
+    assert page.evaluate("document.querySelector('dialog[open]').scrollWidth <= innerWidth")
     page.evaluate("""location.hash = encodeURIComponent('{"view": "sentence"}')""")
     page.wait_for_selector("#view-sentence:not([hidden])")
-    assert not page.locator("dialog").evaluate("dialog => dialog.open")
+    assert page.locator("dialog[open]").count() == 0
     page.click("#tab-map")
     page.wait_for_selector("#view-map:not([hidden])")

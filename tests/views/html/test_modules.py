@@ -50,18 +50,11 @@ def test_steps_and_maps_are_the_definitions(node, options):
     q, k, v = (torch.randn(1, tokens, 4).double() for tokens in (5, 7, 7))  # float32 in value, as the page holds them
     expected = regard.steps(q, k, v, **options)
     sink = options["sinks"].item() if "sinks" in options else None
-    head = {
-        **{name: t.flatten().tolist() for name, t in (("q", q), ("k", k), ("v", v))},
-        "dKey": 4,
-        "dValue": 4,
-        "queries": 5,
-        "keys": 7,
-        "sink": sink,
-        "scale": options.get("scale", 0.5),
-        "softcap": options.get("softcap"),
-        "bias": options["bias"][0].tolist() if "bias" in options else None,
-        "allowed": expected.masked.isfinite()[0].tolist() if "mask" in options else None,
-    }
+    head = {name: t.flatten().tolist() for name, t in (("q", q), ("k", k), ("v", v))}
+    head |= {"dKey": 4, "dValue": 4, "queries": 5, "keys": 7, "sink": sink}
+    head |= {"scale": options.get("scale", 0.5), "softcap": options.get("softcap")}
+    head["bias"] = options["bias"][0].tolist() if "bias" in options else None
+    head["allowed"] = expected.masked.isfinite()[0].tolist() if "mask" in options else None
     lse = expected.masked[0].logsumexp(-1)
     lse = lse if sink is None else torch.logaddexp(lse, torch.tensor(sink))
     by_rows, by_lse = (node("head", {**head, "lse": sums}) for sums in (None, lse.nan_to_num(neginf=-1e30).tolist()))
@@ -89,16 +82,9 @@ EDITS = {
 def test_what_if_edits_change_the_row_as_the_definition_does(node, edits):
     q, k = torch.randn(5, 4).double(), torch.randn(7, 4).double()
     allowed = (torch.arange(7) <= torch.arange(5)[:, None]).tolist()
-    sizes = {"dKey": 4, "dValue": 0, "queries": 5, "keys": 7}
-    head = {
-        "q": q.flatten().tolist(),
-        "k": k.flatten().tolist(),
-        "v": None,
-        "lse": None,
-        "bias": None,
-        "allowed": allowed,
-    }
-    rows = node("head", {**head, **sizes, "scale": 0.5, "softcap": 3, "sink": 0.25, "edits": edits})["rows"]
+    head = {"q": q.flatten().tolist(), "k": k.flatten().tolist(), **dict.fromkeys(("v", "lse", "bias"))}
+    head |= {"dKey": 4, "dValue": 0, "queries": 5, "keys": 7, "allowed": allowed}
+    rows = node("head", {**head, "scale": 0.5, "softcap": 3, "sink": 0.25, "edits": edits})["rows"]
     for query, row in enumerate(rows):
         scores, may = k @ q[query], torch.tensor(allowed[query])
         for key, score in edits.get("scores", {}).items():
