@@ -56,23 +56,15 @@ def made(exponent=pair, base=10000.0, swapped=False, dtype=torch.float64, first=
     return table
 
 
-def test_seed_002():
-    """Erratum E-16, as one number at a time: k=1, d=4 gives [0.841471, 0.99995, 0.0001, 1.0]."""
-
+@pytest.mark.parametrize(
+    ("exponent", "causes"), [(pair, set()), (lambda i, d: 2 * i / d, {"pe-exponent"})], ids=["paper", "seed 002"]
+)
+def test_one_number_at_a_time(exponent, causes):
     def formula(k, i, d):
-        angle = k / 10000 ** (2 * i / d)
+        angle = k / 10000 ** exponent(i, d)
         return math.sin(angle) if i % 2 == 0 else math.cos(angle)
 
-    assert [formula(1, i, 4) for i in range(4)] == pytest.approx([0.841471, 0.99995, 0.0001, 1.0], abs=1e-6)
-    assert judged(formula)[:2] == ("wrong", {"pe-exponent"})
-
-
-def test_paper_one_number_at_a_time():
-    def formula(pos, i, d_model):
-        angle = pos / 10000 ** ((i - i % 2) / d_model)
-        return math.sin(angle) if i % 2 == 0 else math.cos(angle)
-
-    assert judged(formula)[0] == "right"
+    assert judged(formula)[:2] == ("wrong" if causes else "right", causes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

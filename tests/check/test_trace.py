@@ -115,42 +115,34 @@ def test_the_lines_of_a_module(written):
     assert lines(records, definition(case), *steps) == [19, 20, 20, 21, 22, 24, 25, 26, 27]
 
 
-def test_a_loop_is_found_by_one_of_its_parts(written):
-    attention, path = written(
-        """
-        import torch
+LOOP = """
+    import torch
 
 
-        def attention(q, k, v):
-            outputs = []
-            for n in range(q.size(1)):
-                scores = q[:, n] @ k[:, n].transpose(1, 2)
-                weights = (scores / k.size(-1) ** 0.5).softmax(-1)
-                outputs.append(weights @ v[:, n])
-            return torch.stack(outputs, dim=1)
-        """,
-        "attention",
-    )
+    def attention(q, k, v):
+        outputs = []
+        for n in range(q.size(1)):
+            scores = q[:, n] @ k[:, n].transpose(1, 2)
+            weights = (scores / k.size(-1) ** 0.5).softmax(-1)
+            outputs.append(weights @ v[:, n])
+        return torch.stack(outputs, dim=1)
+"""
+RAISES = """
+    import torch
+
+
+    def attention(q, k, v):
+        scores = q @ k.mT
+        raise ValueError("too long")
+"""
+
+
+@pytest.mark.parametrize(("source", "expected"), [(LOOP, [7, 8, 8, 10]), (RAISES, [5, None, None, None])])
+def test_a_loop_is_found_by_one_of_its_parts_and_what_came_before_an_error_is_kept(written, source, expected):
+    attention, path = written(source, "attention")
     case = function_case()
     records = traced(ProbeCall(subject_of(attention, {}), Way("bhtd", "")), case, path)
-    assert lines(records, definition(case), "scores", "scaled", "weights", "output") == [7, 8, 8, 10]
-
-
-def test_what_was_made_before_an_error_is_kept(written):
-    attention, path = written(
-        """
-        import torch
-
-
-        def attention(q, k, v):
-            scores = q @ k.mT
-            raise ValueError("too long")
-        """,
-        "attention",
-    )
-    case = function_case()
-    records = traced(ProbeCall(subject_of(attention, {}), Way("bhtd", "")), case, path)
-    assert lines(records, definition(case), "scores", "weights") == [5, None]
+    assert lines(records, definition(case), "scores", "scaled", "weights", "output") == expected
 
 
 def test_no_file_has_no_lines(written):
@@ -161,12 +153,8 @@ def test_no_file_has_no_lines(written):
 
 
 def test_the_same_numbers_in_any_order():
-    numbers = torch.randn(3, 4, dtype=torch.float64)
+    numbers, nothing = torch.randn(3, 4, dtype=torch.float64), torch.full((2,), -torch.inf)
     masked = numbers.masked_fill(torch.ones(3, 4).triu(1).bool(), -torch.inf)
-    assert same_numbers(numbers.t().flip(0), numbers)
-    assert same_numbers(numbers * (1 + 1e-12), numbers)
-    assert not same_numbers(numbers * (1 + 1e-6), numbers)
-    assert not same_numbers(numbers[:2], numbers)
-    assert same_numbers(masked.nan_to_num(neginf=-1e9), masked)
-    assert not same_numbers(masked, numbers)
-    assert not same_numbers(torch.full((2,), -torch.inf), torch.full((2,), -torch.inf))
+    same = (numbers.t().flip(0), numbers), (numbers * (1 + 1e-12), numbers), (masked.nan_to_num(neginf=-1e9), masked)
+    others = (numbers * (1 + 1e-6), numbers), (numbers[:2], numbers), (masked, numbers), (nothing, nothing)
+    assert [same_numbers(*pair) for pair in (*same, *others)] == [True] * 3 + [False] * 4
