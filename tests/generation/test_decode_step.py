@@ -63,15 +63,15 @@ def test_the_step_equals_the_decoders_forward(options, attention_scale, d_contex
 
 
 def test_weights_are_packed_only_for_enough_rows_and_steps():
-    def linear(model, batch_size, max_steps):
-        return FastDecodeStep(model, batch_size=batch_size, max_steps=max_steps).lm_head.__code__
+    def is_packed(model, *, rows=MIN_PACKED_BATCH, steps=MIN_PACKED_STEPS):
+        plain, ours = (FastDecodeStep(model, batch_size=n, max_steps=m).lm_head for n, m in ((1, 1), (rows, steps)))
+        return plain.__code__ != ours.__code__
 
     model = tiny().float()
-    plain = linear(model, 1, 1)
-    assert linear(model, MIN_PACKED_BATCH, MIN_PACKED_STEPS) != plain
-    assert linear(model, MIN_PACKED_BATCH - 1, MIN_PACKED_STEPS) == plain
-    assert linear(model, MIN_PACKED_BATCH, MIN_PACKED_STEPS - 1) == plain
-    assert linear(model.double(), MIN_PACKED_BATCH, MIN_PACKED_STEPS) == plain
+    assert is_packed(model)
+    assert not is_packed(model, rows=MIN_PACKED_BATCH - 1)
+    assert not is_packed(model, steps=MIN_PACKED_STEPS - 1)
+    assert not is_packed(model.double())
 
 
 def test_generate_uses_the_step():

@@ -24,6 +24,7 @@ GENERATOR = torch.Generator().manual_seed(7)
 PROMPTS = [torch.randint(3, 59, (EACH, length), generator=GENERATOR) for length in LENGTHS]
 ROWS = [row.tolist() for group in PROMPTS for row in group]
 BEAMS = {
+    "width 4": {"num_beams": 4},
     "width 2, sums": {"num_beams": 2, "num_return_sequences": 2, "length_penalty": 0},
     "width 7, three": {"num_beams": 7, "num_return_sequences": 3},
     "short ones": {"num_beams": 4, "length_penalty": -1.5, "num_return_sequences": 4},
@@ -124,45 +125,24 @@ def test_greedy(pair):
     assert 2 <= sum(len(text) < NEW for text in expected) <= 22
 
 
-# In the fast tier one family of each kind of cache and mask; all kinds of beams of two others are below.
-@pytest.mark.parametrize(
-    "pair",
-    [
-        name if name in ("mistral", "gemma2", "marian") else pytest.param(name, marks=pytest.mark.more)
-        for name in VARIANTS
-    ],
-    indirect=True,
-)
-def test_beam_of_width_4(pair):
-    """All prompts in one ragged batch, with a stop token that ends a fair share of them."""
-    stop = [pair.stop(1 / 2)]
-    expected = [texts[0] for texts in theirs_search(pair.theirs, stop, num_beams=4)[0]]
-    assert differences(pair.new(strategy=Beam(num_beams=4), stop=stop), expected) == []
-    assert 2 <= sum(len(text) < NEW for text in expected) < 24
+# In the fast tier width 4 is of one family of each kind of cache and mask, and each other kind of beam of one family.
+FAST = {(family, "width 4") for family in ("mistral", "gemma2", "marian")}
+FAST |= {(("gpt2", "t5")[i % 2], name) for i, name in enumerate(BEAMS) if i}
 
 
-# Two families stand for the others here: what differs between families is theirs in the tests above. In the fast tier
-# each kind of beam is one family's.
 @pytest.mark.parametrize(
     ("pair", "name"),
     [
-        pytest.param(
-            family,
-            name,
-            marks=pytest.mark.slow
-            if family not in ("gpt2", "t5")
-            else ()
-            if (family == "t5") == (i % 2 == 0)
-            else pytest.mark.more,
-        )
+        pytest.param(family, name, marks=() if (family, name) in FAST else mark)
         for family in VARIANTS
-        for i, name in enumerate(BEAMS)
+        for name in BEAMS
+        for mark in [pytest.mark.more if family in ("gpt2", "t5") or name == "width 4" else pytest.mark.slow]
     ],
     indirect=["pair"],
 )
-def test_beams_of_other_kinds(pair, name):
+def test_beams(pair, name):
     """All texts that are returned, and their scores; with several stop tokens, which widen what is looked at."""
-    stop, count = [pair.stop(1 / 2), 9, 17], BEAMS[name]["num_return_sequences"]
+    stop, count = [pair.stop(1 / 2), 9, 17], BEAMS[name].get("num_return_sequences", 1)
     texts, scores = theirs_search(pair.theirs, stop, **BEAMS[name])
     results = beam_search(pair.ours, ROWS, max_new_tokens=NEW, strategy=Beam(**BEAMS[name]), stop=stop)
     assert differences([[h.ids for h in row[:count]] for row in results], texts) == []

@@ -14,8 +14,6 @@ from regard.transformer import Config, Encoder, EncoderDecoder
 from weights import minilm, random_checkpoint
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
-
-
 NAN = float("nan")
 
 
@@ -28,22 +26,17 @@ def generate(ids, model=None, **options):
     [
         ([], InputError, r"prompt is empty: a model continues at least one token"),
         ([[1], []], InputError, r"prompt 1 is empty"),
-        (torch.empty(0, dtype=torch.long), InputError, r"prompt is empty"),
         (torch.empty(0, 3, dtype=torch.long), InputError, r"there is no prompt: ids has no rows"),
         (torch.empty(2, 0, dtype=torch.long), InputError, r"prompt 0 is empty"),
         ([1, 9], InputError, r"prompt has the id 9; the vocabulary has ids 0 to 8"),
         ([[1], [2, -1]], InputError, r"prompt 1 has the id -1; the vocabulary has ids 0 to 8"),
-        (torch.tensor([1, 9]), InputError, r"prompt has the id 9; the vocabulary has ids 0 to 8"),
         (torch.tensor([1.0, 2.0]), TypeError, r"ids must be whole numbers .*; got torch.float32 \(2,\)"),
         (torch.tensor([True]), TypeError, r"ids must be whole numbers .*; got torch.bool \(1,\)"),
         (torch.zeros(2, 2, 2, dtype=torch.long), TypeError, r"\(tokens,\) or \(batch, tokens\); got .* \(2, 2, 2\)"),
-        (torch.tensor(3), TypeError, r"\(tokens,\) or \(batch, tokens\); got torch.int64 \(\)"),
         ([[1.5]], InputError, r"prompt has the id 1.5; the vocabulary has ids 0 to 8"),
         ([[1], 2.5], TypeError, r"lists of token ids; got a list with 2.5 in it"),
         ([None, 1], TypeError, r"lists of token ids; got a list with None in it"),
-        (["a", 1], TypeError, r"lists of token ids; got a list with 'a' in it"),
         (None, TypeError, r"ids must be a tensor, a list of token ids or a text; got NoneType"),
-        (7, TypeError, r"ids must be a tensor, a list of token ids or a text; got int"),
         ("text", TypeError, r"a bare model reads token ids; for the text 'text' hand over what regard.load returned"),
         (["text"], TypeError, r"a bare model reads token ids"),
     ],
@@ -87,7 +80,6 @@ def test_max_new_tokens(number):
     [
         (Beam, {"num_beams": 0}, r"num_beams=0 must be at least 1"),
         (Beam, {"num_beams": 2, "num_return_sequences": 3}, r"num_return_sequences=3 must be 1 to num_beams=2"),
-        (Beam, {"num_return_sequences": 0}, r"num_return_sequences=0 must be 1 to num_beams=4"),
         (Beam, {"num_beam_groups": 3, "diversity_penalty": 1.0}, r"num_beam_groups=3 must divide num_beams=4 evenly"),
         (Beam, {"num_beam_groups": 0}, r"num_beam_groups=0 must divide num_beams=4 evenly"),
         (Beam, {"diversity_penalty": 1.0}, r"diversity_penalty=1.0 sets groups apart, and num_beam_groups=1"),
@@ -97,7 +89,6 @@ def test_max_new_tokens(number):
         (Beam, {"length_penalty": float("inf")}, r"length_penalty=inf must be a finite number"),
         (Beam, {"length_penalty": NAN}, r"length_penalty=nan must be a finite number"),
         (Sample, {"temperature": 0}, r"temperature=0 must be above 0; for the likeliest token take Greedy\(\)"),
-        (Sample, {"temperature": -1.0}, r"temperature=-1.0 must be above 0"),
         (Sample, {"temperature": NAN}, r"temperature=nan must be above 0"),
         (Sample, {"top_k": 0}, r"top_k=0 must be at least 1, or None for all"),
         (Sample, {"top_p": 0}, r"top_p=0 must be above 0 and at most 1"),
@@ -115,19 +106,9 @@ def test_strategies_out_of_range(strategy, options, message):
 @pytest.mark.parametrize(
     ("call", "options", "kind", "message"),
     [
-        *(
-            (regard.generate, {"strategy": other}, TypeError, r"strategy must be a Greedy, Sample or Beam; got")
-            for other in ("greedy", None, Beam)
-        ),
-        *(
-            (
-                beam_search,
-                {"strategy": other},
-                TypeError,
-                r"strategy must be a Beam: other strategies have one text and",
-            )
-            for other in ("beam", Greedy())
-        ),
+        (regard.generate, {"strategy": None}, TypeError, r"strategy must be a Greedy, Sample or Beam; got None"),
+        (regard.generate, {"strategy": Beam}, TypeError, r"strategy must be a Greedy, Sample or Beam; got"),
+        (beam_search, {"strategy": Greedy()}, TypeError, r"strategy must be a Beam: other strategies have one text"),
         (regard.stream, {"strategy": Beam()}, TypeError, r"a beam search knows its text only at its end: use generate"),
         (regard.stream, {"strategy": "greedy"}, TypeError, r"strategy must be a Greedy or a Sample; got 'greedy'"),
         (regard.stream, {"ids": [[1], [2]]}, ValueError, r"stream writes one text; got 2 prompts"),
@@ -146,12 +127,7 @@ def test_models():
     for model, options, kind, message in (
         (Encoder(Config(**SMALL, vocab_size=9)), {}, TypeError, r"an encoder reads text and writes none: a decoder or"),
         (minilm(), {"ids": "a text"}, InputError, r"all-MiniLM-L6-v2 is an encoder; an encoder reads text and writes"),
-        (
-            torch.nn.Linear(2, 2),
-            {},
-            TypeError,
-            r"must be a regard Decoder, EncoderDecoder or what regard.load",
-        ),
+        (torch.nn.Linear(2, 2), {}, TypeError, r"must be a regard Decoder, EncoderDecoder or what regard.load"),
         (bare, {}, InputError, r"does not say its decoder's start token: give decoder_start=ID"),
         (bare, {"decoder_start": 9}, InputError, "decoder_start=9" + start),
         (bare, {"decoder_start": -1}, InputError, "decoder_start=-1" + start),
