@@ -24,13 +24,13 @@ def test_the_demo(command):
     code, out, err = command("explain", RIVER, "--token", "bank", "--compare", LOAN)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
-    for words in (
+    shown = (
         "Where 'bank' looks: layer 0, head 2",
         "0.9988",
         "after layer 5",
-        "The proof holds: the largest difference of all 32 numbers is",
-    ):
-        assert words in out
+        "The proof holds: the largest difference",
+    )
+    assert [words for words in shown if words not in out] == []
 
 
 def test_json_to_a_file_carries_the_facts(tmp_path, command):
@@ -49,32 +49,22 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["Usage", "explain", "see", "watch", "check", "train", "embed"]),
-        (["--help"], ["Usage", "explain", "see", "watch", "check", "train", "embed"]),
-        (
-            ["explain", "-h"],
-            ["--token", "--layer", "--head", "--compare", "--model", "--json", "Example: regard explain"],
-        ),
-        (
-            ["watch", "--help"],
-            ["TEXT", "--file", "--model", "--layers", "--save", "--json", "Example: regard watch"],
-        ),
-        (
-            ["check", "--help"],
-            ["--arg", "--timeout", "--memory", "--json", "--out", "--list", "check attention.py:", "undetermined"],
-        ),
-        (
-            ["see", "--help"],
-            ["--file", "--recording", "--model", "--compare", "--target", "--layers", "--heads", "--query"],
-        ),
-        (["see", "--help"], ["--max-size", "--out", "--open", "--terminal", 'Example: regard see "', "regard.html"]),
-        (["--version"], [f"regard {regard.__version__}\n"]),
+        ("", "Usage explain see watch check train embed"),
+        ("--help", "Usage explain see watch check train embed"),
+        ("explain -h", "--token --layer --head --compare --model --json Example:"),
+        ("watch --help", "TEXT --file --model --layers --save --json Example:"),
+        ("check --help", "--arg --timeout --memory --json --out --list attention.py: undetermined"),
+        ("see --help", "--file --recording --model --compare --target --layers --heads --query --max-size --out"),
+        ("see --help", "--open --terminal Example: regard.html"),
+        ("generate --help", "Example:"),
+        ("translate --help", "Example:"),
+        ("--version", f"regard {regard.__version__}\n"),
     ],
 )
 def test_help_teaches(command, arguments, words):
-    code, out, err = command(*arguments)
+    code, out, err = command(*arguments.split())
     assert code == (0 if arguments else 2)
-    assert [word for word in words if word not in out + err] == []
+    assert [word for word in words.split() if word not in out + err] == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +97,6 @@ def test_bad_input_is_one_line_and_exit_code_2(command, arguments, message):
         (["--version"], {"stdout": "/dev/full"}, 2, "regard: cannot write the output: No space left on device\n"),
         (["--help"], {"stdout": "a closed pipe"}, 0, ""),
         (["zzz"], {"stderr": "closed"}, 2, ""),
-        (["zzz"], {}, 2, "regard: No such command 'zzz'. See regard --help\n"),
         pytest.param(["check", "--list"], {"stdout": "a closed pipe"}, 0, "", marks=pytest.mark.more),
         pytest.param(["--version"], {"stdout": "closed"}, 0, "", marks=pytest.mark.more),
         pytest.param(["zzz"], {"stderr": "/dev/full"}, 2, "", marks=pytest.mark.more),
@@ -116,13 +105,12 @@ def test_bad_input_is_one_line_and_exit_code_2(command, arguments, message):
 )
 def test_streams_that_break_are_no_traceback(arguments, streams, code, message):
     def opened(stream):
-        match streams.get(stream):
-            case "/dev/full":
-                return os.open("/dev/full", os.O_WRONLY)
-            case "a closed pipe":
-                reader, writer = os.pipe()
-                os.close(reader)
-                return writer
+        if streams.get(stream) == "/dev/full":
+            return os.open("/dev/full", os.O_WRONLY)
+        if streams.get(stream) == "a closed pipe":
+            reader, writer = os.pipe()
+            os.close(reader)
+            return writer
         return subprocess.PIPE
 
     def close():
@@ -138,23 +126,10 @@ def test_streams_that_break_are_no_traceback(arguments, streams, code, message):
     assert process.returncode == code
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "🙂🙂",
-        "العربية",
-        "bank \x1b[31m \u202e x",
-        ".",
-        *(pytest.param(text, marks=pytest.mark.more) for text in ("שלום עולם", "数学 e\u0301", "<b>[bold]</b> &amp;")),
-    ],
-)
+@pytest.mark.parametrize("sentence", ["🙂🙂", "العربية", "bank \x1b[31m \u202e x", ".", "<b>[bold]</b> &amp;"])
 def test_any_text_gets_a_right_answer(command, sentence):
     code, out, _ = command("explain", sentence, "--json", "-")
-    assert code == 0
-    facts = json.loads(out)
-    weights = facts["row"]["weights"]
-    assert sum(weights if isinstance(weights[0], float) else weights[0]) == pytest.approx(1)
-    assert facts["proof"]["max_error"] < 1e-5
+    assert (code, json.loads(out)["proof"]["verified"]) == (0, True)
 
 
 def test_a_pipe_without_unicode_is_no_error(command, monkeypatch):
@@ -175,8 +150,6 @@ def test_on_a_terminal_it_is_styled_and_the_spinner_leaves_nothing():
     ("arguments", "moment"),
     [
         (["explain", RIVER, "--json"], "libtorch_python"),
-        pytest.param(["explain", RIVER, "--json"], "libc10", marks=pytest.mark.more),
-        pytest.param(["explain", RIVER, "--json"], "_safetensors_rust", marks=pytest.mark.more),
         pytest.param(["see", RIVER * 40, "--out"], "_safetensors_rust", marks=pytest.mark.more),
         pytest.param(["watch", RIVER * 35, "--save"], "_safetensors_rust", marks=pytest.mark.more),
     ],
@@ -185,7 +158,7 @@ def test_ctrl_c_ends_without_a_traceback_and_without_a_file(tmp_path, arguments,
     """The moment: this library has been loaded."""
     process = subprocess.Popen(
         [*REGARD, *arguments, str(tmp_path / "file")],
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it

@@ -1,7 +1,6 @@
 """`regard watch`: the real command on the default model and on small random checkpoints."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,9 @@ import torch
 import regard
 from regard.lens.text import run
 from terminals import on_a_terminal, refusal
-from weights import RIVER, minilm, random_checkpoint
+from weights import RIVER, minilm
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder for each kind of model."""
-    folders = {family: tmp_path_factory.mktemp(family) for family in ("bert", "gpt2", "mistral", "bart", "t5")}
-    for family, folder in folders.items():
-        random_checkpoint(folder, family)
-    return folders
 
 
 @pytest.fixture
@@ -39,34 +29,30 @@ def watch(command, tmp_path):
 def test_every_number_is_the_definition_s(watch):
     """All heads of two layers of the default model, every matrix written out in float64."""
     overview, out = watch(RIVER, "--layers", "0,1")
-    about = partial(pytest.approx, abs=1e-4)
-    assert overview["tokens"][6:8] == ["man", "fishing"]
-    assert [layer["path"] for layer in overview["layers"]] == [f"blocks.{n}.attention" for n in range(2)]
-    recording = run.run(RIVER, minilm(), [0, 1]).recording
+    tokens, recording = overview["tokens"], run.run(RIVER, minilm(), [0, 1]).recording
+    assert [layer["path"] for layer in overview["layers"]] == list(recording)
     position = torch.arange(14.0, dtype=torch.float64)
     received = torch.zeros(14, dtype=torch.float64)
-    for layer in overview["layers"]:
-        m = recording[layer["path"]]
+    for layer, m in zip(overview["layers"], recording.values(), strict=True):
         weights = regard.steps(m.q.double(), m.k.double(), m.v.double()).weights[0]
         received += weights.sum((0, 1)) / 14 / 12 / 2
-        assert layer["error"] < 1e-5
-        assert layer["verified"] is True
+        assert (layer["error"] < 1e-5, layer["verified"]) == (True, True)
         for head, w in zip(layer["heads"], weights, strict=True):
-            mean = w @ position
-            assert head["entropy"] == about(float(-(w * w.log()).sum(-1).mean()))
-            assert head["distance"] == about(float((position - mean).mean()))
-            assert head["spread"] == about(float((w @ position**2 - mean**2).sqrt().mean()))
-            assert head["scores"]["attention sink"] == about(float(w[1:, 0].mean()))
-            words, pair = w[1:13, 1:13].clone().fill_diagonal_(-1.0), head["pair"]
-            assert pair["weight"] == about(float(words.max()))
-            assert words[pair["query_index"] - 1, pair["key_index"] - 1] == about(pair["weight"])
-            for side in ("query", "key"):
-                assert pair[side] == overview["tokens"][pair[f"{side}_index"]]
+            mean, words, pair = w @ position, w[1:13, 1:13].clone().fill_diagonal_(-1.0), head["pair"]
+            for found, exact in (
+                (head["entropy"], -(w * w.log()).sum(-1).mean()),
+                (head["distance"], (position - mean).mean()),
+                (head["spread"], (w @ position**2 - mean**2).sqrt().mean()),
+                (head["scores"]["attention sink"], w[1:, 0].mean()),
+                (pair["weight"], words.max()),
+                (pair["weight"], words[pair["query_index"] - 1, pair["key_index"] - 1]),
+            ):
+                assert found == pytest.approx(float(exact), abs=1e-4)
+            assert (pair["query"], pair["key"]) == (tokens[pair["query_index"]], tokens[pair["key_index"]])
     assert overview["layers"][0]["heads"][2]["head_type"] == "previous token"
     words = overview["most_attended"][0]["words"]
-    for word in words:
-        assert word["received_share"] == pytest.approx(float(received[word["token_index"]].sum()), abs=1e-5)
-    assert sum(word["received_share"] for word in words) == pytest.approx(1.0)
+    exact = [float(received[word["token_index"]].sum()) for word in words]
+    assert [word["received_share"] for word in words] == pytest.approx(exact, abs=1e-5)
     assert [word["word"] for word in words if not word["is_text"]] == ["[CLS]", "[SEP]"]
     rows = [line.split() for line in out.splitlines()]
     assert ["4", "mixed", "2.03", "0.16", "+0.4", "±", "4.0", "0.85", "bank", "->", "river"] in rows
@@ -107,28 +93,22 @@ def test_an_encoder_decoder_has_three_attentions(models, watch, family):
     assert [(most["stack"], most["kind"]) for most in overview["most_attended"]] == stacks
     assert len(overview["layers"]) == 3 + 2 + 2
     assert all(layer["error"] < 1e-5 for layer in overview["layers"])
-    for layer in overview["layers"]:
-        if layer["kind"] == "cross":
-            sizes = (len(overview["target_tokens"]), len(overview["tokens"]))
-            assert (layer["num_queries"], layer["num_keys"]) == sizes
-            for head in layer["heads"]:
-                assert head["distance"] is head["scores"]["previous token"] is None
-                assert head["pair"]["key"] == overview["tokens"][head["pair"]["key_index"]]
+    for layer in (layer for layer in overview["layers"] if layer["kind"] == "cross"):
+        assert (layer["num_queries"], layer["num_keys"]) == (len(overview["target_tokens"]), len(overview["tokens"]))
+        for head in layer["heads"]:
+            assert head["distance"] is head["scores"]["previous token"] is None
+            assert head["pair"]["key"] == overview["tokens"][head["pair"]["key_index"]]
     for most in overview["most_attended"]:
         assert sum(word["received_share"] for word in most["words"]) == pytest.approx(1.0)
     assert all(f" {stack} " in out for stack in ("encoder", "decoder", "cross"))
 
 
 @pytest.mark.parametrize(
-    ("family", "layers", "paths"),
-    [
-        ("gpt2", "2,0-0", ["blocks.0.attention", "blocks.2.attention"]),
-        ("bart", "2", ["encoder.blocks.2.attention"]),
-    ],
+    ("family", "layers", "paths"), [("gpt2", "2,0-0", ["blocks.0", "blocks.2"]), ("bart", "2", ["encoder.blocks.2"])]
 )
 def test_layers_choose(models, watch, family, layers, paths):
     overview, _ = watch("the river", "--model", models[family], "--layers", layers)
-    assert [layer["path"] for layer in overview["layers"]] == paths
+    assert [layer["path"] for layer in overview["layers"]] == [f"{path}.attention" for path in paths]
 
 
 @pytest.mark.parametrize(("said", "numbers"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1-2", [1, 2]), ("007", [7])])
@@ -163,18 +143,13 @@ def test_without_a_file_the_json_is_all_that_is_printed(command, watch):
         ([], "give a TEXT or --file PATH, one of them"),
         ([RIVER, "--file", "x"], "give a TEXT or --file PATH, one of them"),
         (["--file", "/no/such/file"], "/no/such/file cannot be read: No such file or directory"),
-        (["--file", "/"], "/ cannot be read: Is a directory"),
         (["--file", "bytes"], "is no UTF-8 text: byte 2 is 0xff"),
         (["--file", "empty"], "the text is empty; write a sentence"),
         ([" "], "the text is empty; write a sentence"),
         (["\x01\x02"], "'\\x01\\x02' has no tokens"),
         (["word " * 600], "the text has 602 tokens, and sentence-transformers/all-MiniLM-L6-v2 has positions for 512"),
         ([RIVER, "--layers", "6"], "there is no layer 6: this model has layers 0 to 5"),
-        ([RIVER, "--layers", "4-9"], "there is no layer 6: this model has layers 0 to 5"),
-        (
-            [RIVER, "--layers", "a", "--model", "no/such"],
-            "layers 'a': numbers from 0 and ranges of them",
-        ),
+        ([RIVER, "--layers", "a", "--model", "no/such"], "layers 'a': numbers from 0 and ranges of them"),
         ([RIVER, "--save", "/no/folder/x", "--model", "no/such"], "cannot write '/no/folder/x': there is no folder"),
         ([RIVER, "--save", "/dev/null"], "cannot write '/dev/null': it is no file"),
         ([RIVER, "--save", "x", "--json", "x"], "--save and --json both name x: give two different files"),
@@ -189,28 +164,6 @@ def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, monkeypatch, a
     Path("bytes").write_bytes(b"ab\xff")
     Path("empty").write_text("")
     assert message in refusal(command, "watch", *arguments)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "bank \x1b[31m \u202e x",
-        "<b>[bold]</b> &amp; 🙂",
-        *(pytest.param(text, marks=pytest.mark.more) for text in ("🙂", "שלום עולם", "数学 e\u0301", ".")),
-    ],
-)
-def test_any_text_is_shown_without_steering_the_terminal(command, text):
-    code, out, _ = command("watch", text, "--layers", "0")
-    assert code == 0
-    assert "\x1b" not in out
-    assert "\u202e" not in out
-
-
-@pytest.mark.parametrize("columns", [60, pytest.param(80, marks=pytest.mark.more), 200])
-def test_no_line_is_wider_than_the_terminal(command, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    _, out, _ = command("watch", f"{RIVER} " * 6, "--layers", "0,5")
-    assert max(map(len, out.splitlines())) <= columns
 
 
 def test_on_a_terminal_a_long_file_shows_progress(tmp_path):

@@ -1,0 +1,14 @@
+"""What the tests of several commands share."""
+
+import pytest
+
+from weights import random_checkpoint
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """A folder for each kind of model."""
+    folders = {family: tmp_path_factory.mktemp(family) for family in ("bert", "gpt2", "mistral", "bart", "t5")}
+    for family, folder in folders.items():
+        random_checkpoint(folder, family)
+    return folders
