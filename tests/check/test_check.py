@@ -13,41 +13,34 @@ from regard.check.search import Deadline
 from regard.check.subject import subject_of
 from regard.errors import InputError
 
-CAUSAL = """
+MINE = """
 import math
-import torch
 from torch import nn
 
 
-class CausalSelfAttention(nn.Module):
-    def __init__(self, d_model, num_heads):
+class SelfAttention(nn.Module):
+    def __init__(self, d_model):
         super().__init__()
-        self.h = num_heads
-        self.qkv = nn.Linear(d_model, 3 * d_model)
-        self.proj = nn.Linear(d_model, d_model)
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
 
     def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = (a.reshape(B, T, self.h, -1).transpose(1, 2) for a in self.qkv(x).chunk(3, dim=-1))
-        scores = q @ k.mT
-        scores = scores / math.sqrt(T)
-        seen = torch.tril(torch.ones(T, T)) == 1
-        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
-        return self.proj((weights @ v).transpose(1, 2).reshape(B, T, C))
+        scores = self.q(x) @ self.k(x).mT
+        scores = scores / math.sqrt(x.size(1))
+        return scores.softmax(-1) @ self.v(x)
 """
 
 
 def test_the_step_the_number_and_the_line(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(CAUSAL)
-    report = regard.check.check_file(f"{path}:CausalSelfAttention", {}, timeout=200.0)
+    path.write_text(MINE)
+    report = regard.check.check_file(f"{path}:SelfAttention", {}, timeout=200.0)
     assert (report.verdict, report.step) == ("wrong", "scaled")
     (cause,) = report.causes
     assert cause.id == "scale-tokens"
     assert "2.45 = sqrt(6 tokens)" in cause.message
-    assert "3.16 = sqrt(10)" in cause.message
+    assert "5.48 = sqrt(30)" in cause.message
     assert cause.location is not None
-    assert cause.location.text.strip() == "scores = scores / math.sqrt(T)"
+    assert cause.location.text.strip() == "scores = scores / math.sqrt(x.size(1))"
     assert report.example is not None
     assert "yours" in str(report)
     assert Report.from_json(report.to_json()) == report

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from regard import positions
-from regard.transformer import Config, Decoder, Encoder
+from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
+ONE_STACK = [Encoder, Decoder]
+UNSHARED = "shared_embedding: the encoder has 30 tokens of width 12, the decoder"
 SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff": 20}
 
 
@@ -50,29 +52,29 @@ def test_an_invalid_config_is_named(changes, message):
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("kinds", "changes", "message"),
     [
-        ({"positions": "rotary"}, "positions='rotary' turn dimensions in pairs; here a head has d_key=3"),
-        ({"positions": "rotary", "d_key": 4, "rotary_base": 1}, "base=1 must be a number above 1"),
-        ({"positions": "t5", "t5_buckets": 1}, "num_buckets=1 must be at least 2"),
-        ({"positions": "t5", "t5_max_distance": 4}, "max_distance=4 must be above"),
+        (ONE_STACK, {"positions": "rotary"}, "positions='rotary' turn dimensions in pairs; here a head has d_key=3"),
+        (ONE_STACK, {"positions": "rotary", "d_key": 4, "rotary_base": 1}, "base=1 must be a number above 1"),
+        (ONE_STACK, {"positions": "t5", "t5_buckets": 1}, "num_buckets=1 must be at least 2"),
+        (ONE_STACK, {"positions": "t5", "t5_max_distance": 4}, "max_distance=4 must be above"),
+        ([Decoder], {"decoder": Config(**SMALL)}, "a Decoder has no second stack.*config.decoder belongs to an"),
+        ([Decoder], {"mlm_head": True}, "a Decoder has no second stack.*config.mlm_head to an"),
+        ([EncoderDecoder], {"mlm_head": True}, r"no masked-language-model head: config\.mlm_head belongs to an Enc"),
+        ([EncoderDecoder], {"decoder": Config(**{**SMALL, "vocab_size": 31})}, UNSHARED),
+        ([EncoderDecoder], {"decoder": Config(**{**SMALL, "d_model": 16})}, UNSHARED),
     ],
 )
-@pytest.mark.parametrize("kind", [Encoder, Decoder])
-def test_a_config_of_another_model_is_named(kind, changes, message):
-    with pytest.raises(ValueError, match=message):
-        kind(Config(**{**SMALL, **changes}))
+def test_a_config_of_another_model_is_named(kinds, changes, message):
+    for kind in kinds:
+        with pytest.raises(ValueError, match=message):
+            kind(Config(**{**SMALL, **changes}))
 
 
-@pytest.mark.parametrize(
-    "paper",
-    [
-        {"positions": "sinusoidal", "norm": "layer", "norm_position": "post", "activation": "relu", "dropout": 0.1},
-        {"tie_word_embeddings": True, "shared_embedding": True, "scale_embedding": True},
-        {"attention_bias": False, "out_bias": False, "feed_forward_bias": True},
-    ],
-)
-def test_the_defaults_are_the_papers(paper):
+def test_the_defaults_are_the_papers():
+    paper = {"positions": "sinusoidal", "norm": "layer", "norm_position": "post", "activation": "relu", "dropout": 0.1}
+    paper |= {"tie_word_embeddings": True, "shared_embedding": True, "scale_embedding": True}
+    paper |= {"attention_bias": False, "out_bias": False, "feed_forward_bias": True}
     assert paper == {name: getattr(Config(**SMALL), name) for name in paper}
 
 

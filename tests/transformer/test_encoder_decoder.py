@@ -46,14 +46,6 @@ def test_the_base_model_of_table_3_has_the_parameters_of_its_sizes():
     assert count == encoder + decoder + vocab * d == 63_045_632
 
 
-def test_the_defaults_are_the_papers():
-    model = both()
-    assert model.encoder.embeddings.token is model.decoder.embeddings.token
-    assert model.decoder.lm_head is model.encoder.norm is None
-    biases = {name.split(".")[-2] for name in model.state_dict() if name.endswith("bias")}
-    assert biases == {"up", "down", "attention_norm", "cross_norm", "feed_forward_norm"}
-
-
 # Padding.
 
 
@@ -177,33 +169,16 @@ def test_a_new_model_begins_with_logits_of_about_one():
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "error", "message"),
+    ("source", "target", "message"),
     [
-        ((2, 7), (2, 5), ValueError, "7 tokens, but this model has positions for 6"),
-        ((2, 6), (2, 7), ValueError, "7 tokens, but this model has positions for 6"),
-        ((2, 0), (2, 5), ValueError, r"ids of shape \(2, 0\) hold no token"),
-        ((2, 6), (2, 0), ValueError, r"ids of shape \(2, 0\) hold no token"),
-        ((2, 6), (3, 5), ValueError, r"context must be \(\.\.\., tokens, 8\) with the batch of x \(3, 5, 8\)"),
+        ((2, 7), (2, 5), "7 tokens, but this model has positions for 6"),
+        ((2, 6), (2, 7), "7 tokens, but this model has positions for 6"),
+        ((2, 0), (2, 5), r"ids of shape \(2, 0\) hold no token"),
+        ((2, 6), (2, 0), r"ids of shape \(2, 0\) hold no token"),
+        ((2, 6), (3, 5), r"context must be \(\.\.\., tokens, 8\) with the batch of x \(3, 5, 8\)"),
     ],
 )
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_invalid_inputs_are_named(source, target, error, message):
-    with pytest.raises(error, match=message):
+def test_invalid_inputs_are_named(source, target, message):
+    with pytest.raises(ValueError, match=message):
         both(max_positions=6, positions="learned")(torch.zeros(source).long(), torch.zeros(target).long())
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-def test_a_context_of_another_width():
-    with pytest.raises(ValueError, match=r"context must be \(\.\.\., tokens, 8\).*got \(2, 6, 5\)"):
-        both().decoder(torch.zeros(2, 5).long(), context=torch.zeros(2, 6, 5).double())
-
-
-@pytest.mark.parametrize("changes", [{"vocab_size": 14}, {"d_model": 12}])
-def test_token_vectors_that_cannot_be_shared(changes):
-    with pytest.raises(ValueError, match=r"shared_embedding: the encoder has 13 tokens of width 8, the decoder"):
-        both(decoder=changes)
-
-
-def test_an_mlm_head_belongs_to_an_encoder():
-    with pytest.raises(ValueError, match=r"no masked-language-model head: config\.mlm_head belongs to an Encoder"):
-        both(mlm_head=True)
