@@ -19,6 +19,27 @@ KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where",
 KINDS_WITH_FULL_REPR = KINDS[:6]
 """The kinds whose repr holds all their arguments."""
 
+BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 6
+EVERY_KIND = [
+    mask.causal(),
+    mask.causal(offset=0),
+    mask.window(3),
+    mask.window(2, 1),
+    mask.padding([4, 6]),
+    mask.documents([0, 0, 1, 1, 0, 2]),
+    mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
+    mask.documents([0, 1, 1, 2], [[2, 0, 0, 1, 1, 1], [1, 0, 2, 2, 3, 3]]),
+    mask.prefix(2),
+    mask.prefix([3, 1]),
+    mask.where(lambda i, j: (i - j) % 2 == 0),
+    mask.where(lambda i, j: (i - j) % torch.tensor([1, 2, 3])[:, None, None] == 0),
+    mask.allowed(torch.eye(4, 6).bool()),
+    mask.blocked(torch.eye(4, 6).bool().expand(2, 1, 4, 6)),
+    mask.causal() & mask.padding([5, 6]),
+    mask.window(2) | ~mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
+]
+"""Masks for these sizes."""
+
 
 @dataclass
 class MaskCase:

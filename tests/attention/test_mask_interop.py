@@ -1,5 +1,7 @@
 """What others call a mask, both ways, held against what the others themselves make of it."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,33 +13,12 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 
 import regard
 from grids import grid, some_examples
-from masks import MaskCase, build, cases
+from masks import BATCH, EVERY_KIND, HEADS, KEYS, QUERIES, MaskCase, build, cases
 from regard import mask
 from regard.attention.mask.geometry import Tile
 
 # PyTorch says so at the first call that is not compiled, which on a CPU is every call here.
 uncompiled = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-
-BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 6
-
-EVERY_KIND = [
-    mask.causal(),
-    mask.causal(offset=0),
-    mask.window(3),
-    mask.window(2, 1),
-    mask.padding([4, 6]),
-    mask.documents([0, 0, 1, 1, 0, 2]),
-    mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
-    mask.documents([0, 1, 1, 2], [[2, 0, 0, 1, 1, 1], [1, 0, 2, 2, 3, 3]]),
-    mask.prefix(2),
-    mask.prefix([3, 1]),
-    mask.where(lambda i, j: (i - j) % 2 == 0),
-    mask.where(lambda i, j: (i - j) % torch.tensor([1, 2, 3])[:, None, None] == 0),
-    mask.allowed(torch.eye(4, 6).bool()),
-    mask.blocked(torch.eye(4, 6).bool().expand(2, 1, 4, 6)),
-    mask.causal() & mask.padding([5, 6]),
-    mask.window(2) | ~mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
-]
 
 
 def qkv():
@@ -165,28 +146,10 @@ def test_flex_reads_it_as_regard_does(m):
     torch.testing.assert_close(flex_attention(q, k, v, block_mask=block_mask), regard.steps(q, k, v, m).output)
 
 
-STEPS = torch.tensor([[1, 2, 3], [4, 5, 6]])
-
-AS_A_TABLE = [
-    mask.where(lambda i, j: (i - j) % STEPS[0, :, None, None] == 0),
-    mask.where(lambda i, j: (i - j) % STEPS[:, :, None, None] == 0),
-    mask.where(lambda i, j: (j % 2 == 0)[0]),
-]
-
-
-@pytest.mark.parametrize("m", AS_A_TABLE, ids=["heads", "batch and heads", "a row of keys"])
-def test_flex_asks_for_one_pair_at_a_time(m):
-    # A function that returns more than one answer for it gave a wrong result, without a word, once compiled.
-    predicate = m.predicate(QUERIES, KEYS)
-    b, h, i, j = torch.tensor(1), torch.tensor(2), torch.tensor(0), torch.tensor(4)
-    assert predicate(b, h, i, j).shape == ()
-    assert predicate(b, h, i, j) == expanded(m)[1, 2, 0, 4]
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # PyTorch's compiler, on loading itself
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("m", [mask.causal() & mask.padding([150, 200]), *AS_A_TABLE], ids=repr)
+@pytest.mark.parametrize("m", [mask.causal() & mask.padding([150, 200]), *EVERY_KIND[10:12]], ids=repr)
 def test_flex_compiled(m):
     torch._dynamo.reset()
     q, k, v = (torch.randn(BATCH, HEADS, 200, 16) for _ in "qkv")
@@ -204,11 +167,7 @@ HUGGING_FACE = {
 TEXTS = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 
 
-@grid(
-    kind=HUGGING_FACE,
-    implementation=["sdpa", "eager"],
-    dtype=[torch.float32, torch.bfloat16],
-)
+@grid(kind=HUGGING_FACE, implementation=["sdpa", "eager"], dtype=[torch.float32, torch.bfloat16])
 def test_hugging_face_means_the_same__transformers_38094__transformers_39408(implementation, kind, dtype):
     config = LlamaConfig(attn_implementation=implementation)
     config.sliding_window = 3
@@ -239,28 +198,24 @@ def test_a_model_of_hugging_face_takes_it__transformers_39389(implementation):
     assert not torch.allclose(output[1, 2:], unmasked[1, 2:])  # the mask was not dropped on the way
 
 
-def test_a_block_mask_counts_queries_from_the_first():
-    block_mask = create_block_mask(lambda b, h, i, j: j <= i, None, None, 2, 5, "cpu")
-    m = mask.from_flex(block_mask)
-    assert torch.equal(m.dense(2, 5)[0, 0], mask.causal(offset=0).dense(2, 5))
-    assert repr(m) == "from_flex(<BlockMask (1, 1, 2, 5)>)"
-
-
 # Polarity, in both spellings.
 
 
 def test_polarity_is_each_library_s_own__pytorch_170400__transformers_38094():
-    first_only = torch.tensor([[True, False]])
-    assert mask.from_sdpa(first_only).dense(1, 2).tolist() == [[True, False]]
-    assert mask.from_multihead(first_only).dense(1, 2).tolist() == [[False, True]]
-    assert mask.from_multihead(key_padding_mask=first_only).dense(1, 2).tolist() == [[[[False, True]]]]
-    assert mask.from_multihead(key_padding_mask=first_only[0]).dense(1, 2).tolist() == [[False, True]]
-    assert mask.from_huggingface(first_only).dense(1, 2).tolist() == [[[[True, False]]]]
-    assert mask.from_huggingface(first_only[None, None]).dense(1, 2).tolist() == [[[[True, False]]]]
-    m = mask.allowed(first_only)
-    assert m.to_sdpa(1, 2).tolist() == [[True, False]]
-    assert m.to_multihead(1, 2).tolist() == [[False, True]]
-    low = torch.finfo(torch.float16).min
+    first, second, low = torch.tensor([[True, False]]), [[False, True]], torch.finfo(torch.float16).min
+    read = [
+        mask.from_sdpa(first),
+        mask.from_multihead(first),
+        mask.from_multihead(key_padding_mask=first),
+        mask.from_multihead(key_padding_mask=first[0]),
+        mask.from_huggingface(first),
+        mask.from_huggingface(first[None, None]),
+    ]
+    assert [m.dense(1, 2).tolist() for m in read] == [
+        first.tolist(), second, [[second]], second, [[first.tolist()]], [[first.tolist()]]
+    ]  # fmt: skip
+    m = mask.allowed(first)
+    assert (m.to_sdpa(1, 2).tolist(), m.to_multihead(1, 2).tolist()) == (first.tolist(), second)
     assert m.to_sdpa(1, 2, dtype=torch.float16).tolist() == [[0, -torch.inf]]
     assert m.to_multihead(1, 2, dtype=torch.float16).tolist() == [[0, -torch.inf]]
     assert m.to_huggingface(1, 2, dtype=torch.float16).tolist() == [[[[0, low]]]]
@@ -268,11 +223,8 @@ def test_polarity_is_each_library_s_own__pytorch_170400__transformers_38094():
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
 def test_hugging_face_rows_padded_on_either_side(dtype):
-    m = mask.from_huggingface(TEXTS.to(dtype))
-    expected = [[[[real == 1 for real in text]] * 2] for text in TEXTS.tolist()]
-    assert m.dense(2, 6).tolist() == expected
-    with pytest.raises(ValueError, match=r"allowed\(<bool \(3, 1, 1, 6\)>\) does not fit 7 queries and 7 keys"):
-        m.dense(7, 7)
+    dense = mask.from_huggingface(TEXTS.to(dtype)).dense(2, 6)
+    assert torch.equal(dense, (TEXTS == 1)[:, None, None].expand(3, 1, 2, 6))
 
 
 def test_masks_of_hugging_face_that_were_added_to_one_another():
@@ -288,29 +240,22 @@ def test_masks_of_hugging_face_that_were_added_to_one_another():
 
 # What is refused.
 
-float_readers = pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (mask.from_sdpa, "from_sdpa"),
-        (mask.from_multihead, r"from_multihead\(attn_mask\)"),
-        (lambda t: mask.from_multihead(key_padding_mask=t), r"from_multihead\(key_padding_mask\)"),
-        (lambda t: mask.from_huggingface(t[None, None]), "from_huggingface"),
-    ],
-    ids=["sdpa", "multihead", "padding", "huggingface"],
-)
-
-
+READERS = {
+    "from_sdpa": mask.from_sdpa,
+    r"from_multihead\(attn_mask\)": mask.from_multihead,
+    r"from_multihead\(key_padding_mask\)": lambda t: mask.from_multihead(key_padding_mask=t),
+    "from_huggingface": lambda t: mask.from_huggingface(t[None, None]),
+}
 ADDED = r"a torch.float.* mask is added to the scores.*mask\.allowed\(t == 1\)"
 BIAS = r" is neither 0 .* so this is a bias: attend\(\.\.\., bias=t\)"
 
 
-@float_readers
+@pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([[0.0, 1.0]], ADDED),
-        ([[1.0, 1.0]], ADDED),
-        (torch.tensor([[0.0, 1.0]]).half(), ADDED),
+        (torch.tensor([[1.0, 1.0]]).half(), ADDED),
         ([[0.0, -1e4]], f"-10000{BIAS}"),
         ([[0.0, torch.finfo(torch.float16).min]], f"-65504{BIAS}"),
         ([[0.5, 0.0, -torch.inf]], f"0.5{BIAS}"),
@@ -320,23 +265,26 @@ BIAS = r" is neither 0 .* so this is a bias: attend\(\.\.\., bias=t\)"
     ],
     ids=repr,
 )
-def test_other_numbers_than_0_and_minus_infinity_are_no_mask__pytorch_21518(read, name, values, message):
+def test_other_numbers_than_0_and_minus_infinity_are_no_mask__pytorch_21518(name, values, message):
     with pytest.raises(ValueError, match=f"{name}: {message}"):
-        read(torch.as_tensor(values))
+        READERS[name](torch.as_tensor(values))
 
 
-@float_readers
-def test_zeros_are_a_mask_and_whole_numbers_are_not(read, name):
-    m = read(torch.zeros(3, 3)).dense(3, 3)
+@pytest.mark.parametrize("name", READERS)
+def test_zeros_are_a_mask_and_whole_numbers_are_not(name):
+    m = READERS[name](torch.zeros(3, 3)).dense(3, 3)
     assert m.all()
     assert m.shape[-2:] == (3, 3)
     message = rf"{name} wants a boolean tensor.*got a torch\.int64 tensor.*mask\.from_.*\(t == 1\)"
     with pytest.raises(TypeError, match=message):
-        read(torch.ones(2, 2).long())
+        READERS[name](torch.ones(2, 2).long())
 
 
 def true(*shape):
     return torch.ones(shape, dtype=torch.bool)
+
+
+CAUSAL, TWO_ROWS, THREE_HEADS = mask.causal(), mask.padding([1, 2]), mask.allowed(true(3, 1, 1))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -349,52 +297,38 @@ def true(*shape):
         (lambda: mask.from_huggingface(torch.ones(2, 3)), TypeError, r"\(2, 3\).*float32.*from_huggingface\(t == 1\)"),
         (lambda: mask.from_huggingface(torch.tensor([[1, 2, 2]])), ValueError, r"got 2\. .*mask\.documents\(t\)"),
         (lambda: mask.from_huggingface(true(2, 3, 3)), ValueError, r"got \(2, 3, 3\)"),
-        (
-            lambda: mask.from_multihead(),
-            ValueError,
-            "no mask; where every query may attend to every key, use mask=None",
-        ),
+        (lambda: mask.from_multihead(), ValueError, "no mask; where every query may attend to every key, use mask=None"),
         (lambda: mask.from_multihead(true(4, 2, 2)), ValueError, r"\(4, 2, 2\).*say num_heads"),
         (lambda: mask.from_multihead(true(4, 2, 2), num_heads=3), ValueError, r"\(4, 2, 2\): 4 masks .* 3 heads each"),
         (lambda: mask.from_multihead(true(4, 2, 2), num_heads=0), ValueError, r"not for 0 heads each"),
         (lambda: mask.from_multihead(true(2)), ValueError, r"attn_mask\) wants .*got \(2,\)"),
-        (
-            lambda: mask.from_multihead(key_padding_mask=true(2, 2, 2)),
-            ValueError,
-            r"key_padding_mask\) wants \(batch, keys\) or \(keys,\); got \(2, 2, 2\)",
-        ),
+        (lambda: mask.from_multihead(key_padding_mask=true(2, 2, 2)), ValueError,
+         r"key_padding_mask\) wants \(batch, keys\) or \(keys,\); got \(2, 2, 2\)"),
         (lambda: mask.from_multihead(true(3, 3), true(2, 4)), ValueError, r"is for 3 keys, the right for 4"),
-        (
-            lambda: mask.from_multihead(true(4, 3, 3), true(3, 3), num_heads=2),
-            ValueError,
-            r"the left is for 2 batch rows, the right for 3",
-        ),
+        (lambda: mask.from_multihead(true(4, 3, 3), true(3, 3), num_heads=2), ValueError,
+         r"the left is for 2 batch rows, the right for 3"),
         (lambda: mask.from_flex(true(2, 2)), TypeError, r"wants a BlockMask of flex_attention; got Tensor"),
-        (lambda: mask.causal().to_sdpa(2, 2, dtype=torch.int64), TypeError, r"to_sdpa\(dtype=torch\.int64\)"),
-        (lambda: mask.causal().to_multihead(2, 2, dtype=torch.bool), TypeError, r"to_multihead\(dtype=torch\.bool\)"),
-        (lambda: mask.causal().to_huggingface(2, 2, dtype=torch.int8), TypeError, r"to_huggingface\(dtype=torch\.int8"),
-        (lambda: mask.padding([1, 2]).to_multihead(2, 2), ValueError, r"padding\(\[1, 2\]\).*say num_heads"),
+        (lambda: CAUSAL.to_sdpa(2, 2, dtype=torch.int64), TypeError, r"to_sdpa\(dtype=torch\.int64\)"),
+        (lambda: CAUSAL.to_multihead(2, 2, dtype=torch.bool), TypeError, r"to_multihead\(dtype=torch\.bool\)"),
+        (lambda: CAUSAL.to_huggingface(2, 2, dtype=torch.int8), TypeError, r"to_huggingface\(dtype=torch\.int8"),
+        (lambda: TWO_ROWS.to_multihead(2, 2), ValueError, r"padding\(\[1, 2\]\).*say num_heads"),
         (lambda: mask.padding([1]).to_multihead(2, 2), ValueError, r"padding\(\[1\]\).*say num_heads"),
-        (lambda: mask.allowed(true(3, 1, 1)).to_multihead(2, 2), ValueError, r"<bool \(3, 1, 1\)>.*say batch"),
-        (
-            lambda: mask.padding([1, 2]).to_multihead(2, 2, batch_size=3, num_heads=1),
-            ValueError,
-            r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
-        ),
-        (
-            lambda: mask.allowed(true(3, 1, 1)).to_multihead(2, 2, batch_size=1, num_heads=2),
-            ValueError,
-            r"has 3 heads, but there are 2",
-        ),
-        (
-            lambda: mask.padding([1, 2]).to_flex(2, 2, batch_size=3, device="cpu"),
-            ValueError,
-            r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3",
-        ),
-        (lambda: mask.causal().to_flex(0, 2, device="cpu"), ValueError, r"\.to_flex\(0, 2\): .*at least one query"),
+        (lambda: THREE_HEADS.to_multihead(2, 2), ValueError, r"<bool \(3, 1, 1\)>.*say batch"),
+        (lambda: TWO_ROWS.to_multihead(2, 2, batch_size=3, num_heads=1), ValueError,
+         r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3"),
+        (lambda: THREE_HEADS.to_multihead(2, 2, batch_size=1, num_heads=2), ValueError, "has 3 heads, but there are 2"),
+        (lambda: TWO_ROWS.to_flex(2, 2, batch_size=3, device="cpu"), ValueError,
+         r"padding\(\[1, 2\]\) has 2 batch rows, but there are 3"),
+        (lambda: CAUSAL.to_flex(0, 2, device="cpu"), ValueError, r"\.to_flex\(0, 2\): .*at least one query"),
         (lambda: mask.padding([5]).to_flex(4, 4, device="cpu"), ValueError, r"padding\(\[5\]\) is for 5 keys"),
+        (lambda: mask.from_flex(CAUSAL.to_flex(5, 6, device="cpu")).dense(6, 6), ValueError,
+         r"from_flex\(<BlockMask \(1, 1, 5, 6\)>\) does not fit 6 queries and 6 keys"),
+        (lambda: mask.from_flex(CAUSAL.to_flex(5, 6, device="cpu")) & mask.documents([0, 0, 1]), ValueError,
+         "the left is for 6 keys, the right for 3"),
+        (lambda: mask.from_flex(TWO_ROWS.to_flex(2, 2, device="cpu")) & mask.padding([1, 2, 2]), ValueError,
+         "is for 2 batch rows, the right for 3"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_converted_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
@@ -403,60 +337,30 @@ def test_what_cannot_be_converted_is_named(make, error, message):
 # BlockMasks in particular.
 
 
-def test_a_block_mask_is_for_its_own_sizes():
-    m = mask.from_flex(mask.causal().to_flex(5, 6, device="cpu"))
-    with pytest.raises(ValueError, match=r"from_flex\(<BlockMask \(1, 1, 5, 6\)>\) does not fit 6 queries and 6 keys"):
-        m.dense(6, 6)
-    with pytest.raises(ValueError, match=r"the left is for 6 keys, the right for 3"):
-        m & mask.documents([0, 0, 1])
-    with pytest.raises(ValueError, match=r"is for 2 batch rows, the right for 3"):
-        mask.from_flex(mask.padding([1, 2]).to_flex(2, 2, device="cpu")) & mask.padding([1, 2, 2])
-
-
 def test_a_block_mask_that_speaks_of_rows_and_heads():
-    def stripes(b, h, i, j):
-        return (i + j) % (1 + b + 2 * h) == 0
-
     # As a lambda, because the test run wraps functions and FlexAttention counts their arguments.
-    block_mask = create_block_mask(lambda b, h, i, j: stripes(b, h, i, j), 2, 3, 5, 7, "cpu", BLOCK_SIZE=4)
-    m = mask.from_flex(block_mask)
+    stripes = lambda b, h, i, j: (i + j) % (1 + b + 2 * h) == 0  # noqa: E731
+    m = mask.from_flex(create_block_mask(stripes, 2, 3, 5, 7, "cpu", BLOCK_SIZE=4))
     assert m.batch_heads(5, 7) == (2, 3)
-    expected = [
-        [[[(i + j) % (1 + b + 2 * h) == 0 for j in range(7)] for i in range(5)] for h in range(3)] for b in range(2)
-    ]
-    assert m.dense(5, 7).tolist() == expected
-    part = m.evaluate(Tile(5, 7, (1, 4), (2, 7)))
-    assert part.tolist() == [[[row[2:7] for row in head[1:4]] for head in text] for text in expected]
+    expected = torch.tensor([stripes(*at) for at in itertools.product(*map(range, (2, 3, 5, 7)))]).reshape(2, 3, 5, 7)
+    assert torch.equal(m.dense(5, 7), expected)
+    assert torch.equal(m.evaluate(Tile(5, 7, (1, 4), (2, 7))), expected[:, :, 1:4, 2:7])
     assert m.evaluate(Tile(5, 7, (2, 2), (0, 7))).shape == (2, 3, 0, 7)
-    assert m[1, 2, 3, 2].item() is False
-    assert m[1, 2, 4, 2].item() is True
+    assert [m[1, 2, query, 2].item() for query in (3, 4)] == [False, True]
 
 
 def test_blocks_that_a_mask_mod_alone_does_not_know():
     """Blocks can be listed by hand: what is full needs no mask_mod, what is listed has one, the rest is skipped."""
-    number = torch.tensor([[[1, 0]]], dtype=torch.int32)
-    indices = torch.tensor([[[[1, 0, 0], [0, 0, 0]]]], dtype=torch.int32)
-    full_number = torch.tensor([[[0, 1]]], dtype=torch.int32)
-    full_indices = torch.tensor([[[[0, 0, 0], [2, 1, 0]]]], dtype=torch.int32)
+    listed = [[1, 0]], [[[1, 0, 0], [0, 0, 0]]], [[0, 1]], [[[0, 0, 0], [2, 1, 0]]]
+    numbers_and_indices = (torch.tensor([blocks], dtype=torch.int32) for blocks in listed)
     block_mask = BlockMask.from_kv_blocks(
-        number,
-        indices,
-        full_number,
-        full_indices,
-        BLOCK_SIZE=2,
-        mask_mod=lambda b, h, i, j: j > i + 1,
-        seq_lengths=(4, 5),
+        *numbers_and_indices, BLOCK_SIZE=2, mask_mod=lambda b, h, i, j: j > i + 1, seq_lengths=(4, 5)
     )
-    expected = [
-        [False, False, True, True, False],
-        [False, False, False, True, False],
-        [False, False, False, False, True],
-        [False, False, False, False, True],
-    ]
-    assert mask.from_flex(block_mask).dense(4, 5)[0, 0].tolist() == expected
+    expected = [[0, 0, 1, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
+    assert mask.from_flex(block_mask).dense(4, 5)[0, 0].int().tolist() == expected
 
 
 def test_equal_block_masks():
-    block_mask = mask.causal().to_flex(4, 4, device="cpu")
+    block_mask = CAUSAL.to_flex(4, 4, device="cpu")
     assert mask.from_flex(block_mask) == mask.from_flex(block_mask)
     assert mask.from_flex(block_mask) != mask.from_flex(mask.window(2).to_flex(4, 4, device="cpu"))

@@ -166,8 +166,3 @@ def test_a_row_or_head_that_is_not_there(m, which, message):
 
 def test_a_mask_that_is_the_same_for_all_is_so_for_any():
     assert mask.causal().show(3, 3, batch=7, head=3) == mask.causal().show(3, 3)
-
-
-def test_a_negative_number_of_tokens():
-    with pytest.raises(ValueError, match=r"causal\(\): there cannot be 3 queries and -1 keys"):
-        mask.causal().show(3, -1)
