@@ -57,6 +57,7 @@ class KernelLimits:
 DEFAULT_LIMITS = KernelLimits()
 SMALL_LIMITS = KernelLimits(0, 16, 8, 24, 100, 2**9)
 """Every kernel does with a few dozen tokens what it does with thousands: several tiles, several chunks of rows."""
+LIMITS = {"small limits": SMALL_LIMITS, "default limits": DEFAULT_LIMITS}
 
 
 @dataclass

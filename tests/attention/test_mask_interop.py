@@ -297,7 +297,7 @@ CAUSAL, TWO_ROWS, THREE_HEADS = mask.causal(), mask.padding([1, 2]), mask.allowe
         (lambda: mask.from_huggingface(torch.ones(2, 3)), TypeError, r"\(2, 3\).*float32.*from_huggingface\(t == 1\)"),
         (lambda: mask.from_huggingface(torch.tensor([[1, 2, 2]])), ValueError, r"got 2\. .*mask\.documents\(t\)"),
         (lambda: mask.from_huggingface(true(2, 3, 3)), ValueError, r"got \(2, 3, 3\)"),
-        (lambda: mask.from_multihead(), ValueError, "no mask; where every query may attend to every key, use mask=None"),
+        (mask.from_multihead, ValueError, "no mask; where every query may attend to every key, use mask=None"),
         (lambda: mask.from_multihead(true(4, 2, 2)), ValueError, r"\(4, 2, 2\).*say num_heads"),
         (lambda: mask.from_multihead(true(4, 2, 2), num_heads=3), ValueError, r"\(4, 2, 2\): 4 masks .* 3 heads each"),
         (lambda: mask.from_multihead(true(4, 2, 2), num_heads=0), ValueError, r"not for 0 heads each"),

@@ -32,7 +32,7 @@ either = pytest.mark.parametrize("call", EITHER.values(), ids=EITHER)
 
 
 def make(kind, **more):
-    return MultiHeadAttention(D_MODEL, HEADS, **kind, **more)
+    return MultiHeadAttention(**{"d_model": D_MODEL, "num_heads": HEADS, **kind, **more})
 
 
 def inputs(kind, batch=(2,), tokens=5, dtype=None):
@@ -42,8 +42,8 @@ def inputs(kind, batch=(2,), tokens=5, dtype=None):
     return torch.randn(*batch, tokens, D_MODEL, dtype=dtype), context
 
 
-def randn(*shape):
-    return torch.randn(*shape, D_MODEL, dtype=torch.float64)
+def randn(*shape, width=D_MODEL):
+    return torch.randn(*shape, width, dtype=torch.float64)
 
 
 def by_hand(module, x, context=None, who=None):
@@ -101,10 +101,8 @@ def by_hand(module, x, context=None, who=None):
 )
 def test_heads_by_hand(kind, who, batch, reads):
     """The definition by steps, too, ends in what the module returns (pytorch#99282)."""
-    module, who = randomized(make(KINDS[kind])), MASKS[who]
-    x, context = randn(*batch, 5), None
-    if reads == "a context":
-        context = torch.randn(*batch, 6, module.d_context or D_MODEL, dtype=torch.float64)
+    module, who, x = randomized(make(KINDS[kind])), MASKS[who], randn(*batch, 5)
+    context = None if reads == "itself" else randn(*batch, 6, width=module.d_context or D_MODEL)
     expected = by_hand(module, x, context, who)
     torch.testing.assert_close(module(x, context, who), expected)
     torch.testing.assert_close(module.steps(x, context, who).projected, expected)
@@ -116,7 +114,6 @@ INSIDE = {
     "ALiBi": lambda: positions.ALiBi(HEADS),
     "T5": lambda: positions.T5Relative(HEADS),
 }
-inside = pytest.mark.parametrize("inside", INSIDE.values(), ids=INSIDE)
 
 
 @grid(
@@ -128,16 +125,6 @@ def test_positions_inside_attention_by_hand(inside, kind, who):
     module, x = randomized(make({"d_key": 4, **kind}, positions=INSIDE[inside]())), randn(2, 5)
     torch.testing.assert_close(module(x, mask=who), by_hand(module, x, who=who))
     torch.testing.assert_close(module.steps(x, mask=who).projected, module(x, mask=who))
-
-
-@either
-@inside
-def test_positions_compare_the_tokens_of_one_sequence(inside, call):
-    x = torch.randn(5, D_MODEL)
-    with pytest.raises(ValueError, match=r"positions=.* compare tokens of one sequence"):
-        call(make({"d_key": 4}, positions=inside()), x, x)
-    with pytest.raises(ValueError, match=r"compare tokens of one sequence; d_context=7"):
-        make({"d_key": 4, "d_context": 7}, positions=inside())
 
 
 def test_rotation_by_other_positions():
@@ -212,11 +199,9 @@ def test_a_seed_draws_what_separate_layers_would_draw(bias, kv_heads, d_context,
 
     for name in ("weight", "bias") if bias else ("weight",):
         q, k, v = (torch.cat([getattr(layer, name) for layer in drawn[which]]) for which in "qkv")
-        if d_context is None:
-            assert torch.equal(getattr(module.qkv, name), torch.cat([q, k, v]))
-        else:
-            assert torch.equal(getattr(module.q, name), q)
-            assert torch.equal(getattr(module.kv, name), torch.cat([k, v]))
+        packed = {"qkv": (q, k, v)} if d_context is None else {"q": (q,), "kv": (k, v)}
+        for part, expected in packed.items():
+            assert torch.equal(getattr(module.get_submodule(part), name), torch.cat(expected))
         if out_proj:
             assert torch.equal(getattr(module.out_proj, name), getattr(output, name))
 
@@ -305,7 +290,7 @@ def test_no_batch_no_tokens_one_token(kind, shape):
 
 
 def test_an_empty_context_gives_zeros():
-    assert (make({})(torch.randn(2, 5, D_MODEL), torch.randn(2, 0, D_MODEL)) == 0).all()
+    assert (make({})(torch.randn(2, 5, D_MODEL), zeros(2, 0)) == 0).all()
 
 
 @every_kind
@@ -322,42 +307,66 @@ def test_print_tells_the_sizes():
 
 # What is refused.
 
+ROTARY, ALIBI = positions.Rotary(4), positions.ALiBi(HEADS)
+ONE_SEQUENCE = r"positions=.* compare tokens of one sequence"
+ADDED_TO_X = r"inside attention they are .*\. Sinusoidal and Learned .* are added to x"
+
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "error", "message"),
     [
-        ({"num_heads": 5}, "d_model=12 does not divide into num_heads=5"),
-        ({"num_heads": 0}, "num_heads=0"),
-        ({"num_heads": -4}, "num_heads=-4"),
-        ({"d_model": 0}, "d_model=0"),
-        ({"num_kv_heads": 3}, "num_heads=4 cannot share num_kv_heads=3 evenly"),
-        ({"num_kv_heads": 8}, "num_heads=4 cannot share num_kv_heads=8 evenly"),
-        ({"num_kv_heads": 0}, "num_kv_heads=0"),
-        ({"d_key": 0}, "d_key=0"),
-        ({"d_value": 0}, "d_value=0"),
-        ({"d_key": -3}, "d_key=-3"),
-        ({"dropout": -0.1}, "dropout=-0.1"),
-        ({"dropout": 1.5}, "dropout=1.5"),
-        ({"d_context": 0}, "d_context=0"),
-        ({"d_context": -1}, "d_context=-1"),
-        ({"positions": positions.Rotary(8)}, "rotate heads of width 8; here d_key=3"),
-        ({"positions": positions.ALiBi(3)}, "have 3 heads; here num_heads=4"),
+        ({"num_heads": 5}, ValueError, "d_model=12 does not divide into num_heads=5"),
+        *(({name: 0}, ValueError, f"{name}=0")
+          for name in ("num_heads", "d_model", "num_kv_heads", "d_key", "d_value", "d_context")),
+        ({"num_heads": -4}, ValueError, "num_heads=-4"),
+        ({"num_kv_heads": 3}, ValueError, "num_heads=4 cannot share num_kv_heads=3 evenly"),
+        ({"num_kv_heads": 8}, ValueError, "num_heads=4 cannot share num_kv_heads=8 evenly"),
+        ({"dropout": -0.1}, ValueError, "dropout=-0.1"),
+        ({"dropout": 1.5}, ValueError, "dropout=1.5"),
+        ({"positions": positions.Rotary(8)}, ValueError, "rotate heads of width 8; here d_key=3"),
+        ({"positions": positions.ALiBi(3)}, ValueError, "have 3 heads; here num_heads=4"),
+        ({"positions": ROTARY, "d_key": 4, "d_context": 7}, ValueError, f"{ONE_SEQUENCE}; d_context=7"),
+        ({"positions": ALIBI, "d_context": 7}, ValueError, f"{ONE_SEQUENCE}; d_context=7"),
+        ({"positions": "rotary"}, TypeError, ADDED_TO_X),
+        ({"positions": positions.Sinusoidal(D_MODEL)}, TypeError, ADDED_TO_X),
     ],
-)
-def test_sizes_that_do_not_fit(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        MultiHeadAttention(**{"d_model": D_MODEL, "num_heads": HEADS, **wrong})
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("given", ["rotary", positions.Sinusoidal(D_MODEL)], ids=repr)
-def test_positions_of_another_class(given):
-    with pytest.raises(TypeError, match=r"inside attention they are .*\. Sinusoidal and Learned .* are added to x"):
-        make({}, positions=given)
+)  # fmt: skip
+def test_sizes_and_positions_that_do_not_fit(wrong, error, message):
+    with pytest.raises(error, match=message):
+        make(wrong)
 
 
 NO_CONTEXT = "needs a context of width d_context=7; none was given"
+
+
+def zeros(*shape):
+    return torch.zeros(*shape, D_MODEL)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@either
+@pytest.mark.parametrize(
+    ("kind", "given", "error", "message"),
+    [
+        ({}, [torch.zeros(2, 5, 11)], ValueError, r"x must be \(\.\.\., tokens, d_model=12\); got \(2, 5, 11\)"),
+        ({}, [zeros()], ValueError, "x must be"),
+        ({}, [[[1.0] * D_MODEL]], TypeError, r"x must be a tensor \(\.\.\., tokens, d_model=12\); got list"),
+        ({}, [zeros(2, 5), torch.zeros(2, 6, 7)], ValueError, r"context must be .*, tokens, 12\).* got \(2, 6, 7\)"),
+        ({}, [zeros(2, 5), zeros(3, 6)], ValueError, r"batch of x \(2, 5, 12\); got \(3, 6, 12\)"),
+        ({}, [zeros(2, 5), zeros(6)], ValueError, r"batch of x \(2, 5, 12\); got \(6, 12\)"),
+        ({"d_context": 7}, [zeros(2, 5), zeros(2, 6)], ValueError, r"context must be .*, tokens, 7\).* got \(2, 6, 12"),
+        ({"d_context": 7}, [zeros(2, 5)], ValueError, NO_CONTEXT),
+        ({}, [zeros(2, 5), None, torch.ones(5, 5).bool()], TypeError, r"mask\.allowed.*mask\.blocked"),
+        ({}, [zeros(2, 5), None, torch.ones(5, 5)], TypeError, r"mask\.allowed.*mask\.blocked"),
+        ({}, [zeros(2, 5), mask.causal()], TypeError, "context must be a tensor; got .*mask="),
+        ({"d_key": 4, "positions": ROTARY}, [zeros(5), zeros(5)], ValueError, ONE_SEQUENCE),
+        ({"positions": ALIBI}, [zeros(5), zeros(5)], ValueError, ONE_SEQUENCE),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named__transformers_38094(kind, given, error, message, call):
+    with pytest.raises(error, match=message):
+        call(make(kind), *given)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
@@ -371,59 +380,15 @@ NO_CONTEXT = "needs a context of width d_context=7; none was given"
     ],
 )
 def test_a_cache_that_does_not_fit_is_named(kind, has_context, given, error, message):
-    x = torch.randn(2, 5, D_MODEL)
     with pytest.raises(error, match=message):
-        make(kind)(x, x if has_context else None, cache=given)
+        make(kind)(zeros(2, 5), zeros(2, 5) if has_context else None, cache=given)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_a_rotation_needs_rotary_positions():
-    x, rotary = torch.randn(2, 5, D_MODEL), positions.Rotary(4)
-    cos_sin, alibi = rotary.cos_sin(torch.arange(5)), make({"d_key": 4}, positions=positions.ALiBi(HEADS))
-    for module, context in ((make({}), None), (alibi, None), (make({}), x)):
+    x, cos_sin = zeros(2, 5), ROTARY.cos_sin(torch.arange(5))
+    for module, context in ((make({}), None), (make({}, positions=ALIBI), None), (make({}), x)):
         with pytest.raises(ValueError, match="cos_sin rotates queries and keys of rotary positions; here positions="):
             module(x, context, cos_sin=cos_sin)
     with pytest.raises(ValueError, match=r"positions of shape \(5,\) do not fit x of shape \(2, 4, 3, 4\)"):
-        make({"d_key": 4}, positions=rotary)(x[:, :3], cos_sin=cos_sin)
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@either
-@pytest.mark.parametrize(
-    ("kind", "x", "context", "message"),
-    [
-        ({}, (2, 5, 11), None, r"x must be \(\.\.\., tokens, d_model=12\); got \(2, 5, 11\)"),
-        ({}, (2, 5, 12), (2, 6, 7), r"context must be \(\.\.\., tokens, 12\).* got \(2, 6, 7\)"),
-        ({}, (2, 5, 12), (3, 6, 12), r"batch of x \(2, 5, 12\); got \(3, 6, 12\)"),
-        ({}, (2, 5, 12), (6, 12), r"batch of x \(2, 5, 12\); got \(6, 12\)"),
-        ({"d_context": 7}, (2, 5, 12), (2, 6, 12), r"context must be \(\.\.\., tokens, 7\).* got \(2, 6, 12\)"),
-        ({"d_context": 7}, (2, 5, 12), None, NO_CONTEXT),
-        ({}, (12,), None, "x must be"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_named(kind, x, context, message, call):
-    with pytest.raises(ValueError, match=message):
-        call(make(kind), torch.randn(x), None if context is None else torch.randn(context))
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@either
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([None, torch.ones(5, 5).bool()], r"mask\.allowed.*mask\.blocked"),  # transformers#38094
-        ([None, torch.ones(5, 5)], r"mask\.allowed.*mask\.blocked"),
-        ([mask.causal()], "context must be a tensor; got .*mask="),
-    ],
-    ids=["bool", "float", "in the place of the context"],
-)
-def test_what_is_no_mask_or_no_context(given, message, call):
-    with pytest.raises(TypeError, match=message):
-        call(make({}), torch.randn(2, 5, D_MODEL), *given)
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@either
-def test_x_that_is_no_tensor(call):
-    with pytest.raises(TypeError, match=r"x must be a tensor \(\.\.\., tokens, d_model=12\); got list"):
-        call(make({}), [[1.0] * D_MODEL])
+        make({"d_key": 4}, positions=ROTARY)(x[:, :3], cos_sin=cos_sin)
