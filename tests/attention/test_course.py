@@ -34,8 +34,7 @@ def call(module, x, *mask):
         (course.SelfAttention, ["token_encodings"]),
         (course.MaskedSelfAttention, ["token_encodings", "mask"]),
         (course.Attention, ["encodings_for_q", "encodings_for_k", "encodings_for_v", "mask"]),
-        (course.MultiHeadAttention, ["encodings_for_q", "encodings_for_k", "encodings_for_v", "mask"]),
-        (course.MultiHeadedAttention, ["encodings_for_q", "encodings_for_k", "encodings_for_v", "mask"]),
+        *((cls, ["encodings_for_q", "encodings_for_k", "encodings_for_v", "mask"]) for cls in JOINED),
         (course.AttentionHead, ["x", "mask"]),
         (course.MultiHeadSelfAttention, ["x", "mask"]),
     ],
@@ -63,32 +62,30 @@ def test_call_of_004_by_its_own_names():
 
 def test_attributes_of_003():
     head = course.AttentionHead(embed_dim=32, head_size=8)
-    assert head.head_size == 8
     assert [name for name, _ in head.named_parameters()] == ["query.weight", "key.weight", "value.weight"]
     heads = course.MultiHeadAttention(embed_dim=32, num_heads=4)
-    assert heads.head_size == 8
+    assert (head.head_size, heads.head_size) == (8, 8)
     assert [type(head) for head in heads.heads] == [course.AttentionHead] * 4
-    assert heads.output_linear.weight.shape == (32, 32)
-    assert heads.output_linear.bias is not None
+    assert (heads.output_linear.weight.shape, heads.output_linear.bias.shape) == ((32, 32), (32,))
 
 
 @pytest.mark.parametrize(
-    ("make", "cls"),
+    ("positional", "named", "cls"),
     [
-        (lambda: course.MultiHeadAttention(), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(2, 0, 1), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(2, 0, 1, 8), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(2, -2, -1, num_heads=8), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(d_model=2, row_dim=0, col_dim=1, num_heads=8), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(d_model=2, num_heads=8), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(32, num_heads=4), course.MultiHeadAttention),
-        (lambda: course.MultiHeadAttention(32, 4), course.MultiHeadSelfAttention),
-        (lambda: course.MultiHeadAttention(embed_dim=32, num_heads=4), course.MultiHeadSelfAttention),
+        ((), {}, course.MultiHeadAttention),
+        ((2, 0, 1), {}, course.MultiHeadAttention),
+        ((2, 0, 1, 8), {}, course.MultiHeadAttention),
+        ((2, -2, -1), {"num_heads": 8}, course.MultiHeadAttention),
+        ((), {"d_model": 2, "row_dim": 0, "col_dim": 1, "num_heads": 8}, course.MultiHeadAttention),
+        ((), {"d_model": 2, "num_heads": 8}, course.MultiHeadAttention),
+        ((32,), {"num_heads": 4}, course.MultiHeadAttention),
+        ((32, 4), {}, course.MultiHeadSelfAttention),
+        ((), {"embed_dim": 32, "num_heads": 4}, course.MultiHeadSelfAttention),
     ],
 )
-def test_two_documents_gave_a_class_this_name(make, cls):
-    assert type(make()) is cls
-    assert type(copy.deepcopy(make())) is cls
+def test_two_documents_gave_a_class_this_name(positional, named, cls):
+    made = course.MultiHeadAttention(*positional, **named)
+    assert type(made) is type(copy.deepcopy(made)) is cls
 
 
 # Every intermediate.
@@ -120,9 +117,7 @@ def test_everything_blocked_gives_zeros_and_no_gradient__E_08(cls):
     x = X.clone().requires_grad_()
     output = call(module, x, torch.ones(3, 3).bool())
     output.sum().backward()
-    assert (output == 0).all()
-    for t in (x, *module.parameters()):
-        assert (t.grad == 0).all()
+    assert all((t == 0).all() for t in (output, x.grad, *(p.grad for p in module.parameters())))
 
 
 @grid(cls=[*TAKE_A_MASK, *JOINED], dtype=[torch.float16, torch.bfloat16])
@@ -167,10 +162,8 @@ def test_named_dims_give_what_each_sample_gives__E_06(cls, dims, shape):
 
 @pytest.mark.parametrize("cls", TAKE_A_MASK)
 def test_a_mask_for_each_sample(cls):
-    module, alone = cls(2, -2, -1), cls()
-    alone.load_state_dict(module.state_dict())
-    x, blocked = torch.randn(4, 3, 2), torch.rand(4, 3, 3) < 0.5
-    each = torch.stack([call(alone, sample, of_sample) for sample, of_sample in zip(x, blocked, strict=True)])
+    module, x, blocked = cls(2, -2, -1), torch.randn(4, 3, 2), torch.rand(4, 3, 3) < 0.5
+    each = torch.stack([call(module, sample, of_sample) for sample, of_sample in zip(x, blocked, strict=True)])
     torch.testing.assert_close(call(module, x, blocked), each)
 
 
@@ -181,16 +174,7 @@ def test_a_mask_of_numbers_is_refused__pytorch_21518(cls):
         call(cls(), X, torch.tril(torch.ones(3, 3)))
 
 
-# E-30 and E-33: the width of a head.
-
-
-@pytest.mark.parametrize("num_heads", [1, 2, 4, 32])
-def test_the_scale_is_that_of_the_head__E_30(num_heads):
-    x = torch.randn(1, 3, 32)
-    for head in course.MultiHeadAttention(embed_dim=32, num_heads=num_heads).heads:
-        kept = head.steps(x)
-        torch.testing.assert_close(kept.scaled, kept.scores / (32 / num_heads) ** 0.5)
-        assert kept.output.shape == (1, 3, 32 // num_heads)
+# E-30 and E-33: the width of a head, whose scale it is.
 
 
 @pytest.mark.parametrize(("embed_dim", "num_heads"), [(32, 5), (4, 8), (32, -4)])
@@ -201,7 +185,7 @@ def test_the_number_of_heads_divides_the_width__E_33(embed_dim, num_heads):
         course.MultiHeadedAttention(num_heads=0)
 
 
-def test_003_is_the_module_with_the_same_weights():
+def test_003_is_the_module_with_the_same_weights__E_30():
     theirs = course.MultiHeadAttention(embed_dim=12, num_heads=3)
     ours = regard.MultiHeadAttention(12, 3)
     with torch.no_grad():

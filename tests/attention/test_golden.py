@@ -16,6 +16,7 @@ from regard import course, mask
 from regard.attention import Steps
 
 PRINTED = FACTS["printed"]
+SIZES = {"d_model": 2, "row_dim": 0, "col_dim": 1}
 
 # Four ways to the first head drawn after seed 42: its weights and every intermediate, by the names in golden.json.
 
@@ -26,7 +27,7 @@ def named(weights, kept):
 
 def by_course(cls):
     def route(masked):
-        head = cls(d_model=2, row_dim=0, col_dim=1)
+        head = cls(**SIZES)
         encodings = (X, X, X) if cls is course.Attention else (X,)
         kept = head.steps(*encodings, BLOCKED) if masked else head.steps(*encodings)
         return named((head.W_q.weight, head.W_k.weight, head.W_v.weight), kept)
@@ -92,7 +93,6 @@ def test_printed_masked_outputs(name, route):
 
 # Several heads joined on the features.
 
-SIZES = {"d_model": 2, "row_dim": 0, "col_dim": 1}
 JOIN = {
     "000": lambda heads: course.MultiHeadAttention(**SIZES, num_heads=heads)(X, X, X),
     "004": lambda heads: course.MultiHeadedAttention(**SIZES, num_heads=heads)(X, X, X),
@@ -142,27 +142,26 @@ def test_printed_weights_of_003(weights_of):
 
 
 def test_printed_shapes_of_003():
-    x = torch.randn(1, 3, 32)
-    assert list(course.AttentionHead(embed_dim=32, head_size=8)(x).shape) == FACTS["shapes"]["003.attention_head_shape"]
-    assert (
-        list(course.MultiHeadAttention(embed_dim=32, num_heads=4)(x).shape) == FACTS["shapes"]["003.multi_head_shape"]
-    )
+    x, shapes = torch.randn(1, 3, 32), FACTS["shapes"]
+    assert list(course.AttentionHead(embed_dim=32, head_size=8)(x).shape) == shapes["003.attention_head_shape"]
+    assert list(course.MultiHeadAttention(embed_dim=32, num_heads=4)(x).shape) == shapes["003.multi_head_shape"]
 
 
 # Masks and truth values.
 
 
+def printed_mask(name):
+    return torch.tensor([[float(entry) for entry in row] for row in FACTS["causal_masks"][name]["is"]])
+
+
 @pytest.mark.parametrize("name", FACTS["causal_masks"])
 def test_printed_masks_are_causal(name):
-    fact = FACTS["causal_masks"][name]
-    printed = torch.tensor([[float(entry) for entry in row] for row in fact["is"]])
-    may = {"1 = may attend": printed == 1, "true = blocked": printed == 0, "added to the scores": printed == 0}
-    assert torch.equal(mask.causal().dense(3, 3), may[fact["says"]])
+    may_attend = 1 if FACTS["causal_masks"][name]["says"] == "1 = may attend" else 0
+    assert torch.equal(mask.causal().dense(3, 3), printed_mask(name) == may_attend)
 
 
 def test_additive_mask_of_the_prose_as_a_bias():
-    printed = FACTS["causal_masks"]["000.prose.additive_mask"]["is"]
-    additive = torch.tensor([[float(entry) for entry in row] for row in printed])
+    additive = printed_mask("000.prose.additive_mask")
     torch.manual_seed(42)
     q, k, v = (nn.Linear(2, 2, bias=False)(X) for _ in "qkv")
     assert_as_printed(regard.steps(q, k, v, bias=additive).output, "000.masked_self_attention")
@@ -171,22 +170,15 @@ def test_additive_mask_of_the_prose_as_a_bias():
 
 @pytest.mark.parametrize(
     ("name", "cls"),
-    [
-        ("000.projections_equal", course.SelfAttention),
-        ("000.masked_projections_equal", course.MaskedSelfAttention),
-    ],
+    [("000.projections_equal", course.SelfAttention), ("000.masked_projections_equal", course.MaskedSelfAttention)],
 )
 def test_projection_is_a_product_with_the_transposed_weight(name, cls):
     """The documents compare with ==, which nothing guarantees (E-07): here within one rounding of float32."""
     torch.manual_seed(42)
-    head = cls(d_model=2, row_dim=0, col_dim=1)
-    fact = FACTS["projections_equal"][name]
-    for projection in fact["for"]:
-        project = getattr(head, projection)
-        product = torch.matmul(X, project.weight.transpose(0, 1))
-        equal = torch.isclose(project(X), product, rtol=torch.finfo(torch.float32).eps, atol=0)
-        assert list(equal.shape) == fact["shape"]
-        assert equal.all() == fact["all"]
+    head, fact = cls(**SIZES), FACTS["projections_equal"][name]
+    for project in map(head.get_submodule, fact["for"]):
+        equal = torch.isclose(project(X), X @ project.weight.T, rtol=torch.finfo(torch.float32).eps, atol=0)
+        assert (list(equal.shape), equal.all().item()) == (fact["shape"], fact["all"])
 
 
 # Relations between the documents.
@@ -202,10 +194,7 @@ def test_a_causal_mask_and_the_first_and_the_last_token__rel_3_rel_4(route):
 
 def test_prose_rounds_the_weights_to_two_decimals__rel_5():
     head = first_head("steps")
-    weights = [head[name] for name in ("W_q.T", "W_k.T", "W_v.T")]
-    assert_as_printed(torch.stack(weights), *PROSE)
-    rounded = [[[float(f"{entry:.2f}") for entry in row] for row in weight.tolist()] for weight in weights]
-    assert rounded == PRINTED["000.prose.weights_T_rounded"]["is"]
+    assert_as_printed(torch.stack([head[name] for name in FIELDS[:3]]), *PROSE)
 
 
 def test_printed_rows_sum_to_one_but_for_rounding__rel_6():
@@ -219,24 +208,20 @@ def test_printed_rows_sum_to_one_but_for_rounding__rel_6():
 def test_sinusoidal_exponent__E_16():
     fact = FACTS["errata"]["E-16"]
     positions = regard.positions.sinusoidal(fact["position"] + 1, fact["d_model"])
-    assert_prints(positions[fact["position"]], fact["sinusoidal"], fact["digits"])
+    assert_prints(positions[-1], fact["sinusoidal"], fact["digits"])
 
 
 def test_zero_rows_take_mass_without_a_padding_mask__E_19():
     padded = torch.cat([X, torch.zeros(5, 2)])[None, None]
     a, b, c = regard.steps(padded, padded, padded).weights[0, 0, :3, 3:].sum(dim=-1).tolist()
     assert [f"{a:.1%}", f"{b:.1%}", f"{c:.5%}"] == FACTS["errata"]["E-19"]["mass on 5 zero rows"]
-    masked = regard.steps(padded, padded, padded, mask.padding([3])).weights
-    assert (masked[..., 3:] == 0).all()
+    assert (regard.steps(padded, padded, padded, mask.padding([3])).weights[..., 3:] == 0).all()
 
 
 def test_scale_comes_before_the_bias__E_23():
     fact = FACTS["errata"]["E-23"]
-    k = torch.zeros(3, fact["d_key"])
-    k[:, 0] = torch.tensor([4.0, 2.4, 0.0])
-    q = torch.zeros(1, fact["d_key"])
-    q[0, 0] = 1.0
-    bias = torch.tensor([fact["bias"]], dtype=torch.float32)
+    first = torch.eye(1, fact["d_key"])
+    q, k, bias = first, torch.tensor([[4.0], [2.4], [0.0]]) * first, torch.tensor([fact["bias"]], dtype=torch.float32)
     kept = regard.steps(q, k, torch.eye(3), bias=bias)
     assert_prints(kept.weights[0], fact["weights"], fact["digits"])
     # One-hot values: the output is the weights, also where no weights are kept.
@@ -246,9 +231,9 @@ def test_scale_comes_before_the_bias__E_23():
 
 
 def test_number_of_parameters_of_a_head__E_25():
-    head = course.AttentionHead(embed_dim=5, head_size=16)
-    assert head.query.weight.numel() == FACTS["errata"]["E-25"]["one projection"]
-    assert sum(p.numel() for p in head.parameters()) == FACTS["errata"]["E-25"]["one head"]
+    head, fact = course.AttentionHead(embed_dim=5, head_size=16), FACTS["errata"]["E-25"]
+    assert head.query.weight.numel() == fact["one projection"]
+    assert sum(p.numel() for p in head.parameters()) == fact["one head"]
 
 
 @pytest.mark.parametrize(("scale", "name"), [(1.0, "unscaled"), (12 * 16**-0.5, "scaled x 12")])

@@ -108,27 +108,21 @@ def test_the_numbers_of_llama(kind, base, length):
         torch.testing.assert_close(rotary(x), expected, rtol=0, atol=1e-6)
 
 
-factors, lengths = st.floats(1, 64, width=32), st.integers(1, 8192)
 widths, bases = st.integers(2, 70).map(lambda pairs: 2 * pairs), st.sampled_from([100.0, 10_000.0, 500_000.0, 1e6])
+factors, lengths = st.floats(1, 64, width=32), st.integers(1, 8192)
+low_and_more = st.floats(0.5, 3, width=32), st.floats(0.5, 60, width=32)
+attention_factors = [{}, {"attention_factor": 1.25}, *({"mscale": m, "mscale_all_dim": 1.0} for m in (0.7, 1.0))]
 scalings = st.one_of(
     st.builds(Linear, factors),
+    st.builds(lambda factor, low, more, *n: Llama3(factor, low, low + more, *n), factors, *low_and_more, lengths),
     st.builds(
-        lambda factor, low, more, original: Llama3(factor, low, low + more, original),
-        factors,
-        st.floats(0.5, 3, width=32),
-        st.floats(0.5, 60, width=32),
-        lengths,
-    ),
-    st.builds(
-        lambda factor, original, fast, slow, truncate, attention: YaRN(
-            factor, original, fast, slow, truncate=truncate, **attention
-        ),
+        lambda attention, *numbers, truncate: YaRN(*numbers, truncate=truncate, **attention),
+        st.sampled_from(attention_factors),
         factors,
         lengths,
         st.sampled_from([2, 20, 32]),
         st.sampled_from([0.5, 1, 2]),
-        st.booleans(),
-        st.sampled_from([{}, {"attention_factor": 1.25}, *({"mscale": m, "mscale_all_dim": 1.0} for m in (0.7, 1.0))]),
+        truncate=st.booleans(),
     ),
 )
 
@@ -158,21 +152,6 @@ def test_dynamic_takes_the_length_of_each_call():
 
 
 # Shapes and positions.
-
-
-@every_scaling
-def test_each_sequence_of_a_batch_by_its_own_positions(scaling):
-    rotary, x = Rotary(6, scaling=scaling), torch.randn(3, 2, 4, 6)
-    positions = torch.tensor([[0, 1, 2, 3], [50, 50, 51, 52], [9, 2, 0, 4]])
-    # Length: one for the batch.
-    each = [rotary(row, at, length=53) for row, at in zip(x, positions, strict=True)]
-    torch.testing.assert_close(rotary(x, positions), torch.stack(each), rtol=0, atol=1e-6)
-
-
-def test_one_row_of_positions_serves_the_whole_batch():
-    rotary, x, positions = Rotary(6), torch.randn(3, 2, 4, 6), torch.tensor([4, 2, 9, 0])
-    assert torch.equal(rotary(x, positions), rotary(x, positions[None]))
-    assert torch.equal(rotary(x, positions), rotary(x, positions.expand(3, -1)))
 
 
 def test_any_number_of_batch_axes():
@@ -280,103 +259,61 @@ def test_a_scaling_is_a_value():
 
 # What is refused.
 
+NTK = DynamicNTK(2.0, 8)
+KIND = "must be a Linear, DynamicNTK, Llama3 or YaRN"
 
-@pytest.mark.parametrize(
-    ("width", "options", "message"),
-    [
-        (7, {}, "width=7 is odd and dimensions are rotated in pairs: give rotary_dim=6 or fewer"),
-        (8, {"rotary_dim": 3}, "rotary_dim=3 must be an even number from 2 to width=8"),
-        (8, {"rotary_dim": 10}, "rotary_dim=10 must be an even number from 2 to width=8"),
-        (8, {"rotary_dim": 0}, "rotary_dim=0 must be"),
-        (8, {"rotary_dim": -2}, "rotary_dim=-2 must be"),
-        (0, {}, "rotary_dim=0 must be an even number from 2 to width=0"),
-        (8, {"base": 1.0}, r"base=1.0 must be a number above 1"),
-        (8, {"base": -5.0}, r"base=-5.0 must be"),
-        (8, {"base": math.nan}, "base=nan must be"),
-        (8, {"base": math.inf}, "base=inf must be"),
-        (2, {"scaling": DynamicNTK(2.0, 8)}, r"DynamicNTK\(.*=8\).*rotary_dim=2 must be at least 4"),
-        (8, {"scaling": DynamicNTK(2.0, 8), "rotary_dim": 2}, "rotary_dim=2 must be at least 4"),
-    ],
-)
-def test_sizes_that_make_no_sense(width, options, message):
-    with pytest.raises(ValueError, match=message):
-        Rotary(width, **options)
+
+def turned(x, positions):
+    return Rotary(8)(torch.zeros(x), torch.zeros(positions, dtype=torch.int64))
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("scaling", [{"rope_type": "linear", "factor": 2.0}, 2.0, Linear])
-def test_a_scaling_of_another_kind(scaling):
-    with pytest.raises(TypeError, match="must be a Linear, DynamicNTK, Llama3 or YaRN"):
-        Rotary(8, scaling=scaling)
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "error", "message"),
     [
-        (lambda: Linear(0.5), r"Linear\(factor=0.5\): factor=0.5 must be a number from 1 up"),
-        (lambda: Linear(math.nan), "factor=nan must be"),
-        (lambda: Linear(math.inf), "factor=inf must be"),
-        (lambda: DynamicNTK(0.0, 8), "factor=0.0 must be"),
-        (lambda: DynamicNTK(2.0, 0), "original_max_positions=0 must be a number from 1 up"),
-        (lambda: Llama3(0.0, 1.0, 4.0, 8), "factor=0.0 must be"),
-        (lambda: Llama3(2.0, 1.0, 4.0, 0), "original_max_positions=0 must be"),
-        (lambda: Llama3(2.0, 4.0, 4.0, 8), "low_freq_factor=4.0 must be above 0 and below high_freq_factor=4.0"),
-        (lambda: Llama3(2.0, 0.0, 4.0, 8), "low_freq_factor=0.0 must be"),
-        (lambda: Llama3(2.0, 1.0, math.inf, 8), "low_freq_factor=1.0 must be .* below high_freq_factor=inf"),
-        (lambda: YaRN(-1.0, 8), "factor=-1.0 must be"),
-        (lambda: YaRN(2.0, -8), "original_max_positions=-8 must be"),
-        (lambda: YaRN(2.0, 8, 1.0, 2.0), "beta_slow=2.0 must be above 0 and not above beta_fast=1.0"),
-        (lambda: YaRN(2.0, 8, beta_slow=0.0), "beta_slow=0.0 must be"),
-        (lambda: YaRN(2.0, 8, attention_factor=0.0), "attention_factor=0.0 must be above 0"),
-        (lambda: YaRN(2.0, 8, mscale=0.0, mscale_all_dim=1.0), "mscale=0.0 must be above 0"),
-        (lambda: YaRN(2.0, 8, mscale=1.0), "mscale=1.0 and mscale_all_dim=None work together: give both or neither"),
-        (lambda: YaRN(2.0, 8, mscale_all_dim=1.0), "give both or neither"),
-        (
-            lambda: YaRN(2.0, 8, attention_factor=1.5, mscale=1.0, mscale_all_dim=1.0),
-            "attention_factor=1.5 and mscale=1.0 set the same factor: give one",
-        ),
+        (lambda: Rotary(7), ValueError, "width=7 is odd and .* rotated in pairs: give rotary_dim=6 or fewer"),
+        (lambda: Rotary(8, rotary_dim=3), ValueError, "rotary_dim=3 must be an even number from 2 to width=8"),
+        (lambda: Rotary(8, rotary_dim=10), ValueError, "rotary_dim=10 must be an even number from 2 to width=8"),
+        (lambda: Rotary(8, rotary_dim=-2), ValueError, "rotary_dim=-2 must be"),
+        (lambda: Rotary(0), ValueError, "rotary_dim=0 must be an even number from 2 to width=0"),
+        *((lambda base=base: Rotary(8, base=base), ValueError, f"base={base} must be a number above 1")
+          for base in (1.0, -5.0, math.nan, math.inf)),
+        (lambda: Rotary(2, scaling=NTK), ValueError, r"DynamicNTK\(.*=8\).*rotary_dim=2 must be at least 4"),
+        (lambda: Rotary(8, scaling=NTK, rotary_dim=2), ValueError, "rotary_dim=2 must be at least 4"),
+        *((lambda scaling=scaling: Rotary(8, scaling=scaling), TypeError, KIND) for scaling in ({}, 2.0, Linear)),
+        (lambda: Linear(0.5), ValueError, r"Linear\(factor=0.5\): factor=0.5 must be a number from 1 up"),
+        (lambda: Linear(math.nan), ValueError, "factor=nan must be"),
+        (lambda: Linear(math.inf), ValueError, "factor=inf must be"),
+        (lambda: DynamicNTK(0.0, 8), ValueError, "factor=0.0 must be"),
+        (lambda: DynamicNTK(2.0, 0), ValueError, "original_max_positions=0 must be a number from 1 up"),
+        (lambda: Llama3(0.0, 1.0, 4.0, 8), ValueError, "factor=0.0 must be"),
+        (lambda: Llama3(2.0, 1.0, 4.0, 0), ValueError, "original_max_positions=0 must be"),
+        (lambda: Llama3(2.0, 4.0, 4.0, 8), ValueError, "low_freq_factor=4.0 must be above 0 and below high_.*=4.0"),
+        (lambda: Llama3(2.0, 0.0, 4.0, 8), ValueError, "low_freq_factor=0.0 must be"),
+        (lambda: Llama3(2.0, 1.0, math.inf, 8), ValueError, "low_freq_factor=1.0 must .* below high_freq_factor=inf"),
+        (lambda: YaRN(-1.0, 8), ValueError, "factor=-1.0 must be"),
+        (lambda: YaRN(2.0, -8), ValueError, "original_max_positions=-8 must be"),
+        (lambda: YaRN(2.0, 8, 1.0, 2.0), ValueError, "beta_slow=2.0 must be above 0 and not above beta_fast=1.0"),
+        (lambda: YaRN(2.0, 8, beta_slow=0.0), ValueError, "beta_slow=0.0 must be"),
+        (lambda: YaRN(2.0, 8, attention_factor=0.0), ValueError, "attention_factor=0.0 must be above 0"),
+        (lambda: YaRN(2.0, 8, mscale=0.0, mscale_all_dim=1.0), ValueError, "mscale=0.0 must be above 0"),
+        (lambda: YaRN(2.0, 8, mscale=1.0), ValueError, "mscale=1.0 and mscale_all_dim=None .*: give both or neither"),
+        (lambda: YaRN(2.0, 8, mscale_all_dim=1.0), ValueError, "give both or neither"),
+        (lambda: YaRN(2.0, 8, attention_factor=1.5, mscale=1.0, mscale_all_dim=1.0), ValueError,
+         "attention_factor=1.5 and mscale=1.0 set the same factor: give one"),
+        *((lambda x=x: Rotary(8)(torch.zeros(x)), ValueError, r"x must be \(..., tokens, width=8\); got \(")
+          for x in ((8,), (3, 7), (2, 3, 16))),
+        (lambda: Rotary(8)(torch.ones(3, 8).long()), TypeError, "queries and keys are floating point; got torch.int64"),
+        *((lambda dtype=dtype: Rotary(8)(torch.zeros(3, 8), torch.ones(3, dtype=dtype)), TypeError,
+           f"positions are whole numbers; got {dtype}") for dtype in (torch.float32, torch.bool)),
+        # One position for three tokens is no position of any.
+        *((lambda at=at: turned((2, 4, 3, 8), at), ValueError, r"positions of shape \(.*\) do not fit x of shape")
+          for at in ((4,), (1,), (2, 2), (4, 3), (2, 4, 3))),
+        (lambda: turned((2, 3, 8), (2, 3)), ValueError, "do not fit"),  # heads, not a batch
+        (lambda: turned((3, 8), (1, 3)), ValueError, "do not fit"),
+        (lambda: turned((3, 8), ()), ValueError, "do not fit"),
     ],
-)
-def test_scalings_that_make_no_sense(make, message):
-    with pytest.raises(ValueError, match=message):
+)  # fmt: skip
+def test_what_makes_no_sense_is_named(make, error, message):
+    with pytest.raises(error, match=message):
         make()
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("shape", [(8,), (3, 7), (2, 3, 16)])
-def test_x_of_another_width(shape):
-    with pytest.raises(ValueError, match=r"x must be \(..., tokens, width=8\); got \("):
-        Rotary(8)(torch.zeros(shape))
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize(
-    ("x_dtype", "positions_dtype", "message"),
-    [
-        (torch.int64, torch.int64, "queries and keys are floating point; got torch.int64"),
-        (torch.float32, torch.float32, "positions are whole numbers; got torch.float32"),
-        (torch.float32, torch.bool, "positions are whole numbers; got torch.bool"),
-    ],
-)
-def test_other_dtypes_are_named(x_dtype, positions_dtype, message):
-    with pytest.raises(TypeError, match=message):
-        Rotary(8)(torch.zeros(3, 8, dtype=x_dtype), torch.ones(3, dtype=positions_dtype))
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize(
-    ("x", "positions"),
-    [
-        ((2, 4, 3, 8), (4,)),
-        ((2, 4, 3, 8), (1,)),  # one position for three tokens is no position of any
-        ((2, 4, 3, 8), (2, 2)),
-        ((2, 4, 3, 8), (4, 3)),
-        ((2, 4, 3, 8), (2, 4, 3)),
-        ((2, 3, 8), (2, 3)),  # heads, not a batch
-        ((3, 8), (1, 3)),
-        ((3, 8), ()),
-    ],
-)
-def test_positions_of_another_shape(x, positions):
-    with pytest.raises(ValueError, match=r"positions of shape \(.*\) do not fit x of shape"):
-        Rotary(8)(torch.zeros(x), torch.zeros(positions, dtype=torch.int64))
