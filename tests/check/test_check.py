@@ -1,9 +1,11 @@
 """`regard.check`, as it is called: in a process of its own, by name, with modules of other libraries."""
 
 import json
+from importlib import import_module
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 import regard
@@ -37,11 +39,8 @@ def test_the_step_the_number_and_the_line(tmp_path):
     assert (report.verdict, report.step) == ("wrong", "scaled")
     (cause,) = report.causes
     assert cause.id == "scale-tokens"
-    assert "2.45 = sqrt(6 tokens)" in cause.message
-    assert "5.48 = sqrt(30)" in cause.message
-    assert cause.location is not None
+    assert "you divide by 2.45 = sqrt(6 tokens); the definition divides by 5.48 = sqrt(30)" in cause.message
     assert cause.location.text.strip() == "scores = scores / math.sqrt(x.size(1))"
-    assert report.example is not None
     assert "yours" in str(report)
     assert Report.from_json(report.to_json()) == report
 
@@ -73,38 +72,26 @@ def test_our_own_and_pytorchs_are_right(implementation, verdict):
     assert "convention" not in verdict or "first" in str(report)
 
 
-def bert():
-    from transformers import BertConfig
-    from transformers.models.bert.modeling_bert import BertSelfAttention
-
-    return BertSelfAttention(BertConfig(hidden_size=30, num_attention_heads=3, attn_implementation="eager"))
-
-
-def gpt2():
-    from transformers import GPT2Config
-    from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
-
-    return GPT2Attention(GPT2Config(n_embd=30, n_head=3, attn_implementation="eager"), layer_idx=0)
-
-
-def llama():
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaAttention
-
-    config = LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attn_implementation="eager")
-    return LlamaAttention(config, layer_idx=0)
+@pytest.mark.parametrize(
+    ("name", "sizes", "more"),
+    [
+        ("BertSelfAttention", {"hidden_size": 30, "num_attention_heads": 3}, {}),
+        ("GPT2Attention", {"n_embd": 30, "n_head": 3}, {"layer_idx": 0}),
+        ("LlamaAttention", {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}, {"layer_idx": 0}),
+    ],
+)
+def test_attentions_of_transformers_as_they_are(name, sizes, more):
+    family = name.removesuffix("Attention").removesuffix("Self")
+    modeling = import_module(f"transformers.models.{family.lower()}.modeling_{family.lower()}")
+    config = getattr(transformers, f"{family}Config")(**sizes, attn_implementation="eager")
+    report = regard.check(getattr(modeling, name)(config, **more), timeout=200.0)
+    assert report.ok, str(report)
 
 
-def x_transformers():
-    from x_transformers import Attention
-
-    return Attention(dim=30, heads=3, dim_head=10)
-
-
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("build", [bert, gpt2, llama, pytest.param(x_transformers, marks=pytest.mark.more)])
-def test_other_libraries_as_they_are(build):
-    report = regard.check(build(), timeout=200.0)
+def test_x_transformers_as_it_is():
+    report = regard.check(import_module("x_transformers").Attention(dim=30, heads=3, dim_head=10), timeout=200.0)
     assert report.ok, str(report)
 
 
@@ -126,7 +113,6 @@ def test_a_mistake_is_found_in_few_calls():
     [
         ("while True: pass", "did not end within 1 s"),
         ("print('flood ' * 200); return v", "output-v"),
-        ("import os; os._exit(7)", "exit code 7"),
         ("raise RuntimeError('the model is on fire')", "the model is on fire"),
         pytest.param("return (q @ k.mT).softmax(-1) @ v + torch.rand(())", "random", marks=pytest.mark.more),
         ("return v.cuda()", "CUDA"),

@@ -159,21 +159,12 @@ class TokensFirst(Positions):
         return self.dropout(x * math.sqrt(x.size(-1)) + self.pe[: x.size(0)])
 
 
-class Plain(nn.Module):
-    """As in Dive into Deep Learning: no buffer."""
-
-    def __init__(self, num_hiddens, dropout, max_len=1000):
-        super().__init__()
-        self.P = made(base=100.0)(max_len, num_hiddens)[None].float()
-
-    def forward(self, X):
-        return X + self.P[:, : X.shape[1], :]
-
-
 class Swapped(Positions):
-    """Cosines first."""
-
     table = staticmethod(made(swapped=True))
+
+
+class OtherBase(Positions):
+    table = staticmethod(made(base=100.0))
 
 
 class Alone(Positions):
@@ -194,12 +185,11 @@ class Grows(Positions):
     ("module", "verdict", "causes"),
     [
         (lambda: Positions, "right", set()),
-        (lambda: Positions(24), "right", set()),
         (lambda: Alone, "right", set()),
         (lambda: TokensFirst, "convention", set()),
         (lambda: Swapped, "wrong", {"pe-swapped"}),
         (lambda: Swapped(24), "wrong", {"pe-swapped"}),
-        (lambda: Plain, "wrong", {"pe-base"}),
+        (lambda: OtherBase, "wrong", {"pe-base"}),
         (lambda: Grows, "undetermined", None),
     ],
 )
