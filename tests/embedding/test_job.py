@@ -72,22 +72,12 @@ def test_without_pooling_every_token_has_a_vector(tmp_path, encoder, source, kin
         np.testing.assert_allclose(vectors, encoder.model(torch.tensor(each.ids)).detach().numpy(), atol=1e-5)
 
 
-# In the fast tier each number of shards in one format, and each format once.
-@pytest.mark.parametrize(
-    ("kind", "count"),
-    [
-        pytest.param(kind, count, marks=() if kind == "npy" or count == 3 else pytest.mark.more)
-        for kind in FORMATS
-        for count in (1, 3, 8)
-    ],
-)
+@pytest.mark.parametrize(("kind", "count"), [("npy", 1), ("npy", 3), ("npy", 8), ("parquet", 3), ("safetensors", 3)])
 def test_shards_in_order_have_all_vectors(tmp_path, encoder, source, kind, count):
     folder = tmp_path / "shards"
     folder.mkdir()
-    shards = [
-        EmbeddingJob(source, folder / f"v.{kind}", shard=Shard(n, count), max_part_texts=50) for n in range(count)
-    ]
-    assert sum(shard.run(encoder).num_texts for shard in shards) == 300
+    for n in range(count):
+        EmbeddingJob(source, folder / f"v.{kind}", shard=Shard(n, count), max_part_texts=50).run(encoder)
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == [f"v-{n:05}-of-{count:05}.{kind}" for n in range(count)]
     vectors = np.concatenate([vectors_of(file) for file in files])

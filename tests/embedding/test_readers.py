@@ -71,7 +71,7 @@ def damaged_parquet(path):
     [
         ("x.txt", b"fine\nbad \xff\n", "x.txt, line 2: byte 0xff at position 9 of the file is not UTF-8"),
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', "x.jsonl, line 2 is not JSON"),
-        ("x.jsonl", b'{"text": "a"}\n\n', "x.jsonl, line 2 is not JSON"),
+        ("x.jsonl", b"[" * 100_000, "x.jsonl, line 1 is nested too deeply"),
         ("x.jsonl", b"[1]\n", r"x.jsonl, line 1 is not a JSON object: '\[1\]'"),
         ("x.jsonl", b'{"words": "a"}\n', "x.jsonl, line 1 lacks 'text'; found: 'words'. Name .* with --column"),
         ("x.jsonl", b'{"text": 7}\n', "x.jsonl, line 1: 'text' is '7', which is not a text"),

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib
 import pytest
-from runs import Stop, run, write_pairs
+from runs import SMALL_PLOTS, Stop, run, upper_case_pairs, write_pairs, write_tsv
 
 from regard.training.callbacks import TrainResult
 
@@ -12,6 +13,12 @@ from regard.training.callbacks import TrainResult
 class FinishedRun(NamedTuple):
     out: Path
     result: TrainResult
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_plots():
+    with matplotlib.rc_context(SMALL_PLOTS):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +44,12 @@ def stopped_run(pairs_file, tmp_path_factory):
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
+
+
+@pytest.fixture
+def long_pairs(tmp_path):
+    """Pairs of which five are too long, two of them eval rows."""
+    rows = upper_case_pairs()
+    for i in (0, 7, 30, 31, 40):
+        rows[i] = (rows[i][0], "xyz " * 20 + str(i))
+    return write_tsv(tmp_path / "long.tsv", rows)

@@ -71,13 +71,6 @@ class TestFormats:
         assert pairs([write_tsv(tmp_path / "a[1].tsv", PAIRS)]).num_rows == 28
 
 
-def damaged_parquet(path):
-    write_parquet(path, {"source": [f"{i}" * 90 for i in range(900)], "target": ["b"] * 900})
-    content = bytearray(path.read_bytes())
-    content[len(content) // 8 : len(content) // 2] = bytes(len(content) // 2 - len(content) // 8)
-    return bytes(content)
-
-
 # The time stamp would stand in the tests' names, and workers that collect at different seconds would not agree.
 GZIP = gzip.compress(b"a\tb\n", mtime=0)
 
@@ -87,18 +80,26 @@ GZIP = gzip.compress(b"a\tb\n", mtime=0)
     [
         ("a.tsv", b"", "a.tsv is empty: leave it out, or fill it"),
         ("a.tsv", b"a\tb\nno tab\n", "a.tsv, line 2 has no tab: 'no tab'. A line is a source, one tab and a target"),
-        ("a.tsv", b"a\tb\n\nc\td\n", "a.tsv, line 2 has no tab: ''"),
         ("a.tsv", b"a\tb\nc\td\te\n", r"a.tsv, line 2 has 2 tabs: 'c\\td\\te'"),
         ("a.tsv", b"a\tb\n\td\n", "a.tsv, line 2 has no source, it is '': leave it out, or write a source"),
         ("a.tsv", b"a\tb\nc\t \n", "a.tsv, line 2 has no target, it is ' '"),
         ("a.tsv", b"a\tb\nc\xe9\td\n", "a.tsv, line 2: byte 0xe9 at position 5 of the file is not UTF-8.*iconv"),
-        ("a.tsv", "a\tb\n".encode("utf-16"), "a.tsv, line 1: byte 0xff at position 0"),
         ("a.tsv", b"a\tb\n", "nothing is left to train on. Of 1 row at least one is an eval row.*Give more"),
         ("a.tsv", b"a\tb\na\tc\n", "Of 2 rows at least one is an eval row, and a row with the source"),
         ("a.tsv.gz", GZIP[:18], r"a\.tsv\.gz cannot be read: "),
         ("a.tsv.gz", GZIP[3:], r"a\.tsv\.gz cannot be read: "),
-        ("a.parquet", b"no Parquet", r"a\.parquet cannot be read as Parquet: "),
-        ("a.parquet", damaged_parquet, r"a\.parquet"),
+        (
+            "a.jsonl",
+            b'{"source": "c", "target": null}',
+            r"line 1 has no target \(null\): leave the row out, or ",
+        ),
+        ("a.jsonl", b'{"source": "c"}', "a.jsonl, line 1 lacks 'target'; found: 'source'"),
+        ("a.jsonl", b'{"src": "c", "tgt": "d"}', "line 1 lacks 'source', 'target'; found: 'src', 'tgt'"),
+        ("a.jsonl", b"{}", "line 1 lacks 'source', 'target'; found: nothing"),
+        ("a.jsonl", b'{"source": 7, "target": "d"}', "line 1: its source is '7', where a text is wanted"),
+        ("a.jsonl", rb'{"source": "\ud83d", "target": ""}', r"its source holds half of a surrogate pair, '\\ud83d'"),
+        ("a.parquet", {"source": ["a", "b"], "target": ["c", None]}, r"a.parquet, row 2 has no target \(null\)"),
+        ("a.parquet", {"source": [], "target": []}, "a.parquet has no rows"),
         *(
             (name, b"a\tb\n", rf"{name}: pairs are read from .tsv, .tsv.gz, .jsonl, .jsonl.gz, .parquet")
             for name in ("a.csv", "a.json", "a", "a.parquet.gz")
@@ -106,44 +107,12 @@ GZIP = gzip.compress(b"a\tb\n", mtime=0)
     ],
 )
 def test_files_that_are_no_pairs(name, content, message, tmp_path):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content(tmp_path / name))
+    if isinstance(content, dict):
+        write_parquet(tmp_path / name, content)
+    else:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         pairs([tmp_path / name])
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"source": "c", "target": null}', r"line 2 has no target \(null\): leave the row out, or write a target"),
-        ('{"source": "c"}', "line 2 lacks 'target'; found: 'source'"),
-        ('{"src": "c", "tgt": "d"}', "line 2 lacks 'source', 'target'; found: 'src', 'tgt'"),
-        ("{}", "line 2 lacks 'source', 'target'; found: nothing"),
-        ('["c", "d"]', r"line 2 is not a JSON object: '\[\"c\", \"d\"\]'. Each line is one object"),
-        ("", "line 2 is not JSON: .* Each line is one object with 'source', 'target'"),
-        ('{"source": "c",', "line 2 is not JSON: "),
-        ("[" * 100_000, "line 2 is nested too deeply"),
-        ('{"source": 7, "target": "d"}', "line 2: its source is '7', where a text is wanted"),
-        (r'{"source": "\ud83d", "target": "d"}', r"line 2: its source holds half of a surrogate pair, '\\ud83d'"),
-    ],
-)
-def test_lines_that_are_no_pair(line, message, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"source": "a", "target": "b"}\n' + line + "\n")
-    with pytest.raises(InputError, match=f"a.jsonl, {message}"):
-        pairs([tmp_path / "a.jsonl"])
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"source": ["a"], "label": [1]}, "a.parquet lacks 'target'; found: 'source', 'label'"),
-        ({"source": ["a", "b"], "target": ["c", None]}, r"a.parquet, row 2 has no target \(null\)"),
-        ({"source": [1, 2], "target": ["c", "d"]}, "a.parquet, row 1: its source is '1', where a text is wanted"),
-        ({"source": pyarrow.array([], "string"), "target": pyarrow.array([], "string")}, "a.parquet has no rows"),
-    ],
-)
-def test_tables_that_are_no_pairs(columns, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        pairs([write_parquet(tmp_path / "a.parquet", columns)])
 
 
 class TestPaths:
@@ -165,13 +134,6 @@ class TestPaths:
         os.mkfifo(tmp_path / "fifo.tsv")
         with pytest.raises(InputError, match=message):
             pairs(paths)
-
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-    def test_a_file_that_may_not_be_read(self, tmp_path):
-        path = write_tsv(tmp_path / "a.tsv", PAIRS)
-        path.chmod(0)
-        with pytest.raises(InputError, match=r"a\.tsv cannot be read: Permission denied"):
-            pairs([path])
 
     def test_one_path_instead_of_a_list(self):
         with pytest.raises(TypeError, match=r"paths is a list of paths, not the one 'a\.tsv'"):

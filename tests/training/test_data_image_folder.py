@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from datasets.distributed import split_dataset_by_node
 from PIL import Image
 
 from regard import InputError
@@ -53,7 +52,7 @@ def test_rows_are_images_with_their_texts(folder, table):
     data = images([folder, path])
     assert texts(data.eval_rows) == ["picture 0", "picture 20", "picture 40"]
     assert texts(data.train) == [f"picture {i}" for i in range(COUNT) if i % 20]
-    assert data.num_rows == COUNT - 3
+    assert (data.num_rows, data.train.num_shards) == (COUNT - 3, COUNT)  # each process reads its own pictures only
     for row in [*data.train, *data.eval_rows]:
         i = int(row["text"].split()[1])
         assert row["image"].dtype == np.uint8
@@ -90,14 +89,6 @@ def test_the_captions_of_one_image_are_on_one_side(folder, table):
     assert data.num_rows == 30
 
 
-def test_three_processes_have_all_rows_once(folder, table):
-    data = images([folder, table(*ALL_ROWS)])
-    shares = [texts(split_dataset_by_node(data.train, rank, 3)) for rank in range(3)]
-    assert sorted(text for share in shares for text in share) == sorted(texts(data.train))
-    assert list(map(len, shares)) == [14, 14, 14]
-    assert data.train.num_shards == COUNT  # so that each reads its own pictures and no others
-
-
 def test_an_eval_file_is_a_table_or_a_folder(folder, table, tmp_path):
     path, eval_file = table(*ALL_ROWS), table("0.png,zero", "deep/3.png,three", path="eval.csv")
     data = images([folder, path], eval_file=eval_file)
@@ -117,8 +108,7 @@ def test_images_of_any_mode(mode, folder, table):
     assert image.mode == mode
     image.save(folder / "x.tiff")
     found = images([folder, table("x.tiff,x", "2.png,b")]).eval_rows[0]["image"]
-    assert found.dtype == np.uint8
-    assert found.shape == ((4, 5) if mode in ("1", "L", "LA", "I;16") else (4, 5, 3))
+    assert (found.dtype, found.shape) == (np.uint8, (4, 5) if mode in ("1", "L", "LA", "I;16") else (4, 5, 3))
     if mode not in ("1", "P"):  # which dither
         assert np.array_equal(found if found.ndim == 2 else found[..., 1], pixels(0))
     if mode == "1":
@@ -140,22 +130,15 @@ class TestRefusals:
             ("image,caption\n0.png,a", r"csv lacks 'text'; found: 'image', 'caption'"),
             ("image,text\n0.png,a", r"csv lacks 'file_name'; found: 'image', 'text'"),
             ("file_name,text", r"csv has columns and no rows"),
-            ("", r"csv is empty"),
-            (b"file_name,text\n0.png,caf\xe9", r"csv, line 2: byte 0xe9 at position 24 of the file is not UTF-8"),
-            (
-                "file_name,text\n0.png,a\nnine.png,b",
-                r"csv, line 3: there is no image .*/nine\.png\. Its path starts at",
-            ),
+            ("file_name,text\n0.png,a\nnine.png,b", r"csv, line 3: there is no image .*/nine\.png\. Its path starts"),
             ("file_name,text\n0.png,a\ndeep,b", r"csv, line 3: there is no image .*/deep"),
             ("file_name,text\n0.png,a\n2.png,", r"csv, line 3 has no text, it is ''"),
             ("file_name,text\n0.png,a\n,b", r"csv, line 3 has no file_name, it is ''"),
-            ("file_name,text\n0.png,a\n2.png,b, c", r"csv, line 3 has 3 values for 2 columns: put a text with commas"),
-            ('file_name,text\n0.png,a\n2.png,"b" c', r"csv, line 3 is not CSV"),
             ("file_name,text\n0.png,a", r"nothing is left to train on\. Of 1 row "),
         ],
     )
     def test_tables(self, content, message, folder, tmp_path):
-        (tmp_path / "captions.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+        (tmp_path / "captions.csv").write_text(content)
         with pytest.raises(InputError, match=message):
             images([folder, tmp_path / "captions.csv"])
 

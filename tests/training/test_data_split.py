@@ -26,21 +26,6 @@ def file(tmp_path):
     return write_tsv(tmp_path / "a.tsv", numbered(101))
 
 
-def test_every_twentieth_row_is_an_eval_row(file):
-    data = pairs([file])
-    assert sources(data.eval_rows) == ["0", "20", "40", "60", "80", "100"]
-    assert sources(data.train) == [f"{i}" for i in range(101) if i % 20]
-    assert data.num_rows == 95
-    assert data.facts["split"].startswith("eval rows: of each 20 rows the first")
-
-
-def test_the_rows_of_several_files_are_counted_on(tmp_path):
-    files = [write_tsv(tmp_path / f"{n}.tsv", numbered(15, prefix=f"{n} ")) for n in range(3)]
-    data = pairs(files)
-    assert sources(data.eval_rows) == ["0 0", "1 5", "2 10"]
-    assert data.num_rows == len(list(data.train)) == 42
-
-
 @pytest.mark.parametrize(
     ("rows", "limits", "stride"),
     [
@@ -60,32 +45,16 @@ def test_the_stride_doubles_until_the_sampled_rows_are_few_enough(rows, limits, 
     assert len(set(found.keys)) == rows
 
 
-@pytest.mark.more
-def test_at_most_max_eval_rows(tmp_path):
-    data = pairs([write_tsv(tmp_path / "a.tsv", numbered(20 * MAX_EVAL_ROWS + 1))])
-    assert sources(data.eval_rows) == [f"{i}" for i in range(0, 20 * MAX_EVAL_ROWS + 1, 40)]
-    assert "of each 40 rows" in data.facts["split"]
-
-
-def test_the_same_source_is_on_one_side(tmp_path):
-    """Before and after the eval row, in this file and in another."""
-    rows = numbered(40)
-    rows[7] = rows[33] = ("20", "another translation")
-    other = write_tsv(tmp_path / "b.tsv", [("20", "b"), ("x", "b")])
-    data = pairs([write_tsv(tmp_path / "a.tsv", rows), other])
-    assert sources(data.eval_rows) == ["0", "20", "20"]
-    assert not {"0", "20"} & set(sources(data.train))
-    assert data.num_rows == len(list(data.train)) == 37
-
-
 @given(st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=90))
 def test_no_row_is_lost_and_none_is_on_both_sides(tmp_path_factory, keys):
-    path = write_jsonl(tmp_path_factory.mktemp("split") / "a.jsonl", [{"source": key, "target": "t"} for key in keys])
+    folder = tmp_path_factory.mktemp("split")
+    parts = [[(key, "t") for key in part] for part in (keys[:50], keys[50:]) if part]
+    paths = [write_tsv(folder / f"{i}.tsv", part) for i, part in enumerate(parts)]
     if set(keys) == set(keys[::20]):
         with pytest.raises(InputError, match="nothing is left to train on"):
-            pairs([path])
+            pairs(paths)
         return
-    data = pairs([path])
+    data = pairs(paths)
     assert sources(data.eval_rows) == keys[::20]
     assert sources(data.train) == [key for key in keys if key not in keys[::20]]
     assert data.num_rows == len(list(data.train))
@@ -124,7 +93,7 @@ class TestEvalFile:
 class TestOneText:
     @pytest.mark.parametrize("length", [20, 21, 399, 400, 1000])
     def test_its_last_twentieth_is_the_eval_row(self, length, tmp_path):
-        text = "".join(chr(97 + i % 26) if i % 7 else "é" for i in range(length))
+        text = ("abcdefé" * 143)[:length]
         (tmp_path / "a.txt").write_text(text)
         data = texts([tmp_path / "a.txt"])
         (train,), (eval_row,) = list(data.train), data.eval_rows
@@ -174,6 +143,7 @@ class TestFacts:
         fingerprint = facts["files"][0]["blake2b"]
         assert facts["files"] == [{"file": str(file), "bytes": file.stat().st_size, "blake2b": fingerprint}]
         assert (facts["num_files"], facts["rows_read"]) == (1, 101)
+        assert facts["split"].startswith("eval rows: of each 20 rows the first")
 
     def test_the_fingerprint_is_of_the_bytes_and_the_order(self, file, tmp_path):
         other = write_tsv(tmp_path / "b.tsv", [("x", "y")])

@@ -1,7 +1,5 @@
 """The directory of a run."""
 
-import os
-
 import pytest
 
 import regard
@@ -19,8 +17,7 @@ def test_facts_are_written_and_read(tmp_path):
     assert run_dir.has_run
     facts = run_dir.read_run()
     assert {name: facts[name] for name in FACTS} == FACTS
-    assert facts["versions"] == versions()
-    assert facts["versions"]["regard"] == regard.__version__
+    assert facts["versions"] == versions() | {"regard": regard.__version__}
     assert "größer" in (run_dir.path / "run.json").read_text(encoding="utf-8")
 
 
@@ -36,10 +33,9 @@ def test_what_is_somebody_elses_is_refused(tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(InputError, match=r"cannot write '.*run\.json': Permission denied"):
+def test_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(InputError, match=r"cannot write '.*run\.json': Is a directory"):
         RunDir(tmp_path).write_run(FACTS)
 
 
@@ -52,12 +48,7 @@ def test_a_file_that_is_no_run(content, tmp_path):
 
 def test_metrics_are_truncated_after_a_step(tmp_path):
     run_dir, path = RunDir(tmp_path), tmp_path / "metrics.jsonl"
-    lines = [
-        {"step": 1, "loss": 1 / 3},
-        {"step": 2, "loss": 2.5},
-        {"step": 2, "eval_loss": 0.1},
-        {"step": 3, "loss": 2},
-    ]
+    lines = [{"step": 1, "loss": 1 / 3}, {"step": 2, "loss": 2.5}, {"step": 2, "eval_loss": 0.1}, {"step": 3}]
     assert list(run_dir.metrics()) == []
     for line in lines:
         run_dir.append_metrics(line)

@@ -3,17 +3,17 @@
 import json
 import math
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from runs import Stop, build_task, losses, metrics, run, same_weights, weights, write, write_pairs
+from runs import Stop, build_task, losses, metrics, run, write, write_pairs
 
 import regard
 from regard import InputError
-from regard.training import checkpoint
 from regard.training.loss import IGNORE_INDEX
 from regard.training.loss_module import LossModule
 from regard.training.tasks import TASKS
@@ -59,14 +59,7 @@ class TrainedTask:
 @pytest.fixture(scope="module")
 def trained_tasks(tmp_path_factory):
     """A function that returns a trained task, and trains it at the first call."""
-    found = {}
-
-    def get(name):
-        if name not in found:
-            found[name] = TrainedTask(name, tmp_path_factory.mktemp(name))
-        return found[name]
-
-    return get
+    return cache(lambda name: TrainedTask(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture(params=TASKS)
@@ -82,20 +75,9 @@ class TestEveryTask:
         assert np.mean(run_losses[-6:-1]) < run_losses[0] / 2
         assert trained.result.metrics["eval_loss"] == run_losses[-1] < run_losses[0] / 2
 
-    def test_the_directory_and_the_checkpoint_have_the_model(self, trained):
-        last = checkpoint.latest(trained.out)
-        assert last.name == f"step-{trained.task.config.max_steps:06d}"
-        assert same_weights(weights(trained.out), weights(last))
-        assert regard.load(last).kind == trained.pretrained.kind == trained.task.kind
-        assert not list(trained.out.glob(".*"))
-
     def test_transformers_has_the_same_logits(self, trained):
-        kind = {
-            "translate": transformers.MarianMTModel,
-            "lm": transformers.LlamaForCausalLM,
-            "mlm": transformers.BertForMaskedLM,
-            "caption": transformers.VisionEncoderDecoderModel,
-        }[trained.task.name]
+        models = {"translate": "MarianMTModel", "lm": "LlamaForCausalLM", "mlm": "BertForMaskedLM"}
+        kind = getattr(transformers, models.get(trained.task.name, "VisionEncoderDecoderModel"))
         reference, loading_info = kind.from_pretrained(trained.out, output_loading_info=True)
         assert not {key for key in loading_info["missing_keys"] if "pooler" not in key}  # which nothing here reads
         assert not loading_info["unexpected_keys"]
@@ -127,10 +109,8 @@ class TestEveryTask:
 
     def test_the_other_files_of_the_run(self, trained):
         facts = json.loads((trained.out / "run.json").read_text())
-        assert facts["task"] == trained.task.name
-        assert facts["config"] == trained.task.config.to_dict()
-        assert facts["data"]["num_rows"] == trained.data.num_rows
-        assert len(facts["data"]["fingerprint"]) >= 32
+        assert (facts["task"], facts["config"]) == (trained.task.name, trained.task.config.to_dict())
+        assert (facts["data"]["num_rows"], len(facts["data"]["fingerprint"])) == (trained.data.num_rows, 32)
         assert {"regard", "python", "torch", "datasets", "lightning-fabric"} <= facts["versions"].keys()
         steps = trained.task.config.max_steps
         assert [line["step"] for line in metrics(trained.out)] == [*range(1, steps + 1), steps]
@@ -144,31 +124,30 @@ class TestEveryTask:
 
 
 class TestTranslation:
-    def test_it_translates(self, trained_tasks):
-        texts = regard.translate(trained_tasks("translate").pretrained, ["abc", "fed"], max_new_tokens=8)
-        assert all(text and text == text.upper() for text in texts)
-
     def test_no_label_smoothing_in_evaluation(self, trained_tasks):
         trained = trained_tasks("translate")
         examples = trained.encode_eval(trained.rows[:3])
         loss_module = LossModule(trained.pretrained.model, trained.task, 0.3)
         with torch.no_grad():
-            plain, smooth = (
-                float(loss_module.train(mode)(trained.task.batch(examples).tensors)) for mode in (False, True)
-            )
+            batch = trained.task.batch(examples).tensors
+            plain, smooth = (float(loss_module.train(mode)(batch)) for mode in (False, True))
         assert smooth > plain * 1.05
         assert plain == trained.summed_loss(examples)[0]
 
-    @pytest.mark.parametrize("side", ["source", "target"])
-    def test_a_pair_longer_than_the_context_is_refused_or_skipped(self, side, trained_tasks):
-        trained = trained_tasks("translate")
-        row = {"source": "ab", "target": "AB", "location": "line 3", side: "a b " * 9}
-        count = len(trained.pretrained.tokenizer.encode(row[side]).ids)
+    @pytest.mark.parametrize(
+        ("task", "side", "rows"),
+        [("translate", "source", "pairs"), ("translate", "target", "pairs"), ("caption", "text", "texts")],
+    )
+    def test_a_text_longer_than_the_context_is_refused_or_skipped(self, task, side, rows, trained_tasks):
+        pretrained = trained_tasks(task).pretrained
+        image = np.zeros((8, 8), dtype=np.uint8)
+        row = {"source": "ab", "target": "AB", "image": image, "location": "line 3", side: "a b " * 9}
+        count = len(pretrained.tokenizer.encode(row[side], add_special_tokens=False).ids) + 1
         message = f"^line 3: the {side} has {count} tokens, and the model has positions for 16. "
-        message += f"Give --max-length {count}, or skip such pairs with --skip-long$"
+        message += f"Give --max-length {count}, or skip such {rows} with --skip-long$"
         with pytest.raises(InputError, match=message):
-            trained.encode(row)
-        assert build_task("translate", skip_long=True).encode(row, 0, trained.pretrained) == []
+            trained_tasks(task).encode(row)
+        assert build_task(task, skip_long=True).encode(row, 0, pretrained) == []
 
 
 class TestCausalLM:
@@ -176,10 +155,6 @@ class TestCausalLM:
         tokenizer = trained.pretrained.tokenizer
         end = tokenizer.token_to_id("<|end|>")
         return [end, *tokenizer.encode(text, add_special_tokens=False).ids, end]
-
-    def test_it_continues_a_text(self, trained_tasks):
-        text = regard.generate(trained_tasks("lm").pretrained, "the river", max_new_tokens=6)
-        assert "saw" in text or "the" in text
 
     @pytest.mark.parametrize("letters", [1, 20, 24, 25, 60, 300])
     def test_every_token_is_predicted_once_from_what_is_before_it(self, letters, trained_tasks):
@@ -231,16 +206,6 @@ class TestCausalLM:
 
 
 class TestMaskedLM:
-    def test_a_masked_token_is_among_the_likely_ones(self, trained_tasks):
-        trained = trained_tasks("mlm")
-        model, tokenizer = trained.pretrained.model, trained.pretrained.tokenizer
-        ids = tokenizer.encode("the river saw the bank, 3 times").ids
-        hidden = ids.index(tokenizer.encode(" saw", add_special_tokens=False).ids[0])
-        ids[hidden], wanted = tokenizer.token_to_id("[MASK]"), ids[hidden]
-        with torch.no_grad():
-            logits = model.logits(model(torch.tensor([ids])))[0, hidden]
-        assert (logits > logits[wanted]).sum() < 15  # of 280
-
     def test_accuracy_is_the_share_of_predicted_tokens(self, trained_tasks):
         trained = trained_tasks("mlm")
         model, is_right = trained.pretrained.model, []
@@ -258,17 +223,14 @@ class TestMaskedLM:
         row = {"text": "the river saw " * 2_000, "location": "long"}
         ids = tokenizer.encode(row["text"], add_special_tokens=False).ids
         first, last, mask = (tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
-        read, targets = [], []
+        read = []
         for example in trained.encode_eval([row]):
-            assert len(example["ids"]) == len(example["targets"]) <= trained.task.config.max_length
-            assert (example["ids"][0], example["ids"][-1]) == (first, last)
-            assert example["targets"][0] == example["targets"][-1] == IGNORE_INDEX
-            read += example["ids"][1:-1]
-            targets += example["targets"][1:-1]
-        assert len(read) == len(ids)
-        assert all(token == i for token, i, target in zip(read, ids, targets, strict=True) if target == IGNORE_INDEX)
-        chosen = [(i, token) for i, token, target in zip(ids, read, targets, strict=True) if target != IGNORE_INDEX]
-        assert [i for i, _ in chosen] == [target for target in targets if target != IGNORE_INDEX]
+            start, *inner, end = zip(example["ids"], example["targets"], strict=True)
+            assert (start, end) == ((first, IGNORE_INDEX), (last, IGNORE_INDEX))
+            assert len(inner) + 2 <= trained.task.config.max_length
+            read += inner
+        assert ids == [token if target == IGNORE_INDEX else target for token, target in read]
+        chosen = [(i, token) for i, (token, target) in zip(ids, read, strict=True) if target != IGNORE_INDEX]
         assert len(chosen) / len(ids) == pytest.approx(0.15, abs=0.02)  # of 30 tokens 4 or 5
         assert sum(token == mask for _, token in chosen) / len(chosen) == pytest.approx(0.8, abs=0.04)
         assert sum(token == i for i, token in chosen) / len(chosen) == pytest.approx(0.1, abs=0.03)
@@ -295,10 +257,3 @@ class TestCaptioning:
             run("caption", data, tmp_path / "out", image_size=9, patch_size=2)
         run("caption", data, tmp_path / "out", image_size=4, patch_size=2, callback=Stop(1))
         assert regard.load(tmp_path / "out").config.patches.image_size == (4, 4)
-
-    def test_a_text_longer_than_the_context_is_refused_or_skipped(self, trained_tasks):
-        trained = trained_tasks("caption")
-        row = {"image": np.zeros((8, 8), dtype=np.uint8), "text": "q" * 40, "location": "line 9"}
-        with pytest.raises(InputError, match=r"^line 9: the text has 41 tokens, and the model has positions for 16"):
-            trained.encode(row)
-        assert build_task("caption", skip_long=True).encode(row, 0, trained.pretrained) == []
