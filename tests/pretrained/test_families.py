@@ -1,5 +1,7 @@
 """Every family against transformers itself: states, logits, padding on both sides, caches, and the way back."""
 
+from itertools import cycle
+
 import pytest
 import torch
 import transformers
@@ -70,8 +72,7 @@ def pair(request, pairs, tmp_path_factory):
 
 def of_kind(*kinds):
     """Of models that read text, the variants of these kinds."""
-    names = [name for name, (family, _) in VARIANTS.items() if FAMILIES[family].kind in kinds and "vision" not in name]
-    return names
+    return [name for name, (family, _) in VARIANTS.items() if FAMILIES[family].kind in kinds and "vision" not in name]
 
 
 def with_each(names, argument, values):
@@ -194,12 +195,8 @@ def test_padding_on_the_left_of_both_stacks_and_cached(pair):
             assert (ours[row, target_pad:] - alone).abs().max() < 1e-4
 
 
-# In the fast tier only where the names or the layout of the weights are others than in the family's first variant.
-@pytest.mark.parametrize(
-    "pair",
-    [pytest.param(name, marks=pytest.mark.more if name in SAME_LAYOUT else ()) for name in VARIANTS],
-    indirect=True,
-)
+# Where the names or the layout of the weights are others than in the family's first variant.
+@pytest.mark.parametrize("pair", [name for name in VARIANTS if name not in SAME_LAYOUT], indirect=True)
 def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     _, pretrained, folder = pair
     pretrained.save(tmp_path)
@@ -212,12 +209,7 @@ def test_a_saved_model_is_the_same_checkpoint(pair, tmp_path):
     assert same_weights(reloaded, pretrained)
 
 
-# In the fast tier each family once: what is saved of the other layouts is in the test above.
-@pytest.mark.parametrize(
-    "pair",
-    [pytest.param(name, marks=() if name in FAMILIES else pytest.mark.more) for name in VARIANTS],
-    indirect=True,
-)
+@pytest.mark.parametrize("pair", FAMILIES, indirect=True)
 @torch.inference_mode()
 def test_changed_weights_are_saved(pair, tmp_path):
     theirs, _, folder = pair
@@ -231,20 +223,10 @@ def test_changed_weights_are_saved(pair, tmp_path):
     assert error(*both_logits(theirs, pretrained)) > 1e-2
 
 
-DTYPES = (torch.bfloat16, torch.float16, torch.float64)
+DTYPES = cycle([torch.bfloat16, torch.float16, torch.float64])
 
 
-# In the fast tier each family is in one of them.
-@pytest.mark.parametrize(
-    ("pair", "dtype"),
-    [
-        pytest.param(name, dtype, marks=() if is_fast else pytest.mark.more, id=f"{name}-{dtype}")
-        for i, name in enumerate(VARIANTS)
-        for j, dtype in enumerate(DTYPES)
-        for is_fast in [name in FAMILIES and i % 3 == j]
-    ],
-    indirect=["pair"],
-)
+@pytest.mark.parametrize(("pair", "dtype"), list(zip(FAMILIES, DTYPES, strict=False)), indirect=["pair"])
 @torch.inference_mode()
 def test_other_dtypes(pair, tmp_path, dtype):
     theirs, single, folder = pair

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from damage import same_weights
 
 import regard
 from regard import InputError
@@ -62,25 +61,6 @@ class FakeHub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub(tmp_path):
-    """The server, with one good model."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    server.requests, server.models, server.failing, server.cut = [], {}, {}, set()
-    server.models["owner/good"] = tmp_path / "served"
-    random_bert(tmp_path / "served")
-    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def address(server):
-    return f"http://127.0.0.1:{server.server_port}"
-
-
-@pytest.fixture
 def use(monkeypatch, tmp_path):
     """Lets this process ask a Hub, with a cache of its own; huggingface_hub reads the settings when it is imported."""
     waited = []
@@ -99,54 +79,51 @@ def use(monkeypatch, tmp_path):
     huggingface_hub.close_session()
 
 
-def weights(pretrained):
-    return [parameter.tolist() for parameter in pretrained.model.parameters()]
-
-
-@pytest.mark.more
-def test_the_command_obeys_the_settings_of_huggingface_hub(hub, tmp_path):
-    """The one test with a process of its own, since they are read when huggingface_hub is imported."""
-    arguments = ["-m", "regard", "explain", "the river bank", "--model", "owner/good", "--json", "-"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-    environment |= {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": address(hub), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    ended = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    facts = json.loads(ended.stdout)
-    assert facts["queries"]["tokens"] == ["[CLS]", "the", "river", "bank", "[SEP]"]
-    assert facts["proof"]["max_error"] < 1e-5
-    assert {path.name for path in (tmp_path / "hf/hub").glob("models--*")} == {"models--owner--good"}
+@pytest.fixture
+def hub(tmp_path, use):
+    """The server that this process asks, with one good model."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
+    server.requests, server.models, server.failing, server.cut = [], {}, {}, set()
+    server.models["owner/good"] = tmp_path / "served"
+    random_bert(tmp_path / "served")
+    thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.01))
+    thread.start()
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    use(server.url)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 def test_a_hub_name_loads_and_stays_in_the_cache(hub, use):
-    use(address(hub))
-    expected = weights(regard.load("owner/good"))
-    assert expected == weights(regard.load(hub.models["owner/good"]))
+    expected = regard.load(hub.models["owner/good"])
+    assert same_weights(regard.load("owner/good"), expected)
     fetched = [(file, revision) for method, file, revision in hub.requests if method == "GET"]
     assert fetched == [("config.json", "main"), ("tokenizer.json", COMMIT), ("model.safetensors", COMMIT)]
     revisions = {revision for method, file, revision in hub.requests if file != "config.json"}
     assert revisions == {COMMIT}, "all files must be of the commit that the first was of"
 
     hub.requests.clear()
-    assert weights(regard.load("owner/good")) == expected
+    assert same_weights(regard.load("owner/good"), expected)
     assert hub.requests == [("HEAD", "config.json", "main")], "one look whether there is a newer commit"
 
     hub.requests.clear()
-    use(address(hub), offline=True)
-    assert weights(regard.load("owner/good")) == expected
+    use(hub.url, offline=True)
+    assert same_weights(regard.load("owner/good"), expected)
     assert hub.requests == []
 
     waited = use(NOBODY)
-    assert weights(regard.load("owner/good")) == expected
+    assert same_weights(regard.load("owner/good"), expected)
     assert waited == [], "a cached model must not wait for a network that is not there"
 
 
-def test_the_pooling_is_read_from_the_folder_in_modules_json(hub, use):
+def test_the_pooling_is_read_from_the_folder_in_modules_json(hub):
     folder = hub.models["owner/good"]
     (folder / "somewhere").mkdir()
     (folder / "somewhere/config.json").write_text('{"pooling_mode_cls_token": true}')
     modules = [{"type": "st.Transformer", "path": ""}, {"type": "st.Pooling", "path": "somewhere"}]
     (folder / "modules.json").write_text(json.dumps(modules))
-    use(address(hub))
     assert regard.load("owner/good").pooling == Pooling("cls", normalize=False)
 
 
@@ -155,26 +132,23 @@ def test_shards_and_eos_tokens_come_from_the_hub(hub, use, tmp_path):
     random_checkpoint(folder, "gpt2").save_pretrained(folder, max_shard_size="60KB")
     (folder / "model.safetensors").unlink()
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 7]}')
-    use(address(hub))
     pretrained = regard.load("owner/sharded")
     assert pretrained.config.special_tokens.eos == (1, 7)
     assert {revision for method, file, revision in hub.requests if file.startswith("model-")} == {COMMIT}
     pretrained.save(tmp_path / "saved")
-    expected = weights(pretrained)
-    assert weights(regard.load(tmp_path / "saved")) == expected
+    assert same_weights(regard.load(tmp_path / "saved"), pretrained)
     use(NOBODY)
-    assert weights(regard.load("owner/sharded")) == expected, "all of it stays in the cache"
+    assert same_weights(regard.load("owner/sharded"), pretrained), "all of it stays in the cache"
 
     next(folder.glob("model-00002-*")).unlink()
-    use(address(hub), cache="elsewhere")
+    use(hub.url, cache="elsewhere")
     with pytest.raises(InputError, match=r"'owner/sharded' has no model-00002-of-.* says that it holds transformer\."):
         regard.load("owner/sharded")
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_an_unreachable_pooling_is_not_guessed(hub, use, status):
+def test_an_unreachable_pooling_is_not_guessed(hub, status):
     hub.failing["modules.json"] = status
-    use(address(hub))
     pretrained = regard.load("owner/good")
     assert pretrained.pooling is None
     with pytest.raises(InputError, match="how owner/good makes one vector of a text is not known"):
@@ -190,12 +164,11 @@ def test_an_unreachable_pooling_is_not_guessed(hub, use, status):
         ("owner/good", r"only pytorch_model\.bin. Pickled weights can run any code"),
     ],
 )
-def test_a_file_that_the_hub_lacks_is_named(hub, use, name, message):
+def test_a_file_that_the_hub_lacks_is_named(hub, name, message):
     folder = hub.models["owner/good"]
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     ignore = shutil.ignore_patterns("*.bin")
     hub.models["owner/unfinished"] = shutil.copytree(folder, folder.with_name("unfinished"), ignore=ignore)
-    use(address(hub))
     with pytest.raises(InputError, match=message):
         regard.load(name)
     assert not [file for method, file, _ in hub.requests if method == "GET" and file == "pytorch_model.bin"]
@@ -203,7 +176,7 @@ def test_a_file_that_the_hub_lacks_is_named(hub, use, name, message):
 
 def test_a_tokenizer_that_the_hub_lacks_is_named(hub, use):
     hub.models["owner/good"].joinpath("tokenizer.json").unlink()
-    for endpoint in (address(hub), NOBODY):  # the cache remembers that there is none
+    for endpoint in (hub.url, NOBODY):  # the cache remembers that there is none
         use(endpoint)
         with pytest.raises(InputError, match=r"has no tokenizer\.json on the Hub"):
             regard.load("owner/good").encode("the river")
@@ -217,13 +190,12 @@ def test_without_network_a_name_that_is_not_cached_is_named(use, offline, reason
         regard.load("owner/good")
 
 
-def test_a_download_that_breaks_off_is_named_and_leaves_nothing_half(hub, use):
-    use(address(hub))
+def test_a_download_that_breaks_off_is_named_and_leaves_nothing_half(hub):
     hub.cut.add("model.safetensors")
     with pytest.raises(InputError, match=r"fetching model\.safetensors from the Hub failed"):
         regard.load("owner/good")
     hub.cut.clear()
-    assert weights(regard.load("owner/good")) == weights(regard.load(hub.models["owner/good"]))
+    assert same_weights(regard.load("owner/good"), regard.load(hub.models["owner/good"]))
 
 
 @pytest.mark.parametrize("endpoint", ["notaurl", "http://127.0.0.1:9/\x7f"])

@@ -43,15 +43,7 @@ def with_settings(folder, tmp_path, **changes):
     return tmp_path
 
 
-# In the fast tier each setting in one mode, and each mode with several.
-@pytest.mark.parametrize(
-    ("mode", "name"),
-    [
-        pytest.param(mode, name, marks=() if (i % 3 == 0) == (mode == "L") else pytest.mark.more)
-        for mode in ("RGB", "L")
-        for i, name in enumerate(SETTINGS)
-    ],
-)
+@pytest.mark.parametrize(("mode", "name"), [("RGB" if i % 3 else "L", name) for i, name in enumerate(SETTINGS)])
 def test_every_bit_equals_transformers(folders, tmp_path, name, mode):
     folder = with_settings(folders[mode], tmp_path, **SETTINGS[name])
     theirs = ViTImageProcessorPil.from_pretrained(folder)
@@ -126,28 +118,27 @@ def test_unknown_values_are_refused(folders, tmp_path, changes, message):
 def test_an_argument_that_is_no_image_is_refused(folders, tmp_path):
     pretrained = regard.load(folders["RGB"])
     (tmp_path / "text.png").write_text("the river bank")
-    (tmp_path / "empty.png").write_bytes(b"")
     image(size=(64, 64)).save(tmp_path / "whole.png")
     (tmp_path / "half.png").write_bytes((tmp_path / "whole.png").read_bytes()[:2000])
     deep = Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8))
-    for given, kind, message in (
-        (tmp_path / "none.png", regard.InputError, "none.png' is no file; the model reads images"),
-        (tmp_path, regard.InputError, "cannot be read as an image: Is a directory"),
-        (tmp_path / "text.png", regard.InputError, "text.png' cannot be read as an image: cannot identify"),
-        (tmp_path / "empty.png", regard.InputError, "empty.png' cannot be read as an image"),
-        (tmp_path / "half.png", regard.InputError, "half.png' cannot be read as an image"),
-        ("a\0b.png", regard.InputError, "cannot be read as an image: embedded null"),
-        ([], regard.InputError, "there is no image: the list is empty"),
-        (np.zeros((8, 8)), regard.InputError, r"uint8 \(height, width\).* got float64 \(8, 8\)"),
-        (np.zeros((2, 8, 8, 3), np.uint8), regard.InputError, r"got uint8 \(2, 8, 8, 3\)"),
-        (np.zeros((8, 8, 2), np.uint8), regard.InputError, r"got uint8 \(8, 8, 2\)"),
-        (np.zeros((0, 8), np.uint8), regard.InputError, r"shape \(0, 8\) holds no pixel"),
-        (Image.new("RGB", (0, 4)), regard.InputError, "holds no pixel"),
-        (deep, regard.InputError, "PIL's mode 'I;16'; convert it to 'RGB', with 8 bits"),
-        (3, TypeError, "an image is a path, an array of uint8 or a PIL image; got int"),
-        ([image(), None], TypeError, "got NoneType"),
+    for given, message in (
+        (tmp_path / "none.png", "none.png' is no file; the model reads images"),
+        (tmp_path, "cannot be read as an image: Is a directory"),
+        (tmp_path / "text.png", "text.png' cannot be read as an image: cannot identify"),
+        (tmp_path / "half.png", "half.png' cannot be read as an image"),
+        ("a\0b.png", "cannot be read as an image: embedded null"),
+        ([], "there is no image: the list is empty"),
+        (np.zeros((8, 8)), r"uint8 \(height, width\).* got float64 \(8, 8\)"),
+        (np.zeros((2, 8, 8, 3), np.uint8), r"got uint8 \(2, 8, 8, 3\)"),
+        (np.zeros((8, 8, 2), np.uint8), r"got uint8 \(8, 8, 2\)"),
+        (np.zeros((0, 8), np.uint8), r"shape \(0, 8\) holds no pixel"),
+        (Image.new("RGB", (0, 4)), "holds no pixel"),
+        (deep, "PIL's mode 'I;16'; convert it to 'RGB', with 8 bits"),
     ):
-        with pytest.raises(kind, match=message):
+        with pytest.raises(regard.InputError, match=message):
+            pretrained.pixel_values(given)
+    for given in (3, [image(), 3]):
+        with pytest.raises(TypeError, match="an image is a path, an array of uint8 or a PIL image; got int"):
             pretrained.pixel_values(given)
 
 

@@ -12,21 +12,10 @@ import regard
 from regard import InputError
 from regard.pretrained.hub import LocalFiles
 from regard.pretrained.marian_tokenizer import MARIAN_TOKENIZER_FILES, MarianTokenizer
-from weights import random_checkpoint, sentences
+from weights import random_checkpoint, sentences, token_ids
 
-TEXTS = [
-    "The river bank.",
-    "  two  spaces, and a tab\there",
-    "",
-    " ",
-    ">>de<< The river bank",
-    ">>de<<no space",
-    ">> no code",
-    "x << y",
-    "unknown: 雪 ☃ é",
-    "ﬁne ＷＩＤＥ half½",
-    "a\u200bb \u00a0 c",
-]
+TEXTS = ["The river bank.", "  two  spaces, and a tab\there", "", " ", ">>de<< The river bank", ">>de<<no space"]
+TEXTS += [">> no code", "x << y", "unknown: 雪 ☃ é", "ﬁne ＷＩＤＥ half½", "a\u200bb \u00a0 c"]
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +33,8 @@ def folder(tmp_path_factory):
         for i in range(processor.get_piece_size()):
             if not processor.is_control(i) and i % 17:  # the vocabulary lacks a few pieces, as real ones do
                 pieces.setdefault(processor.id_to_piece(i), len(pieces))
-    pieces[">>de<<"] = len(pieces)
-    pieces["<pad>"] = len(pieces)
-    special = {"pad_token_id": len(pieces) - 1, "decoder_start_token_id": len(pieces) - 1}
+    pieces |= {">>de<<": len(pieces), "<pad>": len(pieces) + 1}
+    special = token_ids(pad=pieces["<pad>"], decoder_start=pieces["<pad>"])
     random_checkpoint(folder, "marian", vocab_size=len(pieces), max_position_embeddings=256, **special)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).unlink()
@@ -91,9 +79,8 @@ def test_offsets_and_words_of_pieces(folder):
 
 
 def test_every_id_of_the_target_comes_back_as_text(folder, theirs):
-    ids = list(range(len(json.loads((folder / "vocab.json").read_text()))))
-    pretrained = regard.load(folder)
-    assert pretrained.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    ids = list(json.loads((folder / "vocab.json").read_text()).values())
+    assert regard.load(folder).decode(ids) == theirs.decode(ids, skip_special_tokens=True)
 
 
 def test_the_tokenizer_is_saved_with_the_model(folder, tmp_path):
@@ -128,8 +115,7 @@ class TestDamage:
             MarianTokenizer(LocalFiles(files))
 
     def test_a_folder_without_tokenizer_files_works_with_ids(self, folder, tmp_path):
-        ignore = shutil.ignore_patterns(*MARIAN_TOKENIZER_FILES)
-        shutil.copytree(folder, tmp_path, ignore=ignore, dirs_exist_ok=True)
+        shutil.copytree(folder, tmp_path, ignore=shutil.ignore_patterns(*MARIAN_TOKENIZER_FILES), dirs_exist_ok=True)
         pretrained = regard.load(tmp_path)
         assert pretrained.tokenizer is None
         with pytest.raises(InputError, match=r"tokenizer\.json is missing .*vocab\.json is missing"):

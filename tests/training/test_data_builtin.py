@@ -16,7 +16,6 @@ from babel.dates import format_date
 from datasets.distributed import split_dataset_by_node
 from sklearn.datasets import load_digits
 
-import regard.training.data
 from regard import InputError
 from regard.training.data import images, pairs, texts
 from regard.training.data.dates import LANGUAGES, ZERO_DIGITS
@@ -98,7 +97,7 @@ class TestDates:
             assert share == [*train[1_250 * rank :][:1_250], *train[1_250 * (rank + 2) :][:750]]
 
 
-@pytest.mark.more  # the fast tier makes them again in one process
+@pytest.mark.more
 def test_another_process_has_the_same_rows_and_tokenizer(data, train):
     code = "import json, sys; from regard.training.data import pairs; from regard.training.tokenizers import train_bpe;"
     code += "data = pairs(); rows = list(data.train.take(1500)); print(json.dumps([data.eval_rows[-3:], rows[1250:],"
@@ -108,17 +107,6 @@ def test_another_process_has_the_same_rows_and_tokenizer(data, train):
     tokenizer = train_bpe([row["source"] for row in train[:1500]], vocab_size=600, special_tokens=["<s>"])
     assert json.loads(found) == [data.eval_rows[-3:], train[1250:1500], data.facts, tokenizer.to_str()]
     assert data.facts["babel"] == __import__("babel").__version__
-
-
-def test_again_the_rows_and_the_tokenizer_are_the_same(data, train):
-    again = pairs()
-    rows = list(again.train.take(300))
-    assert (again.eval_rows, rows, again.facts) == (data.eval_rows, train[:300], data.facts)
-    tokenizers = [
-        train_bpe([row["source"] for row in part], vocab_size=400, special_tokens=["<s>"]).to_str()
-        for part in (rows, train[:300])
-    ]
-    assert tokenizers[0] == tokenizers[1]
 
 
 class TestTopics:
@@ -153,17 +141,6 @@ class TestDigits:
         shares = [[row["location"] for row in split_dataset_by_node(data.train, rank, 2)] for rank in range(2)]
         assert sorted([*shares[0], *shares[1]]) == sorted(row["location"] for row in data.train)
         assert json.loads(json.dumps(data.facts)) == images().facts
-
-
-@pytest.mark.parametrize(
-    ("content", "library"), [("pairs", "babel"), ("images", "sklearn"), ("texts", "datasets"), ("pairs", "datasets")]
-)
-def test_without_a_library(content, library, monkeypatch):
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(
-        InputError, match=rf"this needs {library}, which is not installed: pip install 'regard\[train\]'"
-    ):
-        getattr(regard.training.data, content)()
 
 
 def test_where_datasets_cannot_write(monkeypatch):
