@@ -90,7 +90,7 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:attention", "right.py:Attention"], "unexpected extra argument"),
         (["missing.py:attention"], "missing.py: no such file"),
         (["right.py"], "give FILE.py:NAME"),
-        (["right.py:Atention"], "right.py has no Atention; it has "),
+        (["right.py:Atention"], "right.py has no Atention; it has Attention, Told"),
         (["right.py:COUNT"], "right.py:COUNT is a int"),
         (["broken.py:attention"], "broken.py:3: not Python: '(' was never closed"),
         (["needy.py:attention"], "no_such_library"),

@@ -22,9 +22,9 @@ TEXT = "the man is in the bank, and the river ran by."
 def drawn(monkeypatch):
     """A function from an explanation, or from what is explained by the default model, to its text."""
 
-    def draw_text(explained, *word, **options):
+    def draw_text(explained, word="bank", **options):
         if isinstance(explained, str):
-            explained = regard.explain(explained, *(word or ["bank"]), minilm())
+            explained = regard.explain(explained, word, minilm())
         return terminals.drawn(draw, explained, monkeypatch, **options)
 
     return draw_text
@@ -47,40 +47,31 @@ def explained(family, word="bank", **options):
     return regard.explain(TEXT, word, small(family), **options)
 
 
-def flat(text):
-    """A text on one line: where it was wrapped does not matter."""
-    return " ".join(text.split())
-
-
 def test_piped_it_is_plain_text_with_all_five_parts(drawn):
     text = drawn(river())
     assert "\x1b" not in text
+    assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == [*"12345"]
     for line in (
-        *(rf"{number}\. " for number in range(1, 6)),
-        " +11 +bank +2924 +<- explained",
-        "river +0\\.9988 +█{30}",
-        "river +10 +0\\.9988 +0 +2",
-        "river +138\\.8510 +24\\.5456 +0\\.9988",
-        "after layer 5 +0\\.8346",
+        r" +11 +bank +2924 +<- explained",
+        r"river +0\.9988 +█{30}",
+        r"river +10 +0\.9988 +0 +2",
+        r"river +138\.8510 +24\.5456 +0\.9988",
+        r"after layer 5 +0\.8346",
         r"The proof holds: the largest difference of all 32 numbers is \d\.\de-0\d;",
     ):
         assert re.search(f"^{line}", text, re.MULTILINE), line
     assert "14 tokens x 384 numbers" in text
     assert "A habit: in this head 11 of the text's 12 tokens give most to the token just before them" in text
     assert "Among heads without one, 'bank' gives most to 'river', 0.8468: --layer 0 --head 4" in text
-    for token in river().queries.tokens:  # a bar, and a line of the arithmetic
-        assert len(re.findall(rf"^{re.escape(token)} ", text, re.MULTILINE)) >= 2
-
-
-def test_on_a_terminal_it_is_styled(drawn):
-    assert "\x1b[" in drawn(river(), terminal=True)
+    beginnings = re.findall(r"^\S+", text, re.MULTILINE)
+    assert all(beginnings.count(token) >= 2 for token in river().queries.tokens)  # a bar, and a line of the arithmetic
 
 
 def test_without_unicode_the_bars_are_plain(drawn):
     assert re.search(r"^river[ |]+0\.9988[ |]+#{30}", drawn(river(), encoding="ascii"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("columns", ["0", "-1", "x", ""])
+@pytest.mark.parametrize("columns", ["0", "x"])
 def test_a_width_that_is_none_is_not_taken(drawn, columns):
     assert drawn(river(), columns=columns) == drawn(river())
 
@@ -122,72 +113,65 @@ def test_a_proof_that_fails_says_so(drawn):
     assert says in drawn(failing)
 
 
+def assert_says(text, *sentences):
+    """These sentences stand in a text, wherever it was wrapped."""
+    assert [sentence for sentence in sentences if sentence not in " ".join(text.split())] == []
+
+
 def test_a_decoder_says_what_a_token_sees(drawn):
     e = explained("gpt2", compare="a bank")
     text = drawn(e)
-    (place,) = e.word.token_index
-    hidden = len(e.queries.tokens) - place - 1
+    hidden = len(e.queries.tokens) - e.word.token_index[0] - 1
     assert len(re.findall(r"^\S+ +masked +after it *$", text, re.MULTILINE)) == hidden > 0
     assert len(re.findall(r"^\S+ +-?\d+\.\d{4} +-?\d+\.\d{4} +masked ", text, re.MULTILINE)) == hidden
     assert re.search(r"^\+ position ", text, re.MULTILINE)
     assert not re.search(r"segment|normed +-?\d", text)
-    for sentence in (
+    assert_says(
+        text,
         "A token of a decoder sees itself and those before it; those after it are masked.",
         "over all keys that are not masked.",
         "For each token two vectors are added. The first",
         "Ġ stands for a space.",
         "each layer mixes in those before it.",
         "gives to each other token of the text that it can see, over all",
-    ):
-        assert sentence in flat(text)
+    )
 
 
 def test_a_window_says_how_far_a_token_sees(drawn):
     e = explained("mistral", "by", layer=1)
     text = drawn(e)
     assert len(re.findall(r"masked +out of the window *$", text, re.MULTILINE)) == e.word.token_index[0] - 3
-    for sentence in (
+    assert_says(
+        text,
         "This layer has a window: a token sees itself and the 3 before it.",
         "q and k are then turned by their positions",
         "Positions come in later: in each layer they turn queries and keys.",
         "For each token there is one vector.",
         f"Several heads share their k and v: head {e.head} has number {e.head // 3}.",
-    ):
-        assert sentence in flat(text)
+    )
+
+
+CAPPED = "Scaled is q . k times 0.3780; capped is 50 * tanh(scaled / 50); a weight is e^capped"
+INTO = "go into layer {e.layer}, normed, times the weights of head {e.head}."
+BIASED = "Scaled is q . k times 1.0000; biased is scaled + T5's number for the distance of the two tokens"
 
 
 @pytest.mark.parametrize(
-    ("family", "options", "heading", "sentences"),
+    ("family", "options", "formula", "column", "sentence"),
     [
-        (
-            "gemma2",
-            {},
-            ("softmax(50 * tanh(q . k * 0.378 / 50)) @ v", "capped"),
-            [
-                "Scaled is q . k times 0.3780; capped is 50 * tanh(scaled / 50); a weight is e^capped",
-                "in its own forward pass, some rows at a time",
-            ],
-        ),
-        (
-            "t5",
-            {"attention": "encoder"},
-            ("softmax(q . k + bias) @ v", "biased"),
-            [
-                "Scaled is q . k times 1.0000; biased is scaled + T5's number for the distance of the two tokens",
-                "go into layer {e.layer}, normed, times the weights of head {e.head}.",
-            ],
-        ),
-        ("qwen3", {}, ("softmax(q . k / sqrt(10)) @ v", ""), ["q and k are then normed. q and k are then turned"]),
+        ("gemma2", {}, "softmax(50 * tanh(q . k * 0.378 / 50)) @ v", "capped", CAPPED),
+        ("gemma2", {}, "softmax(50 * tanh(q . k * 0.378 / 50)) @ v", "capped", "in its own forward pass, some rows at"),
+        ("t5", {"attention": "encoder"}, "softmax(q . k + bias) @ v", "biased", BIASED),
+        ("t5", {"attention": "encoder"}, "softmax(q . k + bias) @ v", "biased", INTO),
+        ("qwen3", {}, "softmax(q . k / sqrt(10)) @ v", "", "q and k are then normed. q and k are then turned"),
     ],
 )
-def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, heading, sentences):
+def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, formula, column, sentence):
     e = explained(family, **options)
     text = drawn(e)
-    formula, column = heading
     assert f"3. The arithmetic of that row: {formula}" in text
     assert re.search(rf"^key +q \. k +scaled +{column} *weight", text, re.MULTILINE)
-    for sentence in sentences:
-        assert sentence.format(e=e) in flat(text)
+    assert_says(text, sentence.format(e=e))
 
 
 def test_a_sink_is_shown_with_the_share_it_takes(drawn):
@@ -199,21 +183,20 @@ def test_a_sink_is_shown_with_the_share_it_takes(drawn):
     text, total = drawn(e), e.row.weights.sum().item()
     assert f"The weights sum to {total:.4f}: the head's sink takes the rest, and carries no value." in text
     assert re.search(rf"^sink +1\.2500 +{1 - total:.4f} *$", text, re.MULTILINE)
-    assert "over all keys that are not masked and the head's sink, e^1.2500." in flat(text)
+    assert_says(text, "over all keys that are not masked and the head's sink, e^1.2500.")
 
 
-@pytest.mark.parametrize("family", ["marian", "bart", "t5"])
+@pytest.mark.parametrize("family", ["bart", "t5"])
 def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, drawn):
     e = explained(family, target="the river is a bank")
     text, first = drawn(e), e.top_keys[0]
     (place,) = e.word.token_index
     assert text.splitlines()[1:3] == [TEXT, "-> the river is a bank"]
-    for line in (
-        rf" +{place} +Ġa +Ġbank +\d+ +<- explained *",
-        rf"word +position +mean +largest +layer +head *\n.*\n{re.escape(first.token)} +{first.index} .*",
-    ):
-        assert re.search(f"^{line}$", text, re.MULTILINE), line
-    for sentence in (
+    assert re.search(rf"^ +{place} +Ġa +Ġbank +\d+ +<- explained *$", text, re.MULTILINE)
+    table = rf"^word +position +mean +largest +layer +head *\n.*\n{re.escape(first.token)} +{first.index} "
+    assert re.search(table, text, re.MULTILINE)
+    assert_says(
+        text,
         "The source, which the encoder reads:",
         f"2. Where 'bank' came from: layer {e.layer}, head {e.head}",
         "the row of the position that writes 'bank'.",
@@ -221,8 +204,7 @@ def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, drawn
         "k and v are the encoder's result times theirs.",
         f"{e.decoder_inputs[0]} is what the decoder reads first.",
         f"The decoder has {e.model.num_layers} layers of {e.model.num_heads} heads",
-    ):
-        assert sentence in flat(text)
+    )
     assert "masked" not in text
     assert text.count("The proof holds") == 1
 
@@ -236,23 +218,14 @@ def test_the_decoders_own_attention_begins_with_its_start_token(drawn):
     assert "The encoder has 3 layers" in drawn(explained("bart", attention="encoder"))
 
 
-@pytest.mark.parametrize(
-    "explanation",
-    [
-        river,
-        lambda: explained("gemma2"),
-        lambda: explained("t5", target="the river", attention="decoder", word="river"),
-        lambda: explained("bart", target="a bank"),
-    ],
-    ids=["minilm", "gemma2", "t5", "bart"],
-)
-def test_no_line_is_wider_than_the_terminal(explanation, drawn):
-    for columns in (40, 60, 80, 200):
-        assert max(len(line) for line in drawn(explanation(), columns=columns).splitlines()) <= columns
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(columns, drawn):
+    t5 = explained("t5", target="the river", attention="decoder", word="river")
+    for explanation in (river(), explained("gemma2"), t5, explained("bart", target="a bank")):
+        assert max(len(line) for line in drawn(explanation, columns=columns).splitlines()) <= columns
 
 
-@pytest.mark.parametrize(("family", "options"), [("gemma2", {}), ("t5", {"attention": "encoder"})])
-def test_at_80_columns_each_key_has_one_line(family, options, drawn):
-    e = explained(family, **options)
+def test_at_80_columns_each_key_has_one_line(drawn):
+    e = explained("t5", attention="encoder")
     table = drawn(e, columns=80).split("\nkey ")[1].split("\n4. ")[0].splitlines()
     assert len([line for line in table if line.strip()]) == len(e.keys.tokens) * len(e.word.token_index) + 3

@@ -11,13 +11,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-import regard
 from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
-from regard.views.figures.cells import COLOURS, head_cells
+from regard.views.figures.cells import head_cells
 from regard.views.figures.fonts import FontFallback
 from views.recordings import random_map, recorded, river
-from weights import RIVER, minilm
 
 HOSTILE = {
     "$x^2$": "$x^2$",
@@ -83,6 +81,7 @@ def test_any_token_can_be_drawn(kind, tmp_path):
     m.label([*HOSTILE][-7:], [*HOSTILE])
     figure = m.plot(head=1, title="$x$ of \x1b <b>")
     assert written(figure, tmp_path, kind)
+    assert written(recorded(m).plot_heads(), tmp_path, kind)
     assert labels(figure.axes[0].xaxis)[:8] == [text for text in HOSTILE.values() if text]
 
 
@@ -150,10 +149,7 @@ def test_tokens_too_many_to_read_are_positions():
     assert "word" not in labels(m.plot().axes[0].xaxis)
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys"),
-    [(1, 1), (1, 600), (600, 3), *(pytest.param(*shape, marks=pytest.mark.more) for shape in ((1, 40), (40, 1)))],
-)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 600), (600, 3)])
 def test_any_shape_can_be_drawn(queries, keys, tmp_path):
     figure = random_map(queries, keys).plot()
     assert per_cent(figure).shape == (min(queries, 512), min(keys, 512))
@@ -161,25 +157,20 @@ def test_any_shape_can_be_drawn(queries, keys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "says"), [({"head": 2}, "no head 2: there are 2"), ({"head": -1}, "no head -1"), ({"batch": 1}, "row 1")]
+    ("draw", "error", "says"),
+    [
+        (lambda m: m.plot(head=2), IndexError, "no head 2: there are 2"),
+        (lambda m: m.plot(head=-1), IndexError, "no head -1"),
+        (lambda m: m.plot(batch=1), IndexError, "row 1"),
+        (lambda m: recorded(m).plot_heads(batch=1), IndexError, "no batch row 1"),
+        (lambda m: recorded(m, m).plot_heads("vision"), KeyError, "no stack 'vision' here; there is 'layers'"),
+        (lambda m: Recording().plot_heads(), ValueError, "nothing to draw"),
+        (lambda m: random_map(0, 3).plot(), ValueError, "0 queries and 3 keys shows nothing"),
+    ],
 )
-def test_a_head_that_is_not_there_is_refused(place, says):
-    with pytest.raises(IndexError, match=says):
-        random_map(3, 3).plot(**place)
-
-
-def test_an_empty_map_is_refused():
-    with pytest.raises(ValueError, match="0 queries and 3 keys shows nothing"):
-        random_map(0, 3).plot()
-
-
-def test_colours_print_well():
-    """Lightness falls in even steps, so that grey print and any eye tell them apart."""
-    rgb = torch.tensor([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS], dtype=torch.float64)
-    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ torch.tensor([0.2126, 0.7152, 0.0722], dtype=torch.float64)
-    steps = (116 * luminance ** (1 / 3) - 16).diff()
-    assert bool(((steps > -11.5) & (steps < -10)).all())
+def test_what_is_not_there_is_refused(draw, error, says):
+    with pytest.raises(error, match=says):
+        draw(random_map(3, 3))
 
 
 def test_another_font_has_the_characters_that_a_font_lacks():
@@ -208,11 +199,6 @@ def test_every_head_has_its_picture_and_its_kind(tmp_path):
     assert "blocks: self-attention, 14 queries from top to bottom, 14 keys" in figure.texts[0].get_text()
 
 
-@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
-def test_every_head_is_written(kind, tmp_path):
-    assert written(recorded(random_map(3, 3)).plot_heads(), tmp_path, kind)
-
-
 def test_summaries_have_pictures_too():
     m = random_map(100, 100, mask=mask.causal())
     shown = per_cent(recorded(AttentionSummary.from_map(m)).plot_heads(), 1)
@@ -227,51 +213,35 @@ def test_summaries_have_pictures_too():
 
 def test_each_stack_by_its_name():
     recording = Recording()
-    for path, m in (
-        ("encoder.blocks.0.attention", random_map(5, 5)),
-        ("decoder.blocks.0.attention", random_map(3, 3)),
-        ("decoder.blocks.0.cross_attention", random_map(3, 5)),
-    ):
-        kind = "cross" if "cross" in path else "self"
-        recording.add(path, m, shape=tuple(m.shape), mask=None, kernel="", kind=kind, layer=0)
+    for path, kind, shape in (("encoder", "self", (5, 5)), ("decoder", "self", (3, 3)), ("decoder", "cross", (3, 5))):
+        facts = {"shape": (1, 2, *shape), "mask": None, "kernel": "", "kind": kind, "layer": 0}
+        recording.add(f"{path}.blocks.0.{kind}", random_map(*shape), **facts)
     shapes = {None: (5, 5), "encoder": (5, 5), "encoder.blocks": (5, 5), "decoder": (3, 3), "cross": (3, 5)}
     assert {part: per_cent(recording.plot_heads(part)).shape for part in shapes} == shapes
-    with pytest.raises(KeyError, match=r"no stack 'vision' here; there is 'encoder.blocks', 'decoder.blocks', 'cross'"):
-        recording.plot_heads("vision")
-    with pytest.raises(ValueError, match="nothing to draw"):
-        Recording().plot_heads()
 
 
 def test_heads_have_the_model_s_own_numbers():
-    with regard.watch(minilm().model, layers=[2], heads=[3, 6]) as seen:
-        minilm().embed([RIVER])
-    assert [title.split(":")[0] for title in titles(seen.plot_heads())] == ["layer 2 head 3", "layer 2 head 6"]
+    figure = recorded(random_map(5, 5), layer=2, heads=[3, 6]).plot_heads()
+    assert [title.split(":")[0] for title in titles(figure)] == ["layer 2 head 3", "layer 2 head 6"]
 
 
 def test_the_row_of_a_batch():
     m = random_map(60, 60, batch=2)
     torch.testing.assert_close(per_cent(recorded(m).plot_heads(batch=1)), 100 * m.pooled(48, 48)[1, 0].double())
     assert m.plot(batch=1).axes[0].get_title().startswith("text 1, head 0, ")
-    with pytest.raises(IndexError, match="no batch row 2"):
-        recorded(m).plot_heads(batch=2)
 
 
 # One head alone.
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_one_head_alone_is_what_it_is_among_the_others():
+    for options in (
         {},
         {"mask": mask.causal(), "sinks": torch.tensor([0.5, 2.0, -1.0, 0.0]), "softcap": 3.0, "scale": 0.2},
-        {"mask": mask.padding([20, 33])},
-        {"bias": torch.randn(4, 33, 33, generator=torch.Generator().manual_seed(0))},
-        {"mask": mask.allowed(torch.rand(2, 4, 33, 33, generator=torch.Generator().manual_seed(1)) < 0.7)},
-    ],
-    ids=["plain", "causal", "padding", "bias", "any"],
-)
-def test_one_head_alone_is_what_it_is_among_the_others(options):
-    m = AttentionMap(torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8), None, **options)
-    for batch, head in ((0, 0), (1, 3), (1, 1)):
-        cells = head_cells(m, batch, head, 10, 20)
-        torch.testing.assert_close(cells.weights, m.pooled(10, 20)[batch, head].double(), atol=1e-6, rtol=1e-5)
+        {"mask": mask.padding([20, 33]), "bias": torch.randn(4, 33, 33)},
+        {"mask": mask.allowed(torch.rand(2, 4, 33, 33) < 0.7)},
+    ):
+        m = AttentionMap(torch.randn(2, 4, 33, 8), torch.randn(2, 2, 33, 8), None, **options)
+        for batch, head in ((0, 0), (1, 3), (1, 1)):
+            cells = head_cells(m, batch, head, 10, 20)
+            torch.testing.assert_close(cells.weights, m.pooled(10, 20)[batch, head].double(), atol=1e-6, rtol=1e-5)
