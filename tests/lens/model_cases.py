@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -28,7 +29,13 @@ TOWERS: dict[str, Any] = {"vocab_size": 40, "d_model": 32, **SPECIAL} | {
     for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 40))
 }
 IMAGE = {**SIZES, "image_size": 16, "patch_size": 4}
-T5_BUCKETS = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+MARIAN = {"max_position_embeddings": 64, "decoder_start_token_id": 3, "forced_eos_token_id": 2}
+WHISPER = {"num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20, "decoder_start_token_id": 3}
+T5 = {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+GPT2 = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **SPECIAL}
+MODERNBERT = {**WIDTHS, **SPECIAL, "num_hidden_layers": 3, "cls_token_id": 1, "sep_token_id": 2}
+MODERNBERT |= {"local_attention": 6, "global_attn_every_n_layers": 3}
 ALL_PADDINGS = ("even", "right", "left")
 
 
@@ -38,7 +45,6 @@ class AttentionSpec:
 
     path: str
     kind: str
-    """``self`` or ``cross``."""
     output: str
     """Where the eager model's output holds the maps of this stack."""
     layer: int
@@ -82,60 +88,33 @@ class ModelCase:
         return sharpen(getattr(transformers, f"{self.architecture}{head}")(config), self.weight_scale)
 
 
+LLAMA_ATTENTIONS = stack_attentions("layers.{}.self_attn")
 MODEL_CASES: dict[str, ModelCase] = {
     "bert": ModelCase("Bert", WIDTHS, stack_attentions("encoder.layer.{}.attention.self")),
-    "gpt2": ModelCase(
-        "GPT2",
-        {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **SPECIAL},
-        stack_attentions("h.{}.attn"),
-        ALL_PADDINGS,
-    ),
-    "llama": ModelCase("Llama", GROUPED, stack_attentions("layers.{}.self_attn"), ALL_PADDINGS),
-    "mistral": ModelCase(
-        "Mistral", {**GROUPED, "sliding_window": 4}, stack_attentions("layers.{}.self_attn"), ALL_PADDINGS
-    ),
-    "qwen3": ModelCase("Qwen3", GROUPED, stack_attentions("layers.{}.self_attn"), ("even", "left")),
+    "gpt2": ModelCase("GPT2", GPT2, stack_attentions("h.{}.attn"), ALL_PADDINGS),
+    "llama": ModelCase("Llama", GROUPED, LLAMA_ATTENTIONS, ALL_PADDINGS),
+    "mistral": ModelCase("Mistral", {**GROUPED, "sliding_window": 4}, LLAMA_ATTENTIONS, ALL_PADDINGS),
+    "qwen3": ModelCase("Qwen3", GROUPED, LLAMA_ATTENTIONS, ("even", "left")),
     "t5": ModelCase(
         "T5",
-        {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, **T5_BUCKETS},
+        T5,
         stack_attentions("encoder.block.{}.layer.0.SelfAttention", "encoder_attentions")
         + decoder_attentions("decoder.block.{}.layer.0.SelfAttention", "decoder.block.{}.layer.1.EncDecAttention"),
         input_kind="texts",
         weight_scale=0.15,
     ),
     "bart": ModelCase("Bart", {**TOWERS, "max_position_embeddings": 64}, bart_attentions(), input_kind="texts"),
-    "marian": ModelCase(
-        "Marian",
-        {**TOWERS, "max_position_embeddings": 64, "decoder_start_token_id": 3, "forced_eos_token_id": 2},
-        bart_attentions(),
-        input_kind="texts",
-    ),
-    "whisper": ModelCase(
-        "Whisper",
-        TOWERS
-        | {"decoder_start_token_id": 3, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20},
-        bart_attentions(rows="all"),
-        ("even",),
-        "sound",
-    ),
+    "marian": ModelCase("Marian", {**TOWERS, **MARIAN}, bart_attentions(), input_kind="texts"),
+    "whisper": ModelCase("Whisper", {**TOWERS, **WHISPER}, bart_attentions(rows="all"), ("even",), "sound"),
     "vit": ModelCase("ViT", IMAGE, stack_attentions("layers.{}.attention", rows="all"), ("even",), "image"),
     "clip": ModelCase(
         "CLIP",
-        {
-            "text_config": {**WIDTHS, **SPECIAL, "max_position_embeddings": 20},
-            "vision_config": IMAGE,
-            "projection_dim": 16,
-        },
+        {"text_config": {**WIDTHS, **SPECIAL}, "vision_config": IMAGE, "projection_dim": 16},
         stack_attentions("vision_model.encoder.layers.{}.self_attn", "vision_model_output.attentions", "all")
         + stack_attentions("text_model.encoder.layers.{}.self_attn", "text_model_output.attentions"),
         input_kind="both",
     ),
-    "modernbert": ModelCase(
-        "ModernBert",
-        {**WIDTHS, **SPECIAL, "num_hidden_layers": 3, "cls_token_id": 1, "sep_token_id": 2}
-        | {"local_attention": 6, "global_attn_every_n_layers": 3},
-        stack_attentions("layers.{}.attn", layers=3),
-    ),
+    "modernbert": ModelCase("ModernBert", MODERNBERT, stack_attentions("layers.{}.attn", layers=3)),
 }
 
 CASES = [(name, padding) for name, case in MODEL_CASES.items() for padding in case.paddings]
@@ -160,21 +139,15 @@ def token_mask(padding: str, tokens: int = TOKENS) -> Tensor:
 def make_inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
     """What such a model reads."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(5, 40, (BATCH, TOKENS), generator=generator)
-    answer = torch.randint(5, 40, (BATCH, TARGETS), generator=generator)
-    sound = torch.randn(BATCH, 8, 40, generator=generator)
-    image = torch.randn(BATCH, 3, 16, 16, generator=generator)
-    padded = padding != "even"
-    text = {"input_ids": ids} | ({"attention_mask": token_mask(padding).long()} if padded else {})
-    target = {"decoder_input_ids": answer}
-    target_mask = {"decoder_attention_mask": token_mask(padding, TARGETS).long()} if padded else {}
-    return {
-        "text": text,
-        "texts": {**text, **target, **target_mask},
-        "sound": {"input_features": sound, **target},
-        "image": {"pixel_values": image},
-        "both": {**text, "pixel_values": image},
-    }[MODEL_CASES[name].input_kind]
+    text = {"input_ids": torch.randint(5, 40, (BATCH, TOKENS), generator=generator)}
+    target = {"decoder_input_ids": torch.randint(5, 40, (BATCH, TARGETS), generator=generator)}
+    sound = {"input_features": torch.randn(BATCH, 8, 40, generator=generator)}
+    image = {"pixel_values": torch.randn(BATCH, 3, 16, 16, generator=generator)}
+    kind = MODEL_CASES[name].input_kind
+    if padding != "even":
+        text["attention_mask"] = token_mask(padding).long()
+        target["decoder_attention_mask"] = token_mask(padding, TARGETS).long()
+    return {"text": text, "texts": text | target, "sound": sound | target, "image": image, "both": text | image}[kind]
 
 
 def eager_maps(name: str, model_inputs: dict[str, Tensor], model: nn.Module | None = None) -> dict[str, Tensor]:
@@ -183,13 +156,7 @@ def eager_maps(name: str, model_inputs: dict[str, Tensor], model: nn.Module | No
     eager.set_attn_implementation("eager")
     with torch.no_grad():
         output = eager(**model_inputs, output_attentions=True)
-    maps = {}
-    for spec in MODEL_CASES[name].attentions:
-        of_stack = output
-        for part in spec.output.split("."):
-            of_stack = getattr(of_stack, part)
-        maps[spec.path] = of_stack[spec.layer]
-    return maps
+    return {spec.path: attrgetter(spec.output)(output)[spec.layer] for spec in MODEL_CASES[name].attentions}
 
 
 @cache

@@ -28,6 +28,18 @@ def random_map(
     return AttentionMap(q, k, v, sample=sample, kernel="fused", **options)
 
 
+def refuse() -> None:
+    """What a map calls whose tensors were changed."""
+    raise RuntimeError("changed in place")
+
+
+def answers(m: AttentionMap) -> list[torch.Tensor]:
+    """What a map answers to every question that it takes."""
+    groups = [0, *[1] * (m.shape[3] - 1)]
+    statistics = [m.entropy(), m.received(), m.mass(groups), *m.distance(), *m.top(2), m.pooled(2, 2), m.lse]
+    return [m.dense(), m[0], *statistics]
+
+
 def make_recording(*entries: Any, tokens: Sequence[Any] | None = None, kind: str = "self") -> Recording:
     """A recording of maps, ``h.0.attn``, ``h.1.attn``, ..., or of (path, map, kind, layer)."""
     recording = Recording()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from lens.explained import pretrained
+from lens.explained import TEXT, pretrained
 from regard import InputError
 from regard.lens.text.contextual import MAX_WORDS, contextual_vectors
 from regard.lens.text.hidden_states import text_hidden_states, word_hidden_states
@@ -15,10 +15,6 @@ from weights import LOAN, RIVER, minilm, random_bert, sentences
 
 THIRD = "The BANK gave a man of Vladivostok a loan."
 FOURTH = "A loan in Vladivostok: applying for it is a poem."
-
-
-def joined_text(parts):
-    return "".join(part.text for part in parts)
 
 
 def parts_of_word(parts, number):
@@ -59,7 +55,7 @@ def test_the_cosines_are_those_that_explain_gives(texts):
 @pytest.mark.parametrize("family", ["gpt2", "llama", "marian", "bart", "t5"])
 def test_decoders_and_the_encoders_of_encoder_decoders_have_them_too(family):
     model = pretrained(family)
-    texts = ["the man is in the bank, and the river ran by.", "In the loan of the bank is a man."]
+    texts = [TEXT, "In the loan of the bank is a man."]
     study = contextual_vectors(texts, model)
     assert {"bank", "man", "the"} <= {word.word.casefold() for word in study.words}
     options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
@@ -81,7 +77,7 @@ def test_sentences_are_cut_and_lose_nothing():
         "שלום bank, עולם café",
     ]
     study = contextual_vectors(texts, minilm())
-    assert [joined_text(parts) for parts in study.sentences] == texts
+    assert ["".join(part.text for part in parts) for parts in study.sentences] == texts
     for number, word in enumerate(study.words):
         for parts, points in zip(study.sentences, word.points, strict=True):
             assert len(parts_of_word(parts, number)) == (points is not None)
@@ -91,22 +87,21 @@ def test_sentences_are_cut_and_lose_nothing():
 
 def test_points_are_the_plane_in_which_the_words_differ_most(banks):
     """Distances and share of the plane from the eigenvectors of the covariance, which is another way to it."""
-    words = banks.words + banks.other_words
     texts = [Words.of(text, minilm()) for text in (RIVER, LOAN)]
     states = [text_hidden_states(minilm().model, text) for text in texts]
-    vectors, points = [], []
-    for word in words:
-        for i, at in enumerate(word.points):
-            if at is not None:
-                vectors.append(word_hidden_states(states[i], texts[i].find(word.word)[0]))
-                points.append(at)
-    assert len(points) == 6 * 2 + 7
+    pairs = [
+        (at, word_hidden_states(states[i], texts[i].find(word.word)[0]))
+        for word in banks.words + banks.other_words
+        for i, at in enumerate(word.points)
+        if at is not None
+    ]
+    assert len(pairs) == 6 * 2 + 7
     for state in range(7):
-        x = torch.stack([track[state] for track in vectors]).detach()
+        x = torch.stack([vectors[state] for _, vectors in pairs]).detach()
         x = x - x.mean(0)
         values, axes = torch.linalg.eigh(x.T @ x)
         there = x @ axes[:, -2:].flip(1)
-        here = torch.tensor([at[state] for at in points], dtype=torch.float64)
+        here = torch.tensor([at[state] for at, _ in pairs], dtype=torch.float64)
         torch.testing.assert_close(torch.cdist(here, here), torch.cdist(there, there), atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(here.abs(), there.abs(), atol=1e-5, rtol=1e-5)
         assert banks.explained_variance[state] == pytest.approx((values[-2:].sum() / values.sum()).item(), abs=1e-9)
@@ -118,19 +113,18 @@ def test_neighbouring_layers_do_not_flip(banks):
 
 
 def test_of_many_words_those_that_change_most_are_kept():
-    many = [f"{i}" for i in range(MAX_WORDS + 20)]
-    study = contextual_vectors([" ".join(many), " ".join(reversed(many))], minilm())
+    many, others = (" ".join(map(str, range(first, first + MAX_WORDS + 20))) for first in (0, 1000))
+    study = contextual_vectors([many, f"0 {many}"], minilm())
     assert (len(study.words), study.num_shared) == (MAX_WORDS, MAX_WORDS + 20)
     assert len(json.dumps(study.to_dict())) < 200_000
-    other = " ".join(f"{i}" for i in range(1000, 1000 + MAX_WORDS))
-    assert len(contextual_vectors([" ".join(many), f"{other} 0"], minilm()).other_words) == MAX_WORDS
+    assert len(contextual_vectors([many, f"{others} 0"], minilm()).other_words) == MAX_WORDS
 
 
 def test_the_places_of_words_are_those_that_find_gives():
     for text in sentences(8):
         words = Words.of(text, minilm())
         places = words.first_positions()
-        assert [words.find(word)[0] for word in places] == list(places.values())
+        assert places == {word: words.find(word)[0] for word in places}
         assert {word.casefold() for word in words.word_list()} == {word.casefold() for word in places}
 
 
@@ -138,16 +132,12 @@ def test_the_facts_are_what_the_page_reads(banks):
     facts = banks.to_dict()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     assert list(facts) == ["sentences", "words", "other_words", "num_shared", "explained_variance", "num_layers"]
-    assert list(facts["words"][0]) == ["word", "cosines", "points"]
     assert {"text": "bank", "word": 0} in facts["sentences"][0]
-    assert facts["words"][0]["cosines"][0]["cosine"] == pytest.approx(banks.words[0].cosines[0].cosine, abs=1e-7)
-    here, there = facts["words"][0]["points"][0], banks.words[0].points[0]
-    assert [x for at in here for x in at] == pytest.approx([x for at in there for x in at], rel=1e-3)
-    assert facts["other_words"][0] == {
-        "word": "fishing",
-        "cosines": [],
-        "points": [facts["other_words"][0]["points"][0], None],
-    }
+    bank, fishing = facts["words"][0], facts["other_words"][0]
+    assert bank["cosines"][0]["cosine"] == pytest.approx(banks.words[0].cosines[0].cosine, abs=1e-7)
+    here, there = (torch.tensor(word["points"][0]) for word in (bank, {"points": banks.words[0].points}))
+    torch.testing.assert_close(here, there, rtol=1e-3, atol=0)
+    assert fishing == {"word": "fishing", "cosines": [], "points": [fishing["points"][0], None]}
 
 
 def test_marks_count_only_where_no_word_is_shared():

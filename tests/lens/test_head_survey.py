@@ -15,12 +15,9 @@ CLS, SEP = to(*[0] * 8), to(*[7] * 8)
 VARIED, FAINT = to(3, 4, 5, 6, 1, 2, 3, 4), to(3, 5, 6, 2, 1, 3, 4, 5, share=0.5)
 
 
-def survey(*layers, position=4):
-    """Of planted heads, on "a bank in the river ran": [CLS], six words, [SEP]."""
-    return survey_of(Streams.of("a bank in the river ran", minilm(), None, None), *layers, position=position)
-
-
-def survey_of(streams, *layers, position=1):
+def survey(*layers, position=4, streams=None):
+    """Of planted heads, by default on "a bank in the river ran": [CLS], six words, [SEP]."""
+    streams = streams or Streams.of("a bank in the river ran", minilm(), None, None)
     attention, output = minilm().model.blocks[0].attention, torch.zeros(len(streams.query_words.tokens), 1)
     layers = [LayerActivations(attention, planted_map(*heads), output) for heads in layers]
     return HeadSurvey.of(ActivationCache([], layers), streams, [position])
@@ -57,22 +54,21 @@ A_B = "a b a b a b"
 def test_a_pattern_needs_some_tokens_and_is_named_after_the_streams(model, texts, pattern):
     text, attention, target = texts
     streams = Streams.of(text, model(), attention, target)
-    (((found,),)) = survey_of(streams, [to(*range(len(streams.query_words.tokens)))]).patterns
+    (((found,),)) = survey([to(*range(len(streams.query_words.tokens)))], streams=streams).patterns
     assert found is None if pattern is None else found.endswith(pattern)
 
 
 def test_in_a_decoder_the_first_token_is_a_place():
     streams = Streams.of(A_B, pretrained("gpt2"), None, None)
     count = len(streams.query_words.tokens)
-    (((pattern,),)) = survey_of(streams, [to(*[0] * count)]).patterns
+    (((pattern,),)) = survey([to(*[0] * count)], streams=streams).patterns
     assert pattern == f"{count} of the text's {count} tokens give most to the first token"
 
 
 def test_each_key_is_listed_with_the_head_that_gives_it_most_by_weight():
     found = survey([BEFORE, FAINT], [OWN, VARIED])
     assert sorted(key.index for key in found.top_keys()) == [1, 2, 3, 5, 6]
-    weights = [key.weight for key in found.top_keys()]
-    assert weights == sorted(weights, reverse=True)
+    assert found.top_keys() == sorted(found.top_keys(), key=lambda key: -key.weight)
     first = found.top_keys()[0]
     assert (first.index, first.token, first.layer, first.head) == (3, "in", 0, 0)
     for key in found.top_keys():
@@ -82,8 +78,8 @@ def test_each_key_is_listed_with_the_head_that_gives_it_most_by_weight():
 
 
 def test_the_content_head_has_no_pattern():
-    found = survey([BEFORE, CLS], [FAINT, OWN], position=3)
-    assert (found.content_head().layer, found.content_head().head, found.content_head().index) == (1, 0, 2)
+    found = survey([BEFORE, CLS], [FAINT, OWN], position=3).content_head()
+    assert (found.layer, found.head, found.index) == (1, 0, 2)
     assert survey([BEFORE, OWN]).content_head() is None
 
 
@@ -96,7 +92,7 @@ def test_the_most_informative_head_among_those_of_a_layer_or_of_a_number(fixed, 
 
 
 def test_without_another_word_the_delimiters_count():
-    found = survey_of(Streams.of("bank", minilm(), None, None), [to(1, 1, 1), to(2, 2, 2)])
+    found = survey([to(1, 1, 1), to(2, 2, 2)], position=1, streams=Streams.of("bank", minilm(), None, None))
     assert found.most_informative_head(None, None) == (0, 1)
     assert found.top_keys() == []
     assert torch.isclose(found.weights.sum(-1), torch.ones(1, 2).double()).all()

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from grids import grid
-from lens.recordings import make_recording, random_map
+from lens.recordings import make_recording, random_map, refuse
 from regard import mask
 from regard.lens import AttentionSummary, Recording
 
@@ -15,14 +15,13 @@ CAUSAL = mask.causal()
 @pytest.fixture
 def translator():
     """An encoder of 5 tokens, a decoder of 4 that attends to it."""
-    return make_recording(
-        ("encoder.layers.0.self_attn", random_map(5, 5), "self", 0),
-        ("encoder.layers.1.self_attn", random_map(5, 5, seed=1), "self", 1),
-        ("decoder.layers.0.self_attn", random_map(4, 4, mask=CAUSAL), "self", 0),
-        ("decoder.layers.0.multihead_attn", random_map(4, 5), "cross", 0),
-        ("decoder.layers.1.self_attn", random_map(4, 4, mask=CAUSAL, seed=2), "self", 1),
-        ("decoder.layers.1.multihead_attn", random_map(4, 5, seed=3), "cross", 1),
-    )
+    encoder = [(f"encoder.layers.{n}.self_attn", random_map(5, 5, seed=n), "self", n) for n in (0, 1)]
+    decoder = [
+        (f"decoder.layers.{n}.{name}", random_map(4, keys, seed=n, mask=allowed), kind, n)
+        for n in (0, 1)
+        for name, keys, allowed, kind in (("self_attn", 4, CAUSAL, "self"), ("multihead_attn", 5, None, "cross"))
+    ]
+    return make_recording(*encoder, *decoder)
 
 
 def test_it_is_a_mapping_in_the_order_in_which_they_ran(translator):
@@ -35,29 +34,25 @@ def test_it_is_a_mapping_in_the_order_in_which_they_ran(translator):
 
 
 def test_a_path_that_is_not_there_is_refused_with_those_that_are(translator):
-    message = r"no attention was recorded at 'encoder'; there is encoder\.layers\.0\.self_att"
-    with pytest.raises(KeyError, match=message):
+    with pytest.raises(
+        KeyError, match=r"no attention was recorded at 'encoder'; there is encoder\.layers\.0\.self_att"
+    ):
         translator["encoder"]
     with pytest.raises(KeyError, match="there is nothing: the model was not run while it was watched"):
         Recording()["encoder"]
 
 
-def test_a_path_comes_once():
-    facts = {"shape": (1, 2, 6, 6), "mask": None, "kernel": "", "kind": "", "layer": None}
-    with pytest.raises(ValueError, match=r"'h\.0\.attn' is in this recording already"):
-        make_recording(random_map()).add("h.0.attn", random_map(), **facts)
-
-
-def test_a_map_is_made_once_when_it_is_first_read():
+def test_a_map_is_made_once_when_it_is_first_read_and_a_path_comes_once():
     made, recording = [], Recording()
-    recording.add(
-        "a", lambda: made.append(random_map()) or made[-1], shape=(1, 2, 6, 6), mask=None, kernel="", kind="", layer=0
-    )
+    facts = {"shape": (1, 2, 6, 6), "mask": None, "kernel": "", "kind": "", "layer": 0}
+    recording.add("a", lambda: made.append(random_map()) or made[-1], **facts)
     recording.label(list("abcdef"))
     assert ("a" in recording, len(recording), recording.layers, made) == (True, 1, ("a",), [])
-    assert recording["a"] is recording["a"]
+    assert recording["a"] is recording["a"] is made[0]
     assert len(made) == 1
     assert recording["a"].tokens == (list("abcdef"), list("abcdef"))
+    with pytest.raises(ValueError, match=r"'a' is in this recording already"):
+        recording.add("a", random_map(), **facts)
 
 
 def test_the_table_names_every_attention_with_its_error_and_the_notes(translator):
@@ -73,9 +68,6 @@ def test_the_table_names_every_attention_with_its_error_and_the_notes(translator
 
 
 def test_the_table_names_what_is_unverified():
-    def refuse():
-        raise RuntimeError("changed in place")
-
     wrong = random_map()
     wrong.v.add_(1.0)
     recording = make_recording(wrong, random_map(sampled=False), random_map(ensure_unchanged=refuse))
@@ -105,11 +97,8 @@ def test_one_text_labels_the_maps_that_it_fits(translator):
 def test_two_texts_label_all_three_kinds_of_attention(target):
     """Also where both have one length."""
     n, source, target = len(target), list("abcde"), list(target)
-    recording = make_recording(
-        ("encoder.0", random_map(5, 5), "self", 0),
-        ("decoder.0.attn", random_map(n, n), "self", 0),
-        ("decoder.0.cross", random_map(n, 5), "cross", 0),
-    )
+    kinds = ("encoder.0", 5, 5, "self"), ("decoder.0.attn", n, n, "self"), ("decoder.0.cross", n, 5, "cross")
+    recording = make_recording(*((path, random_map(*size), kind, 0) for path, *size, kind in kinds))
     recording.label(target, source)
     assert [m.tokens for m in recording.values()] == [(source, source), (target, target), (target, source)]
 
@@ -147,34 +136,23 @@ def test_tokens_that_fit_nothing_are_refused_with_what_would(translator, tokens,
 # Rollout.
 
 
-def rolled_out(maps, token, batch):
-    """Abnar & Zuidema's product, every matrix written out, in float64."""
+def assert_rollout(row, maps, token, batch=0):
+    """It is Abnar & Zuidema's product, every matrix written out, in float64."""
     eye = product = torch.eye(maps[0].shape[2], dtype=torch.float64)
     for m in maps:
         sinks = None if m.sinks is None else m.sinks.double()
         weights = regard.steps(m.q.double(), m.k.double(), m.k.double(), m.mask, sinks=sinks).weights
         product = (0.5 * weights[batch].mean(0) + 0.5 * eye) @ product
-    return product[token]
+    torch.testing.assert_close(row.double(), product[token], atol=1e-6, rtol=1e-5)
 
 
-def assert_rollout(row, maps, token, batch=0):
-    torch.testing.assert_close(row.double(), rolled_out(maps, token, batch), atol=1e-6, rtol=1e-5)
+PADDED_WINDOW = mask.padding([9, 5]) & mask.window(3, 2)
 
 
-@grid(
-    options=[
-        {},
-        {"mask": CAUSAL},
-        {"mask": mask.padding([9, 5]) & mask.window(3, 2)},
-        {"sinks": torch.tensor([0.3, -1.0])},
-    ],
-    at=[(0, 0), (4, 1), (8, 0)],
-)
+@grid(options=[{}, {"mask": PADDED_WINDOW}, {"sinks": torch.tensor([0.3, -1.0])}], at=[(0, 0), (4, 1), (8, 0)])
 def test_rollout_is_a_row_of_the_product_of_all_layers(options, at):
     recording = make_recording(*(random_map(9, 9, batch=2, seed=n, **options) for n in range(4)))
-    row = recording.rollout(*at)
-    assert row.shape == (9,)
-    assert_rollout(row, list(recording.values()), *at)
+    assert_rollout(recording.rollout(*at), list(recording.values()), *at)
 
 
 def test_rollout_follows_one_stack(translator):
@@ -191,8 +169,7 @@ def test_rollout_follows_one_stack(translator):
 
 def test_rollout_keeps_two_forward_passes_apart():
     maps = [random_map(4, 4, seed=n) for n in range(4)]
-    paths = ["h.0.attn", "h.1.attn", "h.0.attn#1", "h.1.attn#1"]
-    recording = make_recording(*((path, m, "self", n % 2) for n, (path, m) in enumerate(zip(paths, maps, strict=True))))
+    recording = make_recording(*maps[:2], *((f"h.{n}.attn#1", m, "self", n) for n, m in enumerate(maps[2:])))
     with pytest.raises(ValueError, match="say stack='h' or stack='h#1'"):
         recording.rollout(0)
     assert_rollout(recording.rollout(1, stack="h#1"), maps[2:], 1)
@@ -227,32 +204,24 @@ def test_a_summary_answers_as_its_map_did():
     m = random_map(70, 70, mask=CAUSAL)
     m.label([f"t{n % 9}" for n in range(70)])
     summary = AttentionSummary.from_map(m)
-    assert torch.equal(summary.entropy(), m.entropy())
-    assert torch.equal(summary.received(), m.received())
-    for ours, of_map in zip((*summary.distance(), *summary.top(3)), (*m.distance(), *m.top(3)), strict=True):
-        torch.testing.assert_close(ours, of_map)
+    ours, of_map = ((s.entropy(), s.received(), *s.distance(), *s.top(3)) for s in (summary, m))
+    torch.testing.assert_close(ours, of_map)
     assert (summary.shape, summary.error, summary.verified, summary.tokens) == (m.shape, m.error, m.verified, m.tokens)
     types = make_recording(m).head_types()["h.0.attn"]
     assert summary.head_types().names == types.names
-    for name, score in types.scores.items():
-        torch.testing.assert_close(summary.head_types().scores[name], score, equal_nan=True)
+    torch.testing.assert_close(dict(summary.head_types().scores), dict(types.scores), equal_nan=True)
     assert summary.pooled().shape == (1, 2, 64, 64)
     assert "causal()" in repr(summary)
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "rows", "columns"),
-    [
-        *((24, 24, *cells) for cells in ((1, 1), (7, 3), (24, 24), (2, 24))),
-        *((150, 90, *cells) for cells in ((64, 64), (32, 16), (1, 64))),
-    ],
+    ("size", "all_cells"),
+    [((24, 24), [(1, 1), (7, 3), (24, 24), (2, 24)]), ((150, 90), [(64, 64), (32, 16), (1, 64)])],
 )
-def test_a_summary_has_all_cells_of_a_small_map_and_of_a_large_one_those_made_of_the_ones_kept(
-    queries, keys, rows, columns
-):
-    m = random_map(queries, keys, mask=mask.window(20, 30))
-    pooled = AttentionSummary.from_map(m).pooled(rows, columns)
-    torch.testing.assert_close(pooled, m.pooled(rows, columns), atol=1e-6, rtol=1e-5)
+def test_a_summary_has_all_cells_of_a_small_map_and_of_a_large_one_those_made_of_the_ones_kept(size, all_cells):
+    m = random_map(*size, mask=mask.window(20, 30))
+    for cells in all_cells:
+        torch.testing.assert_close(AttentionSummary.from_map(m).pooled(*cells), m.pooled(*cells), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(65, 64), (64, 63), (0, 1)])

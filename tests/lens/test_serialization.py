@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 import regard
-from lens.recordings import make_recording, random_map
+from lens.recordings import answers, make_recording, random_map, refuse
 from masks import build, cases
 from regard import mask
 from regard.attention.bias import PositionBias
@@ -26,26 +27,12 @@ def save_and_load(recording, folder):
     return Recording.load(folder / "recording.safetensors")
 
 
-STATISTICS = {
-    "dense": lambda m: m.dense(),
-    "entropy": lambda m: m.entropy(),
-    "received": lambda m: m.received(),
-    "mean": lambda m: m.distance().mean,
-    "spread": lambda m: m.distance().spread,
-    "weights": lambda m: m.top(2).weights,
-    "keys": lambda m: m.top(2).keys,
-    "pooled": lambda m: m.pooled(2, 2),
-    "mass": lambda m: m.mass([0, *[1] * (m.shape[3] - 1)]),
-    "lse": lambda m: m.lse,
-}
+assert_equal = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
 
 
 def assert_same_map(ours, other):
     """Every fact and every statistic of two maps is equal, bit for bit."""
-    assert ours.shape == other.shape
-    for name, statistic in STATISTICS.items():
-        assert torch.equal(statistic(ours), statistic(other)), name
-    assert (ours.error, ours.verified) == (other.error, other.verified) or ours.error != ours.error
+    assert_equal([*answers(ours), ours.error, ours.verified], [*answers(other), other.error, other.verified])
     assert (ours.dropout, ours.kernel, ours.tokens) == (other.dropout, other.kernel, other.tokens)
 
 
@@ -68,9 +55,6 @@ def test_every_mask_comes_back(case):
     [
         {},
         {"mask": mask.causal() & mask.padding([6, 4])},
-        {"mask": ~(mask.documents([0, 0, 1, 1, 1, 2]) | mask.window(2, 1, offset=0))},
-        {"mask": mask.documents([0, 0, 1, 1, 1, 2], [2, 2, 0, 0, 1, 1])},
-        {"mask": mask.prefix([2, 3])},
         {"mask": mask.where(lambda i, j: (i - j) % 3 != 1)},
         {"mask": mask.blocked(torch.eye(6, dtype=torch.bool))},
         {"scale": -0.7, "softcap": 3.0},
@@ -87,9 +71,7 @@ def test_every_statistic_has_the_same_answer(options, tmp_path):
     back = save_and_load(recording, tmp_path)
     assert_same_map(recording["h.0.attn"], back["h.0.attn"])
     assert str(back) == str(recording)
-    types, types_back = recording.head_types()["h.0.attn"], back.head_types()["h.0.attn"]
-    assert types.names == types_back.names
-    torch.testing.assert_close(types.scores, types_back.scores, rtol=0, atol=0, equal_nan=True)
+    assert_equal(recording.head_types()["h.0.attn"].scores, back.head_types()["h.0.attn"].scores)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
@@ -97,7 +79,7 @@ def test_other_dtypes_and_grouped_heads(dtype, tmp_path):
     m = random_map(3, 5, heads=4, kv_heads=2, dtype=dtype, mask=mask.causal())
     back = save_and_load(make_recording(m), tmp_path)["h.0.attn"]
     assert back.dtype == dtype
-    assert all(torch.equal(getattr(back, name), getattr(m, name)) for name in "qkv")
+    assert_equal((back.q, back.k, back.v), (m.q, m.k, m.v))
     assert_same_map(m, back)
 
 
@@ -116,12 +98,9 @@ def test_the_sample_and_the_kernel_lse_come_back(tmp_path):
         "transformed": OutputSample(b, i, transform(rows), transform=transform),
         "wrong": OutputSample(b, i, transform(1.01 * rows), transform=transform),
     }
-    maps = [
-        AttentionMap(q, k, v, sample=sample, lse=lse if name == "plain" else None) for name, sample in samples.items()
-    ]
+    maps = [AttentionMap(q, k, v, sample=samples[name], lse=lse if name == "plain" else None) for name in samples]
     back = save_and_load(make_recording(*maps), tmp_path)
     for m, of_file in zip(maps, back.values(), strict=True):
-        assert m.error == m.error
         assert_same_map(m, of_file)
     assert [m.verified for m in back.values()] == [True, True, True, False]
 
@@ -132,9 +111,7 @@ def test_a_recording_comes_back_whole(tmp_path):
     recording.add("x.cross", m, shape=(1, 2, 3, 6), mask=None, kernel="k", kind="cross", layer=0, heads=[1, 4])
     recording.add_note("a note")
     back = save_and_load(recording, tmp_path)
-    assert list(back) == list(recording)
-    assert back.notes == ("a note",)
-    assert str(back) == str(recording)
+    assert (list(back), back.notes, str(back)) == (list(recording), ("a note",), str(recording))
     for path in recording:
         for field in ("kind", "layer", "shape", "heads"):
             assert getattr(back.entry(path), field) == getattr(recording.entry(path), field)
@@ -168,8 +145,6 @@ def test_a_mask_that_is_the_same_for_all_rows_stays_small(tmp_path):
 
 
 class CustomBias(PositionBias):
-    """A bias that regard does not know."""
-
     num_heads = 2
 
     def forward(self, query, key):
@@ -195,9 +170,6 @@ def test_a_mask_or_bias_too_large_as_a_tensor_is_refused_by_name(options, name, 
 
 
 def test_saving_checks_whether_tensors_were_changed(tmp_path):
-    def refuse():
-        raise RuntimeError("changed in place")
-
     with pytest.raises(RuntimeError, match="changed in place"):
         make_recording(random_map(ensure_unchanged=refuse)).save(tmp_path / "recording.safetensors")
     assert list(tmp_path.iterdir()) == []
@@ -208,11 +180,10 @@ def test_summaries_come_back(tmp_path):
     m.label([list("abcdefghijklmnopqrst")] * 2)
     recording = make_recording(summary := AttentionSummary.from_map(m))
     back = save_and_load(recording, tmp_path)
-    of_file = back["h.0.attn"]
     assert str(back) == str(recording)
     for field in ("shape", "dtype", "tokens", "head_type_names"):
-        assert getattr(of_file, field) == getattr(summary, field)
-    torch.testing.assert_close(of_file.answers, summary.answers, rtol=0, atol=0, equal_nan=True)
+        assert getattr(back["h.0.attn"], field) == getattr(summary, field)
+    assert_equal(back["h.0.attn"].answers, summary.answers)
 
 
 def test_loading_draws_no_random_numbers(tmp_path):
@@ -257,6 +228,7 @@ TRUNCATED = r"recording\.safetensors is truncated or no safetensors file .* Save
     [
         *((lambda path, n=n: path.write_bytes(path.read_bytes()[:n]), TRUNCATED) for n in (0, 5, 8, 100, 2000, -1)),
         (lambda path: path.unlink(), r"recording\.safetensors is missing"),
+        (lambda path: (path.unlink(), path.mkdir()), r"recording\.safetensors"),
         (lambda path: path.write_bytes(WEIGHTS), r"but no recording: load what Recording\.save or regard"),
         (lambda path: edit_header(path, version="2"), "version 2, and this regard reads version 1: upgrade regard"),
         (lambda path: edit_header(path, recording="{"), "does not hold a recording as regard saved it"),
@@ -266,11 +238,6 @@ def test_what_is_no_whole_recording_is_refused(path, spoil, message):
     spoil(path)
     with pytest.raises(InputError, match=message):
         Recording.load(path)
-
-
-def test_a_folder_is_no_recording(tmp_path):
-    with pytest.raises(InputError, match=str(tmp_path)):
-        Recording.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -298,39 +265,33 @@ def test_facts_that_do_not_fit_are_refused(path, edit, as_a_user_runs_it):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("{folder}/none/x.safetensors", "there is no folder"),
-        ("{folder}", "it is no file"),
+        ("none/x.safetensors", "there is no folder"),
         ("/dev/null", "it is no file"),
-        ("{folder}/file/x", "there is no folder"),
-        ("\0", "null"),
-        ("{folder}/" + "x" * 300, "File name too long"),
+        ("x" * 300, "File name too long"),
     ],
 )
 def test_where_nothing_can_be_written_it_says_so(path, message, tmp_path):
-    (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match=f"cannot write .*{message}"):
-        make_recording(random_map()).save(path.format(folder=tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+        make_recording(random_map()).save(tmp_path / path)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "ctrl-c"])
-def test_a_failure_leaves_what_was_there(path, monkeypatch, error):
+def test_a_failure_leaves_what_was_there(path, monkeypatch):
     before = path.read_bytes()
 
     def fail(tensors, where, metadata):
         where.write_bytes(b"half")
-        raise error
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(serialization, "save_file", fail)
-    with pytest.raises((InputError, KeyboardInterrupt), match=r"No space left on device|^$"):
+    with pytest.raises(InputError, match="No space left on device"):
         make_recording(random_map()).save(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 
 
 def test_saving_over_a_recording_replaces_it_and_others_may_read_it(path):
-    m = random_map(3, 3)
-    make_recording(m).save(path)
+    make_recording(m := random_map(3, 3)).save(path)
     assert_same_map(m, Recording.load(path)["h.0.attn"])
     (path.parent / "other").touch()
     assert path.stat().st_mode == (path.parent / "other").stat().st_mode

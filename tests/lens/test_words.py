@@ -9,8 +9,8 @@ from regard.lens.text.words import Words
 from weights import LOAN, RIVER, minilm
 
 
-def words(text):
-    return Words.of(text, minilm())
+def words(text, kind=None):
+    return Words.of(text, minilm() if kind is None else train_tokenizer(kind))
 
 
 def test_a_long_list_of_words_is_cut():
@@ -119,45 +119,41 @@ TOKENIZERS = ["bytes", "bytes, trimmed", "metaspace", "one word"]
     ],
 )
 def test_every_kind_of_tokenizer_has_the_same_words(kind, text, expected):
-    text_words = Words.of(text, train_tokenizer(kind))
+    text_words = words(text, kind)
     assert text_words.word_list() == expected
-    for word in dict.fromkeys(expected):
+    for word in expected:
         occurrences = text_words.find(word)
-        assert len(occurrences) == expected.count(word)
-        for positions in occurrences:
-            assert text_words.surface_form(positions) == word
-            assert positions == list(range(positions[0], positions[-1] + 1))
+        assert [text_words.surface_form(positions) for positions in occurrences] == [word] * expected.count(word)
+        assert all(positions == list(range(positions[0], positions[-1] + 1)) for positions in occurrences)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_letters_with_digits_are_found_however_they_are_cut(kind):
-    text_words = Words.of("a tokens2know", train_tokenizer(kind))
-    (positions,) = text_words.find("tokens2know")
-    assert text_words.surface_form(positions) == "tokens2know"
+    (positions,) = words("a tokens2know", kind).find("tokens2know")
+    assert words("a tokens2know", kind).surface_form(positions) == "tokens2know"
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("word", ["ban", "iver", "thé", "k."])
 def test_a_part_of_a_word_is_no_word_to_any_of_them(kind, word):
     with pytest.raises(InputError, match=r"Its words are: the, river, bank, \.$"):
-        Words.of("the river bank.", train_tokenizer(kind)).find(word)
+        words("the river bank.", kind).find(word)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bytes, trimmed"])
 def test_the_bytes_of_a_character_are_one_word(kind):
-    text_words = Words.of("a 🙂 é bank", train_tokenizer(kind))
+    text_words = words("a 🙂 é bank", kind)
     assert text_words.word_list() == ["a", "🙂", "é", "bank"]
-    (emoji,) = text_words.find("🙂")
-    assert len(emoji) >= 4
+    assert len(text_words.find("🙂")[0]) >= 4
     assert len(text_words.find("é")) == 1
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_what_a_decoder_reads_first_is_no_word(kind):
-    text_words = Words.of("the river bank.", train_tokenizer(kind)).prepend("<s>", 7)
+    plain = words("the river bank.", kind)
+    text_words = plain.prepend("<s>", 7)
     assert (text_words.tokens[0], text_words.ids[0], text_words.is_text(0)) == ("<s>", 7, False)
     assert text_words.word_list() == ["the", "river", "bank", "."]
     assert text_words.find("<s>") == [[0]]
-    plain = Words.of("the river bank.", train_tokenizer(kind))
     assert text_words.find("river") == [[i + 1 for i in plain.find("river")[0]]]
     assert text_words.truncate(2).tokens == text_words.tokens[:2]
