@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import bank
+from bank import right_functions
 from regard.check.behaviour import behave, quiet
 from regard.check.diagnose import diagnose
 from regard.check.search import Deadline, Search
@@ -39,14 +40,6 @@ def examined(what, args=None):
         diagnosis.stages.append(Stage("none", "", settings[0].observed(False)))
     behave(diagnosis, Deadline(60.0))
     return diagnosis
-
-
-def notes_with_masks(what):
-    """What is noted of an implementation whose masks were judged as well."""
-    with quiet():
-        diagnosis = diagnose(subject_of(what, {}), deadline=Deadline(20.0))
-    behave(diagnosis, Deadline(60.0))
-    return diagnosis.notes
 
 
 def named(diagnosis):
@@ -94,12 +87,12 @@ def softmax_attention(q, k, v):
     return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
 
 
-def noisy(q, k, v):
-    return softmax_attention(q, k, v) + 0.01 * torch.randn(())
+def in_single_precision(q, k, v):
+    return softmax_attention(q.float(), k.float(), v.float())
 
 
-def noisy_by_python(q, k, v):
-    return softmax_attention(q, k, v) + random.random()
+def noisy(draw):
+    return lambda q, k, v: softmax_attention(q, k, v) + draw()
 
 
 class Once(nn.Module):
@@ -109,7 +102,10 @@ class Once(nn.Module):
         return softmax_attention(q, k, v)
 
 
-@pytest.mark.parametrize(("what", "why"), [(noisy, "random"), (noisy_by_python, "random"), (Once, "only once")])
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [(noisy(lambda: 0.01 * torch.randn(())), "random"), (noisy(random.random), "random"), (Once, "only once")],
+)
 def test_what_is_random_or_cannot_be_called_again_is_undetermined_and_nothing_else(what, why):
     diagnosis = examined(what)
     assert not named(diagnosis)
@@ -180,10 +176,7 @@ def test_an_error_of_the_users_in_train_does_not_escape():
 
 @pytest.mark.parametrize("called", [False, True])
 def test_nothing_is_asked_of_what_could_not_be_called_nor_after_the_deadline(called):
-    def once(q, k, v):
-        return softmax_attention(q.float(), k.float(), v.float())
-
-    subject = subject_of(once, {})
+    subject = subject_of(in_single_precision, {})
     diagnosis = Diagnosis(subject, setting=settings_of(subject)[0][0] if called else None)
     behave(diagnosis, Deadline(-1.0))
     assert not diagnosis.behaviour
@@ -193,39 +186,25 @@ def test_nothing_is_asked_of_what_could_not_be_called_nor_after_the_deadline(cal
 # Notes. ---------------------------------------------------------------------------------------------------------------
 
 
-def filled(number):
-    def attention(q, k, v, mask=None):
-        scores = q @ k.mT / q.shape[-1] ** 0.5
-        if mask is not None:
-            scores = scores.masked_fill(~mask, number)
-        return scores.softmax(-1) @ v
-
-    return attention
-
-
-def fused(q, k, v, mask=None):
-    return F.scaled_dot_product_attention(q, k, v, mask)
-
-
 @pytest.mark.parametrize(
-    ("attention", "says", "says_not"),
+    ("name", "says", "says_not"),
     [
-        (filled(-math.inf), ["nothing to attend to gets NaN"], ["leak", "float16 it"]),
-        (filled(-1e9), ["nothing to attend to gets the mean of all values", "in float16 it raises"], ["leak"]),
-        (filled(-1e4), ["blocked scores become about -10000"], []),
-        (filled(-65504.0), ["blocked scores become about -65504"], []),
-        (fused, ["gets zeros"], []),
+        ("fills_minus_infinity", ["nothing to attend to gets NaN"], ["leak", "float16 it"]),
+        (
+            "fills_minus_a_billion",
+            ["attend to gets the mean of all values", "in float16 it raises"],
+            ["leak"],
+        ),
+        ("fused_with_a_mask", ["nothing to attend to gets zeros"], ["leak"]),
     ],
 )
-def test_what_is_noted_of_a_mask(attention, says, says_not):
-    notes = "\n".join(notes_with_masks(attention))
+def test_what_is_noted_of_a_mask(name, says, says_not):
+    with quiet():
+        diagnosis = diagnose(subject_of(ENTRIES[f"right_function_masks.{name}"].what, {}), deadline=Deadline(20.0))
+    behave(diagnosis, Deadline(60.0))
+    notes = "\n".join(diagnosis.notes)
     assert [words for words in says if words not in notes] == []
     assert [words for words in says_not if words in notes] == []
-
-
-def plain_softmax(q, k, v):
-    weights = (q @ k.mT / q.shape[-1] ** 0.5).exp()
-    return weights / weights.sum(-1, keepdim=True) @ v
 
 
 def weak_causal(q, k, v):
@@ -233,14 +212,10 @@ def weak_causal(q, k, v):
     return (q @ k.mT / q.shape[-1] ** 0.5 - 1e4 * future).softmax(-1) @ v
 
 
-def in_single_precision(q, k, v):
-    return softmax_attention(q.float(), k.float(), v.float())
-
-
 @pytest.mark.parametrize(
     ("attention", "words"),
     [
-        (plain_softmax, ["overflow"]),
+        (right_functions.broadcast_and_sum, ["overflow"]),
         (weak_causal, ["blocked scores become about -10000"]),
         (in_single_precision, ["float32", "softmax"]),
     ],

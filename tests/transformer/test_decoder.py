@@ -118,26 +118,6 @@ def test_packed_texts_in_a_cache():
     torch.testing.assert_close(torch.cat(ours, dim=1), truth, rtol=1e-9, atol=1e-9)
 
 
-# Bugs that shipped elsewhere.
-
-
-@grid(kind=POSITIONS[:-1], windows=[None, (3, None)])
-def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind, windows):
-    """A text alone, and in a batch with a longer one: the same logits, also of tokens written later."""
-    model = decoder(positions=kind, max_positions=12, windows=windows)
-    long, short = ids_of(9), ids_of(4)
-    batch = torch.stack([long, torch.cat([torch.zeros(5, dtype=torch.long), short])])
-    caches, left_padding = model.caches(), torch.tensor([0, 5])
-    logits = model(batch, left_padding=left_padding, caches=caches)
-    torch.testing.assert_close(logits[0], model(long))
-    torch.testing.assert_close(logits[1, 5:], model(short))
-    new = ids_of(2, 3)
-    for i in range(3):
-        logits = model(new[:, i : i + 1], caches=caches)[:, 0]
-        for row, text in enumerate((long, short)):
-            torch.testing.assert_close(logits[row], model(torch.cat([text, new[row, : i + 1]]))[-1])
-
-
 def test_a_row_of_padding_only_gives_no_nan():
     model = decoder()
     caches = model.caches()
