@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import bank
+from bank import modules_blocks
 from regard.check.blocks import is_block, judge_block
 from regard.check.search import Deadline
 from regard.check.stage import Diagnosis, Stage
@@ -51,21 +52,8 @@ def test_an_attention_is_no_block():
     assert is_block(nn.Sequential(nn.Embedding(5, 12), nn.TransformerEncoderLayer(12, 3, 20)))
 
 
-class LeakyDecoder(nn.Module):
-    """Its attention is right and is given no mask."""
-
-    def __init__(self, vocab_size, d_model, num_heads):
-        super().__init__()
-        self.embedding = nn.Embedding(vocab_size, d_model)
-        self.layer = nn.TransformerEncoderLayer(d_model, num_heads, 20, batch_first=True)
-        self.head = nn.Linear(d_model, vocab_size)
-
-    def forward(self, idx):
-        return self.head(self.layer(self.embedding(idx)))
-
-
 def test_a_decoder_that_reads_the_future_is_told_from_the_positions():
-    ((mistake, numbers),) = wiring(LeakyDecoder).behaviour
+    ((mistake, numbers),) = wiring(modules_blocks.LeakyGPT).behaviour
     assert mistake.id == "future-leak"
     assert numbers["query"] < numbers["key"]
     assert numbers["number"] > 1e-3

@@ -286,19 +286,6 @@ def test_what_it_prints_is_caught_at_every_level_and_does_not_hold_it_up(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("redirect", ["<&- >&- 2>&-", ">&-"])
-def test_closed_streams_do_not_mix_with_its_pipes(redirect, tmp_path):
-    (tmp_path / "run.py").write_text(f"""
-import os
-from regard.check.process import isolated
-count = isolated(lambda: os.write(1, b"x") + os.write(2, b"y"), timeout=30, memory=None)
-open({str(tmp_path / "count")!r}, "w").write(str(count))
-""")
-    subprocess.run(["bash", "-c", f"'{sys.executable}' '{tmp_path / 'run.py'}' {redirect}"], check=True)
-    assert (tmp_path / "count").read_text() == "2"
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.more)])
 def test_who_watches_may_be_interrupted(sent, tmp_path):
     """By Ctrl-C at once; where the watcher itself is killed, the work ends with its time."""

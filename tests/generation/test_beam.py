@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiny_models import best_of, contains, every_text, scores_of, tiny
 
@@ -119,7 +119,6 @@ def test_a_ragged_batch_is_each_prompt_alone(kind):
 
 
 PHRASES = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3), max_size=3)
-PLAIN = {"bad_words": [], "num_beams": 1, "spare_tokens": 0, "stop": (), "last": None, "length_penalty": 1}
 
 
 @some_examples(1 / 2)
@@ -133,11 +132,6 @@ PLAIN = {"bad_words": [], "num_beams": 1, "spare_tokens": 0, "stop": (), "last":
     last=st.sampled_from([None, None, 6]),
     length_penalty=st.sampled_from([1, -1.0, 0, 0.7, 3.0]),
 )
-@example(**{**PLAIN, "seed": 0, "force_words": [[1, 2], [2, 1], [1, 1, 2]]})
-@example(
-    **{**PLAIN, "seed": 1, "force_words": [[1, 2, 3], [2, 3, 4], [3]], "bad_words": [[4, 5]], "stop": (6,), "last": 6}
-)
-@example(**{**PLAIN, "seed": 2, "force_words": [], "num_beams": 5, "spare_tokens": 4, "stop": (6, 7)})
 def test_every_text_has_the_forced_words_no_banned_word_and_its_own_score(
     seed, force_words, bad_words, num_beams, spare_tokens, stop, last, length_penalty
 ):

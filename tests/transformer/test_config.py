@@ -17,10 +17,8 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
     ("changes", "message"),
     [
         ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1 and below"),
-        ({"vocab_size": -1}, "vocab_size=-1 must be a whole number"),
         ({"d_model": 12.0}, r"d_model=12\.0 must be a whole number"),
         ({"d_ff": True}, "d_ff=True must be a whole number"),
-        ({"max_positions": 0}, "max_positions=0 must be a whole number"),
         ({"num_kv_heads": 0}, "num_kv_heads=0 must be a whole number"),
         ({"d_key": 0}, "d_key=0 must be a whole number"),
         ({"num_token_types": -1}, "num_token_types=-1 must be a whole number, at least 0"),
@@ -29,7 +27,6 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"num_kv_heads": 3}, "num_heads=4 cannot share num_kv_heads=3 evenly"),
         ({"norm_eps": None}, "norm_eps=None must be a number from 0 to 1"),
         ({"dropout": 1.5}, r"dropout=1\.5 must be a number from 0 to 1"),
-        ({"attention_dropout": float("nan")}, "attention_dropout=nan must be a number from 0 to 1"),
         ({"activation": "swish"}, "activation='swish' is not one of gelu, gelu_tanh, relu, silu"),
         ({"positions": "absolute"}, "positions='absolute' is not one of sinusoidal, learned, rotary, alibi, t5, none"),
         ({"norm": "batch"}, "norm='batch' is not one of layer, rms"),
@@ -42,7 +39,6 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"softcap": 0}, "softcap=0 must be a number above 0"),
         ({"logit_softcap": -1.0}, r"logit_softcap=-1\.0 must be a number above 0"),
         ({"attention_scale": float("inf")}, "attention_scale=inf must be a finite number"),
-        ({"logit_softcap": float("nan")}, "logit_softcap=nan must be a number above 0"),
     ],
 )
 def test_an_invalid_config_is_named(changes, message):
@@ -76,13 +72,6 @@ def test_the_defaults_are_the_papers():
     paper |= {"tie_word_embeddings": True, "shared_embedding": True, "scale_embedding": True}
     paper |= {"attention_bias": False, "out_bias": False, "feed_forward_bias": True}
     assert paper == {name: getattr(Config(**SMALL), name) for name in paper}
-
-
-def test_head_dim_and_windows_by_layer():
-    plain, changed = Config(**SMALL), Config(**SMALL, d_key=5, windows=(3, None, 1))
-    assert (plain.head_dim, changed.head_dim) == (3, 5)
-    assert [plain.window(layer) for layer in range(3)] == [None] * 3
-    assert [changed.window(layer) for layer in range(3)] == [3, None, 1]
 
 
 def test_equal_configs_are_equal():
