@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { test } from "node:test";
 
 import { steps } from "../../../src/regard/views/html/static/core/attention.js";
 import * as parts from "../../../src/regard/views/html/static/row/format.js";
@@ -23,19 +23,6 @@ test("what the softmax is made of gives the weights", () => {
   assert.equal(parts.softmaxParts(Float64Array.of(-Infinity), 3).sinkShare, 1);
 });
 
-test("the strongest keys come first, equal ones as in the text", () => {
-  assert.deepEqual(parts.keysByWeight([0.1, 0.4, 0.1, 0.4]), [1, 3, 0, 2]);
-});
-
-test("the terms of an output are weight times value, and with the others they sum to it", () => {
-  const { weights, output } = steps(small(), 0);
-  for (const dimension of [0, 1, 2, 3]) {
-    const { terms, rest, sum } = parts.valueTerms(small(), weights, dimension, 2);
-    assert.ok(Math.abs(Number(terms[0]?.term)) >= Math.abs(Number(terms[1]?.term)));
-    close([sum, terms.reduce((total, { term }) => total + term, rest)], [Number(output?.[dimension]), Number(output?.[dimension])]);
-  }
-});
-
 test("how far an output moved is an angle and a length, open where a vector is zero", () => {
   const { cosine, relative } = parts.vectorChange([3, 4], [4, -3]);
   close([Number(cosine), Number(relative)], [0, Math.SQRT2]);
@@ -44,20 +31,13 @@ test("how far an output moved is an angle and a length, open where a vector is z
   assert.deepEqual(parts.vectorChange([1, 2], [0, 0]), { cosine: null, relative: 1 });
 });
 
-describe("the token that is meant", () => {
+test("the token that is meant is that of its number, or the next with such a part, and it fits", () => {
   const tokens = ["The", "river", "7", "bank", "river"];
   const found = (/** @type {string} */ said, from = 0, fits = (/** @type {number} */ _) => true) => parts.findToken(tokens, said, from, fits);
-
-  test("is that of its number, or the next with such a part", () => {
-    assert.deepEqual([found(" 3 "), found("RIV"), found("riv", 1), found("riv", 4)], [3, 1, 4, 1]);
-    assert.equal(found("7"), 2, "a number behind the last token is a part of a token");
-  });
-
-  test("is one that fits, or none", () => {
-    assert.equal(found("riv", 0, (index) => index !== 1), 4);
-    assert.equal(found("3", 0, (index) => index !== 3), -1);
-    for (const said of ["", "  ", "lake", "99"]) assert.equal(found(said), -1);
-  });
+  assert.deepEqual([found(" 3 "), found("RIV"), found("riv", 1), found("riv", 4)], [3, 1, 4, 1]);
+  assert.equal(found("7"), 2, "a number behind the last token is a part of a token");
+  assert.deepEqual([found("riv", 0, (index) => index !== 1), found("3", 0, (index) => index !== 3)], [4, -1]);
+  assert.deepEqual(["", "  ", "lake", "99"].map((said) => found(said)), [-1, -1, -1, -1]);
 });
 
 test("numbers say what they are", () => {

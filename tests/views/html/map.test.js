@@ -56,14 +56,6 @@ test("a point of the drawing is a query and a key, and its box is there again", 
   assert.ok(layout.x + layout.wide + layout.side <= 800);
 });
 
-test("the drawing has the same place for its cells however near one is", () => {
-  const places = [[0, 100, 0, 200], [10, 14, 10, 14]].map((viewport) => {
-    const { x, y, wide, tall } = mapLayout(340, 600, /** @type {[number, number, number, number]} */ (viewport), MAP, { queries: 500, keys: 40 });
-    return [x, y, wide, tall];
-  });
-  assert.deepEqual(places[0], places[1]);
-});
-
 test("cells of a picture are those of regard's pooled maps", () => {
   for (const [tokens = 0, cells = 0] of [[7, 3], [100, 64], [64, 64], [513, 64]]) {
     for (let token = 0; token < tokens; token++) {
@@ -109,13 +101,6 @@ test("exact weights are those of a tile, and a cell of several sums keys and ave
   const [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0] = weights;
   close(pooled.cells, [(a + b + d + e) / 2, (c + f) / 2], 1e-6);
   assert.deepEqual([pooled.rows, pooled.columns], [1, 2]);
-});
-
-test("pooled cells stay where they are when the area moves", () => {
-  const lazyWeights = computed(small(), 0, 2, 0, 3);
-  const { left, columns, cells } = lazyWeights.pooled([0, 2, 1, 3], 1, 2);
-  assert.deepEqual([left, columns], [0, 2]);
-  close(cells, Array.from(lazyWeights.pooled([0, 2, 0, 3], 1, 2).cells), 1e-7);
 });
 
 test("rows that are not carried are not known, and count for nothing", () => {
