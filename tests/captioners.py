@@ -29,18 +29,14 @@ def random_captioner(
 ) -> transformers.PreTrainedModel:
     """A small random checkpoint that transformers writes, with a tokenizer and an image processor's config.
 
-    Args:
-        folder: where to write.
-        encoder: values of the ViT's config that differ from `ENCODER`.
-        decoder: values of the GPT-2's config that differ from `DECODER`.
-        seed: of the numbers.
-        changes: values of the whole model's config.
+    Of the ViT's config, the GPT-2's and the whole model's the values that differ are given.
     """
     encoder_config = transformers.ViTConfig(**{**ENCODER, **(encoder or {})})
-    decoder_config = transformers.GPT2Config(**{**DECODER, **(decoder or {})})
-    values = {**token_ids(decoder_start=1, pad=0, eos=1), **changes}
-    combined = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs
-    config = combined(encoder_config, decoder_config, **values)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        encoder_config,
+        transformers.GPT2Config(**{**DECODER, **(decoder or {})}),
+        **{**token_ids(decoder_start=1, pad=0, eos=1), **changes},
+    )
     theirs = transformers.VisionEncoderDecoderModel(config).eval()
     randomize(theirs, seed)
     theirs.save_pretrained(folder)

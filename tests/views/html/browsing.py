@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -22,44 +21,31 @@ addEventListener("securitypolicyviolation", (event) =>
 """
 
 
-@dataclass
-class PageLog:
-    """What a page did, in words; all four lists of a sound page are empty."""
-
-    requests: list[str] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{each.name}: {line}" for each in fields(self) for line in getattr(self, each.name))
-
-
 class Tab:
     """One page of one context, which opens one file after the other, and writes down what they do."""
 
     def __init__(self, context: BrowserContext) -> None:
-        self.address, self.log, self.opened = "", PageLog(), 0
+        self.address, self.opened, self.log = "", 0, list[str]()
         context.on("request", lambda made: self._request(made.url))
         context.on("page", lambda page: page.on("websocket", lambda socket: self._request(socket.url)))
-        context.on("page", lambda page: page.on("crash", lambda _: self.log.errors.append("the page crashed")))
+        context.on("page", lambda page: page.on("crash", lambda _: self.log.append("the page crashed")))
         context.on("console", self._message)
-        context.on("weberror", lambda raised: self.log.errors.append(str(raised.error)))
+        context.on("weberror", lambda raised: self.log.append(f"thrown: {raised.error}"))
         context.on("dialog", self._dialog)
-        context.expose_function("reportViolation", lambda text: self.log.violations.append(text))
+        context.expose_function("reportViolation", lambda text: self.log.append(f"violation: {text}"))
         context.add_init_script(REPORT_VIOLATIONS)
         self.page = context.new_page()
 
     def _request(self, url: str) -> None:
         if url.partition("#")[0] != self.address and not url.startswith(("data:", "blob:")):
-            self.log.requests.append(url)
+            self.log.append(f"request: {url}")
 
     def _message(self, message: Any) -> None:
         if message.type in ("error", "warning"):
-            self.log.messages.append(f"{message.type}: {message.text}")
+            self.log.append(f"{message.type}: {message.text}")
 
     def _dialog(self, dialog: Any) -> None:
-        self.log.errors.append(f"{dialog.type}: {dialog.message}")
+        self.log.append(f"{dialog.type}: {dialog.message}")
         dialog.dismiss()
 
 
@@ -75,7 +61,7 @@ class Chromium:
         return self._browser is not None and self._browser.is_connected()
 
     def tab(self) -> Tab:
-        if self._browser is None or not self._browser.is_connected():
+        if not self.alive:
             launch = self._playwright.chromium.launch
             self._browser = launch(executable_path=self._executable, args=ARGUMENTS, timeout=6 * TIMEOUT * 1000)
             self._tab = Tab(self._browser.new_context(locale="en-US", offline=True))
@@ -105,19 +91,11 @@ def opened(
     dark: bool = False,
     hash: str = "",
     timeout: float = TIMEOUT,
-) -> Iterator[tuple[Page, PageLog]]:
-    """A page from disk in a browser without a network.
+) -> Iterator[tuple[Page, list[str]]]:
+    """A page from disk in a browser without a network, and what it did in words, complete when the block has ended.
 
-    Args:
-        chromium: Where it is opened: in the same tab as the page before.
-        path: Of the HTML file.
-        width, height: Of the window, in CSS pixels.
-        dark: Whether the reader prefers dark pages.
-        hash: What stands behind "#" in the address.
-        timeout: Seconds for whatever is waited for, opening included.
-
-    Yields:
-        The page, and what it did, complete when the block has ended.
+    It is opened in the same tab as the page before. Of a sound page there is nothing to say. The hash is what stands
+    behind "#" in the address; seconds of the timeout are for whatever is waited for, opening included.
     """
     tab = chromium.tab()
     page, watchdog = tab.page, Timer(TEST_TIMEOUT, chromium.kill)
@@ -129,14 +107,14 @@ def opened(
         page.emulate_media(color_scheme="dark" if dark else "light", media="null")
         # From one "#" to another nothing would be loaded, so that each page has a "?" of its own.
         tab.opened += 1
-        tab.address, tab.log = f"{path.resolve().as_uri()}?{tab.opened}", (log := PageLog())
+        tab.address, tab.log = f"{path.resolve().as_uri()}?{tab.opened}", (log := list[str]())
         page.goto(tab.address + (f"#{hash}" if hash else ""), wait_until="load")
         watchdog.start()
         yield page, log
         if chromium.alive:
             page.evaluate("() => new Promise((done) => setTimeout(done, 20))")  # what is on its way is counted, too
         else:
-            log.errors.append(f"the browser ended before the test did; {TEST_TIMEOUT:g} seconds are all it gets")
+            log.append(f"the browser ended before the test did; {TEST_TIMEOUT:g} seconds are all it gets")
     except BaseException:
         chromium.kill()  # what hangs here would hang the next test; that one starts another browser
         raise

@@ -47,9 +47,9 @@ def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
     All pages share a tab, so a test is done with a page when it opens the next one. After the
     test every page has made no request, said no error or warning, raised nothing and kept to its policy.
     """
-    from views.html.browsing import PageLog, opened
+    from views.html.browsing import opened
 
-    logs: list[PageLog] = []
+    logs: list[list[str]] = []
     with ExitStack() as pages:
 
         def call(path: Path, state: object = None, *, ready: str = "html[data-ready]", **options: Any) -> "Page":
@@ -60,8 +60,7 @@ def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
             return page
 
         yield call
-    for log in logs:
-        assert log == PageLog(), str(log)
+    assert [line for log in logs for line in log] == []
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +69,18 @@ def river_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Pat
     path = tmp_path_factory.mktemp("river") / "page.html"
     river().to_html(path)
     return river(), path
+
+
+@pytest.fixture
+def open_head(open_page: "Callable[..., Page]", river_page: tuple[Recording, Path]) -> "Callable[..., Any]":
+    """A function that opens river_page at a head: the page, and the head's weights."""
+
+    def call(layer: int, head: int, *, width: int = 1280, **state: Any) -> "tuple[Page, Any]":
+        recording, path = river_page
+        page = open_page(path, {"attention": layer, "head": head, **state}, width=width)
+        return page, recording[recording.layers[layer]][0, head]
+
+    return call
 
 
 @pytest.fixture(scope="session")

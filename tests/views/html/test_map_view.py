@@ -5,24 +5,11 @@ import re
 import pytest
 
 from views.html.rows import read, state_of
+from views.recordings import river
 
-LAYER, HEAD, QUERY = 2, 3, 7
+QUERY = 7
+AT = {"layer": 2, "head": 3, "query": QUERY, "view": "map"}
 MARKS = "canvas.marks"
-
-
-@pytest.fixture(scope="module")
-def weights(river_page):
-    recording, _ = river_page
-    return recording[recording.layers[LAYER]][0, HEAD]
-
-
-@pytest.fixture
-def page(open_page, river_page):
-    return open_page(river_page[1], at(attention=LAYER, head=HEAD, query=QUERY))
-
-
-def at(**state):
-    return {"view": "map", **state}
 
 
 def cell(page):
@@ -48,12 +35,13 @@ def rest(page):
     )
 
 
-def middle(page, x=0.5, y=0.5):
+def middle(page):
     box = page.locator(MARKS).bounding_box()
-    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def test_the_table_says_the_row_and_its_neighbours(page, weights):
+def test_the_table_says_the_row_and_its_neighbours(open_head):
+    page, weights = open_head(**AT)
     queries, keys, found = (read(page, ".map td[data-weight]", name) for name in ("query", "key", "weight"))
     assert set(queries) == {QUERY - 1, QUERY, QUERY + 1}
     exact = [float(weights[int(query), int(key)]) for query, key in zip(queries, keys, strict=True)]
@@ -61,8 +49,9 @@ def test_the_table_says_the_row_and_its_neighbours(page, weights):
     assert [int(key) for key in keys[::3]] == weights[QUERY].topk(8).indices.tolist()
 
 
-def test_cells_say_what_python_says(page, river_page, weights):
-    tokens = river_page[0][river_page[0].layers[LAYER]].tokens
+def test_cells_say_what_python_says(open_head):
+    page, weights = open_head(**AT)
+    tokens = river()[river().layers[2]].tokens
     page.focus(MARKS)
     for arrow in ["ArrowRight", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp"]:
         page.keyboard.press(arrow)
@@ -74,8 +63,9 @@ def test_cells_say_what_python_says(page, river_page, weights):
     assert (state_of(page)["query"], state_of(page)["key"]) == cell(page)[:2]
 
 
-def test_the_mouse_points_and_chooses(page, weights):
-    x, y = middle(page, x=0.4)
+def test_the_mouse_points_and_chooses(open_head):
+    page, weights = open_head(**AT)
+    x, y = middle(page)
     page.mouse.move(x, y)
     query, key, weight, _ = cell(page)
     assert weight == pytest.approx(float(weights[query, key]), abs=1e-3)
@@ -85,7 +75,8 @@ def test_the_mouse_points_and_chooses(page, weights):
     assert cell(page)[0] < query
 
 
-def test_wheel_drag_and_keys_zoom_pan_and_come_back(page):
+def test_wheel_drag_and_keys_zoom_pan_and_come_back(open_head):
+    page, _ = open_head(**AT)
     whole = viewport(page)
     x, y = middle(page)
     page.mouse.move(x, y)
@@ -115,8 +106,8 @@ def test_wheel_drag_and_keys_zoom_pan_and_come_back(page):
     assert viewport(page) == whole
 
 
-def test_two_fingers_zoom(open_page, river_page):
-    page = open_page(river_page[1], at(attention=LAYER, head=HEAD), width=360, height=740)
+def test_two_fingers_zoom(open_head):
+    page, _ = open_head(**AT, width=360)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     whole = viewport(page)
     page.evaluate(
@@ -137,7 +128,7 @@ def test_two_fingers_zoom(open_page, river_page):
 def test_a_head_in_the_page_as_a_picture_only_says_so(open_page, river_page, tmp_path):
     recording, path = river_page[0], tmp_path / "page.html"
     recording.to_html(path, heads=[(0, 0)])
-    page = open_page(path, at(attention=5, head=11, query=QUERY))
+    page = open_page(path, {"view": "map", "attention": 5, "head": 11, "query": QUERY})
     assert "as a picture only" in page.locator(".map .legend").text_content()
     page.focus(MARKS)
     page.keyboard.press("ArrowUp")
@@ -149,14 +140,14 @@ def test_a_head_in_the_page_as_a_picture_only_says_so(open_page, river_page, tmp
 def test_a_long_text_opens_far_and_comes_near(open_page, long_page):
     m, path = long_page
     length = m.shape[2]
-    page = open_page(path, at(), timeout=30)
+    page = open_page(path, {"view": "map"}, timeout=30)
     rest(page)
     assert viewport(page) == [0, length, 0, length]
     assert page.locator(MARKS).get_attribute("data-from") == "picture"
     carried = int(page.input_value(".map .query-picker input").split()[0])
     start = min(max(carried - 20, 0), length - 40)
     near = [start, start + 40, max(0, start - 10), max(0, start - 10) + 40]
-    page = open_page(path, at(viewport=near, query=carried), timeout=30)
+    page = open_page(path, {"view": "map", "viewport": near, "query": carried}, timeout=30)
     rest(page)
     assert viewport(page) == near
     assert page.locator(MARKS).get_attribute("data-from") == "exact"
