@@ -140,8 +140,6 @@ def test_a_float32_bias_is_trained_by_half_precision_inputs():
     assert torch.equal(output, regard.attend(*tensors, bias=table.requires_grad_()))
 
 
-# The kernel that runs.
-
 WIDE, NARROW = (2, 4, 9, 8), (2, 4, 9, 5)
 FUSED = {
     "plain": (WIDE, WIDE, WIDE, None),
@@ -180,9 +178,6 @@ def test_a_causal_mask_is_a_flag_and_no_tensor(options):
     with OperatorTrace() as trace:
         regard.attend(q, q, q, mask.causal(offset=1), **options)
     assert all(call["attn_mask"] is not None for call in trace.fused)
-
-
-# Dropout.
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), float("inf")])
@@ -255,9 +250,6 @@ def test_dropout_of_everything(m):
     output = regard.attend(*tensors, m, dropout=1.0)
     assert (output == 0).all()
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(output.sum(), tensors))
-
-
-# Bugs that other libraries shipped.
 
 
 @grid(dtype=[torch.float32, *HALF], dropout=[0.0, 0.5])

@@ -51,9 +51,6 @@ def randn(*shape):
     return torch.randn(*shape, dtype=torch.float64)
 
 
-# What append returns: a list is the truth.
-
-
 @given(cache_steps(2, least=0, most=12), st.integers(1, 9), each_cache)
 def test_every_append_returns_what_a_list_would_hold__transformers_46612(steps, window, kind):
     cache, (k, v) = make_cache(kind, window), tokens(2, 2, 0)
@@ -99,9 +96,6 @@ def test_gradients_go_back_through_steps_that_were_not_the_last(make):
         appended(cache, 2, 1, 2)
     loss.backward()
     torch.testing.assert_close(k.grad, 8 * k.detach())
-
-
-# What they cost.
 
 
 @grid(mode=[torch.no_grad, torch.inference_mode], window=[1, 5, 300])
@@ -162,8 +156,6 @@ def test_beams_with_a_common_prefix_move_only_what_follows_it():
     assert torch.equal(values[0, :, :4], torch.cat([v[0, :, :3], v[1, :, 3:]], dim=1))
 
 
-# One attention: cached equals the definition without a cache.
-
 INSIDE = {
     None: lambda heads, d_key: None,
     "rotary": lambda heads, d_key: positions.Rotary(d_key, scaling=positions.Linear(2.0)),
@@ -215,9 +207,6 @@ def test_one_sequence_without_a_batch_has_a_cache_too():
     with torch.no_grad():
         ours = cached(module, x, [4, 1, 1, 3], Dynamic(), mask.causal())
     torch.testing.assert_close(ours, module(x, mask=mask.causal()), rtol=1e-9, atol=1e-9)
-
-
-# The source of a cross-attention.
 
 
 @pytest.fixture(params=[{}, {"d_context": 5}, {"num_kv_heads": 2, "bias": True, "qk_norm": 1e-6}], ids=str)
@@ -293,8 +282,6 @@ def test_a_source_that_does_not_fit_is_named(cross):
         with pytest.raises(ValueError, match=r"x \(.*\) does not share CrossAttentionCache\(\(2, \d, 6, 2\)\) evenly"):
             cross(rows, None, None, source)
 
-
-# What is refused.
 
 HELD = r"holds \(2, 1\) heads of width 3.*got "
 

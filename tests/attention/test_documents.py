@@ -61,27 +61,20 @@ def table(queries, keys, dtype):
     return torch.randn(4, queries, keys, generator=torch.Generator().manual_seed(5)).to(dtype)
 
 
-def sinks(dtype):
-    return torch.linspace(-1, 1, 4).to(dtype).requires_grad_()
-
-
 def t5(dtype):
     return T5Relative(4, num_buckets=8, max_distance=20).to(dtype)
 
 
 OPTIONS = {
     "plain": lambda *_: {},
-    "sinks": lambda queries, keys, dtype: {"sinks": sinks(dtype)},
+    "sinks": lambda queries, keys, dtype: {"sinks": torch.linspace(-1, 1, 4).to(dtype).requires_grad_()},
     "bias": lambda *sizes: {"bias": table(*sizes)},
-    "bias, one row for all": lambda *sizes: {"bias": table(*sizes)[:, :1]},
     "bias, one number for a row": lambda *sizes: {"bias": table(*sizes)[:1, :, :1]},
-    "learned bias": lambda *sizes: {"bias": table(*sizes).requires_grad_()},
     "learned bias, one row for all": lambda *sizes: {"bias": table(*sizes)[:, :1].clone().requires_grad_()},
     "ALiBi": lambda queries, keys, dtype: {"bias": ALiBi(4).to(dtype)},
     "T5": lambda queries, keys, dtype: {"bias": t5(dtype)},
     "fixed T5": lambda queries, keys, dtype: {"bias": t5(dtype).requires_grad_(False)},
     "absolute": lambda *_: {"bias": Absolute()},
-    "softcap and sinks": lambda queries, keys, dtype: {"softcap": 2.0, "sinks": sinks(dtype).detach()},
 }
 
 

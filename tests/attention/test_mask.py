@@ -149,8 +149,6 @@ def test_padding_takes_no_memory_that_grows_with_the_queries():
     assert mask.allowed(torch.ones(1, 5).bool()).broadcastable(10**6, 5).shape == (1, 5)
 
 
-# Masks as values.
-
 REPRS = """
     causal()
     causal(offset=0)
@@ -217,8 +215,6 @@ def test_not_twice_is_the_mask_itself():
     m = mask.causal() & mask.padding([3])
     assert ~~m is m
 
-
-# What is refused.
 
 FAR = 2**70
 SQUARE = mask.allowed(torch.ones(3, 4).bool())
@@ -348,9 +344,6 @@ def test_the_batch_rows_and_heads_of_a_mask():
     assert mask.where(lambda i, j: (i < j).expand(4, 2, -1, -1)).batch_heads(0, 5) == (4, 2)
     with pytest.raises(ValueError, match=r"has the axes \(2, 1, 1\) before its queries, not \(batch, heads\)"):
         mask.allowed(torch.ones(2, 1, 1, 3, 3).bool()).batch_heads(3, 3)
-
-
-# Indexing.
 
 
 def test_indexing_by_query_and_key():

@@ -29,9 +29,6 @@ def expanded(m):
     return m.dense(QUERIES, KEYS).expand(BATCH, HEADS, QUERIES, KEYS)
 
 
-# There and back.
-
-
 @given(cases(depth=3))
 def test_there_and_back_is_the_same_mask(case: MaskCase):
     m, expected = build(case.spec), case.definition()
@@ -65,9 +62,6 @@ def test_there_and_back_through_blocks(case: MaskCase):
         assert torch.equal(case.expand(again.dense(*sizes)), case.definition())
         both = mask.from_flex((again & m).to_flex(*sizes, device="cpu"))
         assert torch.equal(case.expand(both.dense(*sizes)), case.definition())
-
-
-# What the others make of it.
 
 
 @grid(m=EVERY_KIND, dtype=[None, torch.float64])
@@ -198,9 +192,6 @@ def test_a_model_of_hugging_face_takes_it__transformers_39389(implementation):
     assert not torch.allclose(output[1, 2:], unmasked[1, 2:])  # the mask was not dropped on the way
 
 
-# Polarity, in both spellings.
-
-
 def test_polarity_is_each_library_s_own__pytorch_170400__transformers_38094():
     first, second, low = torch.tensor([[True, False]]), [[False, True]], torch.finfo(torch.float16).min
     read = [
@@ -237,8 +228,6 @@ def test_masks_of_hugging_face_that_were_added_to_one_another():
         if dtype != torch.float16:  # its smallest number is one that a bias can have in a wider dtype
             assert torch.equal(mask.from_sdpa(both.float()).dense(6, 6), expected)
 
-
-# What is refused.
 
 READERS = {
     "from_sdpa": mask.from_sdpa,
@@ -332,9 +321,6 @@ CAUSAL, TWO_ROWS, THREE_HEADS = mask.causal(), mask.padding([1, 2]), mask.allowe
 def test_what_cannot_be_converted_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-# BlockMasks in particular.
 
 
 def test_a_block_mask_that_speaks_of_rows_and_heads():

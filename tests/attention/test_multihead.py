@@ -86,9 +86,6 @@ def by_hand(module, x, context=None, who=None):
     return module.out_proj(torch.cat(outputs, dim=-1))
 
 
-# The mathematics.
-
-
 @grid(
     kind=KINDS,
     who=MASKS,
@@ -160,9 +157,6 @@ def test_which_projections_have_a_bias(bias, out_bias):
     assert (module.out_proj.bias is not None) is (bias if out_bias is None else out_bias)
 
 
-# Steps.
-
-
 @every_kind
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_every_intermediate_by_head(kind, batch):
@@ -173,9 +167,6 @@ def test_every_intermediate_by_head(kind, batch):
     assert again.output.shape == (*batch, HEADS, 5, module.d_value)
     assert torch.equal(torch.cat(again.output.unbind(dim=-3), dim=-1), kept.heads)
     assert torch.equal(module.out_proj(kept.heads), kept.projected)
-
-
-# Weights as tutorials draw them.
 
 
 @grid(bias=[False, True], kv_heads=[4, 2, 1], d_context=[None, 7], out_proj=[False, True])
@@ -246,9 +237,6 @@ def test_the_same_numbers_as_pytorchs_module(bias, training):
         torch.testing.assert_close(ours.steps(x, mask=for_ours).weights, weights)
 
 
-# Training and evaluation.
-
-
 @every_kind
 def test_a_gradient_reaches_every_parameter_and_input(kind):
     module, given = make(kind), [t.requires_grad_() for t in inputs(kind) if t is not None]
@@ -304,8 +292,6 @@ def test_rows_of_a_batch_are_independent_bit_for_bit(kind):
 def test_print_tells_the_sizes():
     assert "num_heads=4, num_kv_heads=2, d_key=5, d_value=2" in repr(make(KINDS["everything"]))
 
-
-# What is refused.
 
 ROTARY, ALIBI = positions.Rotary(4), positions.ALiBi(HEADS)
 ONE_SEQUENCE = r"positions=.* compare tokens of one sequence"

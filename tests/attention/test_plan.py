@@ -57,12 +57,8 @@ def test_the_mask_picks_the_kernel__pytorch_99878(m, kernel, reason):
 @pytest.mark.parametrize(
     "options",
     [
-        {"softcap": 30},
-        {"dropout": 0.1},
-        {"scale": -1.0},
-        {"scale": 0},
-        {"bias": torch.zeros(1, LONG, requires_grad=True)},
-        {"bias": positions.T5Relative(2)},
+        *({"softcap": 30}, {"dropout": 0.1}, {"scale": -1.0}, {"scale": 0}),
+        *({"bias": bias} for bias in (torch.zeros(1, LONG, requires_grad=True), positions.T5Relative(2))),
     ],
     ids=str,
 )
@@ -79,15 +75,11 @@ def test_a_bias_that_learns_nothing_now_needs_no_gradient():
         assert regard.plan(*square(), mask.window(9), bias=positions.ALiBi(2)).kernel == "bands"
 
 
-def test_a_small_square_is_a_mask_of_each_pair_and_a_large_one_is_not():
-    assert regard.plan(*square(1024), mask.prefix(5)).kernel == "dense"
-    assert regard.plan(*square(1025), mask.prefix(5)).kernel == "tiles"
-
-
+@pytest.mark.parametrize(("tokens", "kernel"), [(1024, "dense"), (1025, "tiles")])
 @pytest.mark.parametrize("batch", [1, 64])
-def test_the_choice_does_not_depend_on_the_batch(batch):
-    q = torch.empty(1, 1, 1, 8).expand(batch, 2, 1024, 8)
-    assert regard.plan(q, q, q, mask.prefix(5)).kernel == "dense"
+def test_a_small_square_is_a_mask_of_each_pair_and_a_large_one_is_not_whatever_the_batch(batch, tokens, kernel):
+    q = torch.empty(1, 1, 1, 8).expand(batch, 2, tokens, 8)
+    assert regard.plan(q, q, q, mask.prefix(5)).kernel == kernel
 
 
 @pytest.mark.parametrize("tokens", [1000, LONG])

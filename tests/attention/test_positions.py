@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from grids import grid
 from regard import positions
@@ -54,20 +53,6 @@ def test_all_sines_before_all_cosines(d_model):
     halves = positions.sinusoidal(9, d_model, halves=True, dtype=torch.float64)
     pairs = by_loops(range(9), d_model)
     torch.testing.assert_close(halves, torch.cat([pairs[:, ::2], pairs[:, 1::2]], dim=1))
-
-
-def test_halves_as_transformers_has_them_for_marian():
-    theirs = MarianSinusoidalPositionalEmbedding(40, 12).create_weight()
-    torch.testing.assert_close(positions.sinusoidal(40, 12, halves=True), theirs.detach().float())
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_in_another_dtype(dtype):
-    assert positions.sinusoidal(torch.arange(3), 4, dtype=dtype).dtype == dtype
-    assert positions.sinusoidal(3, 4, halves=True, dtype=dtype).dtype == dtype
-
-
-# The modules.
 
 
 @every_module

@@ -61,9 +61,6 @@ def test_alibi_has_nothing_to_learn_or_to_save():
     assert alibi.state_dict() == {}
 
 
-# T5.
-
-
 def t5(*, bidirectional=True):
     """T5's module of transformers and ours with the same weights."""
     config = transformers.T5Config(d_model=8, d_kv=2, num_heads=4)
@@ -125,8 +122,6 @@ def test_t5_takes_the_dtype_of_its_weight(dtype):
     expected = ours.dense(200, 200).to(dtype)
     assert torch.equal(ours.to(dtype).dense(200, 200), expected)
 
-
-# Both.
 
 biases = pytest.mark.parametrize("bias", [ALiBi(6), T5Relative(6)], ids=["alibi", "t5"])
 

@@ -66,9 +66,6 @@ def by_loops(x, positions, *, base=10_000.0, rotary_dim=None, interleaved=False)
     return result
 
 
-# The definition.
-
-
 @grid(
     width=[(2, None), (8, None), (10, 4), (9, 2), (9, 8)],
     interleaved=[False, True],
@@ -83,8 +80,6 @@ def test_the_papers_equation(width, interleaved, positions, base):
     if positions == [0, 1, 2, 3, 4]:
         torch.testing.assert_close(rotary(x), expected, rtol=0, atol=1e-10)
 
-
-# Against transformers.
 
 FAR = torch.tensor([[0, 1, 4095, 32_768, 99_999, 100_000]])
 PADDED = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 1, 1, 0, 1, 2], [9, 8, 7, 6, 5, 4]])
@@ -138,9 +133,6 @@ def test_frequencies_and_attention_factor(width, base, scaling):
     assert scaling.amplitude == pytest.approx(amplitude, rel=1e-12)
 
 
-# The length.
-
-
 def test_dynamic_takes_the_length_of_each_call():
     """Of the last position, or the caller's for a part of a sequence; nothing is kept of a longer call."""
     rotary, x = Rotary(8, scaling=DynamicNTK(2.0, 8)), torch.randn(40, 8)
@@ -149,9 +141,6 @@ def test_dynamic_takes_the_length_of_each_call():
     torch.testing.assert_close(rotary(x[-3:], torch.arange(37, 40)), whole[-3:], rtol=0, atol=1e-6)
     torch.testing.assert_close(rotary(x[:12], length=40), whole[:12], rtol=0, atol=1e-6)
     assert not torch.allclose(rotary(x[:12]), whole[:12], atol=1e-3)
-
-
-# Shapes and positions.
 
 
 def test_any_number_of_batch_axes():
@@ -181,9 +170,6 @@ def test_one_cos_sin_serves_queries_and_keys(scaling, interleaved):
         assert torch.equal(rotary.rotate(x, *rotary.cos_sin(positions)), rotary(x, positions))
 
 
-# Precision.
-
-
 @grid(rotary_dim=[None, 4], dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_is_rounded_once_at_the_end(rotary_dim, dtype):
     rotary, x, positions = Rotary(8, rotary_dim=rotary_dim), torch.randn(6, 8).to(dtype), torch.arange(5000, 5006)
@@ -199,9 +185,6 @@ def test_a_cast_of_the_module_changes_no_angle(scaling):
     assert before.dtype == torch.float32
     assert torch.equal(rotary.to(torch.bfloat16)(x), before)
     assert torch.equal(rotary.double()(x), before)
-
-
-# A module among modules.
 
 
 @every_scaling
@@ -256,8 +239,6 @@ def test_a_scaling_is_a_value():
     with pytest.raises(dataclasses.FrozenInstanceError):
         whole.factor = 3.0
 
-
-# What is refused.
 
 NTK = DynamicNTK(2.0, 8)
 KIND = "must be a Linear, DynamicNTK, Llama3 or YaRN"

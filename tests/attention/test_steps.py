@@ -47,13 +47,11 @@ def by_loops(q, k, v, allowed=None, *, scale=None, bias=None, softcap=None, sink
 SHAPES = {
     "one token": ((), 1, 1, 1, 1, 1, 1),
     "tokens x width": ((), None, None, 3, 3, 4, 4),
-    "heads": ((), 2, 2, 3, 3, 4, 4),
     "batch": ((2,), 2, 2, 3, 3, 4, 4),
     "two batch axes": ((2, 3), 2, 2, 2, 2, 3, 3),
     "grouped heads": ((2,), 6, 2, 3, 3, 4, 4),
     "one key head": ((2,), 3, 1, 3, 3, 4, 4),
     "d_value wider": ((2,), 2, 2, 3, 3, 2, 5),
-    "d_value narrower": ((2,), 2, 2, 3, 3, 5, 2),
     "fewer queries": ((2,), 2, 2, 2, 5, 4, 4),
     "more queries": ((2,), 2, 2, 5, 2, 4, 4),
     "everything": ((2, 1), 4, 2, 2, 4, 3, 5),
@@ -75,7 +73,7 @@ OPTIONS = {
     "mask": lambda scores: {"mask": mask.allowed(torch.rand(scores) < 0.6)},
     "causal": lambda scores: {"mask": mask.causal()},
     "sinks": lambda scores: {"sinks": randn(scores[-3])},
-    "padding": lambda scores: {"mask": mask.padding([scores[-1] - 1] * scores[-4])},
+    "padding": lambda scores: {"mask": mask.padding([scores[-1] - 1, 0, 1][: scores[-4]])},
     "all": lambda scores: {
         "mask": mask.allowed(torch.rand(scores) < 0.6),
         "scale": 0.7,
@@ -128,9 +126,7 @@ def test_each_step_follows_from_the_one_before():
 
 def test_a_step_not_asked_for_is_the_step_before():
     kept = regard.steps(*inputs((), 2, 2, 3, 3, 4, 4))
-    assert kept.capped is kept.scaled
-    assert kept.biased is kept.scaled
-    assert kept.masked is kept.scaled
+    assert kept.capped is kept.biased is kept.masked is kept.scaled
 
 
 def test_repr_tells_the_shapes_of_what_was_kept():
@@ -142,13 +138,10 @@ def test_repr_tells_the_shapes_of_what_was_kept():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_every_step_keeps_the_dtype(dtype):
     q, k, v = (t.to(dtype) for t in inputs((2,), 4, 2, 3, 5, 4, 6))
-    kept = regard.steps(
-        q, k, v, mask.causal(), bias=randn(3, 5).to(dtype), softcap=2.0, sinks=torch.zeros(4, dtype=dtype)
-    )
+    options = {"bias": randn(3, 5).to(dtype), "softcap": 2.0, "sinks": torch.zeros(4, dtype=dtype)}
+    kept = regard.steps(q, k, v, mask.causal(), **options)
     assert {value.dtype for value in vars(kept).values() if value is not None} == {dtype}
 
-
-# A query with nothing to attend to.
 
 EMPTY = {
     "causal before the first key": {"mask": mask.causal(offset=-1)},
@@ -165,20 +158,10 @@ def test_nothing_to_attend_to__pytorch_41508_160064(option, with_sinks):
     q, k, v = (t.requires_grad_() for t in inputs((2,), 2, 2, 3, 3, 4, 4))
     kept = regard.steps(q, k, v, **EMPTY[option], sinks=randn(2) if with_sinks else None)
     empty = (kept.masked == -torch.inf).all(dim=-1)
-    assert empty.any()
-    assert (kept.weights[empty] == 0).all()
-    assert (kept.output[empty] == 0).all()
-
     dq, dk, dv = torch.autograd.grad(kept.output.sum(), (q, k, v))
-    assert (dq[empty] == 0).all()
-    for gradient in (kept.weights, kept.output, dq, dk, dv):
-        assert gradient.isfinite().all()
-
-
-def test_an_empty_row_leaves_the_other_rows_alone__pytorch_101967():
-    q, k, v = inputs((2,), 2, 2, 3, 3, 4, 4)
-    output = regard.steps(q, k, v, mask.padding([3, 0])).output
-    torch.testing.assert_close(output[:1], regard.steps(q[:1], k[:1], v[:1]).output, rtol=0, atol=0)
+    assert empty.any()
+    assert all((t[empty] == 0).all() for t in (kept.weights, kept.output, dq))
+    assert all(t.isfinite().all() for t in (kept.weights, kept.output, dq, dk, dv))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0)])
@@ -186,11 +169,8 @@ def test_an_empty_row_leaves_the_other_rows_alone__pytorch_101967():
 def test_no_queries_or_no_keys(queries, keys, who):
     q, k, v = (t.requires_grad_() for t in inputs((2,), 4, 2, queries, keys, 4, 6))
     kept = regard.steps(q, k, v, who)
-    assert kept.weights.shape == (2, 4, queries, keys)
-    assert kept.output.shape == (2, 4, queries, 6)
-    assert (kept.output == 0).all()
-    for gradient in torch.autograd.grad(kept.output.sum(), (q, k, v)):
-        assert (gradient == 0).all()
+    assert (kept.weights.shape, kept.output.shape) == ((2, 4, queries, keys), (2, 4, queries, 6))
+    assert all((t == 0).all() for t in (kept.output, *torch.autograd.grad(kept.output.sum(), (q, k, v))))
 
 
 def test_one_sink_without_a_heads_axis():
