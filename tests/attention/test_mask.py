@@ -150,39 +150,19 @@ def test_padding_takes_no_memory_that_grows_with_the_queries():
 
 
 REPRS = """
-    causal()
-    causal(offset=0)
-    causal(offset=1)
-    padding([3, 5])
-    padding([5, 3])
-    padding([3])
-    window(2)
-    window(65, 64)
-    window(2, offset=1)
-    documents([0, 1])
-    documents([[0, 1]])
-    documents([0, 1, 1])
-    documents([0, 1], keys=[0, 1])
-    documents([0, 1], keys=[1, 0])
-    documents([0, 1], keys=[[0, 1]])
-    prefix(3)
-    prefix([3])
-    prefix([3, 4])
-    where(max)
-    where(min)
-    where(max, offset=0)
+    causal(); causal(offset=0); causal(offset=1)
+    padding([3, 5]); padding([5, 3]); padding([3])
+    window(2); window(65, 64); window(2, offset=1)
+    documents([0, 1]); documents([[0, 1]]); documents([0, 1, 1])
+    documents([0, 1], keys=[0, 1]); documents([0, 1], keys=[1, 0]); documents([0, 1], keys=[[0, 1]])
+    prefix(3); prefix([3]); prefix([3, 4])
+    where(max); where(min); where(max, offset=0)
     causal() & padding([3]) & causal(offset=2)
-    causal() & (window(3) & prefix(2))
-    (causal() | window(3)) & prefix(2)
-    causal() | (window(3) & prefix(2))
-    padding([3]) & causal()
-    causal() & padding([3])
-    causal() | padding([3])
-    ~causal() & padding([3])
-    ~(causal() & padding([3]))
-    ~causal()
+    causal() & (window(3) & prefix(2)); (causal() | window(3)) & prefix(2); causal() | (window(3) & prefix(2))
+    padding([3]) & causal(); causal() & padding([3]); causal() | padding([3])
+    ~causal(); ~causal() & padding([3]); ~(causal() & padding([3]))
 """
-REPRS = [line.strip() for line in REPRS.strip().splitlines()]
+REPRS = [text.strip() for line in REPRS.strip().splitlines() for text in line.split(";")]
 
 
 def distinct():

@@ -73,19 +73,17 @@ def test_sdpa_reads_it_as_regard_does(m, dtype):
     torch.testing.assert_close(output[attends], expected[attends])
 
 
-def run_multihead(queries, m, keys=None, **masks):
-    """Output and weights of nn.MultiheadAttention, and of `regard.steps` on its queries, keys and values."""
-    module = nn.MultiheadAttention(24, HEADS, batch_first=True, dtype=torch.float64)
+def run_multihead(queries, m, keys=None, *, bias=True, **masks):
+    """Output and weights of nn.MultiheadAttention, and of ours with its weights."""
+    theirs = nn.MultiheadAttention(24, HEADS, bias=bias, batch_first=True, dtype=torch.float64)
+    drawn = {name.replace("in_proj_", "qkv."): nn.init.normal_(t) for name, t in theirs.state_dict().items()}
+    ours = regard.MultiHeadAttention(24, HEADS, bias=bias).double()
+    ours.load_state_dict(drawn)
     x = torch.randn(BATCH, queries, 24).double()
     context = x if keys is None else torch.randn(BATCH, keys, 24).double()
-    output, weights = module(x, context, context, average_attn_weights=False, **masks)
-    weights_and_biases = zip(module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3), strict=True)
-    projected = [
-        F.linear(t, weight, bias).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        for t, (weight, bias) in zip((x, context, context), weights_and_biases, strict=True)
-    ]
-    steps = regard.steps(*projected, m)
-    return output, weights, module.out_proj(steps.output.transpose(1, 2).flatten(2)), steps.weights
+    steps = ours.steps(x, context, m)
+    torch.testing.assert_close(ours(x, context, m), steps.projected)
+    return *theirs(x, context, context, average_attn_weights=False, **masks), steps.projected, steps.weights
 
 
 @grid(m=EVERY_KIND, dtype=[None, torch.float64], need_weights=[True, False])
@@ -112,9 +110,10 @@ KEY_PADDING = torch.tensor([[False, False, False, True, True], [False, True, Fal
     padded=[True, False],
     as_float=[True, False],
     need_weights=[True, False],
+    bias=[True, False],
     where=lambda axes, padded, **_: axes or padded,
 )
-def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_float, need_weights):
+def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_float, need_weights, bias):
     blocked = torch.ones(5, 5).bool().triu(1)
     if axes == 3:
         blocked = blocked & (torch.rand(BATCH * HEADS, 5, 5) < 0.7)
@@ -122,7 +121,7 @@ def test_the_two_masks_of_multihead__LLMs_from_scratch_1061(axes, padded, as_flo
     if as_float:
         masks = {name: torch.zeros(t.shape).double().masked_fill(t, -torch.inf) for name, t in masks.items()}
     m = mask.from_multihead(**masks, num_heads=HEADS if axes == 3 else None)
-    output, weights, expected, expected_weights = run_multihead(5, m, **masks, need_weights=need_weights)
+    output, weights, expected, expected_weights = run_multihead(5, m, **masks, need_weights=need_weights, bias=bias)
     torch.testing.assert_close(output, expected)
     if need_weights:
         torch.testing.assert_close(weights, expected_weights)

@@ -217,26 +217,6 @@ def test_made_on_the_meta_device_and_drawn_later(kind):
     assert torch.equal(module(x, context), other(x, context))
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("training", [True, False])
-def test_the_same_numbers_as_pytorchs_module(bias, training):
-    theirs = nn.MultiheadAttention(D_MODEL, HEADS, bias=bias, batch_first=True).train(training)
-    weights = {name.replace("in_proj_", "qkv."): nn.init.normal_(t) for name, t in theirs.state_dict().items()}
-    ours, x, blocked = make({"bias": bias}), torch.randn(2, 5, D_MODEL), torch.rand(5, 5) < 0.4
-    ours.load_state_dict(weights)
-    blocked.fill_diagonal_(False)
-    padded = torch.arange(5) >= torch.tensor([[5], [3]])
-    for for_theirs, for_ours in [
-        ({}, None),
-        ({"attn_mask": blocked}, mask.blocked(blocked)),
-        ({"key_padding_mask": padded}, mask.padding([5, 3])),
-        ({"key_padding_mask": padded}, mask.blocked(padded[:, None, None, :])),
-    ]:
-        output, weights = theirs(x, x, x, average_attn_weights=False, **for_theirs)
-        torch.testing.assert_close(ours(x, mask=for_ours), output)
-        torch.testing.assert_close(ours.steps(x, mask=for_ours).weights, weights)
-
-
 @every_kind
 def test_a_gradient_reaches_every_parameter_and_input(kind):
     module, given = make(kind), [t.requires_grad_() for t in inputs(kind) if t is not None]

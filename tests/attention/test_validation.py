@@ -17,6 +17,9 @@ pytestmark = [
 Q, K, V = torch.zeros(2, 4, 3, 8), torch.zeros(2, 2, 5, 8), torch.zeros(2, 2, 5, 6)
 
 
+ALL_OR_NONE = r"\(\.\.\., heads, tokens, width\), or all \(tokens, width\)"
+
+
 @pytest.mark.parametrize(
     ("q", "k", "v", "message"),
     [
@@ -28,8 +31,8 @@ Q, K, V = torch.zeros(2, 4, 3, 8), torch.zeros(2, 2, 5, 8), torch.zeros(2, 2, 5,
         (Q[:, :3], K, V, "3 query heads cannot share 2 key heads"),
         (Q[:, :1], K, V, "1 query heads cannot share 2 key heads"),
         (Q, K[:, :0], V[:, :0], "4 query heads cannot share 0 key heads"),
-        (Q[0], K, V, r"\(\.\.\., heads, tokens, width\), or all \(tokens, width\)"),
-        (Q[0, 0, 0], K[0, 0, 0], V[0, 0, 0], r"\(\.\.\., heads, tokens, width\), or all \(tokens, width\)"),
+        (Q[0], K, V, ALL_OR_NONE),
+        (Q[0, 0, 0], K[0, 0, 0], V[0, 0, 0], ALL_OR_NONE),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(compute, q, k, v, message):
@@ -40,30 +43,22 @@ def test_shapes_that_do_not_fit_are_named(compute, q, k, v, message):
 
 
 @pytest.mark.parametrize(
-    ("q", "k", "v", "message"),
+    ("q", "k", "v", "error", "message"),
     [
-        (Q.half(), K, V, "float16, torch.float32, torch.float32"),
-        (Q, K, V.double(), "float32, torch.float32, torch.float64"),
-        (Q.long(), K.long(), V.long(), "int64"),
-        (Q.bool(), K.bool(), V.bool(), "bool"),
+        (Q.half(), K, V, TypeError, "float16, torch.float32, torch.float32"),
+        (Q, K, V.double(), TypeError, "float32, torch.float32, torch.float64"),
+        (Q.long(), K.long(), V.long(), TypeError, "int64"),
+        (Q, K.to("meta"), V, ValueError, "cpu, meta, cpu"),
     ],
+    ids=lambda value: str(getattr(value, "dtype", "")),
 )
-def test_dtypes_that_do_not_fit_are_named(compute, q, k, v, message):
-    with pytest.raises(TypeError, match=message):
+def test_dtypes_and_devices_that_do_not_fit_are_named(compute, q, k, v, error, message):
+    with pytest.raises(error, match=message):
         compute(q, k, v)
-
-
-def test_devices_that_do_not_fit_are_named(compute):
-    with pytest.raises(ValueError, match="cpu, meta, cpu"):
-        compute(Q, K.to("meta"), V)
 
 
 HINT = r"mask\.allowed\(t\) where True = may attend.*mask\.blocked\(t\)"
 SCORES = r" does not broadcast to the scores, shape \(2, 4, 3, 5\)"
-
-
-def causal_and_padding(lengths):
-    return mask.causal() & mask.padding(lengths)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +75,11 @@ def causal_and_padding(lengths):
         (mask.blocked(torch.ones(2, 5).bool()), ValueError, "blocked"),
         (mask.padding([6, 1]), ValueError, "padding"),
         (mask.padding([5]), ValueError, r"padding.* is for 1 batch rows, but q of shape \(2, 4, 3, 8\)"),
-        (causal_and_padding([5, 5, 5]), ValueError, r"padding.* is for 3 batch rows, but q of shape \(2, 4, 3, 8\)"),
+        (
+            mask.causal() & mask.padding([5] * 3),
+            ValueError,
+            r"padding.* is for 3 batch rows, but q of shape \(2, 4, 3, 8\)",
+        ),
         (mask.padding([5]) & mask.causal(), ValueError, r"padding.* is for 1 batch rows"),
     ],
     ids=lambda value: type(value).__name__,
