@@ -97,25 +97,24 @@ class AttentionCase:
 
         heads, kv_heads = self.heads or (1, 1)
         q_axes, kv_axes = ([heads], [kv_heads]) if self.heads else ([], [])
-        options: dict[str, Any] = {}
-        if self.bias is not None:
-            options["bias"] = self._bias(heads, randn, generator)
-        if self.sinks is not None:
-            options["sinks"] = randn(heads).requires_grad_(self.sinks == "learned")
-        if self.scale is not None:
-            options["scale"] = self.scale
-        if self.softcap is not None:
-            options["softcap"] = self.softcap
+        options = {
+            "bias": self._bias(heads, randn, generator),
+            "sinks": self.sinks and randn(heads).requires_grad_(self.sinks == "learned"),
+            "scale": self.scale,
+            "softcap": self.softcap,
+        }
         return Attention(
             tensor(q_axes, self.queries, self.d_key, self.layouts[0]).requires_grad_(),
             tensor(kv_axes, self.keys, self.d_key, self.layouts[1]).requires_grad_(),
             tensor(kv_axes, self.keys, self.d_value, self.layouts[2]).requires_grad_(),
             None if self.mask is None else build(self.mask),
-            options,
+            {name: option for name, option in options.items() if option is not None},
         )
 
-    def _bias(self, heads: int, randn: Any, generator: torch.Generator) -> Tensor | PositionBias:
+    def _bias(self, heads: int, randn: Any, generator: torch.Generator) -> Tensor | PositionBias | None:
         match self.bias:
+            case None:
+                return None
             case ("tensor", shape, learned, share_blocked):
                 t = randn(*shape)
                 t[torch.rand(shape, generator=generator) < share_blocked] = -torch.inf
@@ -143,10 +142,9 @@ class Attention:
     @property
     def leaves(self) -> dict[str, Tensor]:
         """The tensors that need a gradient, by name."""
-        bias = self.options.get("bias")
-        tensors = {"q": self.q, "k": self.k, "v": self.v, "bias": bias, "sinks": self.options.get("sinks")}
-        if isinstance(bias, PositionBias):
-            tensors = {**tensors, **dict(bias.named_parameters())}
+        tensors = {"q": self.q, "k": self.k, "v": self.v, **self.options}
+        if isinstance(self.options.get("bias"), PositionBias):
+            tensors.update(self.options["bias"].named_parameters())
         return {name: t for name, t in tensors.items() if isinstance(t, Tensor) and t.requires_grad}
 
     def in_float64(self) -> Attention:

@@ -18,7 +18,6 @@ from cases import (
 )
 from grids import grid, some_examples
 from regard import mask
-from regard.attention.bias import PositionBias
 
 
 def qkv(*shape, dtype=torch.float32):
@@ -79,30 +78,6 @@ def test_whole_numbers_are_numbers(m):
     tensors = qkv(2, 2, 12, 4)
     output = regard.attend(*tensors, m, scale=1, softcap=2, dropout=0)
     assert torch.equal(output, regard.attend(*tensors, m, scale=1.0, softcap=2.0, dropout=0.0))
-
-
-class Nearness(PositionBias):
-    """A bias that a user wrote: each head has learned how far it looks, and keys after the query count less."""
-
-    def __init__(self, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.slope = torch.nn.Parameter(torch.randn(num_heads))
-        self.after = torch.nn.Parameter(torch.randn(()))
-
-    def forward(self, query, key):
-        distance = key - query[:, None]
-        return self.slope[:, None, None] * distance.abs().sqrt() + self.after * (distance > 0)
-
-
-@pytest.mark.parametrize("learned", [True, False])
-@pytest.mark.parametrize("m", [None, mask.causal(), mask.window(9, 4), mask.prefix([20, 3])], ids=repr)
-def test_a_bias_that_a_user_wrote(m, learned):
-    bias = Nearness(4).requires_grad_(learned)
-    if not learned:  # its numbers as they are: calculated in float64 they would be others
-        bias.forward = lambda query, key: Nearness.forward(bias, query, key).float()
-    with SMALL_LIMITS.apply():
-        assert_is_the_definition(Attention(*qkv(2, 4, 40, 8), m, {"bias": bias}))
 
 
 def test_a_float32_bias_is_trained_by_half_precision_inputs():

@@ -7,6 +7,7 @@ import regard
 from cases import DEFAULT_LIMITS, HALF, SMALL_LIMITS, Attention, KernelLimits, OperatorTrace, assert_is_the_definition
 from grids import grid
 from regard import mask
+from regard.attention.bias import PositionBias
 from regard.attention.kernels import flash
 from regard.attention.positions import ALiBi, T5Relative
 
@@ -55,7 +56,21 @@ def masks(tokens=TOKENS, rows=slice(None)):
 
 
 NAMES = list(masks())
-ONE_OF_EACH_KERNEL = ["full", "causal", "padding", "window", "documents by row, causal", "or: tiles", "or: dense"]
+PACKED = ["documents by row, causal", "documents of one length", "pairs by row"]
+ONE_OF_EACH_KERNEL = ["full", "causal", "padding", "window", *PACKED, "or: tiles", "or: dense"]
+
+
+class Standing(PositionBias):
+    """A bias that a user wrote: it depends on where a token stands, not on distances."""
+
+    num_heads = 4
+
+    def __init__(self):
+        super().__init__()
+        self.strength = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+
+    def forward(self, query, key):
+        return self.strength[:, None, None] * (query[:, None] * 3.0 + key * 7.0).sin().abs()
 
 
 def blocking(tokens):
@@ -83,9 +98,11 @@ LEARNED_OPTIONS = {
         "sinks": torch.zeros(4).requires_grad_(),
         "softcap": 0.9,
     },
+    "written by a user": lambda tokens: {"bias": Standing()},
     "T5": lambda tokens: {"bias": T5Relative(4, num_buckets=4, max_distance=5)},
 }
-CHUNKED_OPTIONS = {"softcap", "negative scale", "T5"} | {name for name in LEARNED_OPTIONS if "learned bias" in name}
+BY_ROWS = "softcap", "negative scale", "T5", "written by a user"
+CHUNKED_OPTIONS = {*BY_ROWS, *(name for name in LEARNED_OPTIONS if name.startswith("learned bias"))}
 
 
 def attention(name, option="plain", *, tokens=TOKENS, dtype=torch.float32, rows=slice(None), width=8):
