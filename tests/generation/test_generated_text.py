@@ -74,7 +74,6 @@ def test_a_word_keeps_its_space(model):
 def test_several_texts_are_each_alone(model, strategy):
     together = regard.generate(model, PROMPTS, max_new_tokens=8, strategy=strategy)
     assert together == [regard.generate(model, prompt, max_new_tokens=8, strategy=strategy) for prompt in PROMPTS]
-    assert all(isinstance(text, str) for text in together)
     assert regard.generate(model, PROMPTS[:1], max_new_tokens=8, strategy=strategy) == together[:1]
     if isinstance(strategy, Beam):
         several = regard.generate(model, PROMPTS, max_new_tokens=8, strategy=replace(strategy, num_return_sequences=2))
@@ -120,9 +119,7 @@ def test_the_end_token_is_no_text(model):
     with torch.no_grad():  # where a token of the text is likely, the end token becomes as likely
         lm_head.weight[0] = lm_head.weight[longest[4]]
     new, text = new_tokens(model, "A man", **options), regard.generate(model, "A man", **options)
-    assert new[-1] == 0
-    assert 1 < len(new) < 30
-    assert "<end>" not in text
+    assert (new[-1], 1 < len(new) < 30, "<end>" in text) == (0, True, False)
     assert "".join(regard.stream(model, "A man", **options)) == text
 
 
@@ -136,9 +133,7 @@ def test_a_stream_is_what_generate_returns(model, seed):
     options = {"max_new_tokens": 25, "strategy": Sample(seed=seed, temperature=1 + seed / 2), "stop": ()}
     text = regard.generate(model, prompt, **options)
     pieces = list(regard.stream(model, prompt, **options))
-    assert "".join(pieces) == text
-    assert all(pieces)
-    assert len(pieces) > 6
+    assert ("".join(pieces), all(pieces), len(pieces) > 6) == (text, True, True)
     read, ids = encode(model, prompt), new_tokens(model, prompt, **options)
     assert model.decode(read) + text == model.decode([*read, *ids])
     assert list(regard.stream(model, read if seed % 2 else torch.tensor(read), **options)) == ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import torch
@@ -28,9 +29,7 @@ def tiny(vocab_size=5, seed=0, *, kind=Decoder, stop=(), last=None, **changes):
     return randomized(kind(Config(**options)), seed)
 
 
-def tiny_translator(vocab_size=11, seed=0, **options):
-    """An encoder-decoder with `vocab_size` tokens."""
-    return tiny(vocab_size, seed, kind=EncoderDecoder, **options)
+tiny_translator = partial(tiny, kind=EncoderDecoder)
 
 
 def every_text(vocab_size, limit, stop=()):

@@ -9,16 +9,8 @@ from regard.transformer import Config, Decoder, Encoder, EncoderDecoder, ImageEn
 
 PATCHES = Patches(image_size=(6, 8), patch_size=(3, 2), channels=2)
 SIZES = {"vocab_size": 11, "d_model": 12, "num_layers": 2, "num_heads": 3, "d_ff": 20, "dropout": 0.0}
-VIT = {
-    **SIZES,
-    "patches": PATCHES,
-    "positions": "learned",
-    "max_positions": 9,
-    "norm_position": "pre",
-    "activation": "gelu",
-    "attention_bias": True,
-    "out_bias": True,
-}
+VIT = {**SIZES, "patches": PATCHES, "positions": "learned", "max_positions": 9, "norm_position": "pre"}
+VIT |= {"activation": "gelu", "attention_bias": True, "out_bias": True}
 
 
 @pytest.fixture
