@@ -182,15 +182,6 @@ def attention_additive(q, k, v, mask=None):
 
 
 @wrong("mask-weak-fill")
-def attention_is_causal(q, k, v, is_causal=False):
-    scores = torch.einsum("bhtd,bhsd->bhts", q, k) * q.size(-1) ** -0.5
-    if is_causal:
-        t = q.size(2)
-        scores = scores + torch.triu(torch.full((t, t), -10.0, dtype=q.dtype, device=q.device), diagonal=1)
-    return torch.einsum("bhts,bhsd->bhtd", scores.softmax(dim=-1), v)
-
-
-@wrong("mask-weak-fill")
 def causal_minus_one(q, k, v):
     t = q.size(1)
     scores = q @ k.transpose(1, 2) / math.sqrt(q.size(2))

@@ -134,25 +134,3 @@ class ContextAttention(Projections, names="proj_q proj_k proj_v proj_o", bias=Fa
         k, v = (f(context).view(n, -1, self.num_heads, c // self.num_heads) for f in (self.proj_q, self.proj_v))
         w = torch.einsum("nqhd,nkhd->nhqk", q, k).div((c // self.num_heads) ** 0.5).softmax(-1)
         return self.proj_o(torch.einsum("nhqk,nkhd->nqhd", w, v).reshape(n, t, c))
-
-
-@wrong("softmax-queries")
-class LatentCrossAttention(nn.Module):
-    def __init__(self, d_model, num_heads, dropout=0.0):
-        super().__init__()
-        self.num_heads = num_heads
-        self.to_q = nn.Linear(d_model, d_model)
-        self.to_kv = nn.Linear(d_model, 2 * d_model)
-        self.to_out = nn.Linear(d_model, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x, context):
-        b, n, d = x.shape
-        h = self.num_heads
-        q = self.to_q(x)
-        k, v = self.to_kv(context).chunk(2, dim=-1)
-        q, k, v = (t.reshape(b, -1, h, d // h).transpose(1, 2).reshape(b * h, -1, d // h) for t in (q, k, v))
-        sim = torch.einsum("bid,bjd->bij", q, k) * (d // h) ** -0.5
-        attn = self.dropout(sim.softmax(dim=1))
-        out = torch.einsum("bij,bjd->bid", attn, v)
-        return self.to_out(out.reshape(b, h, n, d // h).transpose(1, 2).reshape(b, n, d))

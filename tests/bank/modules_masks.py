@@ -264,20 +264,6 @@ class ModuleListAttention(nn.Module):
         return self.output_linear(torch.cat(parts, dim=-1))
 
 
-@wrong("padding-as-zeros")
-class ZeroedPadding(Projections, names="to_q to_k to_v to_out"):
-    def forward(self, x, mask=None):
-        B, T, C = x.shape
-        q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
-        if mask is not None:
-            keep = mask.unsqueeze(-1).to(x.dtype)
-            k = k * keep
-            v = v * keep
-        q, k, v = (t.view(B, T, self.num_heads, -1).transpose(1, 2) for t in (q, k, v))
-        attn = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), dim=-1)
-        return self.to_out((attn @ v).transpose(1, 2).reshape(B, T, C))
-
-
 @wrong("mask-not-passed")
 class HeadsWrapper(nn.Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0):

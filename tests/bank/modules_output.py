@@ -45,22 +45,6 @@ class TransposedWeights(Projections, names="wq wk wv wo", bias=False):
         return self.wo(out.flatten(2))
 
 
-@wrong("output-v")
-class ValuePassThrough(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.n_head = config.n_head
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = (t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for t in self.c_attn(x).split(C, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        y = v.transpose(1, 2).contiguous().view(B, T, C)
-        return self.c_proj(y)
-
-
 @wrong("output-mean")
 class MeanAttention(nn.Module):
     def __init__(self, dim, num_heads=8):

@@ -141,18 +141,6 @@ class LogSoftmaxAttention(nn.Module):
         return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
 
 
-@wrong("softmax-unnormalised")
-class ExponentialAttention(Projections, names="q_proj k_proj v_proj out_proj"):
-    def forward(self, x, mask=None):
-        B, T, C = x.shape
-        q, k, v = (f(x).view(B, T, self.num_heads, -1).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-        if mask is not None:
-            scores = scores.masked_fill(mask == 0, float("-inf"))
-        weights = torch.exp(scores)
-        return self.out_proj((weights @ v).transpose(1, 2).reshape(B, T, C))
-
-
 @wrong("softmax-l1")
 class RatioAttention(Projections, names="wq wk wv wo"):
     def forward(self, x):

@@ -221,30 +221,6 @@ class GroupedAndTiled(nn.Module):
         return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, T, -1))
 
 
-@right("convention", says="thirds")
-class FusedThirdsWithConfig(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        assert config.n_embd % config.n_head == 0
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.attn_dropout, self.resid_dropout = (nn.Dropout(config.dropout) for _ in range(2))
-        self.n_head, self.n_embd = config.n_head, config.n_embd
-        lower = torch.ones(config.block_size, config.block_size).tril()
-        self.register_buffer("bias", lower.view(1, 1, config.block_size, config.block_size))
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = (
-            part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-            for part in self.c_attn(x).split(self.n_embd, dim=2)
-        )
-        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
-        y = self.attn_dropout(F.softmax(att, dim=-1)) @ v
-        return self.resid_dropout(self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C)))
-
-
 class Conv1D(nn.Module):
     def __init__(self, nf, nx):
         super().__init__()
@@ -272,30 +248,6 @@ class WithConv1D(nn.Module):
         w = torch.where(self.allowed[:T, :T], w, torch.tensor(-1e9, dtype=w.dtype, device=w.device))
         a = torch.softmax(w, dim=-1) @ heads[2]
         return self.c_proj(a.transpose(1, 2).flatten(2))
-
-
-@right("convention", says="additive")
-class SeparateWithAdditiveMask(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.num_attention_heads = config.num_attention_heads
-        self.attention_head_size = config.hidden_size // config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key, self.value, self.dense = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
-        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-
-    def transpose_for_scores(self, x):
-        return x.view(*x.size()[:-1], self.num_attention_heads, self.attention_head_size).permute(0, 2, 1, 3)
-
-    def forward(self, hidden_states, attention_mask=None):
-        query_layer = self.transpose_for_scores(self.query(hidden_states))
-        key_layer, value_layer = (self.transpose_for_scores(f(hidden_states)) for f in (self.key, self.value))
-        scores = torch.matmul(query_layer, key_layer.transpose(-1, -2)) / math.sqrt(self.attention_head_size)
-        if attention_mask is not None:
-            scores = scores + attention_mask
-        probs = self.dropout(nn.functional.softmax(scores, dim=-1))
-        context = torch.matmul(probs, value_layer).permute(0, 2, 1, 3).contiguous()
-        return self.dense(context.view(*context.size()[:-2], -1))
 
 
 @right("convention", says="thirds")
@@ -394,26 +346,6 @@ class RawParametersPerHead(nn.Module):
         return torch.einsum("bqnh,nhe->bqe", z, self.W_O) + self.b_O
 
 
-@right("convention", says="thirds")
-class RawPackedParameter(nn.Module):
-    def __init__(self, embed_dim, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim))
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
-        nn.init.xavier_uniform_(self.in_proj_weight)
-
-    def forward(self, x, key_padding_mask=None):
-        q, k, v = (
-            each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for each in F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-        )
-        allowed = None if key_padding_mask is None else ~key_padding_mask[:, None, None, :]
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-        return self.out_proj(out.transpose(1, 2).flatten(2))
-
-
 @right("convention", says="(T, B")
 class TimeFirst(nn.Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True):
@@ -477,19 +409,3 @@ class PaddingIsTrue(nn.Module):
         if key_padding_mask is not None:
             logits = logits.masked_fill(key_padding_mask.view(b, 1, 1, t), float("-inf"))
         return self.linear_out(torch.einsum("bhqk,bkhd->bqhd", logits.softmax(-1), v).reshape(b, t, d))
-
-
-@right("convention", says="blocked")
-class TrueIsBlocked(nn.Module):
-    def __init__(self, d_model, num_heads):
-        super().__init__()
-        self.num_heads, self.depth = num_heads, d_model // num_heads
-        self.wq, self.wk, self.wv, self.dense = (nn.Linear(d_model, d_model) for _ in range(4))
-
-    def forward(self, x, mask=None):
-        b = x.size(0)
-        q, k, v = (w(x).view(b, -1, self.num_heads, self.depth).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
-        logits = q @ k.transpose(-1, -2) / self.depth**0.5
-        if mask is not None:
-            logits = logits.masked_fill(mask, float("-inf"))
-        return self.dense((logits.softmax(-1) @ v).transpose(1, 2).reshape(b, -1, self.num_heads * self.depth))

@@ -27,14 +27,6 @@ def judged(what):
     return "wrong" if causes else "convention" if otherwise else "right", causes, diagnosis
 
 
-@pytest.mark.parametrize("entry", TABLES, ids=lambda entry: entry.name)
-def test_bank(entry):
-    verdict, causes, diagnosis = judged(entry.what)
-    assert (verdict, causes) == (entry.verdict, set(entry.causes))
-    for known, _ in diagnosis.stages[0].found.causes:
-        assert "{" not in known.message.format(**diagnosis.numbers)
-
-
 def test_nothing_else_is_a_table():
     others = [entry for entry in bank.entries() if entry not in TABLES]
     assert [entry.name for entry in others if looks_like_table(subject_of(entry.what, entry.args))] == []
@@ -149,12 +141,8 @@ class Positions(nn.Module):
 class TokensFirst(Positions):
     """As PyTorch's own tutorial."""
 
-    def __init__(self, d_model, max_len=5000):
-        super().__init__(d_model, max_len=max_len)
-        self.pe = self.pe.transpose(0, 1)
-
     def forward(self, x):
-        return self.dropout(x * math.sqrt(x.size(-1)) + self.pe[: x.size(0)])
+        return self.dropout(x * math.sqrt(x.size(-1)) + self.pe.transpose(0, 1)[: x.size(0)])
 
 
 class Swapped(Positions):
