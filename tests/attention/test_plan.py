@@ -98,6 +98,19 @@ def test_a_window_costs_what_it_holds():
     assert exact <= plans[0].flops <= 3 * exact
 
 
+@pytest.mark.parametrize("m", [mask.window(64) & mask.window(512), mask.window(512) & mask.window(64)], ids=repr)
+def test_two_windows_cost_what_the_narrower_one_holds(m):
+    assert regard.plan(*square(), m).flops == regard.plan(*square(), mask.window(64)).flops
+
+
+def test_the_peak_is_that_of_the_largest_document():
+    halves, long_first, long_last = (
+        regard.plan(*square(600), mask.documents([0] * first + [1] * (600 - first)), softcap=3.0).peak_bytes
+        for first in (300, 536, 64)
+    )
+    assert halves < long_first == long_last
+
+
 def test_keys_that_nobody_may_attend_to_cost_nothing():
     """Every 64th key: 64 times fewer pairs."""
     columns = mask.where(lambda i, j: (j % 64 == 0) & (i >= 0))
