@@ -5,45 +5,42 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grids import grid
 from masks import build, cases
-from regard import mask
 from regard.attention.positions import ALiBi
 from regard.lens import AttentionMap
 
-
-@given(case=cases(min_tokens=1, depth=2), bias=st.booleans(), sinks=st.booleans())
-def test_one_text_is_its_row_of_the_batch(case, bias, sinks):
-    size = case.batch, case.heads, case.queries, case.keys
-    q, k = (torch.randn(case.batch, case.heads, tokens, 4) for tokens in size[2:])
-    options = {"bias": torch.randn(size) if bias else None, "sinks": torch.randn(case.heads) if sinks else None}
-    m = AttentionMap(q, k, None, build(case.spec), **options)
-    m.label(*([[f"{b}.{i}" for i in range(n)] for b in range(case.batch)] for n in size[2:]))
-    for row in range(case.batch):
-        one = m.select(row)
-        torch.testing.assert_close(one.dense()[0], m.dense()[row])
-        torch.testing.assert_close(one.entropy()[0], m.entropy()[row], atol=1e-6, rtol=1e-5)
-        assert one.tokens[1][0][0] == f"{row}.0"
+BIASES = {
+    "none": lambda *size: None,
+    "of texts": lambda *size: torch.randn(size),
+    "of heads": lambda batch, *size: torch.randn(size),
+    "ALiBi": lambda batch, heads, *size: ALiBi(heads),
+}
 
 
-@grid(
-    options=[
-        {},
-        {"mask": mask.padding([6, 2, 4])},
-        {"mask": mask.allowed(torch.arange(120).view(1, 4, 5, 6) % 7 < 5)},
-        {"bias": ALiBi(4)},
-        {"bias": torch.arange(360.0).view(3, 4, 5, 6).sin()},
-    ],
-    at=[(None, [2]), (1, [3, 0]), (2, [1])],
+@given(
+    case=cases(min_tokens=1, depth=2),
+    group=st.integers(1, 2),
+    bias=st.sampled_from([*BIASES]),
+    sinks=st.booleans(),
+    row=st.sampled_from([None, 0, 1]),
+    heads=st.sampled_from([None, [0], [1], [1, 0]]),
 )
-def test_a_head_is_a_head_of_the_whole_map(options, at):
-    batch, heads = at
-    q, k, v = torch.randn(3, 4, 5, 8), torch.randn(3, 2, 6, 8), torch.randn(3, 2, 6, 3)
-    m = AttentionMap(q, k, v, sinks=torch.randn(4), **options)
-    part = m.select(batch, heads)
-    rows = slice(None) if batch is None else slice(batch, batch + 1)
-    torch.testing.assert_close(part.dense(), m.dense()[rows][:, heads])
-    torch.testing.assert_close(part.v, m.v[rows][:, [head // 2 for head in heads]])
+def test_a_part_is_that_part_of_the_whole_map(case, group, bias, sinks, row, heads):
+    size = case.batch, case.heads, case.queries, case.keys
+    q, (k, v) = torch.randn(*size[:3], 4), torch.randn(2, case.batch, max(1, case.heads // group), case.keys, 4)
+    options = {"bias": BIASES[bias](*size), "sinks": torch.randn(case.heads) if sinks else None}
+    m = AttentionMap(q, k, v, build(case.spec), **options)
+    m.label(*([[f"{b}.{i}" for i in range(n)] for b in range(case.batch)] for n in size[2:]))
+    row = None if row is None else row % case.batch
+    rows = slice(None) if row is None else slice(row, row + 1)
+    heads = None if heads is None else [head % case.heads for head in heads]
+    index = list(range(case.heads)) if heads is None else heads
+    part = m.select(row, heads)
+    torch.testing.assert_close(part.dense(), m.dense()[rows][:, index])
+    torch.testing.assert_close(part.entropy(), m.entropy()[rows][:, index], atol=1e-6, rtol=1e-5)
+    by_head = torch.tensor(index) // (case.heads // k.shape[1])
+    torch.testing.assert_close(part.v.expand(-1, len(index), -1, -1), v[rows][:, by_head])
+    assert part.tokens[1][0][0] == f"{row or 0}.0"
 
 
 @pytest.mark.parametrize("row", [-1, 2])
