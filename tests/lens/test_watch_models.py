@@ -32,15 +32,8 @@ from lens.watching import MODES, assert_map, record, train_once
 def one_pass(request):
     """The name of a model, where its padding stands, and the recording of one forward pass."""
     name, padding = request.param
-    with torch.no_grad(), regard.watch(load_model(name)) as recording:
-        load_model(name)(**make_inputs(name, padding))
-    return name, padding, recording
-
-
-def assert_eager_maps(name, padding, recording):
-    """The recording has the maps that the eager model gives out, in the rows that count."""
-    for spec in MODEL_CASES[name].attentions:
-        assert_map(recording[spec.path], cached_eager_maps(name, padding)[spec.path], counted_rows(spec, padding))
+    with torch.no_grad():
+        return name, padding, record(load_model(name), **make_inputs(name, padding))[0]
 
 
 def test_every_attention_is_there_once_in_order_with_its_kind(one_pass):
@@ -51,10 +44,6 @@ def test_every_attention_is_there_once_in_order_with_its_kind(one_pass):
         assert list(recording.subset(kind)) == [path for path in kinds if kinds[path] == kind]
     assert not recording.notes
     assert all(path in str(recording) for path in kinds)
-
-
-def test_maps_are_those_that_the_eager_model_gives_out(one_pass):
-    assert_eager_maps(*one_pass)
 
 
 def test_every_statistic_is_that_of_the_eager_map(one_pass):
@@ -71,10 +60,11 @@ def test_every_statistic_is_that_of_the_eager_map(one_pass):
 @grid(name=list(MODEL_CASES), padding=["even", "right", "left"], mode=MODES, where=lambda name, padding, mode: (
     padding in MODEL_CASES[name].paddings
 ))  # fmt: skip
-def test_outputs_have_the_same_bits_in_every_mode(name, padding, mode):
+def test_outputs_have_the_same_bits_and_maps_are_those_that_the_eager_model_gives_out(name, padding, mode):
     with mode():
         recording, _ = record(load_model(name), **make_inputs(name, padding), output_hidden_states=True)
-    assert_eager_maps(name, padding, recording)
+    for spec in MODEL_CASES[name].attentions:
+        assert_map(recording[spec.path], cached_eager_maps(name, padding)[spec.path], counted_rows(spec, padding))
 
 
 @grid(name=list(MODEL_CASES), training=[False, True])
@@ -118,26 +108,24 @@ def test_other_dtypes(name, dtype):
     model, model_inputs = copy.deepcopy(load_model(name)).to(dtype), make_inputs(name, "right")
     with torch.no_grad():
         recording, _ = record(model, **model_inputs)
-    maps = eager_maps(name, model_inputs, model)
-    wide = dtype == torch.float64
+    maps, wide = eager_maps(name, model_inputs, model), dtype == torch.float64
     for spec in MODEL_CASES[name].attentions:
         m, rows = recording[spec.path], counted_rows(spec, "right")
-        # The eager model rounds scores and weights to its own few bits; Llama's rotation and softmax are in float32.
-        if spec.layer == 0 or wide:
-            exact = 1e-6 if name == "llama" else 1e-12
-            difference = ((m.dense() - maps[spec.path]) * rows[:, None, :, None]).abs().max()
-            assert difference < {torch.float64: exact, torch.bfloat16: 0.08, torch.float16: 0.01}[dtype]
         assert m.dense().dtype == (torch.float64 if wide else torch.float32)
         assert m.error < (1e-10 if wide else 2e-2)
         assert m.verified
+        # The eager model rounds scores and weights to its own few bits; Llama's rotation and softmax are in float32.
+        if spec.layer == 0 or wide:
+            limits = {torch.float64: 1e-6 if name == "llama" else 1e-12, torch.bfloat16: 0.08, torch.float16: 0.01}
+            assert ((m.dense() - maps[spec.path]) * rows[:, None, :, None]).abs().max() < limits[dtype]
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5", "bart", "bert"])
 def test_one_text_without_a_mask(name):
     """No mask at all, or the kernel's own flag for causal."""
     model_inputs = {key: value[:1] for key, value in make_inputs(name, "even").items()}
-    with torch.inference_mode(), regard.watch(load_model(name)) as recording:
-        load_model(name)(**model_inputs)
+    with torch.inference_mode():
+        recording, _ = record(load_model(name), **model_inputs)
     for path, expected in eager_maps(name, model_inputs).items():
         assert_map(recording[path], expected)
 
@@ -193,10 +181,9 @@ def test_a_generation_of_an_encoder_decoder(name):
 def test_layers_that_share_their_weights_have_a_map_each():
     """ALBERT runs one module as often as it has layers."""
     model = ModelCase("Albert", {**WIDTHS, "num_hidden_layers": 3, "embedding_size": 16}, []).build()
-    with torch.no_grad(), regard.watch(model) as recording:
-        model(**make_inputs("bert", "right"))
-    model.set_attn_implementation("eager")
     with torch.no_grad():
+        recording, _ = record(model, **make_inputs("bert", "right"))
+        model.set_attn_implementation("eager")
         maps = model(**make_inputs("bert", "right"), output_attentions=True).attentions
     for m, expected in zip(recording.values(), maps, strict=True):
         assert_map(m, expected, token_mask("right"))

