@@ -1,10 +1,6 @@
 """`regard generate` and `regard translate`: small random checkpoints, the real command."""
 
 import io
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -82,23 +78,3 @@ def test_invalid_options_end_with_exit_code_2(models, command, model, arguments,
 
 def test_the_hint_names_the_command(command):
     assert command("translate", "x")[2] == "regard: Missing option '--model'. See regard translate --help\n"
-
-
-@pytest.mark.more  # a process; test_command_line.py has one in the fast tier
-def test_ctrl_c_in_the_middle_leaves_quietly(models):
-    options = ["--model", models["t5"], "--batch-size", "1", "--num-beams", "1", "-n", "4"]
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "regard", "translate", "-", *options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    ) as process:
-        process.stdin.write(b"the river bank\n" * 3000)
-        process.stdin.close()
-        process.stdout.readline()  # it is at work
-        process.send_signal(signal.SIGINT)
-        process.stdout.read()
-        error = process.stderr.read()
-        assert (process.wait(60), b"Traceback" in error) == (130, False)

@@ -2,17 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Timer
-from typing import Any
-
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 ARGUMENTS = ["--disable-gpu", "--disable-quic"]  # what else keeps it quiet, Playwright says by itself
 TIMEOUT = 10.0  # seconds for a page to open, and for whatever a test waits for in it
-TEST_TIMEOUT = 60.0  # seconds for all that is done with a page; a script that never ends would hold evaluate for ever
+TEST_TIMEOUT = 60.0  # seconds until a browser is killed; a script that never ends would hold evaluate for ever
 
 # The event says what was refused; the console says it too, but in words that change with Chromium.
 REPORT_VIOLATIONS = """
@@ -24,8 +19,8 @@ addEventListener("securitypolicyviolation", (event) =>
 class Tab:
     """One page of one context, which opens one file after the other, and writes down what they do."""
 
-    def __init__(self, context: BrowserContext) -> None:
-        self.address, self.opened, self.log = "", 0, list[str]()
+    def __init__(self, context):
+        self.address, self.opened, self.log = "", 0, []
         context.on("request", lambda made: self._request(made.url))
         context.on("page", lambda page: page.on("websocket", lambda socket: self._request(socket.url)))
         context.on("page", lambda page: page.on("crash", lambda _: self.log.append("the page crashed")))
@@ -36,15 +31,15 @@ class Tab:
         context.add_init_script(REPORT_VIOLATIONS)
         self.page = context.new_page()
 
-    def _request(self, url: str) -> None:
+    def _request(self, url):
         if url.partition("#")[0] != self.address and not url.startswith(("data:", "blob:")):
             self.log.append(f"request: {url}")
 
-    def _message(self, message: Any) -> None:
+    def _message(self, message):
         if message.type in ("error", "warning"):
             self.log.append(f"{message.type}: {message.text}")
 
-    def _dialog(self, dialog: Any) -> None:
+    def _dialog(self, dialog):
         self.log.append(f"{dialog.type}: {dialog.message}")
         dialog.dismiss()
 
@@ -52,16 +47,12 @@ class Tab:
 class Chromium:
     """One browser with one tab; started when it is first used, and again where it was killed."""
 
-    def __init__(self, playwright: Playwright, executable: str) -> None:
+    def __init__(self, playwright, executable):
         self._playwright, self._executable = playwright, executable
-        self._browser: Browser | None = None
+        self._browser = None
 
-    @property
-    def alive(self) -> bool:
-        return self._browser is not None and self._browser.is_connected()
-
-    def tab(self) -> Tab:
-        if not self.alive:
+    def tab(self):
+        if self._browser is None or not self._browser.is_connected():
             launch = self._playwright.chromium.launch
             self._browser = launch(executable_path=self._executable, args=ARGUMENTS, timeout=6 * TIMEOUT * 1000)
             self._tab = Tab(self._browser.new_context(locale="en-US", offline=True))
@@ -70,28 +61,19 @@ class Chromium:
             (self._pid,) = (process["id"] for process in processes if process["type"] == "browser")
         return self._tab
 
-    def kill(self) -> None:
+    def kill(self):
         """From any thread; playwright itself hears of it later."""
         self._browser = None
         with suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
 
-    def close(self) -> None:
+    def close(self):
         if self._browser is not None:
             self._browser.close()
 
 
 @contextmanager
-def opened(
-    chromium: Chromium,
-    path: Path,
-    *,
-    width: int = 1280,
-    height: int = 900,
-    dark: bool = False,
-    hash: str = "",
-    timeout: float = TIMEOUT,
-) -> Iterator[tuple[Page, list[str]]]:
+def opened(chromium, path, *, width=1280, height=900, dark=False, hash="", timeout=TIMEOUT):
     """A page from disk in a browser without a network, and what it did in words, complete when the block has ended.
 
     It is opened in the same tab as the page before. Of a sound page there is nothing to say. The hash is what stands
@@ -107,14 +89,11 @@ def opened(
         page.emulate_media(color_scheme="dark" if dark else "light", media="null")
         # From one "#" to another nothing would be loaded, so that each page has a "?" of its own.
         tab.opened += 1
-        tab.address, tab.log = f"{path.resolve().as_uri()}?{tab.opened}", (log := list[str]())
+        tab.address, tab.log = f"{path.resolve().as_uri()}?{tab.opened}", (log := [])
         page.goto(tab.address + (f"#{hash}" if hash else ""), wait_until="load")
         watchdog.start()
         yield page, log
-        if chromium.alive:
-            page.evaluate("() => new Promise((done) => setTimeout(done, 20))")  # what is on its way is counted, too
-        else:
-            log.append(f"the browser ended before the test did; {TEST_TIMEOUT:g} seconds are all it gets")
+        page.evaluate("() => new Promise((done) => setTimeout(done, 20))")  # what is on its way is counted, too
     except BaseException:
         chromium.kill()  # what hangs here would hang the next test; that one starts another browser
         raise

@@ -3,34 +3,25 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
-from regard.lens import AttentionMap, Recording
+from views.html import browsing
 from views.html.rows import Attends, everything, watched
 from views.recordings import river
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-    from views.html.browsing import Chromium
 
 HERE = Path(__file__).parent
 OLDEST_NODE = 20
 
 
 @pytest.fixture(scope="session")
-def chromium() -> "Iterator[Chromium]":
+def chromium():
     """One browser for all tests of a process."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
-    from views.html import browsing
-
     if not (executable := shutil.which("chromium")):
         pytest.skip("no Chromium here: make install-browser")
     with sync_api.sync_playwright() as playwright:
@@ -40,21 +31,18 @@ def chromium() -> "Iterator[Chromium]":
 
 
 @pytest.fixture
-def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
+def open_page(chromium):
     """A function that opens an HTML file in a state, as a link to it says, and answers the page when it is ready.
 
-    What else it takes, see `browsing.opened`.
-    All pages share a tab, so a test is done with a page when it opens the next one. After the
-    test every page has made no request, said no error or warning, raised nothing and kept to its policy.
+    All pages share a tab, so a test is done with a page when it opens the next one. After the test every page has
+    made no request, said no error or warning, raised nothing and kept to its policy.
     """
-    from views.html.browsing import opened
-
-    logs: list[list[str]] = []
+    logs = []
     with ExitStack() as pages:
 
-        def call(path: Path, state: object = None, *, ready: str = "html[data-ready]", **options: Any) -> "Page":
+        def call(path, state=None, *, ready="html[data-ready]", **options):
             hash = "" if state is None else quote(json.dumps(state))
-            page, log = pages.enter_context(opened(chromium, path, hash=hash, **options))
+            page, log = pages.enter_context(browsing.opened(chromium, path, hash=hash, **options))
             logs.append(log)
             page.wait_for_selector(ready)
             return page
@@ -64,7 +52,7 @@ def open_page(chromium: "Chromium") -> "Iterator[Callable[..., Page]]":
 
 
 @pytest.fixture(scope="session")
-def river_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+def river_page(tmp_path_factory):
     """What the default model attends to in a sentence, and its page."""
     path = tmp_path_factory.mktemp("river") / "page.html"
     river().to_html(path)
@@ -72,10 +60,10 @@ def river_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Pat
 
 
 @pytest.fixture
-def open_head(open_page: "Callable[..., Page]", river_page: tuple[Recording, Path]) -> "Callable[..., Any]":
+def open_head(open_page, river_page):
     """A function that opens river_page at a head: the page, and the head's weights."""
 
-    def call(layer: int, head: int, *, width: int = 1280, **state: Any) -> "tuple[Page, Any]":
+    def call(layer, head, *, width=1280, **state):
         recording, path = river_page
         page = open_page(path, {"attention": layer, "head": head, **state}, width=width)
         return page, recording[recording.layers[layer]][0, head]
@@ -84,21 +72,21 @@ def open_head(open_page: "Callable[..., Page]", river_page: tuple[Recording, Pat
 
 
 @pytest.fixture(scope="session")
-def odd_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionMap, Path]:
+def odd_page(tmp_path_factory):
     """Two heads with every step that there is, over 40 tokens, and their page."""
     path = tmp_path_factory.mktemp("odd") / "page.html"
     return watched(path, everything(), 40), path
 
 
 @pytest.fixture(scope="session", params=[2560, pytest.param(32_768, marks=pytest.mark.slow)])
-def long_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[AttentionMap, Path]:
+def long_page(request, tmp_path_factory):
     """A causal head over more tokens than a page computes all weights of, and its page."""
     path = tmp_path_factory.mktemp("long") / "page.html"
     return watched(path, Attends(1, 8), request.param), path
 
 
 @pytest.fixture(scope="session")
-def node_executable() -> str:
+def node_executable():
     if not (found := shutil.which("node")):
         pytest.skip("no node here: the page's modules are not tested outside a browser")
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
@@ -108,12 +96,12 @@ def node_executable() -> str:
 
 
 @pytest.fixture(scope="session")
-def node(node_executable: str) -> Iterator[Callable[[str, Any], Any]]:
+def node(node_executable):
     """A function that calls one of bridge.js's with an argument, in one process for all tests."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
     with subprocess.Popen([node_executable, str(HERE / "bridge.js")], **pipes) as process:
 
-        def call(name: str, argument: Any) -> Any:
+        def call(name, argument):
             watchdog = Timer(60, process.kill)
             watchdog.start()
             process.stdin.write(json.dumps([name, argument]) + "\n")

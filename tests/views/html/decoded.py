@@ -16,11 +16,10 @@ STEEP = 500.0
 
 @dataclass
 class Head:
-    """What a page computes of one head."""
+    """What a page computes of one head; no rows where it has a picture alone."""
 
     facts: dict[str, Any]
     rows: list[int]
-    """The queries that were computed; none where the page has a picture alone."""
     weights: Tensor
     outputs: Tensor | None
     map: Tensor | None
@@ -82,8 +81,7 @@ def _head(answer: dict[str, Any], facts: dict[str, Any], i: int) -> Head:
         torch.stack(outputs) if outputs else None,
         None if m is None else m.view(facts["queries"], facts["keys"]),
         _numbers(picture["cells"]).view(picture["high"], picture["wide"]),
-        _numbers(answer["entropy"]),
-        _numbers(answer["received"]),
+        *(_numbers(answer[name]) for name in ("entropy", "received")),
     )
 
 

@@ -115,11 +115,3 @@ def test_of_long_texts_some_lines_are_shown(open_page, tmp_path):
     keys = read(page, LINES, "key")
     assert keys == list(range(512, 600))
     assert_weights(dict(zip(map(int, keys), read(page, LINES, "weight"), strict=True)), m[0, 0, 599])
-
-
-def test_a_phone_does_not_scroll_sideways(open_page, odd_page):
-    page = open_page(odd_page[1], at(), width=360)
-    for view in ("arithmetic", "whatif"):
-        page.click(f"#tab-{view}")
-        assert page.locator(f"#view-{view}").is_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view

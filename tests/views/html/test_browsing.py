@@ -1,12 +1,10 @@
 """The ground that browser tests stand on: what a page may not do is seen."""
 
-from threading import Timer
-
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
 
-from playwright.sync_api import Error, TimeoutError
+from playwright.sync_api import TimeoutError
 
 from views.html.browsing import opened
 
@@ -79,25 +77,9 @@ def test_what_the_policy_refuses_is_seen(chromium, written):
     assert not [line for line in log if line.startswith("request: ")]
 
 
-def test_width_height_scheme_and_hash_are_those_of_the_call(open_page, written):
-    path = written("<p>text")
-    state = "[innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches, location.hash]"
-    page = open_page(path, [1], ready="p", width=360, height=640, dark=True)
-    assert page.evaluate(state) == [360, 640, True, "#%5B1%5D"]
-    assert open_page(path, ready="p").evaluate(state) == [1280, 900, False, ""]
-
-
 def test_a_page_that_never_ends_fails_and_the_next_one_opens(chromium, written):
     with pytest.raises(TimeoutError), opened(chromium, written("<script>for (;;);</script>"), timeout=0.5):
         pass
     with opened(chromium, written("<p>text")) as (page, log):
         assert page.inner_text("p") == "text"
     assert log == []
-
-
-def test_a_browser_that_is_killed_is_no_sound_page(chromium, written):
-    with opened(chromium, written("<p>text")) as (page, log):
-        Timer(0.1, chromium.kill).start()
-        with pytest.raises(Error):
-            page.evaluate("() => { for (;;); }")
-    assert "the browser ended before the test did" in log[-1]

@@ -87,15 +87,6 @@ def test_a_limit_below_any_page_says_how_large_one_is():
         layers(20, 2).to_html(max_size=1000)
 
 
-def test_no_heads_wanted_no_heads_carried(node):
-    recording = layers(20, 2)
-    page = decode(node, recording.to_html(heads=[]))
-    assert page.whole == []
-    assert "2 of 2 heads are in this page as pictures only: other heads were requested" in page.facts["omitted"][0]
-    for head, exact in zip(page.attentions["layers.0"], recording["layers.0"].pooled(20, 20)[0], strict=True):
-        torch.testing.assert_close(head.picture.float(), exact, atol=0.01, rtol=0.02)
-
-
 def test_heads_that_have_masks_or_biases_of_their_own_have_room(node):
     """What a mask takes is counted before: as many heads are carried as fit, not none."""
     own = {"mask": mask.allowed(torch.rand(1, 4, 128, 128) < 0.5), "bias": torch.randn(4, 128, 128)}

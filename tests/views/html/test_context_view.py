@@ -170,14 +170,6 @@ def test_of_many_words_some_are_searched(show):
     assert page.inner_text(".context .words [role=status]") == "11 of 31"
 
 
-def test_the_page_is_no_wider_than_its_window(show):
-    page = show(*TEXTS, width=1280)
-    for width in (700, 400, 360):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.wait_for_function(f"() => document.querySelector('.context .chart svg').clientWidth <= {width - 30}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_a_page_of_one_text_without_an_image_has_no_such_view_and_none_of_patches(open_page, river_page):
     page = open_page(river_page[1])
     assert page.locator("#tab-sentence").count() == 1

@@ -184,3 +184,11 @@ def test_a_notebooks_frame_shows_the_same(open_page, pages, view):
 def test_halves_of_characters_are_no_reason_not_to_write_a_page(half):
     """Without a title the page takes its tokens: here one of them is half a character."""
     assert watched(["\ud83d", "b"], "0").to_html(**half).count("<script") == 3
+
+
+def test_no_view_is_wider_than_a_phone(open_page, pages):
+    page = open_page(pages[0], width=360)
+    for view in VIEWS[:-1]:  # the patches: test_patches.py
+        page.locator(f"#tab-{view}").click()
+        assert page.locator(f"#view-{view}").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view

@@ -23,15 +23,6 @@ def test_unit_tests_of_the_modules(node_executable):
     assert re.search(r"pass [1-9]\d", ended.stdout), ended.stdout
 
 
-def test_modules_import_their_neighbours_by_whole_names():
-    """As browsers do it, and as the page's linker reads it."""
-    for path in MODULES.rglob("*.js"):
-        for line in re.findall(r"^import\b[^;]*;", path.read_text(encoding="utf-8"), re.MULTILINE):
-            named = re.fullmatch(r'import \{[^}]*\} from "(\.\.?/[\w/]+\.js)";', line)
-            assert named, f"{path.name}: {line}"
-            assert (path.parent / named[1]).is_file(), f"{path.name} imports {named[1]}, which is not there"
-
-
 ALONE = {
     "plain": {},
     "scale": {"scale": 0.7},

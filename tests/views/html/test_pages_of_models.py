@@ -205,9 +205,3 @@ def test_every_group_and_every_tab_of_such_pages_opens(open_page, shown, write, 
         view = page.locator(f"#{tab.get_attribute('aria-controls')}")
         assert view.is_visible()
         assert len(view.inner_text()) > 80, (group, tab)
-
-
-def test_a_link_to_the_arithmetic_of_a_head_that_is_a_picture_opens_the_sentence(open_page, write):
-    page = open_page(write("summaries"), {"view": "arithmetic", "attention": 5, "head": 3, "query": 6})
-    assert page.locator("#view-sentence").is_visible()
-    assert page.locator("#head").input_value() == "3"
