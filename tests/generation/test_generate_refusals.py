@@ -47,26 +47,22 @@ def test_prompts(ids, kind, message):
 
 
 @pytest.mark.parametrize("kind", ["learned", "rotary"])
-def test_as_many_new_tokens_as_fit_are_written_and_of_one_more_the_message_tells(kind):
-    model = tiny(9, positions=kind, max_positions=8)
-    assert len(generate([1, 2, 3], model, max_new_tokens=6)) == 9
-    assert len(generate([1] * 8, model, max_new_tokens=1)) == 9
-    for ids, count, message in (
-        ([1, 2, 3], 7, r"has 3 tokens.* 7 more .* 9 positions.* has 8: max_new_tokens=6 at the m"),
-        ([1] * 9, 1, r"prompt has 9 tokens, and the model has positions for 8: shorten it"),
-        ([[1] * 7, [1]], 3, r"max_new_tokens=2 at the most"),
-    ):
-        with pytest.raises(InputError, match=message):
-            generate(ids, model, max_new_tokens=count)
-
-
-def test_positions_of_an_encoder_decoder():
-    model = tiny_translator(9, positions="learned", max_positions=6)
-    assert len(generate([1] * 6, model, max_new_tokens=6)) == 7
-    with pytest.raises(InputError, match=r"source has 7 tokens, and the model has positions for 6: shorten it"):
-        generate([1] * 7, model)
-    with pytest.raises(InputError, match=r"with 7 more .* max_new_tokens=6 at the most"):
-        generate([1], model, max_new_tokens=7)
+@pytest.mark.parametrize(
+    ("make", "ids", "count", "message"),
+    [
+        (tiny, [1, 2, 3], 7, r"has 3 tokens.* 7 more .* 9 positions.* has 8: max_new_tokens=6 at the m"),
+        (tiny, [1] * 9, 1, r"prompt has 9 tokens, and the model has positions for 8: shorten it"),
+        (tiny, [[1] * 7, [1]], 3, r"max_new_tokens=2 at the most"),
+        (tiny_translator, [1], 9, r"with 9 more .* max_new_tokens=8 at the most"),
+        (tiny_translator, [1] * 9, 1, r"source has 9 tokens, and the model has positions for 8: shorten it"),
+    ],
+)
+def test_as_many_new_tokens_as_fit_are_written_and_of_one_more_the_message_tells(make, ids, count, message, kind):
+    model = make(9, positions=kind, max_positions=8)
+    with pytest.raises(InputError, match=message):
+        generate(ids, model, max_new_tokens=count)
+    fitting = {"max_new_tokens": count - 1} if count > 1 else {"ids": [1] * 8, "max_new_tokens": 1}
+    assert generate(**{"ids": ids, "model": model, **fitting})
 
 
 @pytest.mark.parametrize("number", [0, -1, 2.0, None, True, "3"])

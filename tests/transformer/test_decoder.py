@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from models import (
     MODES,
     POSITIONS,
     SMALL,
-    Step,
     assert_every_parameter_learns,
     assert_same_gradients,
     cache_steps,
@@ -38,33 +36,24 @@ def ids_of(*shape):
 # Cached equals uncached.
 
 
-@dataclass
-class Reading:
-    """A text read in steps."""
-
-    left_padding: list[int] | None
-    steps: list[Step]
-    length: int | None
-    batch: int
-
-
 @st.composite
 def readings(draw):
+    """A text read in steps: the arguments of `read`."""
     batch = draw(st.integers(1, 3))
     steps = draw(cache_steps(batch, least=1, most=6))
     left_padding = draw(st.none() | st.lists(st.integers(0, steps[0].tokens), min_size=batch, max_size=batch))
     total = sum(step.tokens for step in steps)
-    return Reading(left_padding, steps, draw(st.sampled_from([None, total, LONGEST])), batch)
+    return left_padding, steps, draw(st.sampled_from([None, total, LONGEST])), batch
 
 
-def read(model, reading):
+def read(model, left_padding, steps, length, batch):
     """The logits of every step: with caches, and without, from the whole text so far."""
     torch.manual_seed(1)
-    ids = torch.empty(reading.batch, 0, dtype=torch.long)
-    left_padding = None if reading.left_padding is None else torch.tensor(reading.left_padding)
-    caches = model.caches(length=reading.length)
+    ids = torch.empty(batch, 0, dtype=torch.long)
+    left_padding = None if left_padding is None else torch.tensor(left_padding)
+    caches = model.caches(length=length)
     cached, truth = [], []
-    for i, step in enumerate(reading.steps):
+    for i, step in enumerate(steps):
         new = torch.randint(model.config.vocab_size, (len(ids), step.tokens))
         ids = torch.cat([ids, new], dim=1)
         with MODES[step.mode]():
@@ -82,8 +71,8 @@ def read(model, reading):
 @given(decoder_configs(), readings())
 def test_cached_equals_uncached(config, reading):
     model = decoder(**config)
-    cached, truth = read(model, reading)
-    if all(step.mode == "gradients" for step in reading.steps):
+    cached, truth = read(model, *reading)
+    if all(step.mode == "gradients" for step in reading[1]):
         assert_same_gradients(model, *(torch.cat([t.flatten() for t in logits]) for logits in (cached, truth)))
     for ours, whole in zip(cached, truth, strict=True):
         torch.testing.assert_close(ours, whole, rtol=1e-9, atol=1e-9)
@@ -93,7 +82,7 @@ def test_cached_equals_uncached(config, reading):
 @given(decoder_configs(), readings())
 def test_cached_equals_uncached_in_float32(config, reading):
     model = decoder(**config)
-    (_, truth), (cached, _) = (read(m, reading) for m in (model, copy.deepcopy(model).float()))
+    (_, truth), (cached, _) = (read(m, *reading) for m in (model, copy.deepcopy(model).float()))
     for ours, whole in zip(cached, truth, strict=True):
         torch.testing.assert_close(ours.double(), whole, rtol=1e-3, atol=1e-3)
 

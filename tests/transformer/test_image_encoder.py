@@ -1,4 +1,4 @@
-"""The Vision Transformer: the paper's equation 1 by hand, and what it refuses."""
+"""The Vision Transformer: what it promises beside the parity with transformers, and what it refuses."""
 
 import pytest
 import torch
