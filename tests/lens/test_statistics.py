@@ -177,8 +177,7 @@ def large_scores(tokens, q_size, k_size, last):
     return q, k
 
 
-@pytest.mark.parametrize("tokens", [3, 100])
-@pytest.mark.parametrize("sizes", [(3e19, 1e19, 4e19), (1e38, 10.0, 10.0)])
+@grid(tokens=[3, 100], sizes=[(3e19, 1e19, 4e19), (1e38, 10.0, 10.0)])
 def test_scores_that_can_overflow_are_refused_by_statistics_and_shown_by_rows(tokens, sizes):
     """What a kernel makes of them differs by machine; the rows are the definition's in float64."""
     q, k = large_scores(tokens, *sizes)
@@ -206,7 +205,7 @@ def test_rows_to_which_a_model_adds_the_lowest_number(softcap, precision):
 
 LONG_MAP = """
 from regard import mask
-from regard.lens import AttentionMap
+from regard.lens import AttentionMap, detect_heads
 torch.set_num_threads(1)
 q, k = torch.randn(1, 2, 16384, 64), torch.randn(1, 2, 16384, 64)
 m = AttentionMap(q, k, None, {mask})
@@ -214,10 +213,14 @@ m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.
 """
 
 
+HEADS = "m.label([f't{n % 997}' for n in range(16384)]); detect_heads(m)"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("allowed", ["None", "mask.causal()"])
 @pytest.mark.parametrize(
-    "call", ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)"]
+    "call",
+    ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)", HEADS],
 )
 def test_memory_grows_with_the_tokens(call, allowed):
     assert peak_mb(LONG_MAP.format(mask=allowed) + call) < 150  # the dense map: 2,048 MiB

@@ -475,11 +475,8 @@ def test_flex_attention_that_returns_its_lse_and_keeps_a_tensor_for_its_mask():
 
 
 def x_transformers(name, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         import x_transformers as x
-
-    torch.manual_seed(0)
     return sharpen(getattr(x, name)(dim=32, depth=2, heads=4, attn_dim_head=8, **options))
 
 
@@ -504,7 +501,6 @@ def test_x_transformers_with_flash(name, options, lengths, mode):
         recording, _ = record(fused, x, mask=mask)
         expected = eager(x, mask=mask, return_hiddens=True)[1].attn_intermediates
     for n, (path, own) in enumerate(zip(recording, expected, strict=True)):
-        assert fused.get_submodule(path) is not None
         assert path.startswith(f"layers.{2 * n}.1")
         assert_map(recording[path], own.post_softmax_attn, mask)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -108,8 +107,6 @@ def output_tensors(output: Any) -> Iterator[Tensor]:
     elif isinstance(output, (list, tuple)):
         for value in output:
             yield from output_tensors(value)
-    elif is_dataclass(output):
-        yield from output_tensors([getattr(output, field.name) for field in fields(output)])
     elif hasattr(output, "layers"):  # a cache of transformers
         for layer in output.layers:
             yield from (layer.keys, layer.values)
