@@ -188,6 +188,15 @@ def test_the_module_compiles_and_exports(kind, name):
     torch.testing.assert_close(export(module, (x,)).module()(x), expected)
 
 
+@outside_checks
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(("d_key", "d_value"), [(8, 24), (24, 8)])
+def test_flex_attention_takes_any_width(d_key, d_value):
+    q, k, v = torch.randn(1, 2, 64, d_key), torch.randn(1, 2, 64, d_key), torch.randn(1, 2, 64, d_value)
+    output = flex.run(AttentionCall.from_inputs(q, k, v, mask.causal(), scale=0.25))
+    torch.testing.assert_close(output, regard.steps(q, k, v, mask.causal(), scale=0.25).output, rtol=1e-5, atol=1e-5)
+
+
 FLEX = [(name, option) for name in gpu.MASKS for option in gpu.OPTIONS]
 
 

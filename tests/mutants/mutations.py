@@ -135,7 +135,7 @@ def _faults(tree: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
                 yield node, ast.unparse(ast.Slice(None, lower if upper is None else upper, step)), "slice"
         if isinstance(node, ast.Call):
             for i, keyword in enumerate(node.keywords):
-                if keyword.arg:
+                if keyword.arg and ast.unparse(keyword) != "strict=False":  # the default of zip
                     fewer = [*node.keywords[:i], *node.keywords[i + 1 :]]
                     yield node, _text(ast.Call(node.func, node.args, fewer)), "argument"
 
