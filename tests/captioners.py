@@ -19,24 +19,16 @@ DECODER |= token_ids(bos=1, eos=1, pad=None)
 
 
 @written_once
-def random_captioner(
-    folder: Path,
-    *,
-    encoder: dict[str, Any] | None = None,
-    decoder: dict[str, Any] | None = None,
-    seed: int = 0,
-    **changes: Any,
-) -> transformers.PreTrainedModel:
+def random_captioner(folder: Path, *, encoder: Any = (), decoder: Any = (), seed: int = 0, **changes: Any) -> Any:
     """A small random checkpoint that transformers writes, with a tokenizer and an image processor's config.
 
-    Of the ViT's config, the GPT-2's and the whole model's the values that differ are given.
+    `encoder` and `decoder` are other values than those above, `changes` those of the whole model's config.
     """
-    encoder_config = transformers.ViTConfig(**{**ENCODER, **(encoder or {})})
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-        encoder_config,
-        transformers.GPT2Config(**{**DECODER, **(decoder or {})}),
-        **{**token_ids(decoder_start=1, pad=0, eos=1), **changes},
-    )
+    encoder_config = transformers.ViTConfig(**{**ENCODER, **dict(encoder)})
+    decoder_config = transformers.GPT2Config(**{**DECODER, **dict(decoder)})
+    values = {**token_ids(decoder_start=1, pad=0, eos=1), **changes}
+    combined = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs
+    config = combined(encoder_config, decoder_config, **values)
     theirs = transformers.VisionEncoderDecoderModel(config).eval()
     randomize(theirs, seed)
     theirs.save_pretrained(folder)

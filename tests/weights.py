@@ -13,11 +13,14 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import regard
 from regard.pretrained import Pretrained
 from regard.pretrained.hub import locate_files
+
+Writer = Callable[..., transformers.PreTrainedModel]
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 RIVER = "Write a poem about a man fishing on a river bank."
@@ -46,9 +49,7 @@ def sentences(count: int) -> list[str]:
     return found[: step * count : step]
 
 
-def written_once(
-    write: Callable[..., transformers.PreTrainedModel],
-) -> Callable[..., transformers.PreTrainedModel]:
+def written_once(write: Writer) -> Writer:
     """A function that writes a checkpoint: the same arguments a second time copy its files and its model."""
     written: dict[str, tuple[transformers.PreTrainedModel, dict[str, bytes]]] = {}
 
@@ -86,6 +87,17 @@ def random_bert(folder: Path, model: str = "BertModel", **changes: object) -> tr
     return theirs
 
 
+def weights_of(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    """Copies of the weights in a file: safetensors maps it, and tests write over it."""
+    return {name: tensor.clone() for name, tensor in load_file(folder / file).items()}
+
+
+def same_weights(one: Any, other: Any) -> bool:
+    """Whether two models, or the weights of two files, hold the same numbers by the same names, bit for bit."""
+    one, other = ({**(each if isinstance(each, dict) else each.model.state_dict())} for each in (one, other))
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
 def token_ids(**ids: int | list[int] | None) -> dict[str, Any]:
     """The settings of special tokens."""
     return {f"{name}_token_id": value for name, value in ids.items()}
@@ -93,9 +105,9 @@ def token_ids(**ids: int | list[int] | None) -> dict[str, Any]:
 
 SIZES = {"vocab_size": 61, "hidden_size": 36, "intermediate_size": 50, "num_hidden_layers": 3}
 BERT = {**SIZES, "num_attention_heads": 3, "max_position_embeddings": 64, "pad_token_id": 0}
-GPT2 = {"vocab_size": 61, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3} | token_ids(
-    bos=1, eos=1, pad=None
-)
+GPT2 = {"vocab_size": 61, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3}
+GPT2 |= token_ids(bos=1, eos=1, pad=None)
+ROBERTA = {"max_position_embeddings": 66, "type_vocab_size": 1}
 LLAMA = {**SIZES, "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64}
 LLAMA |= token_ids(bos=2, eos=1, pad=0)
 BART = {"vocab_size": 61, "d_model": 32, "encoder_layers": 3, "decoder_layers": 2, "max_position_embeddings": 64}
@@ -109,10 +121,7 @@ GEMMA2 = {"head_dim": 10, "sliding_window": 4, "query_pre_attn_scalar": 7, "fina
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", BERT),
-    "roberta": (
-        "RobertaForMaskedLM",
-        {**BERT, "max_position_embeddings": 66, "type_vocab_size": 1, **token_ids(pad=1, bos=0, eos=2)},
-    ),
+    "roberta": ("RobertaForMaskedLM", {**BERT, **ROBERTA, **token_ids(pad=1, bos=0, eos=2)}),
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "llama": ("LlamaForCausalLM", LLAMA),
     "mistral": ("MistralForCausalLM", {**LLAMA, "sliding_window": 4, "head_dim": 8}),
@@ -137,14 +146,9 @@ FRAME = {
 def random_checkpoint(
     folder: Path, family: str, *, model: str | None = None, seed: int = 0, **changes: Any
 ) -> transformers.PreTrainedModel:
-    """A small random checkpoint of a family, written by transformers itself, with a byte-level tokenizer.
+    """A small random checkpoint of a family in `FAMILIES`, written by transformers, with a byte-level tokenizer.
 
-    Args:
-        folder: where to.
-        family: a key of `FAMILIES`.
-        model: the class of transformers, where it is not the family's own in `FAMILIES`.
-        seed: of the numbers.
-        changes: settings other than the family's in `FAMILIES`.
+    `model` is another class of transformers, `changes` are settings other than the family's.
     """
     name, settings = FAMILIES[family]
     kind = getattr(transformers, model or name)
@@ -171,11 +175,7 @@ def randomize(
 ) -> None:
     """Make every number random, those of norms and biases too, so that nothing hides behind a one or a zero.
 
-    Args:
-        model: of transformers.
-        seed: of the numbers.
-        scale: how large a parameter's numbers are, by its name.
-        gains: whether norms multiply by their weights; otherwise by 1 + weight.
+    `scale` says how large a parameter's numbers are. `gains`: norms multiply by their weights, not by 1 + weight.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():

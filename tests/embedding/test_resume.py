@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 
 import numpy as np
 import pytest
@@ -41,25 +40,6 @@ def test_a_job_that_was_stopped_ends_with_the_same_bytes(tmp_path, encoder, sour
     EmbeddingJob(source, out, **PART).run(encoder, lambda *facts: calls.append(facts))
     assert sum(resumed for _, _, resumed in calls) == num_parts == after // 50
     assert out.read_bytes() == (tmp_path / f"straight.{kind}").read_bytes()
-    assert not parts.exists()
-
-
-def test_the_files_of_a_process_that_is_killed(tmp_path, encoder, source):
-    """What is on disk at a moment in its third part, where nothing is cleared away."""
-    out, parts, killed = tmp_path / "v.parquet", tmp_path / "v.parquet.parts", tmp_path / "killed"
-
-    def keep_files(num_done, total, resumed):
-        if num_done > 120 and not killed.exists():
-            shutil.copytree(parts, killed)
-
-    EmbeddingJob(source, out, **PART).run(encoder, keep_files)
-    straight, calls = out.read_bytes(), []
-    out.unlink()
-    assert len(list(killed.glob("0*.part"))) == 2
-    killed.rename(parts)
-    EmbeddingJob(source, out, **PART).run(encoder, lambda *facts: calls.append(facts))
-    assert sum(resumed for _, _, resumed in calls) == 2
-    assert out.read_bytes() == straight
     assert not parts.exists()
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import regard
 from regard import InputError
-
-WEIGHTS = "model.safetensors"
+from weights import weights_of
 
 
 def read_json(folder, file="config.json"):
@@ -30,12 +28,7 @@ def change_json(folder, file="config.json", **changes):
     (folder / file).write_text(json.dumps(settings))
 
 
-def weights_of(folder, file=WEIGHTS):
-    # Copies: safetensors maps the file, and tests write over it.
-    return {name: tensor.clone() for name, tensor in load_file(folder / file).items()}
-
-
-def change_weights(folder, change, file=WEIGHTS):
+def change_weights(folder, change, file="model.safetensors"):
     """Write weights again with those that a function makes of them; ... removes a weight."""
     tensors = weights_of(folder, file)
     tensors |= change(tensors)
@@ -45,9 +38,3 @@ def change_weights(folder, change, file=WEIGHTS):
 def refused(folder, message):
     with pytest.raises(InputError, match=f"(?s){message}"):
         regard.load(folder)
-
-
-def same_weights(one, other):
-    """Whether two models, or the files that were read of two, hold the same numbers by the same names."""
-    one, other = ({**(each if isinstance(each, dict) else each.model.state_dict())} for each in (one, other))
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())

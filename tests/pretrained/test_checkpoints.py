@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 import torch
 import transformers
-from damage import change_json, change_weights, read_json, refused, same_weights, weights_of
+from damage import change_json, change_weights, read_json, refused
 
 import regard
 from regard import InputError
@@ -19,7 +19,7 @@ from regard.pretrained.family import build_config
 from regard.pretrained.pooling import Pooling
 from regard.pretrained.save import DRAFT_FOLDER
 from regard.transformer import SpecialTokens
-from weights import FAMILIES, random_checkpoint
+from weights import FAMILIES, random_checkpoint, same_weights, weights_of
 
 WITH_SIZES = ("num_key_value_heads", "head_dim", "sliding_window", "use_sliding_window", "rope_theta")
 """Settings whose values in transformers go with its default sizes, which are not those of the checkpoints here."""
@@ -254,11 +254,8 @@ class TestSpellings:
                     ({"rope_type": "longrope"}, "of these scalings regard has default, linear, dynamic"),
                     ({"rope_type": "linear"}, "'factor' is missing"),
                     ({"rope_type": "linear", "factor": 0.5}, "factor=0.5 must be a number from 1 up"),
-                    ({"rope_type": "linear", "factor": "2"}, "rope_parameters: "),
-                    ({"rope_type": "default", "mrope_section": [1]}, "does not know its 'mrope_section'"),
                     ({"rope_type": "yarn", "factor": 2.0, "spin": 1}, "does not know its 'spin'"),
                     ({"rope_theta": 1}, "rope_theta is 1; it must be a number above 1"),
-                    ([1], "it must be an object or null"),
                 )
             ),
             ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "is .* rope_parameters say something"),
@@ -292,7 +289,6 @@ class TestSpellings:
             ("t5", {"feed_forward_proj": "gated-mish"}, "feed_forward_proj is 'gated-mish'; supported are"),
             ("t5", {"feed_forward_proj": "fast-relu"}, "feed_forward_proj is 'fast-relu'"),
             ("t5", {"dense_act_fn": "silu"}, "dense_act_fn is 'silu'; feed_forward_proj says 'relu'"),
-            ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
         ],
     )
     def test_unsupported_values_are_named(self, tmp_path, family, changes, message):

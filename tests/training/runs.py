@@ -21,7 +21,6 @@ import pyarrow
 import pyarrow.parquet
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 from regard.training.callbacks import Callback, TrainResult
 from regard.training.distributed import create_fabric
@@ -68,33 +67,28 @@ def write_pairs(path: Path, rows: int = 80) -> Path:
     return write_tsv(path, upper_case_pairs(rows))
 
 
-def write_texts(path: Path, rows: int = 120) -> Path:
-    """Sentences of one pattern."""
-    rng = random.Random(0)
-    words = ("river", "bank", "Ufer", "día", "мост")
-    parts = [(rng.choice(words), rng.choice(words), rng.randint(0, 99)) for _ in range(rows)]
-    return write_jsonl(path, [{"text": f"the {one} saw the {other}, {n} times"} for one, other, n in parts])
+def write(task: str, folder: Path) -> Path:
+    """Data for a task: pairs, images with a bright half and which half that is, or sentences of one pattern."""
+    if task == "translate":
+        return write_pairs(folder / "pairs.tsv")
+    if task == "caption":
+        return _write_images(folder / "images")
+    rng, words = random.Random(0), ("river", "bank", "Ufer", "día", "мост")
+    parts = [(rng.choice(words), rng.choice(words), rng.randint(0, 99)) for _ in range(120)]
+    rows = [{"text": f"the {one} saw the {other}, {n} times"} for one, other, n in parts]
+    return write_jsonl(folder / "texts.jsonl", rows)
 
 
-def write_images(folder: Path, rows: int = 60) -> Path:
-    """Images of 8 x 6 with a bright half, and which half that is."""
+def _write_images(folder: Path) -> Path:
     folder.mkdir()
-    rng = np.random.default_rng(0)
-    lines = ["file_name,text"]
-    for i in range(rows):
+    rng, lines = np.random.default_rng(0), ["file_name,text"]
+    for i in range(60):
         image = rng.integers(0, 90, (6, 8), dtype=np.uint8)
         image[:, slice(0, 4) if i % 3 else slice(4, 8)] += 150
         Image.fromarray(image).save(folder / f"{i}.png")
         lines.append(f"{i}.png,{'left' if i % 3 else 'right'}")
     (folder / "metadata.csv").write_text("\n".join(lines) + "\n")
     return folder
-
-
-def write(task: str, folder: Path) -> Path:
-    """Data for a task."""
-    if task == "translate":
-        return write_pairs(folder / "pairs.tsv")
-    return write_images(folder / "images") if task == "caption" else write_texts(folder / "texts.jsonl")
 
 
 def build_task(name: str, **overrides: Any) -> Task:
@@ -119,16 +113,6 @@ def options(**overrides: Any) -> list[str]:
     return [
         part for name, value in {**TINY, **overrides}.items() for part in (f"--{name.replace('_', '-')}", str(value))
     ]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Of a model."""
-    return load_file(folder / "model.safetensors")
-
-
-def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from babel import Locale
 from babel.dates import format_date
-from datasets.distributed import split_dataset_by_node
 from sklearn.datasets import load_digits
 
 from regard import InputError
@@ -34,22 +33,16 @@ def train(data):
 
 
 class TestDates:
-    def test_sizes(self, data):
+    def test_sizes(self, data, train):
         assert (data.name, data.num_rows, len(data.eval_rows)) == ("dates", 60_000, 1_000)
         assert data.train.num_shards == 48
+        assert [row["location"] for row in train] == [f"dates, row {number}" for number in range(1, 15_001)]
 
     def test_an_eval_day_is_written_in_no_language_in_training(self, data, train):
         eval_days = {row["target"] for row in data.eval_rows}
         assert len(eval_days) == 1_000
         assert not eval_days & {row["target"] for row in train}
         assert not {row["source"] for row in data.eval_rows} & {row["source"] for row in train}
-
-    @pytest.mark.more
-    def test_all_rows_are_there_and_none_is_an_eval_row(self, data, as_a_user_runs_it):
-        rows = list(data.train)
-        assert len(rows) == data.num_rows
-        assert not {row["target"] for row in rows} & {row["target"] for row in data.eval_rows}
-        assert [row["location"] for row in rows] == [f"dates, row {number}" for number in range(1, 60_001)]
 
     def test_dates_are_babels(self, data, train):
         """Every row is one of what Babel itself formats, but for the digits."""
@@ -89,12 +82,6 @@ class TestDates:
         assert list(pairs().train.take(1_300)) == train[:1_300]
         assert {row["language"] for row in train[:100]} == set(LANGUAGES)
         assert len({row["language"] for row in data.eval_rows[:100]}) == len(LANGUAGES)
-
-    def test_two_processes_share_them(self, data, train):
-        """Each process makes its own shards only."""
-        for rank in range(2):
-            share = list(split_dataset_by_node(data.train, rank, 2).take(2_000))
-            assert share == [*train[1_250 * rank :][:1_250], *train[1_250 * (rank + 2) :][:750]]
 
 
 @pytest.mark.more
@@ -138,8 +125,6 @@ class TestDigits:
     def test_no_eval_digit_is_trained_on(self):
         data = images()
         assert not {row["image"].tobytes() for row in data.eval_rows} & {row["image"].tobytes() for row in data.train}
-        shares = [[row["location"] for row in split_dataset_by_node(data.train, rank, 2)] for rank in range(2)]
-        assert sorted([*shares[0], *shares[1]]) == sorted(row["location"] for row in data.train)
         assert json.loads(json.dumps(data.facts)) == images().facts
 
 

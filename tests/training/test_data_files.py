@@ -1,6 +1,7 @@
 """Rows of files: every format, and every error, with file, line and a remedy."""
 
 import gzip
+import itertools
 import os
 
 import pyarrow
@@ -8,7 +9,8 @@ import pytest
 from runs import compress, write_jsonl, write_parquet, write_tsv
 
 from regard import InputError
-from regard.training.data import pairs, texts
+from regard.training.data import pairs, progress_bar, texts
+from terminals import Stream
 
 PAIRS = [(f"source {i} é", f"target {i}") for i in range(30)]
 OBJECTS = [{"target": target, "source": source, "id": 3} for source, target in PAIRS]
@@ -93,17 +95,14 @@ GZIP = gzip.compress(b"a\tb\n", mtime=0)
             b'{"source": "c", "target": null}',
             r"line 1 has no target \(null\): leave the row out, or ",
         ),
-        ("a.jsonl", b'{"source": "c"}', "a.jsonl, line 1 lacks 'target'; found: 'source'"),
         ("a.jsonl", b'{"src": "c", "tgt": "d"}', "line 1 lacks 'source', 'target'; found: 'src', 'tgt'"),
         ("a.jsonl", b"{}", "line 1 lacks 'source', 'target'; found: nothing"),
         ("a.jsonl", b'{"source": 7, "target": "d"}', "line 1: its source is '7', where a text is wanted"),
         ("a.jsonl", rb'{"source": "\ud83d", "target": ""}', r"its source holds half of a surrogate pair, '\\ud83d'"),
         ("a.parquet", {"source": ["a", "b"], "target": ["c", None]}, r"a.parquet, row 2 has no target \(null\)"),
         ("a.parquet", {"source": [], "target": []}, "a.parquet has no rows"),
-        *(
-            (name, b"a\tb\n", rf"{name}: pairs are read from .tsv, .tsv.gz, .jsonl, .jsonl.gz, .parquet")
-            for name in ("a.csv", "a.json", "a", "a.parquet.gz")
-        ),
+        ("a.csv", b"a\tb\n", "a.csv: pairs are read from .tsv, .tsv.gz, .jsonl, .jsonl.gz, .parquet"),
+        ("a.parquet.gz", b"a\tb\n", "a.parquet.gz: pairs are read from .tsv"),
     ],
 )
 def test_files_that_are_no_pairs(name, content, message, tmp_path):
@@ -152,3 +151,32 @@ class TestPaths:
         paths = [tmp_path / "a.txt", write_jsonl(tmp_path / "b.jsonl", [{"text": "B"}])]
         with pytest.raises(InputError, match=message):
             texts(paths if content == b"A" else paths[:1])
+
+
+class TestProgressBar:
+    """Of the first pass over the data: it appears after a second, on a terminal."""
+
+    @pytest.mark.parametrize(
+        ("terminal", "seconds", "is_drawn"), [(True, 2, True), (True, 0, False), (False, 2, False)]
+    )
+    def test_when_it_appears(self, terminal, seconds, is_drawn, tmp_path, monkeypatch):
+        """By a clock that moves on by some seconds whenever somebody looks at it."""
+        stream = Stream(terminal=terminal, encoding="utf-8")
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr("time.monotonic", itertools.count(0.0, seconds).__next__)
+        pairs([write_tsv(tmp_path / "a.tsv", PAIRS)])
+        stream.flush()
+        drawn = stream.buffer.getvalue().decode()
+        assert ("reading the data" in drawn) == ("hashing the files" in drawn) == ("100%" in drawn) == is_drawn
+        assert bool(drawn) == is_drawn
+
+    def test_an_error_ends_it(self, monkeypatch):
+        stream = Stream(terminal=True, encoding="utf-8")
+        monkeypatch.setattr("sys.stderr", stream)
+        monkeypatch.setattr("time.monotonic", itertools.count(0.0, 2).__next__)
+        with pytest.raises(RuntimeError), progress_bar.progress_bar("going on", 3) as on_progress:  # noqa: PT012
+            on_progress(1)
+            raise RuntimeError
+        stream.flush()
+        assert b"\x1b[?25h" in stream.buffer.getvalue()  # the cursor is there again

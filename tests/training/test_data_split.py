@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from datasets.distributed import split_dataset_by_node
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import write_jsonl, write_tsv
@@ -109,31 +108,6 @@ class TestOneText:
         (tmp_path / "a.txt").write_text("nineteen letters...")
         with pytest.raises(InputError, match=r"a\.txt is one text of 19 characters: an eval row needs at least 20"):
             texts([tmp_path / "a.txt"])
-
-
-class TestIterableDataset:
-    @pytest.mark.parametrize(("num_files", "world_size"), [(4, 2), (2, 3)])
-    def test_processes_have_all_rows_once(self, num_files, world_size, tmp_path):
-        data = pairs([write_tsv(tmp_path / f"{n}.tsv", numbered(10 + n, prefix=f"{n} ")) for n in range(num_files)])
-        shares = [sources(split_dataset_by_node(data.train, rank, world_size)) for rank in range(world_size)]
-        assert sorted(source for share in shares for source in share) == sorted(sources(data.train))
-        assert all(shares)
-        if num_files % world_size == 0:  # each reads files of its own
-            files = [{source.split()[0] for source in share} for share in shares]
-            assert not files[0] & files[1]
-
-    def test_again_and_shuffled(self, file):
-        data = pairs([file])
-        assert list(data.train) == list(data.train)
-        orders = [sources(data.train.shuffle(seed=seed, buffer_size=10)) for seed in (1, 1, 2)]
-        assert orders[0] == orders[1] != orders[2]
-        assert sorted(orders[0]) == sorted(orders[2]) == sorted(sources(data.train))
-
-    def test_a_file_that_changes_meanwhile_is_refused(self, file):
-        data = pairs([file])
-        file.write_bytes(file.read_bytes() + b"more\tmore\n")
-        with pytest.raises(InputError, match=r"a\.tsv has changed since it was first read"):
-            list(data.train)
 
 
 class TestFacts:

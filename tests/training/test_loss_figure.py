@@ -22,8 +22,3 @@ def test_a_long_run_is_drawn_in_means():
     assert line.get_ydata()[:-1] == pytest.approx([0.5] * (len(line.get_ydata()) - 1), abs=0.05)
     assert line.get_xdata()[0] == pytest.approx(6)  # the middle of the first 11
     assert line.get_xdata()[-1] > 10 * MAX_POINTS
-
-
-def test_before_the_first_evaluation():
-    figure = plot_losses([{"step": 1, "loss": 3.0}])
-    assert len(figure.axes[0].lines) >= 1

@@ -37,6 +37,9 @@ def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "run.json").mkdir()
     with pytest.raises(InputError, match=r"cannot write '.*run\.json': Is a directory"):
         RunDir(tmp_path).write_run(FACTS)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: No space left on device"):
+        RunDir(tmp_path).append_metrics({"step": 1})
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"task": "lm"}'])

@@ -3,7 +3,6 @@
 import pytest
 from runs import upper_case_pairs, write_tsv
 
-from regard import InputError
 from regard.training.data import pairs
 from regard.training.shuffling import epoch_examples
 
@@ -60,11 +59,3 @@ def test_skipping_leaves_the_rest(data, world_size):
             order(data, 3, rank=world_size - 1, world_size=world_size, skip=skip)
             == order(data, 3, rank=world_size - 1, world_size=world_size)[skip:]
         )
-
-
-def test_the_error_of_a_row(data):
-    def refuse(row, epoch):
-        raise InputError(f"{row['location']} is bad")
-
-    with pytest.raises(InputError, match=r"\.tsv, line \d+ is bad"):
-        next(epoch_examples(data, refuse, 0, seed=0, rank=0, world_size=1))

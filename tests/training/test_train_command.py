@@ -3,20 +3,16 @@
 import json
 import os
 import re
-import resource
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 import typer
-from runs import losses, metrics, options, run, start_command, start_processes, wait_for_exit, wait_for_lines, write
+from runs import losses, metrics, options, run, start_processes, wait_for_exit, wait_for_lines
 
-from regard import InputError
 from regard.training import checkpoint
-from regard.training.callbacks import Callback
 from regard.training.console import ConsoleCallback
 from regard.training.data import pairs
 from regard.training.distributed import create_fabric
@@ -61,13 +57,6 @@ class TestARun:
         steps = [f"step-{step:06d}.{kind}" for step in (3, 6) for kind in ("png", "safetensors")]
         assert sorted(path.name for path in (finished_run.out / "attention").iterdir()) == steps
 
-    def test_other_commands_read_its_model(self, finished_run, command, tmp_path):
-        code, _, err = command("translate", "abc", "--model", finished_run.out, "--max-new-tokens", 4)
-        assert (code, err) == (0, "")
-        recording = finished_run.out / "attention" / "step-000006.safetensors"
-        assert command("see", "--recording", recording, "--out", tmp_path / "page.html")[0] == 0
-        assert "<html" in (tmp_path / "page.html").read_text()[:300]
-
     def test_a_complete_run_is_refused_and_resume_does_nothing(self, finished_run, command, pairs_file):
         out = finished_run.out
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -92,10 +81,9 @@ class TestARun:
 
 class TestHelp:
     def test_topics(self, command):
-        code, said, _ = command("train", "--help")
-        assert code == 0
-        for word in ("translate: an encoder-decoder", "--resume", "--strategy", "--skip-long", "torchrun", "Babel"):
-            assert word in said
+        _, said, _ = command("train", "--help")
+        topics = ("translate: an encoder-decoder", "--resume", "--strategy", "--skip-long", "torchrun", "Babel")
+        assert [word for word in topics if word not in said] == []
 
     def test_the_examples_are_valid(self):
         from regard.cli import train as _  # noqa: F401
@@ -132,11 +120,8 @@ class TestRefusals:
             ("translate --strategy magic", "--strategy magic: it is one of auto, ddp, fsdp"),
             ("translate --precision 8", "--precision 8: it is one of 32-true, bf16-mixed, bf16-true"),
             ("translate --accelerator abacus", "these processes are not available: "),
-            ("translate --learning-rate -1", "--learning-rate -1.0: it must be above 0"),
             ("translate --token-noise 0.1", "--token-noise 0.1 is an option of lm; translate has no token noise"),
             ("translate --max-steps many", "Invalid value for '--max-steps'"),
-            ("translate --batch-size 9 --gradient-accumulation-steps 2", "--batch-size 9 does not divide among"),
-            ("translate --vocab-size 100", "is too small for 256 bytes and 2 special tokens: give at least 258"),
             ("lm --d-model 12 --num-heads 4", "config.json: "),
             ("translate nothing.tsv", "nothing.tsv: there is no such file"),
             ("translate --model no/such/folder/here", "no/such/folder/here"),
@@ -155,41 +140,6 @@ class TestRefusals:
         assert not out.exists()
 
 
-class TestFullDisk:
-    def test_while_a_checkpoint_is_written(self, pairs_file, finished_run, command, out):
-        """The size of every file that this process writes is limited: the write itself fails."""
-        size = (checkpoint.latest(finished_run.out) / "optimizer.safetensors").stat().st_size
-        assert (finished_run.out / "model.safetensors").stat().st_size < size - 20_000
-        arguments = ("train", "translate", pairs_file, "--out", out, *options(max_steps=3))
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 10_000, limits[1]))
-        try:
-            code, _, err = command(*arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert (code, "regard: the checkpoint of step 3 cannot be written: " in err) == (2, True)
-        assert "there is no checkpoint yet; free some space, then continue with --resume" in err
-        assert not list(out.rglob("*draft*"))
-        assert command(*arguments, "--resume")[0] == 0
-        assert losses(out)[:3] == losses(finished_run.out)[:3]
-
-    def test_while_metrics_are_written(self, pairs_file, stopped_run, finished_run, tmp_path, out):
-        shutil.copytree(stopped_run, out)
-
-        class Fill(Callback):
-            def on_update_end(self, progress, loss):
-                if progress.step == 5:
-                    (out / "metrics.jsonl").rename(tmp_path / "so far")
-                    (out / "metrics.jsonl").symlink_to("/dev/full")
-
-        with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: No space left on device"):
-            run("translate", pairs_file, out, resume=True, callback=Fill())
-        assert checkpoint.latest(out).name == "step-000004"
-        (tmp_path / "so far").replace(out / "metrics.jsonl")
-        run("translate", pairs_file, out, resume=True)
-        assert metrics(out) == metrics(finished_run.out)
-
-
 class TestSignals:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
     def test_the_first_stops_the_run_and_a_second_ctrl_c_ends_it(self, number, capsys):
@@ -203,32 +153,10 @@ class TestSignals:
         assert signal.getsignal(number) == before
         assert capsys.readouterr().err == "saving checkpoint, then stopping; press Ctrl-C again to end at once\n"
 
-    def test_ctrl_c_saves_a_checkpoint_and_resume_continues(self, pairs_file, longer_run, command, tmp_path, out):
-        log = tmp_path / "log"
-        process = start_command("train", "translate", pairs_file, "--out", out, *options(**LONGER), log=log)
-        wait_for_lines(out, 2, process.is_alive)
-        os.kill(process.pid, signal.SIGINT)
-        assert wait_for_exit(process) == 130
-        step = checkpoint.read(checkpoint.latest(out))[1].step
-        assert 2 <= step < 16
-        said = log.read_text()
-        assert "saving checkpoint, then stopping; press Ctrl-C again to end at once" in said
-        assert f"saved a checkpoint after update {step}; continue with: regard train translate --out {out} --" in said
-        code, _, err = command("train", "translate", "--out", out, "--resume")
-        assert code == 0, err
-        assert losses(out) == pytest.approx(losses(longer_run), abs=1e-5)
-
 
 class TestProcesses:
     @pytest.mark.parametrize(
-        ("strategy", "parts", "resumed_by"),
-        [
-            ("fsdp", 2, 1),
-            pytest.param("ddp", 2, 1, marks=pytest.mark.more),
-            pytest.param("fsdp", 2, 2, marks=pytest.mark.more),
-            pytest.param("ddp", 1, 2, marks=pytest.mark.more),
-            pytest.param("fsdp", 1, 1, marks=pytest.mark.more),
-        ],
+        ("strategy", "parts", "resumed_by"), [("fsdp", 2, 1), pytest.param("ddp", 1, 2, marks=pytest.mark.more)]
     )
     def test_two_have_the_losses_of_one(self, strategy, parts, resumed_by, pairs_file, longer_run, tmp_path, out):
         """Also when one of them receives a signal, upon which all stop, and one or two continue."""
@@ -238,6 +166,9 @@ class TestProcesses:
         wait_for_lines(out, 9, processes[0].is_alive)  # the line of an evaluation
         os.kill(processes[1].pid, signal.SIGTERM)
         assert [wait_for_exit(process) for process in processes] == [143, 0], (tmp_path / "log0").read_text()
+        step = checkpoint.read(checkpoint.latest(out))[1].step
+        said = f"saved a checkpoint after update {step}; continue with: regard train translate --out {out} --resume"
+        assert said in (tmp_path / "log0").read_text()
         assert "update" not in (tmp_path / "log1").read_text()  # one of them speaks
         assert json.loads((out / "run.json").read_text())["processes"] == 2
         if resumed_by == 2:
@@ -274,22 +205,3 @@ class TestProcesses:
         assert "Traceback" not in (tmp_path / "log").read_text()
         run("translate", pairs_file, out, resume=True, **LONGER)
         assert losses(out) == pytest.approx(losses(longer_run), abs=1e-4)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-    def test_torchrun(self, strategy, pairs_file, longer_run, out):
-        call = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "regard", "train"]
-        call += ["translate", pairs_file, "--out", out, "--strategy", strategy, *options(**LONGER)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        process = subprocess.run([sys.executable, *map(str, call)], capture_output=True, text=True, env=environment)
-        assert process.returncode == 0, process.stderr
-        assert losses(out) == pytest.approx(losses(longer_run), abs=1e-4)
-
-    @pytest.mark.more
-    def test_texts_whose_rows_make_many_examples(self, tmp_path):
-        data, settings = write("lm", tmp_path), {"max_steps": 12, "dropout": 0.0, "eval_steps": 6}
-        run("lm", data, tmp_path / "one", **settings)
-        arguments = ("train", "lm", data, "--out", tmp_path / "two", *options(**settings))
-        processes = start_processes(*arguments, folder=tmp_path)
-        assert [wait_for_exit(process) for process in processes] == [0, 0]
-        assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)

@@ -7,15 +7,8 @@ from runs import TINY
 
 from regard import InputError
 from regard.training.config import TrainingConfig
-from regard.training.tasks import TASKS
 
 FULL = {**TINY, "dropout": 0.1}
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_defaults_of_every_task_are_valid(task):
-    config = TrainingConfig(**TASKS[task].defaults)
-    assert TrainingConfig(**config.to_dict()) == config
 
 
 @pytest.mark.parametrize(
