@@ -116,13 +116,14 @@ def test_a_hub_name_loads_and_stays_in_the_cache(hub, use):
     assert waited == [], "a cached model must not wait for a network that is not there"
 
 
-def test_the_pooling_is_read_from_the_folder_in_modules_json(hub):
+def test_the_pooling_is_read_from_the_folder_in_modules_json_and_saved(hub, tmp_path):
     folder = hub.models["owner/good"]
     (folder / "somewhere").mkdir()
     (folder / "somewhere/config.json").write_text('{"pooling_mode_cls_token": true}')
     modules = [{"type": "st.Transformer", "path": ""}, {"type": "st.Pooling", "path": "somewhere"}]
     (folder / "modules.json").write_text(json.dumps(modules))
-    assert regard.load("owner/good").pooling == Pooling("cls", normalize=False)
+    regard.load("owner/good").save(tmp_path / "copy")
+    assert regard.load(tmp_path / "copy").pooling == regard.load("owner/good").pooling == Pooling("cls")
 
 
 def test_shards_and_eos_tokens_come_from_the_hub(hub, use, tmp_path):

@@ -1,7 +1,6 @@
 """Images to pixels, bit for bit as transformers' ViTImageProcessor makes them."""
 
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -147,11 +146,3 @@ def test_a_model_without_an_image_processor_is_refused(folders, tmp_path):
     random_checkpoint(tmp_path / "gpt2", "gpt2")
     with pytest.raises(regard.InputError, match="reads texts, not images"):
         regard.load(tmp_path / "gpt2").pixel_values(image())
-
-
-def test_without_pillow_the_error_names_the_install(folders, monkeypatch):
-    pretrained, numbers = regard.load(folders["L"]), np.zeros((8, 8), np.uint8)
-    assert pretrained.pixel_values(numbers).shape == (1, 1, 8, 8)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(regard.InputError, match=r"pip install 'regard\[train\]'"):
-        pretrained.pixel_values(numbers)

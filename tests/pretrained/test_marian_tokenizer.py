@@ -90,12 +90,6 @@ def test_the_tokenizer_is_saved_with_the_model(folder, tmp_path):
 
 
 class TestDamage:
-    @pytest.fixture
-    def files(self, folder, tmp_path):
-        for file in MARIAN_TOKENIZER_FILES:
-            (tmp_path / file).write_bytes((folder / file).read_bytes())
-        return tmp_path
-
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
@@ -107,12 +101,13 @@ class TestDamage:
             ("vocab.json", '{"</s>": 0, "<unk>": -1}', "'<unk>' has the id -1"),
         ],
     )
-    def test_a_damaged_file_is_named(self, files, file, content, message):
-        (files / file).unlink()
+    def test_a_damaged_file_is_named(self, folder, tmp_path, file, content, message):
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        (tmp_path / file).unlink()
         if content is not None:
-            (files / file).write_text(content)
+            (tmp_path / file).write_text(content)
         with pytest.raises(InputError, match=message):
-            MarianTokenizer(LocalFiles(files))
+            MarianTokenizer(LocalFiles(tmp_path))
 
     def test_a_folder_without_tokenizer_files_works_with_ids(self, folder, tmp_path):
         shutil.copytree(folder, tmp_path, ignore=shutil.ignore_patterns(*MARIAN_TOKENIZER_FILES), dirs_exist_ok=True)

@@ -177,7 +177,6 @@ def _run_command(arguments: list[str], log: str, environment: dict[str, str]) ->
     torch.set_num_threads(1)
     matplotlib.rcParams.update(SMALL_PLOTS)
     os.environ.update({"HF_HUB_OFFLINE": "1", **environment})
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(descriptor, number)

@@ -50,7 +50,7 @@ class TestOnDisk:
             checkpoint.promote(tmp_path / "checkpoints", last)
 
 
-def while_a_checkpoint_is_written(stopped, finished, out):
+def in_a_checkpoint(stopped, finished, out):
     shutil.copytree(stopped, out)
     for name in (".draft-000006", ".draft-gone-step-000003"):
         shutil.copytree(checkpoint.latest(stopped), out / "checkpoints" / name)
@@ -60,32 +60,24 @@ def while_a_checkpoint_is_written(stopped, finished, out):
     (out / ".draft-model.safetensors").write_bytes(b"half")
 
 
-def while_a_line_of_the_metrics_is_written(stopped, finished, out):
+def in_a_line_of_metrics(stopped, finished, out):
     shutil.copytree(stopped, out)
     with (out / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "loss": 3.1, "learning_rate": 0.01}\n{"step": 6, "lo')
 
 
-def between_a_checkpoint_and_its_promotion(stopped, finished, out):
+def before_a_promotion(stopped, finished, out):
     shutil.copytree(finished, out)
     shutil.copy(out / "checkpoints" / "step-000003" / "model.safetensors", out)
     assert not same_weights(weights_of(out), weights_of(finished))
 
 
-def between_the_evaluation_and_its_checkpoint(stopped, finished, out):
+def before_a_checkpoint(stopped, finished, out):
     shutil.copytree(finished, out)
     shutil.rmtree(out / "checkpoints" / "step-000006")
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [
-        while_a_checkpoint_is_written,
-        while_a_line_of_the_metrics_is_written,
-        between_a_checkpoint_and_its_promotion,
-        between_the_evaluation_and_its_checkpoint,
-    ],
-)
+@pytest.mark.parametrize("killed", [in_a_checkpoint, in_a_line_of_metrics, before_a_promotion, before_a_checkpoint])
 def test_a_run_killed(killed, pairs_file, stopped_run, finished_run, out):
     """From the files that a process leaves which is killed at that moment."""
     killed(stopped_run, finished_run.out, out)

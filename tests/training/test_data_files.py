@@ -90,11 +90,7 @@ GZIP = gzip.compress(b"a\tb\n", mtime=0)
         ("a.tsv", b"a\tb\na\tc\n", "Of 2 rows at least one is an eval row, and a row with the source"),
         ("a.tsv.gz", GZIP[:18], r"a\.tsv\.gz cannot be read: "),
         ("a.tsv.gz", GZIP[3:], r"a\.tsv\.gz cannot be read: "),
-        (
-            "a.jsonl",
-            b'{"source": "c", "target": null}',
-            r"line 1 has no target \(null\): leave the row out, or ",
-        ),
+        ("a.jsonl", b'{"source": "c", "target": null}', r"line 1 has no target \(null\): leave the row out, or "),
         ("a.jsonl", b'{"src": "c", "tgt": "d"}', "line 1 lacks 'source', 'target'; found: 'src', 'tgt'"),
         ("a.jsonl", b"{}", "line 1 lacks 'source', 'target'; found: nothing"),
         ("a.jsonl", b'{"source": 7, "target": "d"}', "line 1: its source is '7', where a text is wanted"),
