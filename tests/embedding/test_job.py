@@ -18,102 +18,103 @@ from regard.embedding.job import split_into_parts
 from weights import minilm, random_checkpoint
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_has_the_vectors_of_embed(tmp_path, encoder, source, kind):
-    out = tmp_path / f"v.{kind}"
-    result = EmbeddingJob(source, out, max_part_texts=50).run(encoder)
-    assert (result.path, result.num_texts, result.dim, result.num_truncated) == (out, 300, 24, 0)
-    np.testing.assert_allclose(vectors_of(out), encoder.embed(texts(300)).numpy(), atol=1e-6)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", out.name]
+class TestVectors:
+    def test_a_parquet_file_has_its_texts(self, tmp_path, encoder, source):
+        EmbeddingJob(source, tmp_path / "v.parquet").run(encoder)
+        table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
+        assert table["index"].to_pylist() == list(range(300))
+        assert table["text"].to_pylist() == texts(300)
+        assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[24]"
+        assert table.schema.metadata[b"regard.pooling"] == b"mean"
 
+    @pytest.mark.parametrize(("pooling", "rule"), [("mean", lambda x: x.mean(0)), ("cls", lambda x: x[0])])
+    def test_pooling_is_how_a_vector_is_made(self, tmp_path, encoder, source, pooling, rule):
+        EmbeddingJob(source, tmp_path / "v.npy", pooling=pooling).run(encoder)
+        vectors = torch.tensor(np.load(tmp_path / "v.npy"))
+        for n in (0, 1, 2, 200):
+            states = encoder.model(torch.tensor(encoder.encode(texts(300)[n]).ids))
+            torch.testing.assert_close(vectors[n], rule(states), atol=1e-5, rtol=0)
 
-def test_a_parquet_file_has_its_texts(tmp_path, encoder, source):
-    EmbeddingJob(source, tmp_path / "v.parquet").run(encoder)
-    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
-    assert table["index"].to_pylist() == list(range(300))
-    assert table["text"].to_pylist() == texts(300)
-    assert str(table.schema.field("vector").type) == "fixed_size_list<element: float>[24]"
-    assert table.schema.metadata[b"regard.pooling"] == b"mean"
+    def test_another_pooling_keeps_the_models_length_1(self, tmp_path):
+        source = TextSource(str(write_lines(tmp_path / "t.txt", ["a river bank", "a"])))
+        EmbeddingJob(source, tmp_path / "v.npy", pooling="cls").run(minilm())
+        np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1), 1, atol=1e-6)
 
+    @pytest.mark.parametrize("kind", ["parquet", "safetensors"])
+    def test_without_pooling_every_token_has_a_vector(self, tmp_path, encoder, source, kind):
+        out = tmp_path / f"v.{kind}"
+        EmbeddingJob(source, out, pooling="none", max_part_texts=50).run(encoder)
+        encoded = [encoder.encode(text) for text in texts(300)]
+        if kind == "parquet":
+            table = pyarrow.parquet.read_table(out)
+            assert table["tokens"].to_pylist() == [each.tokens for each in encoded]
+            found = [np.stack(each) for each in table["vectors"].to_numpy()]
+        else:
+            tensors = load_file(out)
+            ends = tensors["offsets"]
+            assert ends.tolist() == np.cumsum([0, *(len(each.ids) for each in encoded)]).tolist()
+            assert tensors["ids"].tolist() == [i for each in encoded for i in each.ids]
+            found = [tensors["vectors"][a:b] for a, b in pairwise(ends)]
+            with safe_open(out, "numpy") as file:
+                assert file.metadata()["pooling"] == "none"
+        for each, vectors in list(zip(encoded, found, strict=True))[::23]:
+            np.testing.assert_allclose(vectors, encoder.model(torch.tensor(each.ids)).detach().numpy(), atol=1e-5)
 
-@pytest.mark.parametrize(("pooling", "rule"), [("mean", lambda x: x.mean(0)), ("cls", lambda x: x[0])])
-def test_pooling_is_how_a_vector_is_made(tmp_path, encoder, source, pooling, rule):
-    EmbeddingJob(source, tmp_path / "v.npy", pooling=pooling).run(encoder)
-    vectors = torch.tensor(np.load(tmp_path / "v.npy"))
-    for n in (0, 1, 2, 200):
-        states = encoder.model(torch.tensor(encoder.encode(texts(300)[n]).ids))
-        torch.testing.assert_close(vectors[n], rule(states), atol=1e-5, rtol=0)
+    @pytest.mark.parametrize(("kind", "count"), [("npy", 1), ("npy", 8), ("parquet", 3), ("safetensors", 3)])
+    def test_shards_in_order_have_the_vectors_of_embed(self, tmp_path, encoder, source, kind, count):
+        folder = tmp_path / "shards"
+        folder.mkdir()
+        files = [folder / f"v-{n:05}-of-{count:05}.{kind}" for n in range(count)]
+        for n, file in enumerate(files):
+            job = EmbeddingJob(source, folder / f"v.{kind}", shard=Shard(n, count), max_part_texts=50)
+            result = job.run(encoder)
+            assert (result.path, result.dim, result.num_truncated) == (file, 24, 0)
+        assert sorted(folder.iterdir()) == files
+        vectors = np.concatenate([vectors_of(file) for file in files])
+        np.testing.assert_allclose(vectors, encoder.embed(texts(300)).numpy(), atol=1e-6)
+        if kind == "parquet":
+            assert pyarrow.parquet.read_table(folder)["index"].to_pylist() == list(range(300))
 
+    @grid(kind=FORMATS, pooling=[None, "none"], where=lambda kind, pooling: (kind, pooling) != ("npy", "none"))
+    def test_a_share_of_no_texts_is_a_file_of_no_vectors(self, tmp_path, encoder, kind, pooling):
+        source = TextSource(str(write_lines(tmp_path / "t.txt", ["a river"])))
+        result = EmbeddingJob(source, tmp_path / f"v.{kind}", shard=Shard(0, 3), pooling=pooling).run(encoder)
+        assert result.num_texts == 0
+        if kind == "parquet":
+            assert len(pyarrow.parquet.read_table(result.path)) == 0
+        elif pooling is None:
+            assert vectors_of(result.path).shape == (0, 24)
+        else:
+            assert load_file(result.path)["offsets"].tolist() == [0]
 
-def test_another_pooling_keeps_the_models_length_1(tmp_path):
-    source = TextSource(str(write_lines(tmp_path / "t.txt", ["a river bank", "a"])))
-    EmbeddingJob(source, tmp_path / "v.npy", pooling="cls").run(minilm())
-    np.testing.assert_allclose(np.linalg.norm(np.load(tmp_path / "v.npy"), axis=1), 1, atol=1e-6)
+    @pytest.mark.parametrize(
+        ("max_texts", "max_characters", "sizes"),
+        [(4, 100, [4, 4, 2]), (10, 6, [3, 3, 3, 1]), (10, 1, [1] * 10), (100, 100, [10])],
+    )
+    def test_parts_are_limited_in_texts_and_characters(self, max_texts, max_characters, sizes):
+        parts = list(split_into_parts(["ab"] * 10, max_texts, max_characters))
+        assert list(map(len, parts)) == sizes
 
+    def test_progress_counts_equal_texts_that_are_embedded_once(self, tmp_path, encoder):
+        source, calls = TextSource(str(write_lines(tmp_path / "t.txt", ["a", "the river", "a", "a"]))), []
+        EmbeddingJob(source, tmp_path / "v.npy").run(encoder, lambda *facts: calls.append(facts))
+        assert max(calls[:-1]) == (2, 4, False)
+        assert calls[-1] == (4, 4, False)
+        np.testing.assert_array_equal(np.load(tmp_path / "v.npy")[0], np.load(tmp_path / "v.npy")[3])
 
-@pytest.mark.parametrize("kind", ["parquet", "safetensors"])
-def test_without_pooling_every_token_has_a_vector(tmp_path, encoder, source, kind):
-    out = tmp_path / f"v.{kind}"
-    EmbeddingJob(source, out, pooling="none", max_part_texts=50).run(encoder)
-    encoded = [encoder.encode(text) for text in texts(300)]
-    if kind == "parquet":
-        table = pyarrow.parquet.read_table(out)
-        assert table["tokens"].to_pylist() == [each.tokens for each in encoded]
-        found = [np.stack(each) for each in table["vectors"].to_numpy()]
-    else:
-        tensors = load_file(out)
-        ends = tensors["offsets"]
-        assert ends.tolist() == np.cumsum([0, *(len(each.ids) for each in encoded)]).tolist()
-        assert tensors["ids"].tolist() == [i for each in encoded for i in each.ids]
-        found = [tensors["vectors"][a:b] for a, b in pairwise(ends)]
-        with safe_open(out, "numpy") as file:
-            assert file.metadata()["pooling"] == "none"
-    for each, vectors in list(zip(encoded, found, strict=True))[::23]:
-        np.testing.assert_allclose(vectors, encoder.model(torch.tensor(each.ids)).detach().numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize(("kind", "count"), [("npy", 1), ("npy", 3), ("npy", 8), ("parquet", 3), ("safetensors", 3)])
-def test_shards_in_order_have_all_vectors(tmp_path, encoder, source, kind, count):
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    for n in range(count):
-        EmbeddingJob(source, folder / f"v.{kind}", shard=Shard(n, count), max_part_texts=50).run(encoder)
-    files = sorted(folder.iterdir())
-    assert [file.name for file in files] == [f"v-{n:05}-of-{count:05}.{kind}" for n in range(count)]
-    vectors = np.concatenate([vectors_of(file) for file in files])
-    np.testing.assert_allclose(vectors, encoder.embed(texts(300)).numpy(), atol=1e-6)
-    if kind == "parquet":
-        assert pyarrow.parquet.read_table(folder)["index"].to_pylist() == list(range(300))
-
-
-@grid(kind=FORMATS, pooling=[None, "none"], where=lambda kind, pooling: (kind, pooling) != ("npy", "none"))
-def test_a_share_of_no_texts_is_a_file_of_no_vectors(tmp_path, encoder, kind, pooling):
-    source = TextSource(str(write_lines(tmp_path / "t.txt", ["a river"])))
-    result = EmbeddingJob(source, tmp_path / f"v.{kind}", shard=Shard(0, 3), pooling=pooling).run(encoder)
-    assert result.num_texts == 0
-    if kind == "parquet":
-        assert len(pyarrow.parquet.read_table(result.path)) == 0
-    elif pooling is None:
-        assert vectors_of(result.path).shape == (0, 24)
-    else:
-        assert load_file(result.path)["offsets"].tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("max_texts", "max_characters", "sizes"),
-    [(4, 100, [4, 4, 2]), (10, 6, [3, 3, 3, 1]), (10, 1, [1] * 10), (100, 100, [10])],
-)
-def test_parts_are_limited_in_texts_and_characters(max_texts, max_characters, sizes):
-    parts = list(split_into_parts(["ab"] * 10, max_texts, max_characters))
-    assert list(map(len, parts)) == sizes
-
-
-def test_progress_counts_equal_texts_that_are_embedded_once(tmp_path, encoder):
-    source, calls = TextSource(str(write_lines(tmp_path / "t.txt", ["a", "the river", "a", "a"]))), []
-    EmbeddingJob(source, tmp_path / "v.npy").run(encoder, lambda *facts: calls.append(facts))
-    assert max(calls[:-1]) == (2, 4, False)
-    assert calls[-1] == (4, 4, False)
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npy")[0], np.load(tmp_path / "v.npy")[3])
+    def test_under_torchrun_the_share_is_that_of_the_process(self, monkeypatch):
+        assert Shard.from_environment("1/4") == Shard(1, 4)
+        assert Shard.from_environment(None) is None
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        assert Shard.from_environment("1/4") == Shard(1, 4)
+        monkeypatch.setenv("WORLD_SIZE", "8")
+        monkeypatch.setenv("RANK", "5")
+        assert Shard.from_environment(None) == Shard(5, 8)
+        with pytest.raises(InputError, match="--shard 1/4: under torchrun each of the 8 processes has its own share"):
+            Shard.from_environment("1/4")
+        monkeypatch.setenv("RANK", "8")
+        with pytest.raises(InputError, match="RANK='8' in the environment is no number below WORLD_SIZE=8"):
+            Shard.from_environment(None)
 
 
 class TestRefusals:
@@ -165,18 +166,3 @@ class TestRefusals:
     def test_shares_that_are_none(self, text):
         with pytest.raises(InputError, match=rf"--shard {text}: it is I/N, share I of N, and I is 0 to N - 1"):
             Shard.parse(text)
-
-
-def test_under_torchrun_the_share_is_that_of_the_process(monkeypatch):
-    assert Shard.from_environment("1/4") == Shard(1, 4)
-    assert Shard.from_environment(None) is None
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert Shard.from_environment("1/4") == Shard(1, 4)
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    monkeypatch.setenv("RANK", "5")
-    assert Shard.from_environment(None) == Shard(5, 8)
-    with pytest.raises(InputError, match="--shard 1/4: under torchrun each of the 8 processes has its own share"):
-        Shard.from_environment("1/4")
-    monkeypatch.setenv("RANK", "8")
-    with pytest.raises(InputError, match="RANK='8' in the environment is no number below WORLD_SIZE=8"):
-        Shard.from_environment(None)

@@ -1,18 +1,10 @@
 """Runs that many tests read."""
 
-from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import matplotlib
 import pytest
 from runs import SMALL_PLOTS, Stop, run, upper_case_pairs, write_pairs, write_tsv
-
-from regard.training.callbacks import TrainResult
-
-
-class FinishedRun(NamedTuple):
-    out: Path
-    result: TrainResult
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +22,7 @@ def pairs_file(tmp_path_factory):
 def finished_run(pairs_file, tmp_path_factory):
     """A run from its beginning to its end, with dropout. Copy its folder before changing it."""
     out = tmp_path_factory.mktemp("finished") / "out"
-    return FinishedRun(out, run("translate", pairs_file, out))
+    return SimpleNamespace(out=out, result=run("translate", pairs_file, out))
 
 
 @pytest.fixture(scope="session")

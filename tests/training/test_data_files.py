@@ -4,7 +4,6 @@ import gzip
 import itertools
 import os
 
-import pyarrow
 import pytest
 from runs import compress, write_jsonl, write_parquet, write_tsv
 
@@ -48,8 +47,6 @@ class TestFormats:
         for path in (
             write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS]),
             write_parquet(tmp_path / "a.parquet", {"text": TEXTS}),
-            write_parquet(tmp_path / "large.parquet", {"text": pyarrow.array(TEXTS).cast(pyarrow.large_string())}),
-            write_parquet(tmp_path / "words.parquet", {"text": pyarrow.array(TEXTS).dictionary_encode()}),
         ):
             assert [row["text"] for row in all_rows(texts([path]))] == TEXTS
 

@@ -47,80 +47,75 @@ def texts(rows):
     return [row["text"] for row in rows]
 
 
-def test_rows_are_images_with_their_texts(folder, table):
-    path = table(*ALL_ROWS)
-    data = images([folder, path])
-    assert texts(data.eval_rows) == ["picture 0", "picture 20", "picture 40"]
-    assert texts(data.train) == [f"picture {i}" for i in range(COUNT) if i % 20]
-    assert (data.num_rows, data.train.num_shards) == (COUNT - 3, COUNT)  # each process reads its own pictures only
-    for row in [*data.train, *data.eval_rows]:
-        i = int(row["text"].split()[1])
-        assert row["image"].dtype == np.uint8
-        assert np.array_equal(row["image"], pixels(i))
-        assert row["location"] == f"{path}, line {i + 2}"
-    assert data.facts["num_files"] == COUNT + 1
-    assert json.loads(json.dumps(data.facts)) == data.facts
+class TestRows:
+    def test_rows_are_images_with_their_texts(self, folder, table):
+        path = table(*ALL_ROWS)
+        data = images([folder, path])
+        assert texts(data.eval_rows) == ["picture 0", "picture 20", "picture 40"]
+        assert texts(data.train) == [f"picture {i}" for i in range(COUNT) if i % 20]
+        assert (data.num_rows, data.train.num_shards) == (COUNT - 3, COUNT)  # each process reads its own pictures only
+        for row in [*data.train, *data.eval_rows]:
+            i = int(row["text"].split()[1])
+            assert row["image"].dtype == np.uint8
+            assert np.array_equal(row["image"], pixels(i))
+            assert row["location"] == f"{path}, line {i + 2}"
+        assert data.facts["num_files"] == COUNT + 1
+        assert json.loads(json.dumps(data.facts)) == data.facts
 
+    def test_paths_and_headers_of_other_kinds(self, folder, table):
+        numbered = [f"{i},{row}" for i, row in enumerate(ALL_ROWS)]
+        for paths in (
+            [table(*ALL_ROWS, path="upper.CSV"), str(folder)],
+            [folder, table(*numbered, header="id,file,text", path="other.csv")],
+            [folder, table(*ALL_ROWS, header="\ufefffile_name,text", path="bom.csv")],
+            [table(*ALL_ROWS, path="images/metadata.csv").parent],
+        ):
+            assert texts(images(paths).train) == [f"picture {i}" for i in range(COUNT) if i % 20]
 
-def test_paths_and_headers_of_other_kinds(folder, table):
-    numbered = [f"{i},{row}" for i, row in enumerate(ALL_ROWS)]
-    for paths in (
-        [table(*ALL_ROWS, path="upper.CSV"), str(folder)],
-        [folder, table(*numbered, header="id,file,text", path="other.csv")],
-        [folder, table(*ALL_ROWS, header="\ufefffile_name,text", path="bom.csv")],
-        [table(*ALL_ROWS, path="images/metadata.csv").parent],
-    ):
-        assert texts(images(paths).train) == [f"picture {i}" for i in range(COUNT) if i % 20]
+    def test_a_text_with_commas_and_line_ends(self, folder, table):
+        data = images([folder, table('0.png,"a, ""b""\nc"', "2.png,é", "4.png,x")])
+        rows = [*data.eval_rows, *data.train]
+        assert texts(rows) == ['a, "b"\nc', "é", "x"]
+        assert [row["location"][-6:] for row in rows] == ["line 2", "line 4", "line 5"]
 
+    def test_the_captions_of_one_image_are_on_one_side(self, folder, table):
+        """An image of an eval row is not trained on, under another name neither."""
+        (folder / "copy.png").write_bytes((folder / "0.png").read_bytes())
+        data = images([folder, table(*(f"{name(i % 9)},caption {i}" for i in range(45)), "copy.png,copied")])
+        assert texts(data.eval_rows) == ["caption 0", "caption 20", "caption 40"]
+        assert texts(data.train) == [f"caption {i}" for i in range(45) if i % 9 not in (0, 2, 4)]
+        assert data.num_rows == 30
 
-def test_a_text_with_commas_and_line_ends(folder, table):
-    data = images([folder, table('0.png,"a, ""b""\nc"', "2.png,é", "4.png,x")])
-    rows = [*data.eval_rows, *data.train]
-    assert texts(rows) == ['a, "b"\nc', "é", "x"]
-    assert [row["location"][-6:] for row in rows] == ["line 2", "line 4", "line 5"]
+    def test_an_eval_file_is_a_table_or_a_folder(self, folder, table, tmp_path):
+        path, eval_file = table(*ALL_ROWS), table("0.png,zero", "deep/3.png,three", path="eval.csv")
+        data = images([folder, path], eval_file=eval_file)
+        assert texts(data.eval_rows) == ["zero", "three"]
+        assert texts(data.train) == [f"picture {i}" for i in range(COUNT) if i not in (0, 3)]
+        (tmp_path / "other").mkdir()
+        Image.fromarray(pixels(99)).save(tmp_path / "other" / "x.png")
+        data = images([folder, path], eval_file=table("x.png,new", path="other/metadata.csv").parent)
+        assert (texts(data.eval_rows), data.num_rows) == (["new"], COUNT)
 
+    @pytest.mark.parametrize("mode", ["1", "L", "LA", "I;16", "RGB", "P", "RGBA", "CMYK"])
+    def test_images_of_any_mode(self, mode, folder, table):
+        image = Image.fromarray(pixels(0)).convert("RGB").convert("L" if mode == "I;16" else mode)
+        if mode == "I;16":
+            image = Image.fromarray(pixels(0).astype(np.uint16) * 257)
+        assert image.mode == mode
+        image.save(folder / "x.tiff")
+        found = images([folder, table("x.tiff,x", "2.png,b")]).eval_rows[0]["image"]
+        assert (found.dtype, found.shape) == (np.uint8, (4, 5) if mode in ("1", "L", "LA", "I;16") else (4, 5, 3))
+        if mode not in ("1", "P"):  # which dither
+            assert np.array_equal(found if found.ndim == 2 else found[..., 1], pixels(0))
+        if mode == "1":
+            assert set(np.unique(found)) == {0, 255}
 
-def test_the_captions_of_one_image_are_on_one_side(folder, table):
-    """An image of an eval row is not trained on, under another name neither."""
-    (folder / "copy.png").write_bytes((folder / "0.png").read_bytes())
-    data = images([folder, table(*(f"{name(i % 9)},caption {i}" for i in range(45)), "copy.png,copied")])
-    assert texts(data.eval_rows) == ["caption 0", "caption 20", "caption 40"]
-    assert texts(data.train) == [f"caption {i}" for i in range(45) if i % 9 not in (0, 2, 4)]
-    assert data.num_rows == 30
-
-
-def test_an_eval_file_is_a_table_or_a_folder(folder, table, tmp_path):
-    path, eval_file = table(*ALL_ROWS), table("0.png,zero", "deep/3.png,three", path="eval.csv")
-    data = images([folder, path], eval_file=eval_file)
-    assert texts(data.eval_rows) == ["zero", "three"]
-    assert texts(data.train) == [f"picture {i}" for i in range(COUNT) if i not in (0, 3)]
-    (tmp_path / "other").mkdir()
-    Image.fromarray(pixels(99)).save(tmp_path / "other" / "x.png")
-    data = images([folder, path], eval_file=table("x.png,new", path="other/metadata.csv").parent)
-    assert (texts(data.eval_rows), data.num_rows) == (["new"], COUNT)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "I;16", "RGB", "P", "RGBA", "CMYK"])
-def test_images_of_any_mode(mode, folder, table):
-    image = Image.fromarray(pixels(0)).convert("RGB").convert("L" if mode == "I;16" else mode)
-    if mode == "I;16":
-        image = Image.fromarray(pixels(0).astype(np.uint16) * 257)
-    assert image.mode == mode
-    image.save(folder / "x.tiff")
-    found = images([folder, table("x.tiff,x", "2.png,b")]).eval_rows[0]["image"]
-    assert (found.dtype, found.shape) == (np.uint8, (4, 5) if mode in ("1", "L", "LA", "I;16") else (4, 5, 3))
-    if mode not in ("1", "P"):  # which dither
-        assert np.array_equal(found if found.ndim == 2 else found[..., 1], pixels(0))
-    if mode == "1":
-        assert set(np.unique(found)) == {0, 255}
-
-
-def test_a_photograph_is_turned_upright(folder, table):
-    turned = Image.Exif()
-    turned[0x0112] = 6  # taken with the camera on its side
-    Image.fromarray(pixels(0)).save(folder / "x.png", exif=turned)
-    data = images([folder, table("x.png,x", "2.png,b")])
-    assert np.array_equal(data.eval_rows[0]["image"], np.rot90(pixels(0), -1))
+    def test_a_photograph_is_turned_upright(self, folder, table):
+        turned = Image.Exif()
+        turned[0x0112] = 6  # taken with the camera on its side
+        Image.fromarray(pixels(0)).save(folder / "x.png", exif=turned)
+        data = images([folder, table("x.png,x", "2.png,b")])
+        assert np.array_equal(data.eval_rows[0]["image"], np.rot90(pixels(0), -1))
 
 
 class TestRefusals:

@@ -137,6 +137,16 @@ class TestFacts:
         assert texts([tmp_path / "*.txt"]).facts["fingerprint"] != facts["fingerprint"]
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    rows = upper_case_pairs(200)
+    # Files of very different lengths, whose number divides among 2 and 4 processes.
+    cuts = [0, 5, 30, 60, len(rows)]
+    paths = [write_tsv(folder / f"{i}.tsv", rows[cuts[i] : cuts[i + 1]]) for i in range(4)]
+    return pairs(paths)
+
+
 def encode(row, epoch):
     """No example of a row, one, or two."""
     return [{"location": row["location"], "part": part, "epoch": epoch} for part in range(len(row["source"]) % 3)]
@@ -148,15 +158,6 @@ def order(data, epoch=0, *, seed=0, rank=0, world_size=1, skip=0):
 
 class TestOrder:
     """Of examples: one for any number of processes, and the same from any point on."""
-
-    @pytest.fixture(scope="module")
-    def data(self, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("data")
-        rows = upper_case_pairs(200)
-        # Files of very different lengths, whose number divides among 2 and 4 processes.
-        cuts = [0, 5, 30, 60, len(rows)]
-        paths = [write_tsv(folder / f"{i}.tsv", rows[cuts[i] : cuts[i + 1]]) for i in range(4)]
-        return pairs(paths)
 
     @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
     def test_any_number_of_processes_has_the_order_of_one(self, data, world_size):

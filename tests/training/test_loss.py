@@ -37,139 +37,130 @@ def assert_same(found, wanted, *, relative):
         assert (one - other).abs().max() <= relative * other.abs().max()
 
 
-@grid(
-    rows=ROWS_IN_MEMORY,
-    dtype=[torch.float64, torch.float32],
-    label_smoothing=[0.0, 0.1],
-    bias=[False, True],
-    scale=[1.0, 0.25],
-    outer_scale=[1.0, 3.0],
-)
-def test_loss_and_gradients_equal_pytorchs(rows, dtype, label_smoothing, bias, scale, outer_scale):
-    logits, targets = random_logits(dtype, bias=bias)
-    found = linear_cross_entropy(logits, targets, label_smoothing, scale, max_chunk_logits=ROWS_IN_MEMORY[rows])
-    found *= outer_scale
-    wanted = reference_loss(F.linear(*logits), targets, label_smoothing) * scale * outer_scale
-    found_all, wanted_all = ([loss.detach(), *gradients(loss, logits)] for loss in (found, wanted))
-    assert {tensor.dtype for tensor in found_all} == {dtype}
-    assert_same(found_all, wanted_all, relative=1e-14 if dtype == torch.float64 else 1e-6)
-
-
-@pytest.mark.parametrize("rows", ROWS_IN_MEMORY)
-def test_half_precision_is_summed_in_float32(rows):
-    logits, targets = random_logits(torch.bfloat16, bias=True)
-    found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
-    wide = LinearLogits(*(part.detach().float().requires_grad_() for part in logits))
-    exact = reference_loss(F.linear(*wide), targets)
-    assert found.dtype == torch.float32
-    assert_same([found], [exact], relative=1e-3)
-    found_gradients = gradients(found, logits)
-    assert {gradient.dtype for gradient in found_gradients} == {torch.bfloat16}
-    assert_same(found_gradients, gradients(exact, wide), relative=2e-2)
-
-
-@grid(rows=ROWS_IN_MEMORY, dtype=[torch.float32, torch.float64])
-def test_autocast_multiplies_in_half_precision_but_for_float64(rows, dtype):
-    logits, targets = random_logits(dtype, bias=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
-        wanted = reference_loss(F.linear(*logits).to(dtype), targets)
-    assert found.dtype == dtype
-    assert_same([found], [wanted], relative=1e-14 if dtype == torch.float64 else 1e-6)
-    assert_same(gradients(found, logits), gradients(wanted, logits), relative=2e-2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_logits_may_be_a_tensor(dtype):
-    tensor, targets = torch.randn(PREDICTED, VOCABULARY).to(dtype), torch.randint(VOCABULARY, (PREDICTED,))
-    targets[3] = IGNORE_INDEX
-    found = linear_cross_entropy(tensor, targets, 0.1, 0.25)
-    assert found.dtype == torch.float32
-    assert_same([found], [reference_loss(tensor.float(), targets, 0.1) * 0.25], relative=1e-6)
-
-
-@pytest.mark.parametrize("trained", [0, 1])
-def test_only_trained_tensors_have_a_gradient(trained):
-    logits, targets = random_logits()
-    parts = [part.detach().requires_grad_(i == trained) for i, part in enumerate(logits[:2])]
-    linear_cross_entropy(LinearLogits(*parts), targets).backward()
-    wanted = gradients(reference_loss(F.linear(*logits), targets), logits)
-    assert parts[1 - trained].grad is None
-    assert_same([parts[trained].grad], [wanted[trained]], relative=1e-6)
-
-
-def test_a_target_with_a_probability_of_almost_0():
-    """Its probability is no float32, its logarithm is -200."""
-    weight = torch.tensor([[100.0], [-100.0]], requires_grad=True)
-    logits = LinearLogits(torch.ones(2, 1, requires_grad=True), weight)
-    loss = linear_cross_entropy(logits, torch.tensor([1, 0]))
-    assert float(loss.detach()) == 200.0
-    assert_same(gradients(loss, logits), [torch.tensor([[200.0], [0.0]]), torch.tensor([[1.0], [-1.0]])], relative=1e-6)
-
-
-@pytest.mark.parametrize("worst", [torch.nan, torch.inf])
-def test_not_finite_inputs_give_nan(worst):
-    logits, targets = random_logits()
-    with torch.no_grad():
-        logits.hidden_states[3, 0] = worst
-    loss = linear_cross_entropy(logits, targets)
-    assert loss.isnan()
-    assert gradients(loss, logits)[1].isnan().any()
-
-
-def test_nothing_to_predict():
-    logits, targets = random_logits(bias=True)
-    loss = linear_cross_entropy(logits, torch.full_like(targets, IGNORE_INDEX))
-    assert float(loss.detach()) == 0.0
-    assert all(not gradient.any() for gradient in gradients(loss, logits))
-
-
-def test_without_gradients_none_are_computed():
-    logits, targets = random_logits(bias=True)
-    with torch.no_grad():
-        loss = linear_cross_entropy(logits, targets)
-    assert not loss.requires_grad
-    assert_same([loss], [reference_loss(F.linear(*logits), targets)], relative=1e-6)
-
-
-def test_no_second_derivative():
-    logits, targets = random_logits()
-    with pytest.raises(NotImplementedError, match="no second derivative"):
-        torch.autograd.grad(linear_cross_entropy(logits, targets), [logits.hidden_states], create_graph=True)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_vocabularies_of_any_size(dtype):
-    """PyTorch does not promise that a softmax may write over its logits: rows also with a rest of its vectors."""
-    for vocabulary in (*range(1, 70), 1000, 50_257):
-        logits, targets = random_logits(dtype, vocabulary=vocabulary)
-        found, wanted = linear_cross_entropy(logits, targets), reference_loss(F.linear(*logits), targets)
-        torch.testing.assert_close(gradients(found, logits), gradients(wanted, logits))
-
-
-@pytest.mark.parametrize(
-    "choices",
-    [
-        {},
-        {"tie_word_embeddings": False, "logit_scale": 0.5},
-        {"logit_softcap": 2.0, "lm_head_bias": True, "tie_word_embeddings": False},
-    ],
-)
-def test_decoder_logits(choices):
-    config = Config(vocab_size=41, d_model=WIDTH, num_layers=1, num_heads=2, d_ff=16, max_positions=8, **choices)
-    decoder = Decoder(config)
-    if decoder.lm_head_bias is not None:
-        torch.nn.init.normal_(decoder.lm_head_bias)
-    hidden_states, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
-    parameters = [hidden_states, *(parameter for name, parameter in decoder.named_parameters() if "block" not in name)]
-    found, wanted = (
-        [loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)]
-        for loss in (
-            linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
-            reference_loss(decoder.logits(hidden_states), targets),
-        )
+class TestLinearCrossEntropy:
+    @grid(
+        rows=ROWS_IN_MEMORY,
+        dtype=[torch.float64, torch.float32],
+        label_smoothing=[0.0, 0.1],
+        bias=[False, True],
+        scale=[1.0, 0.25],
+        outer_scale=[1.0, 3.0],
     )
-    assert_same(found, wanted, relative=1e-6)
+    def test_loss_and_gradients_equal_pytorchs(self, rows, dtype, label_smoothing, bias, scale, outer_scale):
+        logits, targets = random_logits(dtype, bias=bias)
+        found = linear_cross_entropy(logits, targets, label_smoothing, scale, max_chunk_logits=ROWS_IN_MEMORY[rows])
+        found *= outer_scale
+        wanted = reference_loss(F.linear(*logits), targets, label_smoothing) * scale * outer_scale
+        found_all, wanted_all = ([loss.detach(), *gradients(loss, logits)] for loss in (found, wanted))
+        assert {tensor.dtype for tensor in found_all} == {dtype}
+        assert_same(found_all, wanted_all, relative=1e-14 if dtype == torch.float64 else 1e-6)
+
+    @pytest.mark.parametrize("rows", ROWS_IN_MEMORY)
+    def test_half_precision_is_summed_in_float32(self, rows):
+        logits, targets = random_logits(torch.bfloat16, bias=True)
+        found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
+        wide = LinearLogits(*(part.detach().float().requires_grad_() for part in logits))
+        exact = reference_loss(F.linear(*wide), targets)
+        assert found.dtype == torch.float32
+        assert_same([found], [exact], relative=1e-3)
+        found_gradients = gradients(found, logits)
+        assert {gradient.dtype for gradient in found_gradients} == {torch.bfloat16}
+        assert_same(found_gradients, gradients(exact, wide), relative=2e-2)
+
+    @grid(rows=ROWS_IN_MEMORY, dtype=[torch.float32, torch.float64])
+    def test_autocast_multiplies_in_half_precision_but_for_float64(self, rows, dtype):
+        logits, targets = random_logits(dtype, bias=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = linear_cross_entropy(logits, targets, max_chunk_logits=ROWS_IN_MEMORY[rows])
+            wanted = reference_loss(F.linear(*logits).to(dtype), targets)
+        assert found.dtype == dtype
+        assert_same([found], [wanted], relative=1e-14 if dtype == torch.float64 else 1e-6)
+        assert_same(gradients(found, logits), gradients(wanted, logits), relative=2e-2)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_logits_may_be_a_tensor(self, dtype):
+        tensor, targets = torch.randn(PREDICTED, VOCABULARY).to(dtype), torch.randint(VOCABULARY, (PREDICTED,))
+        targets[3] = IGNORE_INDEX
+        found = linear_cross_entropy(tensor, targets, 0.1, 0.25)
+        assert found.dtype == torch.float32
+        assert_same([found], [reference_loss(tensor.float(), targets, 0.1) * 0.25], relative=1e-6)
+
+    @pytest.mark.parametrize("trained", [0, 1])
+    def test_only_trained_tensors_have_a_gradient(self, trained):
+        logits, targets = random_logits()
+        parts = [part.detach().requires_grad_(i == trained) for i, part in enumerate(logits[:2])]
+        linear_cross_entropy(LinearLogits(*parts), targets).backward()
+        wanted = gradients(reference_loss(F.linear(*logits), targets), logits)
+        assert parts[1 - trained].grad is None
+        assert_same([parts[trained].grad], [wanted[trained]], relative=1e-6)
+
+    def test_a_target_with_a_probability_of_almost_0(self):
+        """Its probability is no float32, its logarithm is -200."""
+        weight = torch.tensor([[100.0], [-100.0]], requires_grad=True)
+        logits = LinearLogits(torch.ones(2, 1, requires_grad=True), weight)
+        loss = linear_cross_entropy(logits, torch.tensor([1, 0]))
+        assert float(loss.detach()) == 200.0
+        wanted = [torch.tensor([[200.0], [0.0]]), torch.tensor([[1.0], [-1.0]])]
+        assert_same(gradients(loss, logits), wanted, relative=1e-6)
+
+    @pytest.mark.parametrize("worst", [torch.nan, torch.inf])
+    def test_not_finite_inputs_give_nan(self, worst):
+        logits, targets = random_logits()
+        with torch.no_grad():
+            logits.hidden_states[3, 0] = worst
+        loss = linear_cross_entropy(logits, targets)
+        assert loss.isnan()
+        assert gradients(loss, logits)[1].isnan().any()
+
+    def test_nothing_to_predict(self):
+        logits, targets = random_logits(bias=True)
+        loss = linear_cross_entropy(logits, torch.full_like(targets, IGNORE_INDEX))
+        assert float(loss.detach()) == 0.0
+        assert all(not gradient.any() for gradient in gradients(loss, logits))
+
+    def test_without_gradients_none_are_computed(self):
+        logits, targets = random_logits(bias=True)
+        with torch.no_grad():
+            loss = linear_cross_entropy(logits, targets)
+        assert not loss.requires_grad
+        assert_same([loss], [reference_loss(F.linear(*logits), targets)], relative=1e-6)
+
+    def test_no_second_derivative(self):
+        logits, targets = random_logits()
+        with pytest.raises(NotImplementedError, match="no second derivative"):
+            torch.autograd.grad(linear_cross_entropy(logits, targets), [logits.hidden_states], create_graph=True)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_vocabularies_of_any_size(self, dtype):
+        """PyTorch does not promise that a softmax may write over its logits: rows also with a rest of its vectors."""
+        for vocabulary in (*range(1, 70), 1000, 50_257):
+            logits, targets = random_logits(dtype, vocabulary=vocabulary)
+            found, wanted = linear_cross_entropy(logits, targets), reference_loss(F.linear(*logits), targets)
+            torch.testing.assert_close(gradients(found, logits), gradients(wanted, logits))
+
+    @pytest.mark.parametrize(
+        "choices",
+        [
+            {},
+            {"tie_word_embeddings": False, "logit_scale": 0.5},
+            {"logit_softcap": 2.0, "lm_head_bias": True, "tie_word_embeddings": False},
+        ],
+    )
+    def test_decoder_logits(self, choices):
+        config = Config(vocab_size=41, d_model=WIDTH, num_layers=1, num_heads=2, d_ff=16, max_positions=8, **choices)
+        decoder = Decoder(config)
+        if decoder.lm_head_bias is not None:
+            torch.nn.init.normal_(decoder.lm_head_bias)
+        hidden_states, targets = torch.randn(5, WIDTH, requires_grad=True), torch.randint(41, (5,))
+        parameters = [hidden_states, *(weight for name, weight in decoder.named_parameters() if "block" not in name)]
+        found, wanted = (
+            [loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)]
+            for loss in (
+                linear_cross_entropy(decoder_logits(decoder, hidden_states), targets),
+                reference_loss(decoder.logits(hidden_states), targets),
+            )
+        )
+        assert_same(found, wanted, relative=1e-6)
 
 
 class TestOptimizer:

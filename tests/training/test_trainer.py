@@ -215,8 +215,6 @@ class TestConfig:
         ("name", "value", "message"),
         [
             ("max_steps", 0, "--max-steps 0: it must be at least 1"),
-            ("d_model", -16, "--d-model -16: it must be at least 1"),
-            ("eval_steps", 0, "--eval-steps 0: it must be at least 1"),
             ("patience", 0, "--patience 0: it must be at least 1"),
             ("image_size", 0, "--image-size 0: it must be at least 1"),
             ("learning_rate", 0.0, "--learning-rate 0.0: it must be above 0"),
