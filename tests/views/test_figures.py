@@ -143,12 +143,6 @@ def test_at_length_cells_are_pooled():
     assert axes.images[0].get_extent() == [-0.5, 699.5, 599.5, -0.5]
 
 
-def test_tokens_too_many_to_read_are_positions():
-    m = random_map(100, 100)
-    m.label(["word"] * 100)
-    assert "word" not in labels(m.plot().axes[0].xaxis)
-
-
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 600), (600, 3)])
 def test_any_shape_can_be_drawn(queries, keys, tmp_path):
     figure = random_map(queries, keys).plot()

@@ -18,13 +18,6 @@ const CHANGES = [
 ];
 const ALL = CHANGES.reduce(made.applyChange, {});
 
-test("edits hold every change, and none twice", () => {
-  assert.deepEqual(ALL, { scores: { 0: -1, 2: 5 }, mask: { 1: false }, removedKeys: [2], scale: 0.25, temperature: 2 });
-  assert.deepEqual([0, 1, 2, 3].map((key) => made.isEdited(ALL, key)), [true, true, true, false]);
-  assert.deepEqual(made.editedKeys(ALL), [0, 1, 2]);
-  assert.deepEqual(made.applyChange(ALL, { kind: "remove", key: 2, value: true }).removedKeys, [2]);
-});
-
 test("edits are gone without a trace when they are taken back, and those before are as they were", () => {
   const before = structuredClone(ALL);
   const undoChange = CHANGES.map((change) => /** @type {Change} */ ({ ...change, value: null }));

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { distanceText, gridStep, headDescription, groupHeads, sortHeads } from "../../../src/regard/views/html/static/heads/order.js";
+import { distanceText, gridStep, groupHeads, sortHeads } from "../../../src/regard/views/html/static/heads/order.js";
 
 /**
  * @param {number} layer
@@ -53,9 +53,4 @@ test("arrows stay in the grid", () => {
 
 test("distances are said in words", () => {
   assert.deepEqual([1, -2.34, 30.4, 0.01, null].map(distanceText), ["1.0 tokens back", "2.3 tokens ahead", "30 tokens back", "0 tokens", null]);
-});
-
-test("a head is a sentence", () => {
-  const said = headDescription(/** @type {import("../../../src/regard/views/html/static/heads/order.js").HeadPlace} */ (PLACES[3]));
-  assert.equal(said, "layer 1, head 1: attention sink, entropy 2.00 nats, 90 % on the first token, 30 tokens back");
 });

@@ -4,11 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { nearestRange, topLines, topWeights } from "../../../src/regard/views/html/static/sentence/topk.js";
-import { headDash, quotedToken } from "../../../src/regard/views/html/static/sentence/model.js";
-import { thresholdStep } from "../../../src/regard/views/html/static/sentence/toolbar.js";
+import { quotedToken } from "../../../src/regard/views/html/static/sentence/model.js";
 import { roleBesideFocus } from "../../../src/regard/views/html/static/sentence/layouts.js";
 import { remainderText } from "../../../src/regard/views/html/static/sentence/toplist.js";
-import { headColour } from "../../../src/regard/views/html/static/core/colour.js";
 
 test("the largest weights come largest first, equal ones in their order, zeros and unknown ones not at all", () => {
   assert.deepEqual(
@@ -33,15 +31,6 @@ test("the nearest rows lie around one, within the range", () => {
   assert.deepEqual(nearestRange([10, 20], 3, 4), [10, 14]);
   assert.deepEqual(nearestRange([10, 20], 99, 4), [16, 20]);
   assert.deepEqual(nearestRange([10, 20], 15, 0), [15, 15]);
-});
-
-test("the slider stands at the step nearest to any threshold", () => {
-  assert.deepEqual([0, 0.05, 0.0499, 1].map(thresholdStep), [0, 8, 8, 20]);
-});
-
-test("forty heads differ in colour or pattern", () => {
-  const looks = new Set(Array.from({ length: 40 }, (_, i) => `${headColour(i)} ${headDash(i)}`));
-  assert.equal(looks.size, 40);
 });
 
 test("in one line the others are what a query looks at, or what looks at a key", () => {

@@ -33,15 +33,6 @@ def test_a_picture_of_each_head_layer_by_layer_sorted_and_filtered(open_page, ri
     assert all(": attention sink," in label for label in labels(page))
 
 
-def test_pictures_are_painted_when_they_come_near(open_page, river_page):
-    page = open_page(river_page[1], HEADS, height=200)
-    last = page.locator(".head img").last
-    page.wait_for_selector(".head img[src]")
-    assert last.get_attribute("src") is None
-    last.scroll_into_view_if_needed()
-    page.wait_for_selector('[data-attention="5"][data-head="11"] img[src]')
-
-
 def test_the_keyboard_goes_through_the_grid_enlarges_and_opens_the_map(open_page, river_page):
     recording, path = river_page
     page = open_page(path, HEADS)

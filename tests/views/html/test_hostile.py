@@ -6,9 +6,9 @@ import unicodedata
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 import regard
+from regard.lens import AttentionMap
 from regard.lens.text.contextual import ContextualCosines, ContextualPart, ContextualVectors, ContextualWord
 
 RUN = "document.documentElement.setAttribute('data-hacked','yes')"
@@ -61,21 +61,12 @@ FORBIDDEN = ["iframe", "object", "embed", "link", "base", "audio", "video", "tem
 VIEWS = ["sentence", "heads", "map", "arithmetic", "whatif", "context", "patches"]
 
 
-class Attends(nn.Module):
-    """Two heads over random vectors."""
-
-    def forward(self, x):
-        heads = x.view(len(x), 2, -1).transpose(0, 1)[None]
-        return nn.functional.scaled_dot_product_attention(heads, heads.flip(-1), heads)
-
-
 def watched(tokens, *paths):
     """Attentions whose tokens and paths are hostile."""
-    model = nn.ModuleDict({path.replace(".", "·"): Attends() for path in paths})
-    x = torch.randn(len(tokens), 16)
-    with regard.watch(model) as recording, torch.no_grad():
-        for layer in model.values():
-            layer(x)
+    recording = regard.Recording()
+    for layer, path in enumerate(paths):
+        facts = {"shape": (1, 2, len(tokens), len(tokens)), "mask": None, "kernel": "", "kind": "self", "layer": layer}
+        recording.add(path, AttentionMap(*torch.randn(3, 1, 2, len(tokens), 8)), **facts)
     recording.label(tokens)
     recording.add_note(f"a note {SCRIPT}")
     return recording

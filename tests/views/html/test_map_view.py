@@ -106,24 +106,6 @@ def test_wheel_drag_and_keys_zoom_pan_and_come_back(open_head):
     assert viewport(page) == whole
 
 
-def test_two_fingers_zoom(open_head):
-    page, _ = open_head(**AT, width=360)
-    whole = viewport(page)
-    page.evaluate(
-        """() => {
-          const marks = document.querySelector("canvas.marks"), box = marks.getBoundingClientRect();
-          marks.setPointerCapture = () => {};  // these fingers are not real
-          const finger = (type, pointerId, x) => marks.dispatchEvent(new PointerEvent(type, { pointerId,
-            pointerType: "touch", clientX: box.left + x, clientY: box.top + 160, bubbles: true }));
-          finger("pointerdown", 11, 130); finger("pointerdown", 12, 170);
-          finger("pointermove", 11, 90); finger("pointermove", 12, 210);
-          finger("pointerup", 11, 90); finger("pointerup", 12, 210);
-        }"""
-    )
-    rest(page)
-    assert viewport(page)[3] - viewport(page)[2] <= whole[3] / 2
-
-
 def test_a_head_in_the_page_as_a_picture_only_says_so(open_page, river_page, tmp_path):
     recording, path = river_page[0], tmp_path / "page.html"
     recording.to_html(path, heads=[(0, 0)])
