@@ -145,13 +145,12 @@ def test_dropout_is_a_share(dropout):
         mask.documents([0] * 15 + [1] * 25) & mask.causal(),
         mask.prefix([20, 3]) & ~mask.window(2),
     ],
-    option=["", "softcap", "sinks"],
+    options=[{}, {"softcap": 2.0}, {"sinks": torch.tensor([0.5, -1.0]).double()}],
 )
-def test_the_backward_pass_drops_the_weights_that_the_forward_pass_dropped(m, option):
+def test_the_backward_pass_drops_the_weights_that_the_forward_pass_dropped(m, options):
     """With v = 1 (the identity) the output is the dropped weights themselves, from which every gradient follows."""
     q, k, _ = qkv(2, 2, 40, 8, dtype=torch.float64)
     v = torch.eye(40, dtype=torch.float64).expand(2, 2, 40, 40).clone().requires_grad_()
-    options = {"": {}, "softcap": {"softcap": 2.0}, "sinks": {"sinks": torch.tensor([0.5, -1.0]).double()}}[option]
     with SMALL_LIMITS.apply():
         dropped = regard.attend(q, k, v, m, dropout=0.4, **options)
         cotangent = torch.randn_like(dropped)
@@ -221,11 +220,10 @@ def test_a_padded_row_gets_zeros_and_keeps_nan_out_of_the_gradient__pytorch_4150
         mask.documents([0] * 15 + [1] * 25) & mask.causal(),
         mask.prefix(5),
     ],
-    option=["", "softcap", "sinks"],
+    options=[{}, {"softcap": 2.0}, {"sinks": torch.zeros(2)}],
     limits=LIMITS,
 )
-def test_the_same_bits_with_and_without_gradients__pytorch_86120__pytorch_97111(m, option, limits):
-    options = {"": {}, "softcap": {"softcap": 2.0}, "sinks": {"sinks": torch.zeros(2)}}[option]
+def test_the_same_bits_with_and_without_gradients__pytorch_86120__pytorch_97111(m, options, limits):
     q, k, v = qkv(2, 2, 40, 8)
     with LIMITS[limits].apply():
         training = regard.attend(q, k, v, m, **options)

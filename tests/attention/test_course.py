@@ -25,9 +25,6 @@ def call(module, x, *mask):
     return module(*[x] * (3 if wants_three else 1), *mask)
 
 
-# The documents' own face.
-
-
 @pytest.mark.parametrize(
     ("cls", "parameters"),
     [
@@ -88,9 +85,6 @@ def test_two_documents_gave_a_class_this_name(positional, named, cls):
     assert type(made) is type(copy.deepcopy(made)) is cls
 
 
-# Every intermediate.
-
-
 @pytest.mark.parametrize("batch", [(), (4,), (4, 5)])
 def test_steps_of_several_heads_have_an_axis_of_heads(batch):
     x = torch.randn(*batch, 3, 6)
@@ -106,9 +100,6 @@ def test_steps_of_several_heads_have_an_axis_of_heads(batch):
     assert kept.weights.shape == (*batch, 2, 3, 3)
     assert torch.equal(kept.projected, projecting(x, BLOCKED))
     assert torch.equal(kept.heads, torch.cat([head(x, BLOCKED) for head in projecting.heads], dim=-1))
-
-
-# E-02 and E-08: what a blocked row gives.
 
 
 @pytest.mark.parametrize("cls", [*TAKE_A_MASK, *JOINED])
@@ -135,9 +126,6 @@ def test_the_scale_is_exact_in_float64__E_08b(cls):
     head = cls().double()
     kept = head.steps(*[X.double()] * (3 if cls is course.Attention else 1))
     torch.testing.assert_close(kept.scaled, kept.scores / 2.0**0.5, rtol=1e-15, atol=0)
-
-
-# E-06: row_dim and col_dim.
 
 
 @grid(
@@ -174,9 +162,6 @@ def test_a_mask_of_numbers_is_refused__pytorch_21518(cls):
         call(cls(), X, torch.tril(torch.ones(3, 3)))
 
 
-# E-30 and E-33: the width of a head, whose scale it is.
-
-
 @pytest.mark.parametrize(("embed_dim", "num_heads"), [(32, 5), (4, 8), (32, -4)])
 def test_the_number_of_heads_divides_the_width__E_33(embed_dim, num_heads):
     with pytest.raises(ValueError, match=rf"embed_dim={embed_dim} must be divisible by num_heads={num_heads}"):
@@ -196,9 +181,6 @@ def test_003_is_the_module_with_the_same_weights__E_30():
     x, future = torch.randn(2, 5, 12), torch.ones(5, 5).triu(1).bool()
     torch.testing.assert_close(ours(x), theirs(x))
     torch.testing.assert_close(ours(x, mask=mask.causal()), theirs(x, future))
-
-
-# E-37: queries from one place, keys and values from another.
 
 
 @pytest.mark.parametrize("cls", [course.Attention, *JOINED])

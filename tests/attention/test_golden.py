@@ -91,8 +91,6 @@ def test_printed_masked_outputs(name, route):
     assert_as_printed(first_head(route, masked=True)["output"], name)
 
 
-# Several heads joined on the features.
-
 JOIN = {
     "000": lambda heads: course.MultiHeadAttention(**SIZES, num_heads=heads)(X, X, X),
     "004": lambda heads: course.MultiHeadedAttention(**SIZES, num_heads=heads)(X, X, X),
@@ -111,9 +109,6 @@ def test_printed_heads_joined(name, join):
     torch.manual_seed(42)
     torch.testing.assert_close(joined[:, :4], JOIN[join](2))
     torch.testing.assert_close(joined[:, :2], first_head("SelfAttention")["output"])
-
-
-# Document 003: x and three projections drawn in a row after seed 89.
 
 
 def head_of_003(weights_of):
@@ -147,9 +142,6 @@ def test_printed_shapes_of_003():
     assert list(course.MultiHeadAttention(embed_dim=32, num_heads=4)(x).shape) == shapes["003.multi_head_shape"]
 
 
-# Masks and truth values.
-
-
 def printed_mask(name):
     return torch.tensor([[float(entry) for entry in row] for row in FACTS["causal_masks"][name]["is"]])
 
@@ -181,9 +173,6 @@ def test_projection_is_a_product_with_the_transposed_weight(name, cls):
         assert (list(equal.shape), equal.all().item()) == (fact["shape"], fact["all"])
 
 
-# Relations between the documents.
-
-
 @pytest.mark.parametrize("route", TAKE_A_MASK)
 def test_a_causal_mask_and_the_first_and_the_last_token__rel_3_rel_4(route):
     """The first token attends to its own value alone, the last one to all."""
@@ -200,9 +189,6 @@ def test_prose_rounds_the_weights_to_two_decimals__rel_5():
 def test_printed_rows_sum_to_one_but_for_rounding__rel_6():
     sums = [sum(float(f"{weight:.4f}") for weight in row) for row in first_head("steps")["weights"].tolist()]
     assert [f"{total:.4f}" for total in sums] == ["1.0000", "0.9999", "1.0001"]
-
-
-# Corrected values of the errata. Corrected behaviour is tested where it lives: test_course.py for the most part.
 
 
 def test_sinusoidal_exponent__E_16():

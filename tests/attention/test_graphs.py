@@ -18,29 +18,9 @@ from regard.attention.kernels.call import AttentionCall
 SHAPES_ENFORCED = hasattr(regard.attend, "__wrapped__")
 outside_checks = pytest.mark.skipif(SHAPES_ENFORCED, reason="no graph can hold shape checks: test_without_shape_checks")
 
-TOKENS = 200
-MASKS = {
-    "full": None,
-    "causal": mask.causal(),
-    "padding": mask.padding([TOKENS, 70]),
-    "window": mask.window(16),
-    "window on both sides": mask.window(9, 8),
-    "causal and padding": mask.causal() & mask.padding([TOKENS, 70]),
-    "padding on the left": mask.causal() & mask.allowed((torch.arange(TOKENS) > 30)[None, None, None]),
-    "documents": mask.documents(torch.arange(TOKENS) // 50),
-    "pairs": mask.documents(torch.arange(TOKENS) // 50, torch.arange(TOKENS) // 70),
-    "prefix": mask.prefix(9),
-    "where": mask.where(lambda i, j: (i - j) % 3 == 0),
-    "algebra": ~mask.window(4) | mask.causal(),
-}
+TOKENS = 160
 KERNELS = ["full", "causal", "padding", "window"]  # what a graph has kernels for
-OPTIONS = {
-    "": {},
-    "softcap": {"softcap": 2.0},
-    "sinks": {"sinks": torch.tensor([0.3, -1.0, 0.0, 2.0])},
-    "bias": {"bias": torch.linspace(-1, 1, TOKENS)},
-    "ALiBi": {"bias": positions.ALiBi(4)},
-}
+OPTIONS = {**gpu.OPTIONS, "bias": {"bias": torch.linspace(-1, 1, TOKENS)}, "ALiBi": {"bias": positions.ALiBi(4)}}
 
 
 def cases(every, fast):
@@ -80,15 +60,12 @@ def compiled(function, **options):
 @pytest.mark.parametrize(
     ("name", "option"),
     cases(
-        [(name, option) for name in MASKS for option in OPTIONS if not option or name in KERNELS],
-        fast=[
-            *((name, "") for name in ("window", "algebra")),
-            *(("full", "softcap"), ("causal", "ALiBi")),
-        ],
+        [(name, option) for name in gpu.MASKS for option in OPTIONS if not option or name in KERNELS],
+        fast=[("window", ""), ("algebra", ""), ("full", "soft-cap"), ("causal", "ALiBi")],
     ),
 )
 def test_attend_compiles_to_one_graph(name, option):
-    attend, inputs = Attend(MASKS[name], OPTIONS[option]), qkv()
+    attend, inputs = Attend(gpu.MASKS[name], OPTIONS[option]), qkv()
 
     def run(function):
         leaves = [t.clone().requires_grad_() for t in inputs]
@@ -100,16 +77,16 @@ def test_attend_compiles_to_one_graph(name, option):
 
 
 @outside_checks
-@pytest.mark.parametrize("name", cases([(name,) for name in MASKS], fast=[("causal and padding",), ("where",)]))
+@pytest.mark.parametrize("name", cases([(name,) for name in gpu.MASKS], fast=[("padding",), ("where",)]))
 def test_attend_exports(name):
-    attend, inputs = Attend(MASKS[name], {}), qkv()
+    attend, inputs = Attend(gpu.MASKS[name], {}), qkv()
     torch.testing.assert_close(export(attend, tuple(inputs)).module()(*inputs), attend(*inputs))
 
 
 @outside_checks
 @pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[("padding",)]))
 def test_one_graph_for_any_number_of_tokens(name):
-    attend = Attend(MASKS[name], {})
+    attend = Attend(gpu.MASKS[name], {})
     any_length = compiled(attend, dynamic=True)
     for tokens in (TOKENS, 333) if name == "padding" else (TOKENS, 333, 150):
         inputs = [torch.cat([t, t], dim=-2)[:, :, :tokens] for t in qkv()]
@@ -119,7 +96,7 @@ def test_one_graph_for_any_number_of_tokens(name):
 @outside_checks
 @pytest.mark.parametrize("name", cases([("full",), ("causal",), ("window",)], fast=[("causal",)]))
 def test_exported_for_any_number_of_tokens(name):
-    attend = Attend(MASKS[name], {})
+    attend = Attend(gpu.MASKS[name], {})
     # A window is cut into blocks of 128 rows, and a graph must know that they are whole.
     tokens = 128 * Dim("blocks", min=3, max=64) if name == "window" else Dim("tokens", min=8, max=8192)
     graph = export(attend, tuple(qkv(384)), dynamic_shapes=({2: tokens},) * 3).module()
@@ -182,7 +159,7 @@ class Masked(nn.Module):
     ),
 )
 def test_the_module_compiles_and_exports(kind, name):
-    module, x = Masked(regard.MultiHeadAttention(32, 4, **MODULES[kind]), MASKS[name]), torch.randn(2, TOKENS, 32)
+    module, x = Masked(regard.MultiHeadAttention(32, 4, **MODULES[kind]), gpu.MASKS[name]), torch.randn(2, TOKENS, 32)
     expected = module(x)
     torch.testing.assert_close(compiled(module)(x), expected)
     torch.testing.assert_close(export(module, (x,)).module()(x), expected)

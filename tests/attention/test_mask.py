@@ -126,9 +126,8 @@ def test_bounds_are_exact_where_positions_and_rising_ids_decide(m, exact):
     assert all(torch.equal(bound.expand(tiles.shape[:-1]), expected) for bound, expected in pairs) is exact
 
 
-@pytest.mark.parametrize("ids", [[0] * 4, [[0] * 4, [1, 1, 2, 2]]])
-def test_bounds_of_queries_before_the_first_key(ids):
-    bounds = mask.documents(ids).bounds(TileGrid(8, 4, 2, 2))
+def test_bounds_of_queries_before_the_first_key():
+    bounds = mask.documents([[0] * 4, [1, 1, 2, 2]]).bounds(TileGrid(8, 4, 2, 2))
     assert not bounds.all_allowed[..., :2, :].any()
     assert bounds.all_allowed[..., 2:, :].any()
 
@@ -214,7 +213,6 @@ def tensor(*shape):
         (lambda: mask.window(0), ValueError, r"window\(0, 0\): before counts the token itself"),
         (lambda: mask.window(3, -1), ValueError, r"window\(3, -1\): after cannot be negative"),
         (lambda: mask.window(True), TypeError, r"window\(before=True\) wants a whole number"),
-        (lambda: mask.window(3, None), TypeError, r"window\(after=None\) wants a whole number"),
         (lambda: mask.window(FAR), ValueError, rf"window\(before={FAR}\) is beyond any position"),
         (lambda: mask.window(3, offset=-FAR), ValueError, rf"window\(offset=-{FAR}\) is beyond any position"),
         (lambda: mask.padding([2, -1]), ValueError, r"padding\(\[2, -1\]\): a length cannot be negative"),
@@ -222,43 +220,35 @@ def tensor(*shape):
         (lambda: mask.padding(torch.tensor(3)), ValueError, r"one length per batch row.*\(\)"),
         (lambda: mask.padding([2.7]), TypeError, r"float32.*mask\.allowed"),
         (lambda: mask.padding([True, False]), TypeError, r"bool.*mask\.allowed"),
-        (lambda: mask.padding(3), ValueError, r"one length per batch row.*got shape \(\)"),
         (lambda: mask.padding("ab"), TypeError, r"padding\(lengths\) wants a list or a tensor.*got 'ab'"),
         (lambda: mask.padding([FAR]), TypeError, rf"padding\(lengths\) wants a list or a tensor.*\[{FAR}\]"),
         (lambda: mask.padding([[1], [1, 2]]), TypeError, r"rows equally long; got \[\[1\], \[1, 2\]\]"),
         (lambda: mask.padding(np.array([1.0])), TypeError, r"float64.*mask\.allowed"),
         (lambda: mask.documents([0.5]), TypeError, r"documents\(ids\) wants whole numbers; got a torch\.float32"),
         (lambda: mask.documents(1), ValueError, r"one id per token.*got shape \(\)"),
-        (lambda: mask.documents([[[1]]]), ValueError, r"one id per token.*got shape \(1, 1, 1\)"),
         (lambda: mask.documents([0], [0.5]), TypeError, r"documents\(keys\) wants whole numbers; got a torch\.float32"),
-        (lambda: mask.documents([0], 1), ValueError, r"documents\(keys\) wants one id per key.*got shape \(\)"),
         (lambda: mask.documents([[0]], [[0], [1]]), ValueError, r"the ids have 1 batch rows, the keys have 2"),
         (lambda: mask.prefix(-1), ValueError, r"prefix\(-1\): a length cannot be negative"),
         (lambda: mask.prefix([2, -1]), ValueError, r"prefix\(\[2, -1\]\): a length cannot be negative"),
         (lambda: mask.prefix(True), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.bool"),
         (lambda: mask.prefix([[1]]), ValueError, r"one per batch row; got shape \(1, 1\)"),
-        (lambda: mask.prefix(torch.tensor(3)), ValueError, r"one per batch row; got shape \(\)"),
         (lambda: mask.where(3), TypeError, r"where\(fn\) wants a function of query and key positions; got int"),
         (lambda: mask.where(max, offset=1.5), TypeError, r"where\(offset=1\.5\) wants a whole number"),
         (lambda: torch.ones(3, 3).bool() & mask.causal(), TypeError, r"mask\.allowed.*mask\.blocked"),
         (lambda: mask.causal() | torch.ones(3), TypeError, r"causal\(\) \| Tensor: both sides must be masks.*mask\.al"),
         (lambda: torch.ones(3) | mask.causal(), TypeError, r"Tensor \| causal\(\): both sides must be masks.*mask\.al"),
-        (lambda: 1 & mask.causal(), TypeError, r"int & causal\(\): both sides must be masks"),
         (lambda: hash(mask.causal()), TypeError, "unhashable"),
-        *((lambda f=f: f(mask.causal()), TypeError, r"causal\(\) is neither true nor false: combine masks with & \| ~")
-          for f in (bool, lambda m: m and m)),
+        (lambda: bool(mask.causal()), TypeError, r"causal\(\) is neither true nor false: combine masks with & \| ~"),
         # pytorch#21518
         *((lambda kind=kind, t=t: kind(t), TypeError, rf"mask\.{kind.__name__}\(t\) wants a boolean tensor")
           for kind in (mask.allowed, mask.blocked) for t in (torch.ones(3, 3), torch.ones(3, 3).long(), [[True]])),
         (lambda: mask.blocked(torch.tensor([True])), ValueError, r"wants the shape \(\.\.\., queries, keys\)"),
-        (lambda: mask.padding([2, 4]) & mask.padding([3]), ValueError,
-         r"padding\(\[2, 4\]\) & padding\(\[3\]\): the left is for 2 batch rows, the right for 1"),
+        (lambda: mask.padding([2, 4]) & mask.padding([3]), ValueError, r"\]\) & .*: the left is for 2 batch rows, .* 1"),
         (lambda: mask.documents([0, 1]) | SQUARE, ValueError, r"\) \| allowed.*for 2 keys, the right for 4"),
         (lambda: SQUARE & tensor(5, 1), ValueError, r"the left is for 3 queries, the right for 5"),
         (lambda: SQUARE & mask.documents([0, 1], [0] * 4), ValueError, r"left is for 3 queries, the right for 2"),
         (lambda: (SQUARE & mask.causal()) | ~mask.prefix(3) | ~mask.documents([0]), ValueError, "4 keys, .* for 1"),
-        (lambda: (tensor(2, 4, 4) & tensor(3, 4, 4)).dense(4, 4), ValueError,
-         r"<bool \(2, 4, 4\)>.* \(2, 4, 4\) and \(3, 4, 4\) do not combine"),
+        (lambda: (tensor(2, 4, 4) & tensor(3, 4, 4)).dense(4, 4), ValueError, r"\(2, 4, 4\) and \(3, 4, 4\) do not"),
         (lambda: mask.causal().dense(-1, 3), ValueError, r"causal\(\): there cannot be -1 queries and 3 keys"),
         (lambda: mask.causal().show(3, -1), ValueError, r"causal\(\): there cannot be 3 queries and -1 keys"),
     ],
@@ -269,16 +259,11 @@ def test_what_makes_no_mask_is_named(make, error, message):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-def test_numpy_speaks_of_whole_numbers_too():
-    assert mask.causal(np.int32(2)) == mask.causal(2)
-    assert mask.window(np.int64(3), np.uint8(1)) == mask.window(3, 1)
+def test_whole_numbers_of_any_kind_and_width():
+    assert mask.window(np.int64(3), np.uint8(1), offset=np.int32(2)) == mask.window(3, 1, offset=2)
     assert mask.prefix(np.int64(2)) == mask.prefix(2)
     assert mask.padding([np.int64(1), 2]) == mask.padding([1, 2])
-
-
-def test_narrow_integers_do_not_wrap_around():
-    lengths = torch.tensor([200, 255], dtype=torch.uint8)
-    assert torch.equal(mask.padding(lengths).dense(1, 300), mask.padding([200, 255]).dense(1, 300))
+    assert mask.padding(torch.tensor([200, 255], dtype=torch.uint8)).dense(1, 300).sum() == 455
     assert mask.window(2**59, 2**59).dense(3, 3).all()
 
 
@@ -292,10 +277,9 @@ def test_narrow_integers_do_not_wrap_around():
     ],
 )
 def test_where_must_return_a_mask(fn, error, message):
-    with pytest.raises(error, match=message):
-        mask.where(fn).dense(4, 3)
-    with pytest.raises(error, match=message):
-        (~mask.where(fn)).predicate(4, 3)
+    for call in (mask.where(fn).dense, (~mask.where(fn)).predicate):
+        with pytest.raises(error, match=message):
+            call(4, 3)
 
 
 @pytest.mark.parametrize(
@@ -361,11 +345,8 @@ FROM_AN_END = r"causal\(\) is not made for a number of tokens: index it from the
 @pytest.mark.parametrize(
     ("m", "index", "message"),
     [
-        *(
-            (mask.causal(), at, FROM_AN_END)
-            for at in ((-1, 0), (0, slice(None)), (slice(-2, 3), 0), (..., 0), (0, None))
-        ),
-        *((mask.causal(), at, FROM_AN_END) for at in ((True, 0), (1.5, 0))),
+        *((mask.causal(), at, FROM_AN_END) for at in ((-1, 0), (0, slice(None)), (slice(-2, 3), 0), (..., 0))),
+        *((mask.causal(), at, FROM_AN_END) for at in ((0, None), (True, 0), (1.5, 0))),
         *((mask.causal(), at, r"index a mask by query and key, m\[i, j\]") for at in (0, slice(3), (1,), ...)),
         (mask.causal(), ("a", 0), r"causal\(\) is indexed by whole numbers and slices, not by 'a'"),
         (mask.documents([]), (0, 0), r"documents\(\[\]\) of 0 queries and 0 keys, at \(0, 0\)"),

@@ -119,11 +119,3 @@ def test_autocast_is_the_same_for_every_kernel(tokens, name):
     assert output.dtype == torch.bfloat16
     output.float().sum().backward()
     assert all(t.grad.dtype == torch.float32 and t.grad.isfinite().all() for t in (q, k, v))
-
-
-def test_nan_in_one_batch_row_leaves_the_bits_of_another():
-    q, k, v = (t.detach() for t in qkv(80, batch=2))
-    k[0, 0, 3] = torch.nan
-    for m in (mask.padding([80, 60]), mask.prefix(3), mask.window(9), mask.documents(IDS[:80])):
-        alone = mask.padding([60]) if "padding" in repr(m) else m
-        assert torch.equal(regard.attend(q, k, v, m)[1:], regard.attend(q[1:], k[1:], v[1:], alone))

@@ -11,7 +11,7 @@ from regard.attention.positions import ALiBi
 
 pytestmark = [
     pytest.mark.usefixtures("as_a_user_runs_it"),
-    pytest.mark.parametrize("compute", [regard.attend, regard.steps]),
+    pytest.mark.parametrize("compute", [regard.attend, regard.steps, regard.plan]),
 ]
 
 Q, K, V = torch.zeros(2, 4, 3, 8), torch.zeros(2, 2, 5, 8), torch.zeros(2, 2, 5, 6)
@@ -61,75 +61,45 @@ HINT = r"mask\.allowed\(t\) where True = may attend.*mask\.blocked\(t\)"
 SCORES = r" does not broadcast to the scores, shape \(2, 4, 3, 5\)"
 
 
-@pytest.mark.parametrize(
-    ("who", "error", "message"),
-    [
-        (torch.ones(3, 5).bool(), TypeError, HINT),  # rasbt/LLMs-from-scratch#1061
-        (torch.ones(3, 5), TypeError, HINT),
-        (torch.ones(3, 5).long(), TypeError, HINT),
-        ("causal", TypeError, r"mask must be made by regard\.mask, or None"),
-        (mask.causal, TypeError, r"mask must be made by regard\.mask, or None"),
-        (mask.allowed(torch.ones(2, 3, 3, 5).bool()), ValueError, r"allowed.* of shape \(2, 3, 3, 5\)" + SCORES),
-        (mask.allowed(torch.ones(2, 2, 4, 3, 5).bool()), ValueError, r"allowed.* of shape \(2, 2, 4, 3, 5\)" + SCORES),
-        (mask.allowed(torch.ones(3, 4).bool()), ValueError, "allowed"),
-        (mask.blocked(torch.ones(2, 5).bool()), ValueError, "blocked"),
-        (mask.padding([6, 1]), ValueError, "padding"),
-        (mask.padding([5]), ValueError, r"padding.* is for 1 batch rows, but q of shape \(2, 4, 3, 8\)"),
-        (
-            mask.causal() & mask.padding([5] * 3),
-            ValueError,
-            r"padding.* is for 3 batch rows, but q of shape \(2, 4, 3, 8\)",
-        ),
-        (mask.padding([5]) & mask.causal(), ValueError, r"padding.* is for 1 batch rows"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_is_no_mask_for_these_scores(compute, who, error, message):
-    with pytest.raises(error, match=message):
-        compute(Q, K, V, who)
+NO_BIAS = r"A mask is not a bias.*mask\.allowed.*mask\.blocked"
+ROWS = r"batch rows, but q of shape \(2, 4, 3, 8\)"
+
+
+def allowed(*shape):
+    return mask.allowed(torch.ones(shape).bool())
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("name", "given", "error", "message"),
     [
-        *(
-            ({"bias": torch.zeros(shape)}, ValueError, "bias of shape .*" + SCORES)
-            for shape in ((3, 4), (3, 1, 1), (3, 1, 1, 1), (1, 2, 4, 3, 5))
-        ),
-        *(  # pytorch#21518
-            ({"bias": torch.ones(3, 5, dtype=dtype)}, TypeError, r"A mask is not a bias.*mask\.allowed.*mask\.blocked")
-            for dtype in (torch.bool, torch.int64, torch.float64)
-        ),
-        ({"bias": torch.zeros(3, 5, device="meta")}, ValueError, "meta"),
-        *(
-            ({"sinks": torch.zeros(shape)}, ValueError, r"sinks must hold one score per head, shape \(4,\)")
-            for shape in ((), (1,), (2,), (4, 1))
-        ),
-        ({"sinks": torch.zeros(4).half()}, TypeError, "sinks"),
-        ({"bias": ALiBi(3)}, ValueError, r"ALiBi\(3\) has 3 heads; q of shape \(2, 4, 3, 8\) does not"),
-        ({"scale": "1"}, TypeError, "scale is a number; got str"),
-        ({"scale": -math.inf}, ValueError, "scale=-inf must be finite, and a number of float32"),
-        ({"softcap": 0.0}, ValueError, r"softcap=0\.0 must be above 0, and a number of float32"),
-        ({"softcap": 1e39}, ValueError, r"softcap=1e\+39 must be above 0, and a number of float32"),
+        ("mask", torch.ones(3, 5).bool(), TypeError, HINT),  # rasbt/LLMs-from-scratch#1061
+        ("mask", torch.ones(3, 5), TypeError, HINT),
+        ("mask", "causal", TypeError, r"mask must be made by regard\.mask, or None"),
+        ("mask", mask.causal, TypeError, r"mask must be made by regard\.mask, or None"),
+        ("mask", allowed(2, 3, 3, 5), ValueError, r"allowed.* of shape \(2, 3, 3, 5\)" + SCORES),
+        ("mask", allowed(2, 2, 4, 3, 5), ValueError, r"allowed.* of shape \(2, 2, 4, 3, 5\)" + SCORES),
+        ("mask", allowed(3, 4), ValueError, "allowed"),
+        ("mask", ~allowed(2, 5), ValueError, "allowed"),
+        ("mask", mask.padding([6, 1]), ValueError, r"padding.* is for 6 keys.*q \(2, 4, 3, 8\), k \(2, 2, 5, 8\)"),
+        ("mask", mask.padding([5]), ValueError, r"padding.* is for 1 " + ROWS),
+        ("mask", mask.causal() & mask.padding([5] * 3), ValueError, r"padding.* is for 3 " + ROWS),
+        *(("bias", torch.zeros(shape), ValueError, "bias of shape .*" + SCORES)
+          for shape in ((3, 4), (3, 1, 1), (3, 1, 1, 1), (1, 2, 4, 3, 5))),
+        *(("bias", torch.ones(3, 5, dtype=dtype), TypeError, NO_BIAS)  # pytorch#21518
+          for dtype in (torch.bool, torch.int64, torch.float64)),
+        ("bias", torch.zeros(3, 5, device="meta"), ValueError, "meta"),
+        ("bias", ALiBi(3), ValueError, r"ALiBi\(3\) has 3 heads; q of shape \(2, 4, 3, 8\) does not"),
+        *(("sinks", torch.zeros(shape), ValueError, r"sinks must hold one score per head, shape \(4,\)")
+          for shape in ((), (1,), (2,), (4, 1))),
+        ("sinks", torch.zeros(4).half(), TypeError, "sinks"),
+        ("scale", "1", TypeError, "scale is a number; got str"),
+        ("scale", -math.inf, ValueError, "scale=-inf must be finite, and a number of float32"),
+        ("softcap", 0.0, ValueError, r"softcap=0\.0 must be above 0, and a number of float32"),
+        ("softcap", 1e39, ValueError, r"softcap=1e\+39 must be above 0, and a number of float32"),
+        *((name, [[1.0]], TypeError, f"{name} must be a tensor; got list") for name in (*"qkv", "bias", "sinks")),
     ],
     ids=lambda value: type(value).__name__,
-)
-def test_options_that_do_not_fit(compute, options, error, message):
+)  # fmt: skip
+def test_an_argument_that_does_not_fit_is_named(compute, name, given, error, message):
     with pytest.raises(error, match=message):
-        compute(Q, K, V, **options)
-
-
-@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
-def test_what_is_no_tensor(compute, name):
-    given = {"q": Q, "k": K, "v": V, name: [[1.0]]}
-    with pytest.raises(TypeError, match=f"{name} must be a tensor; got list"):
-        compute(**given)
-
-
-def test_a_mask_for_a_batch_of_one_fits_input_without_a_batch(compute):
-    def output(*qkv):
-        result = compute(*qkv, mask.padding([3]))
-        return getattr(result, "output", result)
-
-    q, k, v = torch.randn(3, 4, 5, 8)
-    torch.testing.assert_close(output(q, k, v), output(q[None], k[None], v[None])[0])
+        compute(**{"q": Q, "k": K, "v": V, name: given})
