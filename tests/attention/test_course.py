@@ -1,7 +1,4 @@
-"""The classes of the five source documents: their face is the documents' own, their mistakes are not.
-
-The numbers that the documents print are in test_golden.py.
-"""
+"""The classes of the five source documents: their face is the documents' own, their mistakes are not."""
 
 import copy
 import inspect

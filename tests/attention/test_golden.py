@@ -1,10 +1,7 @@
-"""Every number, shape, truth value and relation that the five source documents print.
-
-The expected values are in tests/golden.json. Each is computed by the classes of `regard.course`, and wherever it
-applies by the definition (`regard.steps`) and by the module (`regard.MultiHeadAttention`) as well.
-"""
+"""All that the five source documents print (golden.json), by `regard.course`, by the definition and by the module."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -25,14 +22,11 @@ def named(weights, kept):
     return {**dict(zip(("W_q.T", "W_k.T", "W_v.T"), (w.T for w in weights), strict=True)), **vars(kept)}
 
 
-def by_course(cls):
-    def route(masked):
-        head = cls(**SIZES)
-        encodings = (X, X, X) if cls is course.Attention else (X,)
-        kept = head.steps(*encodings, BLOCKED) if masked else head.steps(*encodings)
-        return named((head.W_q.weight, head.W_k.weight, head.W_v.weight), kept)
-
-    return route
+def by_course(cls, masked):
+    head = cls(**SIZES)
+    encodings = (X, X, X) if cls is course.Attention else (X,)
+    kept = head.steps(*encodings, BLOCKED) if masked else head.steps(*encodings)
+    return named((head.W_q.weight, head.W_k.weight, head.W_v.weight), kept)
 
 
 def by_definition(masked):
@@ -53,10 +47,9 @@ def joined_module(heads):
     return regard.MultiHeadAttention(d_model=2, num_heads=heads, d_key=2, out_proj=False)
 
 
+ONE_HEAD = course.SelfAttention, course.MaskedSelfAttention, course.Attention
 ROUTES = {
-    "SelfAttention": by_course(course.SelfAttention),
-    "MaskedSelfAttention": by_course(course.MaskedSelfAttention),
-    "Attention": by_course(course.Attention),
+    **{cls.__name__: partial(by_course, cls) for cls in ONE_HEAD},
     "steps": by_definition,
     "module": by_module,
 }

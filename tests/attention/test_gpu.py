@@ -1,7 +1,4 @@
-"""What runs on a GPU; without one, these tests are skipped and say so.
-
-The same masks and options go through FlexAttention on the CPU, eagerly, in test_graphs.py.
-"""
+"""What runs on a GPU. The same masks and options go through FlexAttention on the CPU, eagerly, in test_graphs.py."""
 
 import pytest
 import torch

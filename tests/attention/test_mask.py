@@ -190,11 +190,6 @@ def test_repr_reads_back_as_an_equal_mask(case: MaskCase):
     assert eval(repr(m), vars(mask)) == m
 
 
-def test_not_twice_is_the_mask_itself():
-    m = mask.causal() & mask.padding([3])
-    assert ~~m is m
-
-
 FAR = 2**70
 SQUARE = mask.allowed(torch.ones(3, 4).bool())
 
@@ -243,7 +238,7 @@ def tensor(*shape):
         *((lambda kind=kind, t=t: kind(t), TypeError, rf"mask\.{kind.__name__}\(t\) wants a boolean tensor")
           for kind in (mask.allowed, mask.blocked) for t in (torch.ones(3, 3), torch.ones(3, 3).long(), [[True]])),
         (lambda: mask.blocked(torch.tensor([True])), ValueError, r"wants the shape \(\.\.\., queries, keys\)"),
-        (lambda: mask.padding([2, 4]) & mask.padding([3]), ValueError, r"\]\) & .*: the left is for 2 batch rows, .* 1"),
+        (lambda: mask.padding([2, 4]) & mask.padding([3]), ValueError, r"\]\) & .*: the left is for 2 batch rows, .*1"),
         (lambda: mask.documents([0, 1]) | SQUARE, ValueError, r"\) \| allowed.*for 2 keys, the right for 4"),
         (lambda: SQUARE & tensor(5, 1), ValueError, r"the left is for 3 queries, the right for 5"),
         (lambda: SQUARE & mask.documents([0, 1], [0] * 4), ValueError, r"left is for 3 queries, the right for 2"),
@@ -325,8 +320,7 @@ def test_indexing_at_the_size_a_mask_is_made_for():
     ids = mask.documents([0, 0, 1])
     assert ids[-1, -1]
     assert ids[:, 0].tolist() == [True, True, False]
-    tall = mask.allowed(torch.tensor([[True], [False], [True]]))
-    assert tall[:, :].tolist() == [[True] * 3, [False] * 3, [True] * 3]
+    assert mask.allowed(torch.tensor([[True], [False]]))[:, :].tolist() == [[True] * 2, [False] * 2]
 
 
 def test_indexing_is_by_query_and_key_whatever_else_a_mask_has():

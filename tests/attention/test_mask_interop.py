@@ -142,7 +142,7 @@ def test_flex_reads_it_as_regard_does(m):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # PyTorch's compiler, on loading itself
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("m", [mask.causal() & mask.padding([150, 200]), *EVERY_KIND[10:12]], ids=repr)
+@pytest.mark.parametrize("m", [mask.padding([150, 200]), *(m for m in EVERY_KIND if "where" in repr(m))], ids=repr)
 def test_flex_compiled(m):
     torch._dynamo.reset()
     q, k, v = (torch.randn(BATCH, HEADS, 200, 16) for _ in "qkv")

@@ -47,7 +47,7 @@ def randn(*shape, width=D_MODEL):
 
 
 def by_hand(module, x, context=None, who=None):
-    """Concat(head_1, ..., head_h) W^O, one head after another, its weights cut out of the packed ones."""
+    """Concat(head_1, ..., head_h) W^O by the definition, head after head, its weights cut out of the packed ones."""
     context = x if context is None else context
     counts = (HEADS, module.num_kv_heads, module.num_kv_heads)
     widths = [n * width for n, width in zip(counts, (module.d_key, module.d_key, module.d_value), strict=True)]
@@ -71,18 +71,15 @@ def by_hand(module, x, context=None, who=None):
         sources, heads = (x, context, context), (head, shared, shared)
         q, k, v = (s @ w[h].T + b[h] for s, w, b, h in zip(sources, weights, biases, heads, strict=True))
         q, k = normed(q, module.q_norm), normed(k, module.k_norm)
+        options = {"scale": module.scale, "softcap": module.softcap}
         if isinstance(module.positions, positions.Rotary):
             q, k = module.positions(q), module.positions(k)
-        scores = q @ k.mT * (module.d_key**-0.5 if module.scale is None else module.scale)
-        if module.softcap is not None:
-            scores = module.softcap * torch.tanh(scores / module.softcap)
         if isinstance(module.positions, PositionBias):
-            scores = scores + module.positions(torch.arange(x.shape[-2]), torch.arange(x.shape[-2]))[head]
-        exps = scores.exp()
-        if who is not None:
-            exps = exps * who.dense(x.shape[-2], context.shape[-2]).expand(*x.shape[:-2], 1, -1, -1)[..., 0, :, :]
-        sink = 0 if module.sinks is None else module.sinks[head].exp()
-        outputs.append((exps / (exps.sum(-1, keepdim=True) + sink)).nan_to_num() @ v)
+            options["bias"] = module.positions.dense(x.shape[-2], x.shape[-2])[head]
+        if module.sinks is not None:
+            options["sinks"] = module.sinks[head, None]
+        one_head = (t.unsqueeze(-3) for t in (q, k, v))
+        outputs.append(regard.steps(*one_head, who, **options).output.squeeze(-3))
     return module.out_proj(torch.cat(outputs, dim=-1))
 
 

