@@ -158,18 +158,10 @@ def test_every_text_has_the_forced_words_no_banned_word_and_its_own_score(
             assert h.score == pytest.approx(score, rel=1e-4, abs=1e-4)
 
 
-@grid(
-    words=[
-        ([[1]], []),
-        ([], [[1]]),
-        ([[1, 2]], [[0], [3, 3]]),
-        ([[0, 1], [2]], []),
-        ([[1], [0]], [[0, 1]]),
-        ([[2, 2]], [[1, 0], [0]]),
-    ],
-    stop=[(), (3,)],
-    seed=range(2),
-)
+WORDS = [([[1]], []), ([], [[1]]), ([[1, 2]], [[0], [3, 3]]), ([[0, 1], [2]], []), ([[1], [0]], [[0, 1]])]
+
+
+@grid(words=WORDS, stop=[(), (3,)], seed=range(2))
 def test_a_wide_search_finds_the_best_text_that_meets_the_constraints(words, stop, seed):
     force_words, bad_words = words
     texts, model = list(every_text(4, 4, stop)), tiny(4, seed=seed, stop=stop)

@@ -87,36 +87,25 @@ class DoubledLinear(nn.Linear):
         return 2 * super().forward(x)
 
 
-class Doubled(nn.Module):
-    def forward(self, weight):
-        return 2 * weight
+def replaced(change):
+    """A change of the first layer of the feed-forward network."""
+    return lambda model: setattr(model.blocks[0].feed_forward, "up", change(model.blocks[0].feed_forward.up))
 
 
-def _subclass(model):
-    up = model.blocks[0].feed_forward.up
-    model.blocks[0].feed_forward.up = DoubledLinear(up.in_features, up.out_features).double().eval()
-
-
-def _forward_replaced(model):
-    down = model.blocks[0].feed_forward.down
-    forward = down.forward
-    down.forward = lambda x: 2 * forward(x)  # what accelerate does
-
-
-def _wrapped_in_sequential(model):
-    model.blocks[0].feed_forward.up = nn.Sequential(model.blocks[0].feed_forward.up)
+def with_another_forward(layer):
+    forward = layer.forward
+    layer.forward = lambda x: 2 * forward(x)  # what accelerate does
+    return layer
 
 
 CHANGES = {
     "hook": lambda model: model.blocks[1].feed_forward.register_forward_hook(lambda *_: None),
     "pre-hook": lambda model: model.blocks[0].attention.register_forward_pre_hook(lambda *_: None),
     "training": lambda model: model.blocks[0].attention.train(),
-    "subclass": _subclass,
-    "parametrized": lambda model: nn.utils.parametrize.register_parametrization(
-        model.blocks[0].attention.qkv, "weight", Doubled()
-    ),
-    "forward replaced": _forward_replaced,
-    "wrapped in Sequential": _wrapped_in_sequential,
+    "subclass": replaced(lambda layer: DoubledLinear(layer.in_features, layer.out_features).double().eval()),
+    "parametrized": replaced(nn.utils.parametrizations.weight_norm),
+    "forward replaced": replaced(with_another_forward),
+    "wrapped in Sequential": replaced(nn.Sequential),
 }
 
 

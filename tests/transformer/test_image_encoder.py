@@ -53,12 +53,6 @@ def test_an_encoder_decoder_reads_images_and_learns_from_them(pixels, width):
         model(pixels, ids, source_positions=torch.arange(9))
 
 
-def test_dropout_acts_in_training_only(pixels):
-    encoder = ImageEncoder(Config(**{**VIT, "dropout": 0.5}))
-    assert not torch.equal(encoder(pixels), encoder(pixels))
-    assert torch.equal(encoder.eval()(pixels), encoder(pixels))
-
-
 # What is refused.
 
 
