@@ -87,18 +87,13 @@ def test_nothing_needs_a_gradient():
     assert not any(t.requires_grad for t in answers(m))
 
 
-def test_inference_tensors_answer_inside_and_outside_of_inference_mode():
-    with torch.inference_mode():
+@pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)])
+def test_answers_inside_and_outside_of_a_mode_are_the_same(mode):
+    with mode:
         m = AttentionMap(Q.clone(), K.clone(), V.clone(), MASK, bias=torch.ones(9, 11))
         inside = answers(m)
-    torch.testing.assert_close(answers(m), inside, atol=0, rtol=0)
-
-
-def test_autocast_changes_nothing():
-    m = AttentionMap(Q, K, V, MASK)
-    expected = answers(m)
-    with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(answers(AttentionMap(Q, K, V, MASK)), expected, atol=0, rtol=0)
+    expected = answers(AttentionMap(Q, K, V, MASK, bias=torch.ones(9, 11)))
+    torch.testing.assert_close([inside, answers(m)], [expected, expected], atol=0, rtol=0)
 
 
 def test_a_kernels_own_lse_is_used_only_where_it_is_right():
@@ -183,16 +178,16 @@ def test_tokens_of_one_text_and_of_a_batch():
 
 
 @pytest.mark.parametrize(
-    ("rows", "queries", "keys", "message"),
+    ("rows", "tokens", "message"),
     [
-        (1, ["a"] * 8, ["a"] * 11, "8 tokens of batch row 0; the map has 9 queries"),
-        (1, ["a"] * 9, None, "9 tokens of batch row 0; the map has 11 keys"),
-        (2, ["a"] * 9, ["a"] * 11, "1 lists of tokens; the map has 2 batch rows"),
+        (1, [["a"] * 8, ["a"] * 11], "8 tokens of batch row 0; the map has 9 queries"),
+        (1, [["a"] * 9], "9 tokens of batch row 0; the map has 11 keys"),
+        (2, [["a"] * 9, ["a"] * 11], "1 lists of tokens; the map has 2 batch rows"),
     ],
 )
-def test_tokens_that_do_not_match_the_length_are_refused(rows, queries, keys, message):
+def test_tokens_that_do_not_match_the_length_are_refused(rows, tokens, message):
     with pytest.raises(ValueError, match=message):
-        AttentionMap(Q[:rows], K[:rows]).label(queries, keys)
+        AttentionMap(Q[:rows], K[:rows]).label(*tokens)
 
 
 @pytest.mark.parametrize(

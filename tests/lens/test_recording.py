@@ -233,14 +233,15 @@ def test_other_cells_of_a_large_map_are_refused(rows, columns):
 def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
     summary = AttentionSummary.from_map(random_map(12, 12))
     way_out = r'this recording keeps summaries; watch with keep="maps"'
-    for statistic in (
-        lambda: summary[0, 0],
-        lambda: summary.top(9),
-        lambda: summary.received(torch.ones(1, 12)),
-        lambda: make_recording(summary).rollout(0),
+    rollout = make_recording(summary).rollout
+    for ask, question in (
+        (summary.__getitem__, 0),
+        (summary.top, 9),
+        (summary.received, torch.ones(1, 12)),
+        (rollout, 0),
     ):
         with pytest.raises(ValueError, match=way_out):
-            statistic()
+            ask(question)
     for name in ("q", "mass", "dense", "lse"):
         with pytest.raises(AttributeError, match=f"{name}: {way_out}"):
             getattr(summary, name)

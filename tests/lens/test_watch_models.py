@@ -15,7 +15,6 @@ from lens.model_cases import (
     CASES,
     GROUPED,
     MODEL_CASES,
-    WIDTHS,
     ModelCase,
     cached_eager_maps,
     counted_rows,
@@ -120,16 +119,6 @@ def test_other_dtypes(name, dtype):
             assert ((m.dense() - maps[spec.path]) * rows[:, None, :, None]).abs().max() < limits[dtype]
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "t5", "bart", "bert"])
-def test_one_text_without_a_mask(name):
-    """No mask at all, or the kernel's own flag for causal."""
-    model_inputs = {key: value[:1] for key, value in make_inputs(name, "even").items()}
-    with torch.inference_mode():
-        recording, _ = record(load_model(name), **model_inputs)
-    for path, expected in eager_maps(name, model_inputs).items():
-        assert_map(recording[path], expected)
-
-
 GREEDY: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "num_beams": 1, "pad_token_id": 0}
 GREEDY |= {"eos_token_id": None, "forced_eos_token_id": None}
 
@@ -176,30 +165,6 @@ def test_a_generation_of_an_encoder_decoder(name):
         rows = token_mask("right") if spec.rows == "source" else None
         assert_map(recording[prefix + spec.path], maps[spec.path], rows)
         assert recording.entry(prefix + spec.path).kind == spec.kind
-
-
-def test_layers_that_share_their_weights_have_a_map_each():
-    """ALBERT runs one module as often as it has layers."""
-    model = ModelCase("Albert", {**WIDTHS, "num_hidden_layers": 3, "embedding_size": 16}, []).build()
-    with torch.no_grad():
-        recording, _ = record(model, **make_inputs("bert", "right"))
-        model.set_attn_implementation("eager")
-        maps = model(**make_inputs("bert", "right"), output_attentions=True).attentions
-    for m, expected in zip(recording.values(), maps, strict=True):
-        assert_map(m, expected, token_mask("right"))
-
-
-def test_two_passes_in_one_block_are_kept_apart():
-    """The second is not taken for a continuation of the first."""
-    model, first = load_model("bert"), make_inputs("bert", "right")
-    second = {key: value[:2, :9] for key, value in make_inputs("bert", "right", seed=1).items()}
-    with torch.no_grad(), regard.watch(model) as recording:
-        model(**first)
-        model(**second)
-    assert len(recording) == 4
-    for model_inputs, suffix in ((first, ""), (second, "#1")):
-        for path, expected in eager_maps("bert", model_inputs).items():
-            assert_map(recording[path + suffix], expected, model_inputs["attention_mask"].bool())
 
 
 @pytest.mark.parametrize(
