@@ -17,8 +17,8 @@ def sources(rows):
     return [row["source"] for row in rows]
 
 
-def numbered(stop, start=0, prefix=""):
-    return [(f"{prefix}{i}", "b") for i in range(start, stop)]
+def numbered(stop, start=0):
+    return [(f"{i}", "b") for i in range(start, stop)]
 
 
 @pytest.fixture
