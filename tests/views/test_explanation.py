@@ -3,19 +3,16 @@
 import re
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 import torch
 
 import regard
 import terminals
+from lens.explained import TEXT, pretrained
 from regard.transformer import Config, Decoder
 from regard.views.terminal.explanation import draw
-from weights import LOAN, RIVER, minilm, random_checkpoint
-
-TEXT = "the man is in the bank, and the river ran by."
+from weights import LOAN, RIVER, minilm
 
 
 @pytest.fixture
@@ -36,15 +33,8 @@ def river():
 
 
 @cache
-def small(family):
-    folder = Path(mkdtemp())
-    random_checkpoint(folder, family)
-    return regard.load(folder)
-
-
-@cache
 def explained(family, word="bank", **options):
-    return regard.explain(TEXT, word, small(family), **options)
+    return regard.explain(TEXT, word, pretrained(family), **options)
 
 
 def test_piped_it_is_plain_text_with_all_five_parts(drawn):
@@ -102,7 +92,7 @@ def test_a_repeated_word_says_how_to_choose_and_parts_are_numbered_without_a_gap
 
 def test_a_text_of_one_word_says_so(drawn):
     assert "The text has no other token of its own." in drawn("bank")
-    text = drawn(regard.explain("bank of the river", "bank", small("gpt2")))
+    text = drawn(regard.explain("bank of the river", "bank", pretrained("gpt2")))
     assert "'bank'" in text
     assert "The text has no other token of its own that it could see." in text
 
@@ -179,7 +169,7 @@ def test_a_sink_is_shown_with_the_share_it_takes(drawn):
     model = Decoder(config).eval()
     with torch.no_grad():
         model.blocks[1].attention.sinks.fill_(1.25)
-    e = regard.explain(TEXT, "bank", replace(small("gpt2"), model=model, config=config), layer=1)
+    e = regard.explain(TEXT, "bank", replace(pretrained("gpt2"), model=model, config=config), layer=1)
     text, total = drawn(e), e.row.weights.sum().item()
     assert f"The weights sum to {total:.4f}: the head's sink takes the rest, and carries no value." in text
     assert re.search(rf"^sink +1\.2500 +{1 - total:.4f} *$", text, re.MULTILINE)

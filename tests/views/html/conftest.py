@@ -9,9 +9,11 @@ from threading import Timer
 from urllib.parse import quote
 
 import pytest
+import torch
 
+from regard.attention.positions import ALiBi
 from views.html import browsing
-from views.html.rows import Attends, everything, watched
+from views.html.rows import Attends, watched
 from views.recordings import river
 
 HERE = Path(__file__).parent
@@ -75,7 +77,8 @@ def open_head(open_page, river_page):
 def odd_page(tmp_path_factory):
     """Two heads with every step that there is, over 40 tokens, and their page."""
     path = tmp_path_factory.mktemp("odd") / "page.html"
-    return watched(path, everything(), 40), path
+    options = {"scale": 0.25, "softcap": 3.0, "bias": ALiBi(2), "sinks": torch.tensor([0.5, 2.0])}
+    return watched(path, Attends(2, **options), 40), path
 
 
 @pytest.fixture(scope="session", params=[2560, pytest.param(32_768, marks=pytest.mark.slow)])

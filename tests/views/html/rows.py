@@ -29,12 +29,6 @@ class Attends(nn.Module):
         return regard.attend(q, k, v, mask.causal() if context is None else None, **self.options)
 
 
-def everything() -> Attends:
-    """Two heads with a scale of their own, a soft-cap, a bias, a mask and sinks."""
-    sinks = torch.tensor([0.5, 2.0])
-    return Attends(2, scale=0.25, softcap=3.0, bias=regard.positions.ALiBi(2), sinks=sinks)
-
-
 def watched(path: Path, model: Attends, *tokens: int, **options: Any) -> AttentionMap:
     """The map of a model that was run on texts of so many tokens, called word0, word1, ...; its page is written."""
     with torch.no_grad(), regard.watch(model) as recording:

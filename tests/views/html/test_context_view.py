@@ -1,6 +1,8 @@
 """The view of words in context, in Chromium, against `regard.lens.text.contextual`."""
 
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import torch
@@ -20,21 +22,16 @@ def facts(*texts):
     return contextual_vectors(texts, minilm())
 
 
-@pytest.fixture(scope="session")
-def page_of(tmp_path_factory):
-    """A function from texts to a page with their words in context."""
-
-    @cache
-    def write(*texts):
-        path = tmp_path_factory.mktemp("context") / "page.html"
-        river().subset("self").to_html(path, heads=[], context=facts(*texts).to_dict())
-        return path
-
-    return write
+@cache
+def page_of(*texts):
+    """A page with the words of texts in context."""
+    path = Path(mkdtemp()) / "page.html"
+    river().subset("self").to_html(path, heads=[], context=facts(*texts).to_dict())
+    return path
 
 
 @pytest.fixture
-def show(open_page, page_of):
+def show(open_page):
     """The view, open."""
 
     def call(*texts, word=0, **options):

@@ -3,6 +3,7 @@
 import re
 
 from views.html.rows import Attends, assert_weights, painted, state_of, watched, weights_by
+from views.recordings import river
 
 KEYS, QUERIES, LIST = ".sentence .keys", ".sentence .queries", ".strongest"
 LAYOUT = ".sentence .tools select"
@@ -91,10 +92,8 @@ def test_a_finger_shows_a_column_by_tapping_its_key(open_head, request):
     assert_weights(beside(page), m[2])
 
 
-def test_several_heads_have_a_list_each_and_can_be_taken_away(open_page, river_page):
-    recording, path = river_page
-    page = open_page(path, {"attention": 5, "head": 6, "query": 3})
-    m = recording[recording.layers[5]]
+def test_several_heads_have_a_list_each_and_can_be_taken_away(open_head):
+    (page, _), m = open_head(5, 6, query=3), river()[river().layers[5]]
     page.click('.headbuttons [data-head="1"]')
     page.click('.headbuttons [data-head="9"]')
     for head in (6, 1, 9):
@@ -136,10 +135,6 @@ def test_lines_are_drawn_in_both_layouts(open_head):
     painted(page)
     faint, strong = ink(page, ".single .lines canvas")
     assert faint > strong > 0.1
-    page.select_option(".single + .check select", "key")
-    page.hover(token(".textline", 0))
-    assert column_beside(page, ".textline")
-    assert page.locator(".strongest h2").text_content().startswith("Key 0 ")
 
 
 def test_two_texts_stand_side_by_side_and_above_each_other(open_page, tmp_path):
