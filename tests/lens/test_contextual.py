@@ -6,15 +6,14 @@ import pytest
 import torch
 
 import regard
-from lens.explained import TEXT, pretrained
+from lens.explained import ENCODER_DECODERS, pretrained
 from regard import InputError
 from regard.lens.text.contextual import MAX_WORDS, contextual_vectors
 from regard.lens.text.hidden_states import text_hidden_states, word_hidden_states
 from regard.lens.text.words import Words
 from weights import LOAN, RIVER, minilm, random_bert, sentences
 
-THIRD = "The BANK gave a man of Vladivostok a loan."
-FOURTH = "A loan in Vladivostok: applying for it is a poem."
+THIRD, FOURTH = "The BANK gave a man of Vladivostok a loan.", "A loan in Vladivostok: applying for it is a poem."
 
 
 def parts_of_word(parts, number):
@@ -35,7 +34,14 @@ def test_every_shared_word_is_there_and_the_last_one_is_first(banks):
     assert (banks.num_shared, banks.num_layers) == (6, 6)
 
 
-def assert_cosines_of_explain(texts, model, **options):
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("minilm", {}), ("gpt2", {}), ("llama", {}), *((name, {"attention": "encoder"}) for name in ENCODER_DECODERS)],
+)
+@pytest.mark.parametrize("texts", [[RIVER, LOAN, THIRD, FOURTH], [LOAN, "Nothing here.", THIRD, RIVER]])
+def test_the_cosines_are_those_that_explain_gives(family, options, texts):
+    """For a decoder, and for the encoder of an encoder-decoder, as for an encoder."""
+    model = minilm() if family == "minilm" else pretrained(family)
     study = contextual_vectors(texts, model)
     for word in (study.words[0], study.words[-1]):
         first, *others = (i for i, points in enumerate(word.points) if points is not None)
@@ -45,18 +51,6 @@ def assert_cosines_of_explain(texts, model, **options):
         for ours, expected in zip(word.cosines, comparisons, strict=True):
             assert ours.cosine == pytest.approx(expected.cosine, abs=1e-6)
             assert len(ours.cosine) == study.num_layers + 1
-
-
-@pytest.mark.parametrize("texts", [[RIVER, LOAN, THIRD, FOURTH], [LOAN, "Nothing here.", THIRD, RIVER]])
-def test_the_cosines_are_those_that_explain_gives(texts):
-    assert_cosines_of_explain(texts, minilm())
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama", "marian", "bart", "t5"])
-def test_decoders_and_the_encoders_of_encoder_decoders_have_them_too(family):
-    model = pretrained(family)
-    options = {"attention": "encoder"} if model.kind == "encoder-decoder" else {}
-    assert_cosines_of_explain([TEXT, "In the loan of the bank is a man."], model, **options)
 
 
 def test_a_word_of_several_tokens_is_shared_and_case_is_not_looked_at():

@@ -56,15 +56,6 @@ def test_the_row_is_that_of_the_map_that_transformers_gives(family, attention, h
 
 
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_the_decoder_reads_at_each_position_the_token_before_the_one_it_produces(family):
-    ours, e = pretrained(family), explain(family, "man", layer=1, head=0)
-    assert e.queries.tokens == ours.encode(TARGET).tokens
-    assert "".join(e.queries.surface_forms[i] for i in e.word.token_index).strip() == "man"
-    start = checkpoint(family)[1].config.decoder_start_token_id
-    assert e.decoder_inputs == [ours.tokenizer.id_to_token(start), *e.queries.tokens[:-1]]
-
-
-@pytest.mark.parametrize("family", ENCODER_DECODERS)
 def test_the_top_keys_are_the_words_of_the_source_by_their_mean_share(family):
     e, maps = explain(family, "man"), transformers_maps(family, "cross")[0]
     shares = torch.stack([m[:, e.word.token_index].mean(dim=1) for m in maps])  # (layers, heads, source tokens)

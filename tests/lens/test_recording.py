@@ -233,13 +233,8 @@ def test_other_cells_of_a_large_map_are_refused(rows, columns):
 def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
     summary = AttentionSummary.from_map(random_map(12, 12))
     way_out = r'this recording keeps summaries; watch with keep="maps"'
-    rollout = make_recording(summary).rollout
-    for ask, question in (
-        (summary.__getitem__, 0),
-        (summary.top, 9),
-        (summary.received, torch.ones(1, 12)),
-        (rollout, 0),
-    ):
+    questions = (summary.top, 9), (summary.received, torch.ones(1, 12)), (make_recording(summary).rollout, 0)
+    for ask, question in [(summary.__getitem__, 0), *questions]:
         with pytest.raises(ValueError, match=way_out):
             ask(question)
     for name in ("q", "mass", "dense", "lse"):

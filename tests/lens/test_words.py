@@ -27,9 +27,7 @@ def test_the_documents_sentence_has_11_words_and_bank_is_the_last():
 @pytest.mark.parametrize(
     ("text", "word", "occurrences"),
     [
-        (RIVER, "bank", [[11]]),
-        (RIVER, "BANK", [[11]]),
-        (RIVER, " bank ", [[11]]),
+        (RIVER, " BANK ", [[11]]),
         ("the river  bank", "river bank", [[2, 3]]),
         (RIVER, "a", [[2], [5], [9]]),
         (RIVER, ".", [[12]]),
@@ -62,10 +60,7 @@ NOT_THERE = r"is not in the text .* Its words are: Write, a, poem, about, man, f
     ("text", "word", "message"),
     [
         *((RIVER, word, NOT_THERE) for word in ("ban", "ization", "river bank fishing", "", " ", "riverbank", "xyz")),
-        *(
-            (RIVER, position, r"there is no token .*: the text has tokens 0 to 13")
-            for position in (14, -1, "14", "99999999999999999999", "9" * 5000)
-        ),
+        *((RIVER, position, r"no token .*: the text has tokens 0 to 13") for position in (14, -1, "14", "9" * 5000)),
         *((text, 0, "the text is empty") for text in ("", "   ", "\n\t")),
         *((text, 0, "has no tokens") for text in ("\x00\x01", "\u200b", "\ufffd")),
     ],
