@@ -1,7 +1,4 @@
-"""Any attention that fits together: as a plain specification, as tensors, and how far rounding may move its result.
-
-A specification reads well when a test fails, and a strategy that draws one runs none of the code under test.
-"""
+"""Any attention that fits together: as a plain specification, as tensors, and how far rounding may move its result."""
 
 from __future__ import annotations
 
@@ -25,17 +22,12 @@ from masks import MaskSpec, broadcastable, build, specs
 from regard.attention.bias import PositionBias
 from regard.attention.positions import ALiBi, T5Relative
 
-KERNELS = {"fused", "dense", "bands", "packed", "tiles", "chunked"}
-
 HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass
 class KernelLimits:
-    """From how many tokens on the kernels for long sequences are used, and in what steps they work.
-
-    The only place where tests set constants of the kernels.
-    """
+    """From how many tokens on the kernels for long sequences are used, and in what steps; set here alone."""
 
     max_dense_pairs: int = 2**20
     tile_rows: int = 256
@@ -63,20 +55,17 @@ LIMITS = {"small limits": SMALL_LIMITS, "default limits": DEFAULT_LIMITS}
 @dataclass
 class AttentionCase:
     lead: list[int]
-    heads: tuple[int, int] | None
-    """Query heads and key heads; None for (tokens, width)."""
+    heads: tuple[int, int] | None  # query heads and key heads; None for (tokens, width)
     queries: int
     keys: int
     d_key: int
     d_value: int
     layouts: list[str]
     mask: MaskSpec | None
-    bias: tuple[Any, ...] | None
-    """("tensor", shape, learned, share of -inf), ("ALiBi",) or ("T5Relative", learned)."""
+    bias: tuple[Any, ...] | None  # ("tensor", shape, learned, share of -inf), ("ALiBi",) or ("T5Relative", learned)
     scale: float | None
     softcap: float | None
-    sinks: str | None
-    """None, "fixed" or "learned"."""
+    sinks: str | None  # None, "fixed" or "learned"
     dtype: torch.dtype
     limits: KernelLimits
     seed: int
@@ -181,9 +170,7 @@ class Attention:
 
 def assert_is_the_definition(attention: Attention) -> regard.Plan:
     """The output and every gradient are the definition's in float64 but for rounding; the plan of what ran."""
-    plan = attention.plan()
-    output = attention.attend()
-    dtype = attention.q.dtype
+    plan, output, dtype = attention.plan(), attention.attend(), attention.q.dtype
     cotangent = torch.arange(output.numel()).cos().reshape(output.shape).to(dtype)
     results = {"output": output, **attention.gradients(output, cotangent)}
 
@@ -193,8 +180,7 @@ def assert_is_the_definition(attention: Attention) -> regard.Plan:
     bounds = _rounding_bounds(exact, steps.weights.detach(), dtype, cotangent.double().abs())
 
     for name, result in results.items():
-        assert result.shape == expected[name].shape, (plan, name)
-        assert result.dtype == dtype, (plan, name)
+        assert (result.shape, result.dtype) == (expected[name].shape, dtype), (plan, name)
         # Twice: the result is rounded as well. Below the smallest normal number there are fewer digits.
         bound = 2 * bounds[name] + torch.finfo(dtype).tiny
         error = (result.double() - expected[name]).abs()

@@ -16,8 +16,7 @@ from regard import mask
 MaskSpec = tuple[Any, ...]
 
 KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where", "allowed", "blocked")
-KINDS_WITH_FULL_REPR = KINDS[:6]
-"""The kinds whose repr holds all their arguments."""
+KINDS_WITH_FULL_REPR = KINDS[:6]  # the kinds whose repr holds all their arguments
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 6
 EVERY_KIND = [

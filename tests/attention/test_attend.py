@@ -5,27 +5,13 @@ import torch
 from hypothesis import given
 
 import regard
-from cases import (
-    HALF,
-    KERNELS,
-    LIMITS,
-    SMALL_LIMITS,
-    Attention,
-    AttentionCase,
-    OperatorTrace,
-    assert_is_the_definition,
-    cases,
-)
+from cases import HALF, LIMITS, SMALL_LIMITS, Attention, OperatorTrace, assert_is_the_definition, cases
 from grids import grid, some_examples
 from regard import mask
 
 
 def qkv(*shape, dtype=torch.float32):
     return [torch.randn(*shape, dtype=dtype, requires_grad=True) for _ in "qkv"]
-
-
-def every_third(i, j):
-    return (i - j) % 3 == 0
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "any"])
@@ -39,12 +25,12 @@ def test_attend_is_the_definition(plain):
 
     @some_examples(2.5)
     @given(cases(plain=plain))
-    def check(case: AttentionCase) -> None:
+    def check(case):
         with case.limits.apply():
             kernels.add(assert_is_the_definition(case.make()).kernel)
 
     check()
-    assert plain or kernels == KERNELS
+    assert plain or kernels == {"fused", "dense", "bands", "packed", "tiles", "chunked"}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +86,7 @@ FUSED = {
     "causal, fewer queries": ((2, 4, 3, 8), WIDE, WIDE, mask.causal()),
     "padding and causal": (WIDE, WIDE, WIDE, mask.padding([9, 0]) & mask.causal()),
     "documents": (WIDE, WIDE, WIDE, mask.documents([0, 0, 0, 1, 1, 2, 2, 2, 2]) & mask.causal()),
-    "predicate": (WIDE, WIDE, WIDE, mask.where(every_third)),
+    "predicate": (WIDE, WIDE, WIDE, mask.where(lambda i, j: (i - j) % 3 == 0)),
     "all at once": ((3, 2, 4, 5, 8), (3, 2, 2, 9, 8), (3, 2, 2, 9, 5), mask.padding([9, 4]) & mask.causal()),
 }
 

@@ -33,13 +33,10 @@ def masks(tokens=TOKENS, rows=slice(None)):
         "padding": ("fused", mask.padding(lengths)),
         "padding on the left, causal": ("fused", mask.allowed(real) & mask.causal()),
         "window": ("bands", mask.window(5)),
-        "window on both sides": ("bands", mask.window(4, 2)),
         "causal, queries early": ("bands", mask.causal(offset=-tokens // 2)),
         "documents": ("packed", mask.documents(ids_of_row[0])),
         "documents by row, causal": ("packed", mask.documents(ids) & mask.causal()),
-        "documents by row, window": ("packed", mask.documents(ids) & mask.window(3, 1)),
         "documents of one length": ("packed", mask.documents(position // 5) & mask.causal()),
-        "pairs": ("packed", mask.documents(position // 4, position // 4)),
         "pairs by row": ("packed", mask.documents(ids, ids.flip(-1))),
     }
     tiles_or_dense = {

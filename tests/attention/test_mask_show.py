@@ -139,7 +139,6 @@ def test_a_million_tokens_need_no_tensor_of_all_pairs():
     ("m", "which", "message"),
     [
         (mask.padding([1, 2]), {"batch": 2}, r"\(batch=2\): padding\(\[1, 2\]\) is for 2 batch rows, counted from 0"),
-        (mask.padding([1]), {"batch": 1}, r"show\(batch=1\): padding\(\[1\]\) is for 1 batch rows"),
         (mask.padding([]), {}, r"show\(batch=0\): padding\(\[\]\) is for 0 batch rows"),
         (mask.allowed(torch.ones(2, 1, 1).bool()), {"head": 2}, r"show\(head=2\): .* is for 2 heads"),
         (mask.causal(), {"head": -1}, r"show\(head=-1\): heads count from 0"),

@@ -47,10 +47,6 @@ def rope_of(scaling):
     return {name: value for name, value in rope.items() if value is not None}
 
 
-def randn(*shape):
-    return torch.randn(*shape, dtype=torch.float64)
-
-
 def by_loops(x, positions, *, base=10_000.0, rotary_dim=None, interleaved=False):
     """RoFormer's equation 34, one pair of one token at a time."""
     rotary_dim = x.shape[-1] if rotary_dim is None else rotary_dim
@@ -74,7 +70,7 @@ def by_loops(x, positions, *, base=10_000.0, rotary_dim=None, interleaved=False)
 )
 def test_the_papers_equation(width, interleaved, positions, base):
     (width, rotary_dim), options = width, {"base": base, "interleaved": interleaved}
-    x, rotary = randn(2, 3, 5, width), Rotary(width, rotary_dim=rotary_dim, **options)
+    x, rotary = torch.randn(2, 3, 5, width).double(), Rotary(width, rotary_dim=rotary_dim, **options)
     expected = by_loops(x, positions, rotary_dim=rotary_dim, **options)
     torch.testing.assert_close(rotary(x, torch.tensor(positions)), expected, rtol=0, atol=1e-10)
     if positions == [0, 1, 2, 3, 4]:
