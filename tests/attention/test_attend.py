@@ -85,8 +85,6 @@ FUSED = {
     "grouped heads": (WIDE, (2, 2, 9, 8), (2, 2, 9, 8), None),
     "causal, fewer queries": ((2, 4, 3, 8), WIDE, WIDE, mask.causal()),
     "padding and causal": (WIDE, WIDE, WIDE, mask.padding([9, 0]) & mask.causal()),
-    "documents": (WIDE, WIDE, WIDE, mask.documents([0, 0, 0, 1, 1, 2, 2, 2, 2]) & mask.causal()),
-    "predicate": (WIDE, WIDE, WIDE, mask.where(lambda i, j: (i - j) % 3 == 0)),
     "all at once": ((3, 2, 4, 5, 8), (3, 2, 2, 9, 8), (3, 2, 2, 9, 5), mask.padding([9, 4]) & mask.causal()),
 }
 

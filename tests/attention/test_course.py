@@ -68,10 +68,8 @@ def test_attributes_of_003():
     [
         ((), {}, course.MultiHeadAttention),
         ((2, 0, 1), {}, course.MultiHeadAttention),
-        ((2, 0, 1, 8), {}, course.MultiHeadAttention),
         ((2, -2, -1), {"num_heads": 8}, course.MultiHeadAttention),
         ((), {"d_model": 2, "row_dim": 0, "col_dim": 1, "num_heads": 8}, course.MultiHeadAttention),
-        ((), {"d_model": 2, "num_heads": 8}, course.MultiHeadAttention),
         ((32,), {"num_heads": 4}, course.MultiHeadAttention),
         ((32, 4), {}, course.MultiHeadSelfAttention),
         ((), {"embed_dim": 32, "num_heads": 4}, course.MultiHeadSelfAttention),

@@ -155,7 +155,7 @@ class Masked(nn.Module):
     ("kind", "name"),
     cases(
         [(kind, name) for kind in MODULES for name in KERNELS if kind == "plain" or name in ("causal", "window")],
-        fast=[("rotary", "causal")],
+        fast=[("rotary", "causal"), ("T5", "causal")],
     ),
 )
 def test_the_module_compiles_and_exports(kind, name):

@@ -33,23 +33,11 @@ def test_a_picture_of_one_batch_row_and_head():
 def test_a_picture_in_shades():
     picture = mask.causal().show(128, 128).splitlines()
     assert picture[0] == "causal()   128 queries (down) x 128 keys (across)"
-    assert picture[2].split() == ["0", "16", "32", "48", "64", "80", "96", "112"]
+    assert picture[2] == "     " + "".join(f"{key:<16}" for key in range(0, 128, 16)).rstrip()
     assert picture[3] == "  0  ▒▒" + "· " * 62 + "·"
     assert picture[4] == "  2  ██▒▒" + "· " * 61 + "·"
     assert picture[66] == "126  " + "██" * 63 + "▒▒"
     assert picture[-1] == "██ all may attend   ▒▒ some may   · none may   one cell: 2 queries x 2 keys"
-
-
-@pytest.mark.parametrize("keys", [5, 12, 64, 65, 1000])
-def test_a_label_stands_above_its_column(keys):
-    _, _, ruler, row, *_ = mask.where(lambda i, j: j >= 0).show(1, keys).splitlines()
-    width = -(-keys // 64)
-    for label in ruler.split():
-        # Two characters a column, after the row's own label.
-        column = (len(ruler[: ruler.index(f" {label}") + 1]) - 3) // 2
-        assert row[3 + 2 * column :].startswith("██")
-        assert int(label) == column * width
-    assert len(ruler.split()) > 1
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 4), (3, 0), (0, 0)])

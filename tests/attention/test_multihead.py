@@ -282,7 +282,6 @@ ADDED_TO_X = r"inside attention they are .*\. Sinusoidal and Learned .* are adde
         ({"num_heads": 5}, ValueError, "d_model=12 does not divide into num_heads=5"),
         *(({name: 0}, ValueError, f"{name}=0")
           for name in ("num_heads", "d_model", "num_kv_heads", "d_key", "d_value", "d_context")),
-        ({"num_heads": -4}, ValueError, "num_heads=-4"),
         ({"num_kv_heads": 3}, ValueError, "num_heads=4 cannot share num_kv_heads=3 evenly"),
         ({"num_kv_heads": 8}, ValueError, "num_heads=4 cannot share num_kv_heads=8 evenly"),
         ({"dropout": -0.1}, ValueError, "dropout=-0.1"),
@@ -291,7 +290,6 @@ ADDED_TO_X = r"inside attention they are .*\. Sinusoidal and Learned .* are adde
         ({"positions": positions.ALiBi(3)}, ValueError, "have 3 heads; here num_heads=4"),
         ({"positions": ROTARY, "d_key": 4, "d_context": 7}, ValueError, f"{ONE_SEQUENCE}; d_context=7"),
         ({"positions": ALIBI, "d_context": 7}, ValueError, f"{ONE_SEQUENCE}; d_context=7"),
-        ({"positions": "rotary"}, TypeError, ADDED_TO_X),
         ({"positions": positions.Sinusoidal(D_MODEL)}, TypeError, ADDED_TO_X),
     ],
 )  # fmt: skip
@@ -321,7 +319,6 @@ def zeros(*shape):
         ({"d_context": 7}, [zeros(2, 5), zeros(2, 6)], ValueError, r"context must be .*, tokens, 7\).* got \(2, 6, 12"),
         ({"d_context": 7}, [zeros(2, 5)], ValueError, NO_CONTEXT),
         ({}, [zeros(2, 5), None, torch.ones(5, 5).bool()], TypeError, r"mask\.allowed.*mask\.blocked"),
-        ({}, [zeros(2, 5), None, torch.ones(5, 5)], TypeError, r"mask\.allowed.*mask\.blocked"),
         ({}, [zeros(2, 5), mask.causal()], TypeError, "context must be a tensor; got .*mask="),
         ({"d_key": 4, "positions": ROTARY}, [zeros(5), zeros(5)], ValueError, ONE_SEQUENCE),
         ({"positions": ALIBI}, [zeros(5), zeros(5)], ValueError, ONE_SEQUENCE),

@@ -80,9 +80,9 @@ def test_a_small_square_is_a_mask_of_each_pair_and_a_large_one_is_not_whatever_t
 
 @pytest.mark.parametrize("tokens", [1000, LONG])
 def test_operations_are_two_products_of_every_pair(tokens):
-    q, k, v = square(tokens)
-    assert regard.plan(q, k, v).flops == 4 * 2 * tokens * tokens * 8
-    assert regard.plan(q, k, v, mask.causal()).flops == 4 * 2 * tokens * (tokens + 1) // 2 * 8
+    q, k, v = (t.expand(3, -1, -1, -1) for t in square(tokens))
+    assert regard.plan(q, k, v).flops == 3 * 4 * 2 * tokens * tokens * 8
+    assert regard.plan(q, k, v, mask.causal()).flops == 3 * 4 * 2 * tokens * (tokens + 1) // 2 * 8
 
 
 def test_a_window_costs_what_it_holds():

@@ -50,7 +50,6 @@ def test_shapes_that_do_not_fit_are_named(compute, q, k, v, message):
         (Q.long(), K.long(), V.long(), TypeError, "int64"),
         (Q, K.to("meta"), V, ValueError, "cpu, meta, cpu"),
     ],
-    ids=lambda value: str(getattr(value, "dtype", "")),
 )
 def test_dtypes_and_devices_that_do_not_fit_are_named(compute, q, k, v, error, message):
     with pytest.raises(error, match=message):
