@@ -28,8 +28,7 @@ def test_words_that_attend_to_words_come_before_patterns(summarized):
     maps = [planted_map(FIRST, OWN, BEFORE), planted_map(AFTER, FAINT, END), planted_map(END, FIRST, FAR)]
     for m in maps:
         m.label(TEXT)
-    if summarized:
-        maps = [AttentionSummary.from_map(m) for m in maps]
+    maps = [AttentionSummary.from_map(m) for m in maps] if summarized else maps
     assert chosen(*maps) == ("h.2.attn", 2)
     assert chosen(*maps[:2]) == ("h.1.attn", 1)
 

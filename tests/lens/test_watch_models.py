@@ -144,8 +144,6 @@ def test_a_generation_is_one_map_per_layer(name, padding):
     assert list(recording) == [f"{model.base_model_prefix}.{path}" for path in maps]
     for m, expected in zip(recording.values(), maps.values(), strict=True):
         assert_map(m, expected, mask.bool())
-        entropy = Dense(expected.double()).entropy()
-        assert ((m.entropy() - entropy) * mask[:, None]).abs().max() < 1e-4
 
 
 HEADS = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration", "marian": "MTModel"}
