@@ -33,9 +33,9 @@ def test_windows_reach_to_both_sides():
 
 def test_dropout_acts_in_training_only():
     model, ids = encoder(dropout=0.5), ids_of(5)
-    assert torch.equal(model(ids), model(ids))
-    model.train()
-    assert not torch.equal(model(ids), model(ids))
+    for part in (model, model.embeddings):
+        assert torch.equal(part.eval()(ids), part(ids))
+        assert not torch.equal(part.train()(ids), part(ids))
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -53,6 +53,12 @@ def test_an_encoder_decoder_reads_images_and_learns_from_them(pixels, width):
         model(pixels, ids, source_positions=torch.arange(9))
 
 
+def test_dropout_acts_on_patches_in_training_only(pixels):
+    embeddings = ImageEncoder(Config(**{**VIT, "dropout": 0.5})).embeddings
+    assert not torch.equal(embeddings(pixels), embeddings(pixels))
+    assert torch.equal(embeddings.eval()(pixels), embeddings(pixels))
+
+
 # What is refused.
 
 
