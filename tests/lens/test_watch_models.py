@@ -80,28 +80,6 @@ def test_gradients_have_the_same_bits(name, training):
     assert all(m.error < 1e-4 for m in recording.values())
 
 
-BERT_DROPOUT = {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.0}
-DROPOUT = {
-    "bert": BERT_DROPOUT,
-    "gpt2": {"attn_pdrop": 0.5, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
-    "llama": {"attention_dropout": 0.5},
-    "bart": {"attention_dropout": 0.5, "dropout": 0.0},
-    "vit": BERT_DROPOUT,
-}
-
-
-@pytest.mark.parametrize("name", DROPOUT)
-def test_a_map_is_the_one_before_dropout(name):
-    """And is verified against the output behind it."""
-    case = MODEL_CASES[name]
-    with regard.watch(model := replace(case, config={**case.config, **DROPOUT[name]}).build().train()) as recording:
-        model(**make_inputs(name, "even"))
-    path = MODEL_CASES[name].attentions[0].path
-    assert recording[path].dropout == 0.5
-    assert_map(recording[path], cached_eager_maps(name, "even")[path])
-    assert all(m.error < 1e-4 and m.verified for m in recording.values())
-
-
 @grid(name=["llama", "bert", "t5"], dtype=[torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes(name, dtype):
     model, model_inputs = copy.deepcopy(load_model(name)).to(dtype), make_inputs(name, "right")
