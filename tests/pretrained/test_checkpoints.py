@@ -396,7 +396,7 @@ class TestVisionEncoderDecoder:
             ({"decoder__add_cross_attention": False}, r"\(decoder\): add_cross_attention is False; .* supports True"),
             ({"encoder__hidden_act": "quick_gelu"}, r"\(encoder\): hidden_act is 'quick_gelu'; supported are gelu"),
             ({"encoder__image_size": [8, 13]}, r"image_size=\(8, 13\) does not divide into patches"),
-            ({"encoder__image_size": "8"}, r"image_size is '8'; it must be a whole number, or two: height and width"),
+            ({"encoder__image_size": [8, "12"]}, r"image_size is \[8, '12'\]; it must be a whole number, or two"),
             ({"encoder__num_hidden_layers": 4}, r"lacks encoder\.encoder\.layer\.3\.output\.dense\.weight"),
             ({"encoder__patch_size": [4, 4]}, r"patch_embeddings\.projection\.weight has shape .*, the config wants"),
         ],
