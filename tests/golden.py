@@ -22,4 +22,4 @@ def assert_prints(actual: Tensor, expected: list[Any], digits: int = 4) -> None:
 def assert_as_printed(actual: Tensor, name: str) -> None:
     """The tensor is the one that golden.json holds under this name, in every printed digit."""
     fact = FACTS["printed"][name]
-    assert_prints(actual, fact["is"], fact["digits"])
+    assert_prints(actual, fact["is"], fact.get("digits", 4))

@@ -11,10 +11,8 @@ import { Data } from "../../../src/regard/views/html/static/core/data.js";
 /** @param {ArrayLike<number> | null} numbers */
 const base64 = (numbers) => numbers && Buffer.from(Float64Array.from(numbers).buffer).toString("base64");
 
-/**
- * As much of a document as data.js needs.
- * @param {string} text
- */
+// As much of a document as data.js needs.
+/** @param {string} text */
 function documentOf(text) {
   return /** @type {Document} */ ({
     getElementById: (id) => {
@@ -24,10 +22,8 @@ function documentOf(text) {
   });
 }
 
-/**
- * What a page's data.js computes of it: of each head every n-th row, and the last one.
- * @param {{text: string, stride: number}} argument
- */
+// What a page's data.js computes of it: of each head every n-th row, and the last one.
+/** @param {{text: string, stride: number}} argument */
 async function page({ text, stride }) {
   const data = await Data.read(documentOf(text));
   const attentions = data.facts.attentions.map(({ queries, heads }, at) =>
@@ -52,19 +48,15 @@ async function page({ text, stride }) {
   return { facts: data.facts, attentions };
 }
 
-/**
- * The bytes and the arrays of a packed text.
- * @param {{text: string, length: number, numInt16: number, refs: Ref[]}} argument
- */
+// The bytes and the arrays of a packed text.
+/** @param {{text: string, length: number, numInt16: number, refs: Ref[]}} argument */
 async function arrays({ text, length, numInt16, refs }) {
   const numbers = await gunzip(decodeSevenBits(text), length);
   return { bytes: Buffer.from(numbers).toString("hex"), arrays: refs.map((ref) => [...decodeArray(numbers, numInt16, ref)]) };
 }
 
-/**
- * Every step of each row of a head with some edits, and its map.
- * @param {any} argument
- */
+// Every step of each row of a head with some edits, and its map.
+/** @param {any} argument */
 function head({ edits, ...facts }) {
   /** @type {import("./small.js").Head} */
   const head = {
@@ -80,10 +72,8 @@ function head({ edits, ...facts }) {
   return { rows, tile: [...tile(head, 0, head.queries, 0, head.keys)] };
 }
 
-/**
- * What a script writes to its console.
- * @param {string} script
- */
+// What a script writes to its console.
+/** @param {string} script */
 function run(script) {
   /** @type {string[]} */
   const lines = [];

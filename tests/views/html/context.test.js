@@ -3,10 +3,8 @@ import { test } from "node:test";
 
 import { wordsByChange, cosineScale, firstSentence, fitPoints, labelText, labelWidth, placeLabels, spreadLabels, wordChange } from "../../../src/regard/views/html/static/context/plotting.js";
 
-/**
- * A word in sentences 0 and behind, by its cosines after the last layer.
- * @param {...number} last
- */
+// A word in sentences 0 and behind, by its cosines after the last layer.
+/** @param {...number} last */
 function word(...last) {
   const track = /** @type {[number, number][]} */ ([[0, 0], [1, 1]]);
   return { word: "w", cosines: last.map((cosine, i) => ({ sentence: i + 1, cosine: [1, cosine] })), points: [track, ...last.map(() => track)] };

@@ -4,11 +4,9 @@ import assert from "node:assert/strict";
 
 /** @typedef {import("../../../src/regard/views/html/static/core/attention.js").Head} Head */
 
-/**
- * Two queries, three keys; q . k is 1, 2, 3 for query 0 and 4, -1, 3 for query 1. The scale is 1/2.
- * @param {Partial<Head>} [changes]
- * @returns {Head}
- */
+// Two queries, three keys; q . k is 1, 2, 3 for query 0 and 4, -1, 3 for query 1. The scale is 1/2.
+/** @param {Partial<Head>} [changes] 
+ * @returns {Head} */
 export function small(changes = {}) {
   return {
     q: Float32Array.of(1, 2, 4, -1),

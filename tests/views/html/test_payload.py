@@ -10,11 +10,9 @@ from masks import build, cases
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
 from regard.lens.maps.map import AttentionMap
-from regard.lens.text.run import run
 from regard.views.html.facts import MapStatistics
 from views.html.decoded import assert_rows_are_the_maps, decode
 from views.recordings import random_map, recorded, river
-from weights import RIVER, minilm
 
 RECIPES = st.fixed_dictionaries(
     {
@@ -83,14 +81,6 @@ def test_rows_of_a_real_model(river_decoded):
     assert list(page.attentions) == list(river())
     assert (len(page.whole), page.facts["omitted"]) == (72, [])
     assert assert_rows_are_the_maps(page, river()) == 72 * 14
-
-
-@pytest.mark.more
-def test_rows_of_a_real_model_on_a_long_text(node):
-    long = run(" ".join([RIVER] * 40), minilm())
-    page = decode(node, long.recording.to_html(), stride=64)
-    assert len(page.whole) > 60
-    assert_rows_are_the_maps(page, long.recording)
 
 
 def test_outputs_and_facts_are_the_maps(river_decoded):
