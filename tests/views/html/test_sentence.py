@@ -137,16 +137,11 @@ def test_lines_are_drawn_in_both_layouts(open_head):
     assert faint > strong > 0.1
 
 
-def test_two_texts_stand_side_by_side_and_above_each_other(open_page, tmp_path):
+def test_two_texts_stand_side_by_side(open_page, tmp_path):
     m = watched(tmp_path / "page.html", Attends(3), 5, 9)
     page = open_page(tmp_path / "page.html", {"head": 1, "query": 4})
     assert page.locator(".keys .item .token").all_text_contents() == [f"word{i}" for i in range(9)]
     assert_weights(beside(page), m[0, 1, 4])
-    page.select_option(LAYOUT, "line")
-    page.hover(token(".queryline", 2))
-    assert_weights(beside(page, ".keyline"), m[0, 1, 2])
-    page.hover(token(".keyline", 8))
-    assert_weights(column_beside(page, ".queryline", 0), m[0, 1, :, 8])
 
 
 def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, long_page):
