@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -149,10 +150,32 @@ class TestSignals:
         assert capsys.readouterr().err == "saving checkpoint, then stopping; press Ctrl-C again to end at once\n"
 
 
+def test_the_disk_is_full_while_a_checkpoint_is_written(pairs_file, finished_run, command, out):
+    """The size of every file that this process writes is limited: the write itself fails."""
+    size = (checkpoint.latest(finished_run.out) / "optimizer.safetensors").stat().st_size
+    assert (finished_run.out / "model.safetensors").stat().st_size < size - 20_000
+    arguments = ("train", "translate", pairs_file, "--out", out, *options(max_steps=3))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 10_000, before[1]))
+    try:
+        code, _, err = command(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 2
+    assert "regard: the checkpoint of step 3 cannot be written: " in err
+    assert "there is no checkpoint yet; free some space, then continue with --resume" in err
+    assert not list(out.rglob("*draft*"))
+    assert command(*arguments, "--resume")[0] == 0
+    assert losses(out)[:3] == losses(finished_run.out)[:3]
+
+
 class TestProcesses:
-    @pytest.mark.parametrize("strategy", ["fsdp", pytest.param("ddp", marks=pytest.mark.more)])
-    def test_two_have_the_losses_of_one(self, strategy, pairs_file, longer_run, tmp_path, out):
-        """Also when one of them receives a signal, upon which all stop, and one continues."""
+    @pytest.mark.parametrize(
+        ("strategy", "resumed_by"),
+        [("fsdp", 1), *(pytest.param(*case, marks=pytest.mark.more) for case in (("fsdp", 2), ("ddp", 1)))],
+    )
+    def test_two_have_the_losses_of_one(self, strategy, resumed_by, pairs_file, longer_run, tmp_path, out):
+        """Also when one of them receives a signal, upon which all stop, and one or two continue."""
         settings = options(**LONGER, gradient_accumulation_steps=2)
         arguments = ("train", "translate", pairs_file, "--out", out, "--strategy", strategy, "--resume", *settings)
         processes = start_processes(*arguments, folder=tmp_path)
@@ -164,7 +187,11 @@ class TestProcesses:
         assert said in (tmp_path / "log0").read_text()
         assert "update" not in (tmp_path / "log1").read_text()  # one of them speaks
         assert json.loads((out / "run.json").read_text())["processes"] == 2
-        run("translate", pairs_file, out, resume=True, **LONGER)
+        if resumed_by == 2:
+            processes = start_processes(*arguments, folder=tmp_path)
+            assert [wait_for_exit(process) for process in processes] == [0, 0], (tmp_path / "log0").read_text()
+        else:
+            run("translate", pairs_file, out, resume=True, **LONGER)
         assert losses(out) == pytest.approx(losses(longer_run), abs=1e-4)
 
     def test_bad_input_ends_both_of_them(self, long_pairs, tmp_path, out):
