@@ -107,6 +107,20 @@ def test_packed_texts_in_a_cache():
     torch.testing.assert_close(torch.cat(ours, dim=1), truth, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal", "rotary", "alibi", "t5"])
+def test_padding_on_the_left_shifts_no_position__unsloth_3699(kind):
+    """A text alone, and in a batch with a longer one: the same logits, also of tokens written later."""
+    model = decoder(positions=kind, max_positions=12)
+    long, short, new = ids_of(9), ids_of(4), ids_of(2, 3)
+    batch = torch.stack([long, torch.cat([torch.zeros(5, dtype=torch.long), short])])
+    caches = model.caches()
+    logits = model(batch, left_padding=torch.tensor([0, 5]), caches=caches)
+    later = model(new, caches=caches)
+    for row, text in enumerate((long, short)):
+        expected = model(torch.cat([text, new[row]]))
+        torch.testing.assert_close(torch.cat([logits[row, -len(text) :], later[row]]), expected)
+
+
 def test_a_row_of_padding_only_gives_no_nan():
     model = decoder()
     caches = model.caches()
