@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 
 import regard
@@ -18,8 +19,7 @@ def qkv(*shape, dtype=torch.float32):
 def test_attend_is_the_definition(plain):
     """Outputs and gradients, by every kernel; a plain call takes the early exit of attend.
 
-    Other libraries dropped the mask beside an option (transformers#39389, keras#23038, pytorch#131254), took offset=0
-    for no offset (mlx#2835) or put fewer queries than keys first (pytorch#103082 and 108108, x-transformers#187).
+    Other libraries dropped the mask beside an option (transformers#39389, keras#23038, pytorch#131254).
     """
     kernels = set()
 
@@ -31,6 +31,48 @@ def test_attend_is_the_definition(plain):
 
     check()
     assert plain or kernels == {"fused", "dense", "bands", "packed", "tiles", "chunked"}
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 1), (1, 7), (7, 1), (3, 7), (7, 3), (5, 5), (1, 70), (70, 1), (2, 70), (70, 66)]
+)
+def test_every_argument_of_every_mask_alone_and_in_pairs__pytorch_103082_108108__x_transformers_187(queries, keys):
+    """With no other option a call takes the early exit of attend, which once took offset=0 for no offset.
+
+    Fewer queries than keys are the last positions, as a cache needs (litgpt 2182).
+    """
+    q, k, v = (torch.randn(2, 2, n, 8) for n in (queries, keys, keys))
+    offsets = [None, 0, 1, -1, keys - queries, keys, -queries]
+    alone = [
+        *(mask.causal(offset) for offset in offsets),
+        *(mask.window(*widths, offset=offset) for widths in [(1, 0), (2, 0), (1, 2), (keys, 0)] for offset in offsets),
+        *(mask.where(lambda i, j: (i + j) % 2 == 0, offset=offset) for offset in offsets),
+        *(mask.padding([n, keys]) for n in {0, 1, keys}),
+        *(mask.prefix(n) for n in (0, 1, keys, [0, keys])),
+        mask.documents([j // 2 for j in range(keys)]),
+        mask.documents([0] * queries, [j % 2 for j in range(keys)]),
+        mask.allowed(torch.arange(keys) % 2 == torch.arange(queries)[:, None] % 2),
+        mask.blocked((torch.arange(keys) == 0)[None, :]),
+    ]
+    pairs = [a & b for a in alone[:3] for b in alone[7::2]]
+    for m in [None, *alone, *(~a for a in alone), *pairs]:
+        expected = regard.steps(q.double(), k.double(), v.double(), m).output
+        error = (regard.attend(q, k, v, m).double() - expected).abs().max()
+        assert error <= 1e-6 * v.abs().max(), f"{m!r}: off by {error:.3g}"
+
+
+def test_offset_0_is_pytorchs_causal_flag__mlx_2835():
+    q, k, v = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 7, 4), torch.randn(1, 2, 7, 4)
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(regard.attend(q, k, v, mask.causal(offset=0)), expected)
+
+
+def test_allowed_reads_true_as_pytorchs_fused_function_does__pytorch_170400():
+    t = torch.rand(3, 5) < 0.6
+    q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=t)
+    torch.testing.assert_close(regard.attend(q, k, v, mask.allowed(t)), expected)
+    torch.testing.assert_close(regard.attend(q, k, v, mask.blocked(~t)), expected)
 
 
 @pytest.mark.parametrize(
