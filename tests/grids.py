@@ -52,4 +52,8 @@ def _pairwise(rows: list[dict[str, Any]]) -> set[int]:
 
 
 def _label(value: Any) -> str:
-    return value if isinstance(value, str) else getattr(value, "__name__", None) or str(value)
+    """A value in a test's name; no address of an object, for each of pytest-xdist's workers has another one."""
+    label = value if isinstance(value, str) else getattr(value, "__name__", None) or str(value)
+    if " at 0x" in label:
+        raise ValueError(f"{label} is another name in each process: give the axis strings, or functions with a name")
+    return label
