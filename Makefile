@@ -40,7 +40,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.
 ENFORCED := --jaxtyping-packages=regard,beartype.beartype
 
-test: install ## the fast tier, before every commit (5 minutes on 2 cores)
+test: install ## the fast tier, before every commit (under 4 minutes on 2 cores)
 	$(PYTEST) $(ARGS)
 
 test-more: install ## every test that decides whether work lands, shapes enforced, more random cases (20 minutes)

@@ -137,6 +137,15 @@ def test_the_error_is_the_distance_from_what_the_model_computed():
     assert ["unverified" in repr(m), "unverified" in repr(off), "flash" in repr(m)] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("q", "allowed", "scale"), [(Q, MASK, 0.3), (Q, None, None), (Q[:, [0, 2, 1, 3]], MASK, None)], ids=["s", "m", "g"]
+)
+def test_a_wrong_scale_mask_or_grouping_shows(q, allowed, scale):
+    wrong = AttentionMap(q, K, V, allowed, scale=scale, sample=sample(steps().output))
+    assert wrong.error > 0.01
+    assert not wrong.verified
+
+
 def test_half_precision_is_verified_at_its_own_error():
     output = steps().output * 1.01
     halves = [t.bfloat16() for t in (Q, K, V)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import regard
 from grids import grid
@@ -15,6 +16,7 @@ from lens.model_cases import (
     CASES,
     GROUPED,
     MODEL_CASES,
+    WIDTHS,
     ModelCase,
     cached_eager_maps,
     counted_rows,
@@ -24,7 +26,7 @@ from lens.model_cases import (
     token_mask,
 )
 from lens.statistics_by_definition import Dense, assert_every_statistic
-from lens.watching import MODES, assert_map, record, train_once
+from lens.watching import MODES, assert_map, record, sharpen, train_once
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -141,6 +143,32 @@ def test_a_generation_of_an_encoder_decoder(name):
         rows = token_mask("right") if spec.rows == "source" else None
         assert_map(recording[prefix + spec.path], maps[spec.path], rows)
         assert recording.entry(prefix + spec.path).kind == spec.kind
+
+
+def test_layers_that_share_their_weights_have_a_map_each():
+    """ALBERT runs one module as often as it has layers."""
+    config = transformers.AlbertConfig(**{**WIDTHS, "num_hidden_layers": 3}, embedding_size=16)
+    model = sharpen(transformers.AlbertModel(config))
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(**make_inputs("bert", "right"))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**make_inputs("bert", "right"), output_attentions=True).attentions
+    for m, expected in zip(recording.values(), maps, strict=True):
+        assert_map(m, expected, token_mask("right"))
+
+
+def test_two_passes_in_one_block_are_kept_apart():
+    """The second is not taken for a continuation of the first."""
+    model, first = load_model("bert"), make_inputs("bert", "right")
+    second = {key: value[:2, :9] for key, value in make_inputs("bert", "right", seed=1).items()}
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(**first)
+        model(**second)
+    assert len(recording) == 4
+    for model_inputs, suffix in ((first, ""), (second, "#1")):
+        for path, expected in eager_maps("bert", model_inputs).items():
+            assert_map(recording[path + suffix], expected, model_inputs["attention_mask"].bool())
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,18 @@ def test_a_static_cache_of_transformers(name, mode):
             assert_not_overwritten(recording, path, expected, torch.inference_mode if name == "mistral" else mode)
 
 
+def test_weights_that_learn_afterwards_change_no_map():
+    """Queries and keys are the model's products, not its weights."""
+    model, model_inputs = MODEL_CASES["llama"].build(), make_inputs("llama", "even")
+    maps = eager_maps("llama", model_inputs, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with regard.watch(model) as recording:
+        model(**model_inputs).last_hidden_state.sum().backward()
+    optimizer.step()
+    for path, expected in maps.items():
+        assert_map(recording[path], expected)
+
+
 @pytest.mark.parametrize(
     ("tensor", "options"),
     [
