@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
 
-# Where this is set, each process compiles every test and module anew: a quarter of the fast tier's time.
+# Where this is set, each process compiles every test and module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 # ARGS chooses a part: make test ARGS="tests/lens -k received"
