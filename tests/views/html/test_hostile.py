@@ -179,7 +179,7 @@ def test_halves_of_characters_are_no_reason_not_to_write_a_page(half):
 
 def test_no_view_is_wider_than_a_phone(open_page, pages):
     page = open_page(pages[0], width=360)
-    for view in VIEWS[:-1]:  # the patches: test_patches.py
+    for view in VIEWS:
         page.locator(f"#tab-{view}").click()
         assert page.locator(f"#view-{view}").is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
