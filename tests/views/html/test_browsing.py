@@ -46,13 +46,15 @@ def test_every_kind_of_request_is_seen(chromium, written):
           fetch("http://127.0.0.1:9/fetch").catch(() => {});
           navigator.sendBeacon("http://127.0.0.1:9/beacon");
           new WebSocket("ws://127.0.0.1:9/socket");
-          new Worker(URL.createObjectURL(new Blob(['fetch("http://127.0.0.1:9/worker").catch(() => {})'])));
-          const end = Date.now() + 200;
-          while (Date.now() < end);
+          const worker = new Worker(URL.createObjectURL(new Blob([
+            'fetch("http://127.0.0.1:9/worker").catch(() => postMessage("refused"))'])));
+          worker.onmessage = () => document.documentElement.dataset.refused = "";
         </script>"""
     )
+    with opened(chromium, path) as (page, log):
+        page.wait_for_selector("[data-refused]")  # a worker runs beside the page
     kinds = {"image", "neighbour.png", "frame", "style", "fetch", "beacon", "socket", "worker"}
-    assert kinds <= {line.rpartition("/")[2] for line in look(chromium, path) if line.startswith("request: ")}
+    assert kinds <= {line.rpartition("/")[2] for line in log if line.startswith("request: ")}
 
 
 def test_what_a_page_says_and_throws_is_seen(chromium, written):
