@@ -75,7 +75,8 @@ def watched(tokens, *paths):
 def hostile_context():
     """Words in context that no tokenizer would make."""
     cosines = [ContextualCosines(1, [1.0, 0.5])]
-    words = [ContextualWord(word, cosines, [[(i, i % 7), (i % 5, i)]] * 2) for i, word in enumerate(WHOLE)]
+    points = [[[(float(i), i % 7.0), (i % 5.0, float(i))]] * 2 for i in range(len(WHOLE))]
+    words = [ContextualWord(word, cosines, own) for word, own in zip(WHOLE, points, strict=True)]
     parts = [part for i, word in enumerate(WHOLE) for part in (ContextualPart(word, i), ContextualPart(SCRIPT, None))]
     return ContextualVectors([parts, parts], words, words, len(words), [0.5, 0.5], 1)
 
