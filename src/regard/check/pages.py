@@ -235,7 +235,7 @@ def _number(number: float) -> str:
     """To four digits, as the course prints them; large ones to six in all."""
     if not math.isfinite(number) or abs(number) >= 1e6:
         return f"{number:g}"
-    text = f"{number:.4f}"
+    text = f"{round(number, 6):.4f}"  # 0.11915 has float32 noise behind it, on each CPU another
     return text.removeprefix("-") if float(text) == 0 else text
 
 
