@@ -16,6 +16,7 @@ MASKS = {
     "causal": mask.causal(),
     "window": mask.window(20, 3),
     "padding": mask.padding([160, 31]),
+    "causal and padding": mask.causal() & mask.padding([160, 31]),
     "documents": mask.documents(IDS),
     "causal documents": mask.documents(IDS) & mask.causal(),
     "documents per row": mask.documents(torch.stack([IDS, IDS.flip(0)])) & mask.window(30),

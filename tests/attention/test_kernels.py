@@ -12,6 +12,9 @@ from cases import DEFAULT_LIMITS, HALF, SMALL_LIMITS, Attention, KernelLimits, O
 from grids import grid
 from regard import mask
 from regard.attention.bias import PositionBias
+from regard.attention.kernels import fused
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.plan import choose
 from regard.attention.positions import ALiBi, T5Relative
 
 TOKENS = 40
@@ -264,3 +267,14 @@ def test_heads_that_share_keys_do_not_copy_them(m, max_dense_pairs, options):
         torch.autograd.grad(output.sum(), (q, k, v))
     assert "aten::repeat_interleave" not in trace.operators
     assert trace.max_bytes <= 4 * k.numel() * k.element_size()
+
+
+@pytest.mark.parametrize("bias", [None, torch.linspace(-1, 1, TOKENS)], ids=["mask", "bias"])
+def test_the_call_of_a_gpu_joins_the_causal_flag_and_a_mask_of_keys(bias):
+    """There PyTorch's public function runs, which takes one of them."""
+    q, k, v = (torch.randn(2, heads, TOKENS, 8) for heads in (4, 2, 2))
+    m = mask.causal() & mask.padding([TOKENS, 9])
+    call = AttentionCall.from_inputs(q, k, v, m, scale=0.3, bias=bias)
+    (block,) = choose(call).schedule(call)
+    assert block.causal
+    torch.testing.assert_close(fused.run(call, block), regard.steps(q, k, v, m, scale=0.3, bias=bias).output)
