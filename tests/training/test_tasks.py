@@ -22,7 +22,7 @@ from regard.training.tasks import TASKS
 LEARNING = {
     "translate": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
     "lm": {"max_steps": 24, "max_length": 24, "learning_rate": 2e-2},
-    "mlm": {"max_steps": 48, "max_length": 32, "batch_size": 32, "learning_rate": 3e-2},
+    "mlm": {"max_steps": 64, "max_length": 32, "batch_size": 32, "learning_rate": 3e-2},
     "caption": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
 }
 
