@@ -182,6 +182,8 @@ def main() -> None:
     parser.add_argument("--fast-only", action="store_true", help="do not try survivors against the other tiers")
     parser.add_argument("--report", type=Path, help="write the report here")
     chosen = parser.parse_args()
+    if chosen.report and (chosen.fast_only or chosen.package or chosen.tests != "tests"):
+        parser.error("--report is of the whole: leave out --fast-only, --package and --tests")
     command = f"make mutants ARGS='--seed {chosen.seed} --count {chosen.count}'"
     drawn = [m for m in draw(CHECKOUT / "src", chosen.count, chosen.seed) if chosen.package in (None, m.package)]
     results = chosen.results or Path(tempfile.mkdtemp()) / "results.jsonl"

@@ -22,7 +22,7 @@ from regard.training.tasks import TASKS
 LEARNING = {
     "translate": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
     "lm": {"max_steps": 24, "max_length": 24, "learning_rate": 2e-2},
-    "mlm": {"max_steps": 64, "max_length": 32, "batch_size": 32, "learning_rate": 3e-2},
+    "mlm": {"max_steps": 48, "max_length": 32, "batch_size": 32, "learning_rate": 3e-2},
     "caption": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
 }
 
@@ -284,3 +284,13 @@ class TestInitModel:
 
         assert shares(model) == {0.0}, "Llama's"
         assert shares(LossModule(model, task, dropout=task.config.dropout)) == {0.3}
+
+
+@pytest.mark.parametrize("name", ["lm", "mlm"])
+def test_where_a_text_is_kept_is_no_source_of_chance(name, trained_tasks):
+    trained = trained_tasks(name)
+    row = trained.rows[0]
+    moved = {**row, "location": "another/folder.jsonl, line 9"}
+    for encode in (trained.encode, lambda r: trained.encode_eval([r])):
+        ours, others = ([{**each, "location": ""} for each in encode(r)] for r in (row, moved))
+        assert ours == others

@@ -87,7 +87,7 @@ class CausalLMTask(Task):
     def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
         """The chunks of a text, split at other positions in each epoch, with token noise."""
         ids = self._encode_text(row["text"], pretrained)
-        rng = random.Random(f"{self.config.seed} {epoch} {row['location']}")
+        rng = random.Random(f"{self.config.seed} {epoch} {row['text']}")
         chunks = split_into_chunks(ids, self.config.max_length, rng.randrange(self.config.max_length))
         return [
             {**chunk, "ids": self._add_token_noise(chunk["ids"], rng, pretrained), "location": row["location"]}

@@ -87,12 +87,12 @@ class MaskedLMTask(Task):
 
     def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
         """The chunks of a text, split and masked in another way in each epoch."""
-        rng = random.Random(f"{self.config.seed} {epoch} {row['location']}")
+        rng = random.Random(f"{self.config.seed} {epoch} {row['text']}")
         return self._masked_chunks(row, pretrained, rng, rng.randrange(self.config.max_length - 2))
 
     def encode_eval(self, row: Mapping[str, Any], pretrained: Pretrained) -> Sequence[Example]:
         """The chunks of a text, masked in the same way each time."""
-        return self._masked_chunks(row, pretrained, random.Random(row["location"]), 0)
+        return self._masked_chunks(row, pretrained, random.Random(row["text"]), 0)
 
     def _masked_chunks(
         self, row: Mapping[str, Any], pretrained: Pretrained, rng: random.Random, first_length: int
@@ -157,7 +157,7 @@ class MaskedLMTask(Task):
         for row in rows:
             cls, *ids, sep = encode_text(pretrained, row["text"])
             ids = ids[: min(24, self.config.max_length - 2)]
-            masked, targets = self._mask_tokens(ids, pretrained, random.Random(row["location"]))
+            masked, targets = self._mask_tokens(ids, pretrained, random.Random(row["text"]))
             input_ids = torch.tensor([[cls, *masked, sep]], device=pretrained.device)
             assert isinstance(pretrained.model, Encoder)
             predicted = pretrained.model.logits(pretrained.model(input_ids))[0, 1:-1].argmax(-1).tolist()
