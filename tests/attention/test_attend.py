@@ -33,6 +33,14 @@ def test_attend_is_the_definition(plain):
     assert plain or kernels == {"fused", "dense", "bands", "packed", "tiles", "chunked"}
 
 
+@grid(queries=[2, 4], keys=[2, 4], heads=[(4, 2), (4, 1), (2, 2)])
+def test_as_many_tokens_as_heads(queries, keys, heads):
+    """Sizes that coincide: an axis that is read in place of another has the right length."""
+    q, k, v = torch.randn(2, heads[0], queries, 8), *torch.randn(2, 2, heads[1], keys, 8)
+    for m in (None, mask.causal(), mask.padding([1, 2])):
+        torch.testing.assert_close(regard.attend(q, k, v, m), regard.steps(q, k, v, m).output)
+
+
 @pytest.mark.parametrize(
     ("queries", "keys"), [(1, 1), (1, 7), (7, 1), (3, 7), (7, 3), (5, 5), (1, 70), (70, 1), (2, 70), (70, 66)]
 )

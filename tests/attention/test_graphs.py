@@ -174,6 +174,16 @@ def test_flex_attention_takes_any_width(d_key, d_value):
     torch.testing.assert_close(output, regard.steps(q, k, v, mask.causal(), scale=0.25).output, rtol=1e-5, atol=1e-5)
 
 
+@outside_checks
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_takes_several_batch_axes():
+    """A mask by batch row and head of one axis after another; the kernel has one axis of rows."""
+    q, k, v = torch.randn(3, 2, 3, 2, 9, 16)
+    m = mask.allowed(torch.rand(2, 3, 1, 9, 9) < 0.6)
+    output = flex.run(AttentionCall.from_inputs(q, k, v, m, scale=0.25))
+    torch.testing.assert_close(output.view(v.shape), regard.steps(q, k, v, m, scale=0.25).output, rtol=1e-5, atol=1e-5)
+
+
 FLEX = [(name, option) for name in gpu.MASKS for option in gpu.OPTIONS]
 
 

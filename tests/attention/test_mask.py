@@ -173,6 +173,10 @@ def test_repr_is_how_it_was_made():
     assert [repr(m) for m in distinct()[: len(REPRS)]] == REPRS
     assert repr(mask.blocked(torch.ones(4, 1, 1, 3).bool())) == "blocked(<bool (4, 1, 1, 3)>)"
     assert repr(mask.documents(torch.zeros(3, 4096).long())) == "documents(<torch.int64 (3, 4096)>)"
+    # Short enough to read: eight numbers in rows, sixteen in one.
+    assert repr(mask.documents([[1, 2, 3]] * 3)) == "documents(<torch.int64 (3, 3)>)"
+    assert repr(mask.documents([[1, 2, 3, 4]] * 2)) == "documents([[1, 2, 3, 4], [1, 2, 3, 4]])"
+    assert repr(mask.padding([1] * 17)) == "padding(<torch.int64 (17,)>)"
     assert repr(mask.where(lambda i, j: i == j, offset=0)) == "where(<lambda>, offset=0)"
 
 

@@ -34,6 +34,7 @@ def here(tmp_path, monkeypatch):
         "scaleless.py": "def attention(q, k, v):\n    return (q @ k.transpose(-2, -1)).softmax(-1) @ v\n",
         "broken.py": "import math\n\ndef attention(q, k, v:\n    return v\n",
         "needy.py": "import no_such_library\n",
+        "slow.py": "import time\n\ndef attention(q, k, v):\n    time.sleep(60)\n",
     }
     for name, source in files.items():
         (tmp_path / name).write_text(source)
@@ -94,6 +95,7 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:COUNT"], "right.py:COUNT is a int"),
         (["broken.py:attention"], "broken.py:3: not Python: '(' was never closed"),
         (["needy.py:attention"], "no_such_library"),
+        (["slow.py:attention", "--timeout", "0.2"], "did not end within 0.2 s"),
         (["no_such_module.of_mine:attention"], "no_such_module"),
         (["right.py:Attention", "--arg", "n_heads=4"], "Attention takes no n_heads; it takes d_model, num_heads"),
     ],

@@ -1,13 +1,16 @@
 """regard embed, as a user types it."""
 
 import io
+import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from embedding.text_files import texts, vectors_of, write_lines
+from regard.cli.embed import _progress_bar
 from weights import minilm, random_bert
 
 
@@ -19,6 +22,16 @@ def test_lines_to_vectors_of_the_default_model(tmp_path, command):
     assert (code, out, err) == (0, f"{tmp_path / 'v.npy'}: {said} reads\n", "")
     lines[-1] = "word " * 510
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), minilm().embed(lines).numpy(), atol=1e-6)
+
+
+def test_the_progress_bar_tells_how_many_texts_a_second():
+    bar = _progress_bar(disable=False)
+    number, speed = bar.add_task("embedding", total=100), bar.columns[3]
+    assert not str(speed.render(bar.tasks[0]))
+    for _ in range(2):
+        time.sleep(0.01)
+        bar.advance(number, 10)
+    assert re.fullmatch(r"[\d,]+ texts/s", str(speed.render(bar.tasks[0])))
 
 
 def test_standard_input(tmp_path, command, folder, monkeypatch):

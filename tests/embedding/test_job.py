@@ -115,6 +115,9 @@ class TestVectors:
         monkeypatch.setenv("RANK", "8")
         with pytest.raises(InputError, match="RANK='8' in the environment is no number below WORLD_SIZE=8"):
             Shard.from_environment(None)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", "1")
+        assert Shard.from_environment(None) == Shard(1, 2)
 
 
 class TestRefusals:

@@ -84,6 +84,7 @@ OPTIONS = {
     "any": {"mask": mask.allowed(torch.rand(2, 4, 13, 13, generator=COINS) < 0.5)},
     "where": {"mask": mask.where(lambda i, j: (i - j) % 2 == 0)},
     "sinks": {"mask": mask.causal(), "sinks": torch.tensor([1.0, -1.0, 0.0, 3.0])},
+    "bias by row": {"bias": torch.randn(2, 1, 13, 13, generator=COINS)},
     "softcap": {"softcap": 2.0, "scale": 0.9, "bias": torch.randn(4, 13, 13, generator=COINS)},
 }
 

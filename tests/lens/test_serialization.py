@@ -55,6 +55,7 @@ def test_every_mask_comes_back(case):
         {},
         {"mask": mask.causal() & mask.padding([6, 4])},
         {"mask": mask.where(lambda i, j: (i - j) % 3 != 1)},
+        {"mask": mask.where(lambda i, j: (i - j) % torch.tensor([2, 3])[:, None, None] != 1)},
         {"mask": mask.blocked(torch.eye(6, dtype=torch.bool))},
         {"scale": -0.7, "softcap": 3.0},
         {"sinks": torch.tensor([0.3, -0.2]), "dropout": 0.1},

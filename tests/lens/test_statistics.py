@@ -13,6 +13,7 @@ from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, 
 from regard import mask
 from regard.attention.positions import ALiBi, T5Relative
 from regard.lens import AttentionMap
+from regard.lens.maps.received import TransposedMask
 
 
 class LargeMap(AttentionMap):
@@ -121,6 +122,17 @@ def test_nothing_to_ask_about(shape):
     assert m.mass([0] * keys).shape == (*shape[:3], 1 if keys else 0)
     nothing = [torch.zeros(shape[:3]), torch.zeros(batch, heads, keys), *[torch.zeros(shape[:3])] * 2]
     torch.testing.assert_close([m.entropy(), m.received(), *m.distance()], nothing, check_dtype=False)
+
+
+@grid(m=masks.EVERY_KIND, flip=[False, True])
+def test_a_mask_with_queries_and_keys_exchanged(m, flip):
+    """What a key receives is the attention of the keys to the queries."""
+    exchanged, expected = TransposedMask(m, flip), m.dense(masks.QUERIES, masks.KEYS).mT
+    expected = (expected.flip(-1, -2) if flip else expected).expand(masks.BATCH, masks.HEADS, -1, -1)
+    sizes = masks.KEYS, masks.QUERIES
+    assert torch.equal(exchanged.dense(*sizes).expand(expected.shape), expected)
+    index = torch.meshgrid(*map(torch.arange, expected.shape), indexing="ij")
+    assert torch.equal(exchanged.predicate(*sizes)(*index).expand(expected.shape), expected)
 
 
 # What is refused.
