@@ -322,6 +322,28 @@ def test_who_watches_may_be_interrupted(sent, tmp_path):
     assert gone(worker)
 
 
+def test_an_interrupt_in_the_middle_of_the_fork_is_not_lost():
+    """Python only tells of an error in a fork's callbacks, such as those of logging, and goes on."""
+    code = """
+        import os, signal, time
+        from regard.check.process import isolated
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+        try:
+            isolated(lambda: time.sleep(1000), timeout=1000, memory=None)
+        except KeyboardInterrupt:
+            print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    """
+    run = [
+        sys.executable,
+        "-c",
+        "import signal; signal.signal(2, signal.default_int_handler)\n" + textwrap.dedent(code),
+    ]
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("interrupted True\n", "")
+
+
 def test_where_nothing_forks_the_work_is_done_here(monkeypatch):
     monkeypatch.delattr(os, "fork")
     assert do(os.getpid) == os.getpid()

@@ -12,6 +12,7 @@ import re
 import selectors
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -94,14 +95,18 @@ def isolated(work: Callable[[], T], *, timeout: float, memory: int | None, watch
     pipes = _Pipes()
     process = 0
     status: int | None = None
+    interrupts = _HeldInterrupts()
     try:
         try:
             with warnings.catch_warnings():
                 # Python 3.12 warns of forks beside threads: see what _settle does about them.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process = os.fork()
+            interrupts.release()
             if process == 0:
                 _child(work, timeout, memory, pipes.writing)
+            if interrupts.came:
+                signal.raise_signal(signal.SIGINT)
             status = _follow(process, pipes, time.monotonic() + timeout + GRACE)
         finally:
             if process:
@@ -109,11 +114,32 @@ def isolated(work: Callable[[], T], *, timeout: float, memory: int | None, watch
                 status = _end(process, status)
         pipes.drain()
     finally:
+        interrupts.release()
         pipes.close()
     return cast(T, _judged(pipes, status or 0, late=late, timeout=timeout, memory=memory, watch=watch))
 
 
 # In the process that watches.
+
+
+class _HeldInterrupts:
+    """Lets Ctrl-C wait until it is released: Python drops one that comes while the callbacks of a fork run."""
+
+    def __init__(self) -> None:
+        self.came = False
+        is_main = threading.current_thread() is threading.main_thread()
+        self.former = signal.getsignal(signal.SIGINT) if is_main else None
+        if self.former is not None:
+            signal.signal(signal.SIGINT, self._hold)
+
+    def _hold(self, *_: object) -> None:
+        self.came = True
+
+    def release(self) -> None:
+        """Put the former handler back."""
+        if self.former is not None:
+            signal.signal(signal.SIGINT, self.former)
+            self.former = None
 
 
 class _Pipes:
