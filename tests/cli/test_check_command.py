@@ -95,7 +95,6 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:COUNT"], "right.py:COUNT is a int"),
         (["broken.py:attention"], "broken.py:3: not Python: '(' was never closed"),
         (["needy.py:attention"], "no_such_library"),
-        (["slow.py:attention", "--timeout", "0.2"], "did not end within 0.2 s"),
         (["no_such_module.of_mine:attention"], "no_such_module"),
         (["right.py:Attention", "--arg", "n_heads=4"], "Attention takes no n_heads; it takes d_model, num_heads"),
     ],
@@ -117,6 +116,13 @@ def test_the_report_of_what_is_right(command, here, target):
     code, out, err = command("check", *target)
     assert (code, err) == (0, ""), out
     assert ": right" in out.splitlines()[0]
+
+
+def test_what_does_not_end_in_its_time_is_undetermined(command, here):
+    code, out, err = command("check", "slow.py:attention", "--timeout", "0.2")
+    assert (code, err) == (3, "")
+    assert out.startswith("attention: undetermined\n")
+    assert "did not end within 0.2 s" in out
 
 
 def test_the_report_of_what_is_wrong_as_text_as_json_and_in_a_file(command, here):
