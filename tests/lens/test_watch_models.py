@@ -14,6 +14,7 @@ import regard
 from grids import grid
 from lens.model_cases import (
     CASES,
+    GPT2,
     GROUPED,
     MODEL_CASES,
     WIDTHS,
@@ -112,10 +113,11 @@ def watch_generation(model, model_inputs):
     return recording, text
 
 
-@grid(name=["gpt2", "llama", "mistral"], padding=["even", "left"])
-def test_a_generation_is_one_map_per_layer(name, padding):
+@grid(name=["gpt2", "llama", "mistral"], padding=["even", "left"], kernel=["sdpa", "eager"])
+def test_a_generation_is_one_map_per_layer(name, padding, kernel):
     """Prompt and steps: the map of one forward pass over the whole text."""
     model = MODEL_CASES[name].build("LMHeadModel" if name == "gpt2" else "ForCausalLM")
+    model.set_attn_implementation(kernel)
     ids, mask = make_inputs(name, padding)["input_ids"], token_mask(padding).long()
     recording, text = watch_generation(model, {"input_ids": ids, "attention_mask": mask})
     mask = torch.cat([mask, torch.ones(3, 5, dtype=torch.long)], 1)
@@ -129,11 +131,12 @@ def test_a_generation_is_one_map_per_layer(name, padding):
 HEADS = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration", "marian": "MTModel"}
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_a_generation_of_an_encoder_decoder(name):
+@grid(name=HEADS, kernel=["sdpa", "eager"])
+def test_a_generation_of_an_encoder_decoder(name, kernel):
     """The encoder's maps once; the decoder's and the cross-attention's rows of every step, one below the other."""
     case = MODEL_CASES[name]
     model = replace(case, config={**case.config, "decoder_start_token_id": 3}).build(HEADS[name])
+    model.set_attn_implementation(kernel)
     source = {key: make_inputs(name, "right")[key] for key in ("input_ids", "attention_mask")}
     recording, text = watch_generation(model, source)
     prefix = "" if name == "t5" else "model."
@@ -171,25 +174,56 @@ def test_two_passes_in_one_block_are_kept_apart():
             assert_map(recording[path + suffix], expected, model_inputs["attention_mask"].bool())
 
 
-@pytest.mark.parametrize(
-    ("architecture", "path", "config"),
-    [
-        ("Bert", "encoder.layer.{}.attention.self", {}),
-        ("Llama", "layers.{}.self_attn", {}),
-        ("Gemma2", "layers.{}.self_attn", {"query_pre_attn_scalar": 8}),
-        ("GptOss", "layers.{}.self_attn", {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}),
-        ("DebertaV2", "encoder.layer.{}.attention.self", {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
-    ],
-)
-def test_eager_attention_is_noted_by_the_name_of_its_module(architecture, path, config):
-    model = ModelCase(architecture, {**GROUPED, **config}, []).build()
+@pytest.mark.parametrize("name", MODEL_CASES)
+def test_an_eager_model_is_recorded_as_the_others(name):
+    """With the same paths, kinds and maps, of weights that it computed itself."""
+    case, padding = MODEL_CASES[name], MODEL_CASES[name].paddings[-1]
+    model = copy.deepcopy(load_model(name))
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        recording, _ = record(model, input_ids=make_inputs("bert", "even")["input_ids"])
-    assert len(recording) == 0
-    notes = "\n".join(recording.notes)
-    assert all(path.format(layer) in notes and path.format(layer) in str(recording) for layer in range(2))
-    assert "by hand" in notes
-    assert "attn_implementation" in notes or "scaled_dot_product_attention" in notes  # what to change
-    with pytest.raises(KeyError, match="by hand"):
-        recording[path.format(0)]
+        recording, _ = record(model, **make_inputs(name, padding))
+    assert not recording.notes
+    for spec in case.attentions:
+        entry = recording.entry(spec.path)
+        assert (entry.kind, entry.kernel) == (spec.kind, "eager, weights kept")
+        assert_map(recording[spec.path], cached_eager_maps(name, padding)[spec.path])
+
+
+ONLY_EAGER = {
+    "Gemma2": {"query_pre_attn_scalar": 8},
+    "GptOss": {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
+    "DebertaV2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "Bloom": {"n_layer": 2, "n_head": 4},
+    "GPTJ": {**GPT2, "rotary_dim": 4},
+    "CTRL": {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 40, "n_positions": 64},
+    "BigBird": {"attention_type": "original_full"},
+    "XLNet": {"vocab_size": 40, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40},
+}
+"""Attention that PyTorch's fused kernels cannot compute: soft-caps, sinks, relative positions, and older code."""
+
+
+@pytest.mark.parametrize("architecture", ONLY_EAGER)
+def test_attention_that_no_fused_kernel_computes(architecture):
+    config = ONLY_EAGER[architecture]
+    model = ModelCase(architecture, config if "vocab_size" in config else {**GROUPED, **config}, []).build()
+    model.set_attn_implementation("eager")
+    ids = make_inputs("bert", "even")["input_ids"]
+    with torch.no_grad():
+        recording, _ = record(model, input_ids=ids)
+        maps = model(input_ids=ids, output_attentions=True).attentions
+    assert not recording.notes
+    assert len(recording) == len(maps) == 2
+    for m, expected in zip(recording.values(), maps, strict=True):
+        assert_map(m, expected.view(m.shape))
+
+
+def test_an_eager_recording_is_saved_and_opened(tmp_path):
+    model = copy.deepcopy(load_model("llama"))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        recording, _ = record(model, **make_inputs("llama", "left"))
+    recording.save(tmp_path / "llama.safetensors")
+    again = regard.lens.Recording.load(tmp_path / "llama.safetensors")
+    for path, m in recording.items():
+        assert torch.equal(again[path].dense(), m.dense())
+        assert again[path].error == m.error

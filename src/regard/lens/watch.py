@@ -48,6 +48,7 @@ def watch(
     keep: str = "maps",
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    budget: int | None = 2**30,
 ) -> Iterator[Recording]:
     """Record what a model attends to: any model, on the kernels that it uses, with the same output bits.
 
@@ -59,9 +60,11 @@ def watch(
         recording["encoder.layers.0.self_attn"].entropy()
 
     It records calls of ``F.scaled_dot_product_attention``, FlexAttention and `regard.attend`, and PyTorch's own layers
-    with all their fast paths. It patches nothing of the model or of PyTorch, and records no other thread. All steps of
-    a generation with a cache become one map per attention (with ``keep="summary"`` each step becomes a summary).
-    Another forward pass becomes another map, ``path#1``, and so does a module that several layers share.
+    with all their fast paths. Of eager attention, a softmax of scores that multiplies values in the model's own code,
+    it keeps the weights themselves, queries x keys numbers; a weight of 0 counts as blocked there. It patches nothing
+    of the model or of PyTorch, and records no other thread. All steps of a generation with a cache become one map per
+    attention (with ``keep="summary"`` each step becomes a summary). Another forward pass becomes another map,
+    ``path#1``, and so does a module that several layers share.
 
     The recording is filled when the block ends. A map raises an error if its tensors were changed in place. Tensors of
     inference mode do not count changes: those that somebody else holds too are copied when the block ends, and each map
@@ -74,16 +77,20 @@ def watch(
         layers: record these layers only, counted from 0 among the attentions of a kind (an encoder's, a decoder's,
             cross).
         heads: show these heads only, counted from 0. The map's own heads then count from 0 in this order.
+        budget: the most bytes of weights of eager attention to keep, 1 GiB by default; None for any number. Beyond it,
+            summaries are kept, as with keep="summary", and a note tells so.
 
     Raises:
         TypeError: not a module.
         ValueError: a model that is watched already, or compiled; an unknown keep; no such layer or head; no attention
-            was seen. Eager attention is no error: ``recording.notes`` names it.
+            was seen. An attention that cannot be recorded is no error: ``recording.notes`` names it.
     """
-    modules = _validate(model, keep, layers, heads)
+    modules = _validate(model, keep, layers, heads, budget)
     recording = Recording()
     recording.has_all_layers = layers is None
-    recorder = CallRecorder(modules, layers, heads, partial(_add_summary, recording) if keep == "summary" else None)
+    recorder = CallRecorder(
+        modules, layers, heads, partial(_add_summary, recording) if keep == "summary" else None, budget
+    )
     _state.models = (*_state.models, model)
     try:
         with ExitStack() as stack:
@@ -100,13 +107,15 @@ def watch(
 
 
 def _validate(
-    model: Any, keep: str, layers: Sequence[int] | None, heads: Sequence[int] | None
+    model: Any, keep: str, layers: Sequence[int] | None, heads: Sequence[int] | None, budget: int | None
 ) -> list[tuple[str, nn.Module]]:
     """The model's modules, each with its path."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch(model) wants a torch.nn.Module; got {type(model).__name__}")
     if keep not in KEEP_OPTIONS:
         raise ValueError(f'keep={keep!r}: it is "maps" or "summary"')
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
+        raise ValueError(f"budget={budget!r}: a number of bytes, such as 2**30, or None for any number")
     for name, numbers in (("layers", layers), ("heads", heads)):
         if numbers is None:
             continue
@@ -171,13 +180,14 @@ def _add_summary(recording: Recording, sequence: CallSequence, call: CapturedCal
 
 
 def _fill_recording(recording: Recording, recorder: CallRecorder) -> None:
+    recorder.note_open_softmaxes()
     for text in recorder.notes:
         recording.add_note(text)
     _copy_shared_tensors(recorder.sequences)
     for sequence in recorder.sequences:
         recording.add(
             sequence.path,
-            sequence.map,
+            sequence.summary or sequence.map,
             shape=sequence.shape,
             mask=sequence.mask_label,
             kernel=sequence.calls[0].kernel,
@@ -209,9 +219,8 @@ def _raise_if_missing(model: nn.Module, recorder: CallRecorder) -> None:
         if recorder.notes:
             return
         raise ValueError(
-            f"no attention was seen in {name}. Either it was not called in this block and this thread, or it has none "
-            "that calls torch.nn.functional.scaled_dot_product_attention, FlexAttention or regard.attend (a compiled "
-            "function hides what it calls)"
+            f"no attention was seen in {name}: it was not called in this block and this thread, or it has none, or it "
+            "hides its calls, as a compiled function does"
         )
     last = max(layer for _, layer in recorder.kinds_and_layers.values())
     for layer in recorder.layers or ():

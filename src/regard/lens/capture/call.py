@@ -95,6 +95,8 @@ class CapturedCall:
     """Whether the keys come from another sequence, where that is known."""
     submodule: str = ""
     """The path, inside the module that was running, of the attention that it computed."""
+    from_weights: bool = False
+    """Whether the bias and the mask hold the weights that the model itself computed, queries x keys numbers."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -117,6 +119,13 @@ class CapturedCall:
     def has_mask(self) -> bool:
         """Whether the caller gave a mask, apart from PyTorch's flag."""
         return self.mask is not None or self.attn_mask is not None
+
+    @property
+    def weights_size(self) -> int:
+        """The bytes of the weights that it holds, and of their mask."""
+        if not (self.from_weights and isinstance(self.bias, Tensor)):
+            return 0
+        return self.bias.nbytes + sum(t.nbytes for t in mask_tensors(self.mask))
 
     @property
     def has_float_mask(self) -> bool:

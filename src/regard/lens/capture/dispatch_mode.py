@@ -76,7 +76,7 @@ class SDPAInternals(_ThreadMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.kernel, self.lse = kernel, lse
         self.eager: EagerAttention | None = None
-        self.pattern = EagerPattern()
+        self.pattern = EagerPattern(mul_is_dropout=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchDispatchMode`."""
@@ -88,9 +88,9 @@ class SDPAInternals(_ThreadMode):  # type: ignore[no-untyped-call]
         if func in FUSED_KERNELS:
             self.kernel, self.lse = FUSED_KERNELS[func], output[1] if func is FLASH_CPU else None
         elif not self.kernel:
-            self.eager = self.pattern.observe(_op_name(func), args, output)
-            if self.eager is not None:
-                self.kernel = "math"
+            eager = self.pattern.observe(_op_name(func), args, kwargs, output)
+            if eager is not None and eager.output is not None:
+                self.eager, self.kernel = eager, "math"
         return output
 
 
@@ -143,7 +143,7 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
     def __init__(self, recorder: CallRecorder, *, only_flex: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder, self.only_flex = recorder, only_flex
-        self.pattern = EagerPattern()
+        self.pattern = EagerPattern(mul_is_dropout=True, is_parameter=recorder.is_parameter)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchDispatchMode`."""
@@ -172,18 +172,19 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
         elif func is NATIVE_MULTI_HEAD:
             self.recorder.record(lambda: multi_head_call(_by_name(func, args, kwargs), output[0]), frame)
         else:
-            eager = self.pattern.observe(_op_name(func), args, output)
-            if eager is not None and eager.weights is not None:
-                self._capture_eager(eager, eager.weights.shape, frame)
+            eager = self.pattern.observe(_op_name(func), args, kwargs, output)
+            if eager is not None:
+                self._capture_eager(eager, frame)
 
-    def _capture_eager(self, eager: EagerAttention, shape: torch.Size, frame: FrameType) -> None:
+    def _capture_eager(self, eager: EagerAttention, frame: FrameType) -> None:
         heads = _local_variable(frame, F.multi_head_attention_forward.__code__, "num_heads")
-        if eager.softmax_op == "_safe_softmax":
-            self.recorder.record(lambda: _math_call(eager, tuple(shape)), frame)
-        elif heads is not None:
-            self.recorder.record(lambda: _math_call(eager, (-1, heads, *shape[-2:])), frame)
-        else:
-            self.recorder.record_unsupported(frame)
+        if eager.softmax_op != "_safe_softmax" and heads is None:
+            self.recorder.record_eager(eager, frame)
+        elif eager.output is not None and eager.weights is not None:
+            shape = tuple(eager.weights.shape)
+            if eager.softmax_op != "_safe_softmax":
+                shape = (-1, heads, *shape[-2:])
+            self.recorder.record(lambda: _math_call(eager, shape), frame)
 
 
 @cache
@@ -218,7 +219,8 @@ def _local_variable(frame: FrameType | None, code: Any, name: str) -> Any:
 
 def _math_call(eager: EagerAttention, shape: tuple[int, ...]) -> CapturedCall:
     """PyTorch's own eager attention, as where ``need_weights`` is asked for. Its queries are scaled already."""
-    assert eager.v is not None
+    assert eager.q is not None
+    assert eager.k_transposed is not None
     assert eager.output is not None
     *lead, queries, keys = shape
     while len(lead) < 2:

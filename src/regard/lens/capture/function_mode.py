@@ -15,14 +15,14 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention.hooks import hook_state
 from regard.lens.capture.dispatch_mode import DispatchModeCapture, SDPAInternals, sdpa_call
-from regard.lens.capture.eager_pattern import MATMUL_OPS, EagerPattern
-from regard.lens.capture.recorder import CallRecorder, in_backward
+from regard.lens.capture.eager_pattern import MATMUL_OPS, SOFTMAX_OPS, EagerPattern
+from regard.lens.capture.recorder import CallRecorder
 
 SDPA = torch._C._nn.scaled_dot_product_attention
 FLEX_FILE = flex_attention.__file__
 FLEX_FIRST_CALL = "dim"
 """The first function of its tensors that FlexAttention calls."""
-OBSERVED_NAMES = {SDPA.__name__, F.multi_head_attention_forward.__name__, FLEX_FIRST_CALL, *MATMUL_OPS}
+OBSERVED_NAMES = {SDPA.__name__, F.multi_head_attention_forward.__name__, FLEX_FIRST_CALL, *MATMUL_OPS, *SOFTMAX_OPS}
 MIN_WEIGHTS_FOR_LSE = 2**24
 """From this number of weights on, the log-sum-exp is taken from the kernel; for fewer it is fast to compute again."""
 MAX_FRAMES = 12
@@ -59,7 +59,7 @@ def _called_from(file: str) -> bool:
 
 
 class FunctionModeCapture(TorchFunctionMode):
-    """Captures ``F.scaled_dot_product_attention``, and detects eager attention.
+    """Captures ``F.scaled_dot_product_attention``, and eager attention.
 
     Args:
         recorder: receives the calls.
@@ -69,14 +69,14 @@ class FunctionModeCapture(TorchFunctionMode):
     def __init__(self, recorder: CallRecorder, stack: ExitStack) -> None:
         super().__init__()
         self.recorder, self.stack = recorder, stack
-        self.pattern = EagerPattern()
+        self.pattern = EagerPattern(is_parameter=recorder.is_parameter)
         self.flex: DispatchModeCapture | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchFunctionMode`."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name not in OBSERVED_NAMES and self.pattern.candidate is None:
+        if name not in OBSERVED_NAMES and not self.pattern.followed:
             return func(*args, **kwargs)
         # While Dynamo compiles, it traces this method.
         if torch.compiler.is_compiling() or hook_state.in_attend:
@@ -96,6 +96,7 @@ class FunctionModeCapture(TorchFunctionMode):
             # Only a dispatch mode sees the kernel of FlexAttention.
             self.flex = self.stack.enter_context(DispatchModeCapture(self.recorder, only_flex=True))
         output = func(*args, **kwargs)
-        if self.pattern.observe(name, args, output) is not None and not in_backward():
-            self.recorder.record_unsupported(sys._getframe(1))
+        eager = self.pattern.observe(name, args, kwargs, output)
+        if eager is not None:
+            self.recorder.record_eager(eager, sys._getframe(1))
         return output

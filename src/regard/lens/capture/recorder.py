@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 import torch
@@ -11,6 +13,8 @@ from torch import Tensor, nn
 
 from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, parse_attn_mask
+from regard.lens.capture.eager_pattern import EagerAttention
+from regard.lens.capture.eager_weights import eager_weights_call
 from regard.lens.capture.sequence import CallSequence
 
 CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
@@ -25,6 +29,14 @@ def _num_kv_heads(module: nn.Module) -> int | None:
 def in_backward() -> bool:
     """Whether this is a backward pass, in which activation checkpointing repeats calls that are recorded already."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _memory(t: Tensor) -> int:
+    """The address of a tensor's memory; 0 if it has none of its own."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 class _MaskParserCache:
@@ -50,6 +62,8 @@ class CallRecorder:
         layers: the layers to record, numbered among the attentions of one kind; None for all.
         heads: the heads to record; None for all.
         on_call: handles each call at once; then no call is kept.
+        budget: the most bytes of eager attention's weights to keep; None for any number. Beyond it the common answers
+            are computed at once.
     """
 
     def __init__(
@@ -58,9 +72,12 @@ class CallRecorder:
         layers: Sequence[int] | None,
         heads: Sequence[int] | None,
         on_call: Callable[[CallSequence, CapturedCall], None] | None,
+        budget: int | None = None,
     ) -> None:
         self.modules = {id(module): (path, module) for path, module in modules}
-        self.layers, self.heads, self.on_call = layers, heads, on_call
+        self.layers, self.heads, self.on_call, self.budget = layers, heads, on_call, budget
+        self.weights_size = 0
+        """The bytes of the weights of eager attention that are kept."""
         self.kinds_and_layers: dict[str, tuple[str, int]] = {}
         """The kind and the layer of each path that had a call."""
         self.sequences: list[CallSequence] = []
@@ -68,10 +85,21 @@ class CallRecorder:
         self.latest: dict[str, CallSequence] = {}
         """The latest sequence of each path."""
         self.names: set[str] = set()
+        self.open_softmaxes: Counter[str] = Counter()
+        """For each path, how many softmaxes over scores have not multiplied values yet."""
         self.notes: dict[str, None] = {}
+        self.parameters: set[int] | None = None
+        """The memory of each parameter of the model, once it is asked for."""
         self.max_heads = 0
         # With `on_call` nothing of a mask's size may be kept.
         self.parse: MaskParser = _MaskParserCache() if on_call is None else parse_attn_mask
+
+    def is_parameter(self, t: Tensor) -> bool:
+        """Whether a tensor is a parameter of the model, or a part of one."""
+        if self.parameters is None:
+            own = (p for _, module in self.modules.values() for p in module.parameters(recurse=False))
+            self.parameters = {_memory(p) for p in own} - {0}
+        return _memory(t) in self.parameters
 
     def record(self, make_call: Callable[[], CapturedCall], frame: FrameType) -> None:
         """Record one attention. An error here becomes a note and does not stop the model.
@@ -81,8 +109,10 @@ class CallRecorder:
             frame: the frame of the code that called it.
         """
         owner = self._owner(frame)
-        if owner is None or in_backward():
-            return
+        if owner is not None and not in_backward():
+            self._record(owner, make_call)
+
+    def _record(self, owner: tuple[str, nn.Module], make_call: Callable[[], CapturedCall]) -> None:
         path, module = owner
         try:
             with torch.no_grad(), disable_hooks():
@@ -92,17 +122,34 @@ class CallRecorder:
         except Exception as error:
             self.add_note(f"{path or 'the model itself'}: an attention was not recorded: {error}")
 
-    def record_unsupported(self, frame: FrameType) -> None:
-        """Note that the model computed eager attention, which cannot be recorded."""
-        owner = self._owner(frame)
-        if owner is not None and not in_backward():
-            path, module = owner
-            self.add_note(
-                f"{path or 'the model itself'} ({type(module).__name__}) computes attention by hand (eager attention, "
-                "a softmax between two matrix products), so there is no call to record. Let it call regard.attend or "
-                "torch.nn.functional.scaled_dot_product_attention; a model of transformers does with "
-                'attn_implementation="sdpa"'
-            )
+    def record_eager(self, eager: EagerAttention, frame: FrameType) -> None:
+        """Record an attention in the model's own code, when its softmax ran and again when it is complete."""
+        owner = eager.owner or self._owner(frame)
+        if owner is None or in_backward():
+            return
+        if eager.output is None:
+            eager.owner = owner
+            self.open_softmaxes[owner[0]] += eager.is_score
+        elif eager.q is not None:
+            self.open_softmaxes[owner[0]] -= eager.is_score
+            self._record(owner, lambda: eager_weights_call(eager, owner[1]))
+        else:
+            with suppress(NotImplementedError), torch.no_grad(), disable_hooks():
+                eager_weights_call(eager, owner[1])  # raises where it is no attention, but a router of experts
+                self.add_note(
+                    f"{owner[0] or 'the model itself'}: a softmax multiplied values, but not over products of queries "
+                    "and keys (additive or linear attention): it is not in the recording"
+                )
+
+    def note_open_softmaxes(self) -> None:
+        """Note each module whose softmax over scores was not followed to a product with values."""
+        for path, count in self.open_softmaxes.items():
+            if count > 0:
+                self.add_note(
+                    f"{path or 'the model itself'}: {count} softmax(es) over products of queries and keys did not "
+                    "multiply values in a way that can be followed: this attention is not in the recording. Let it "
+                    "call regard.attend or torch.nn.functional.scaled_dot_product_attention"
+                )
 
     def add_note(self, text: str) -> None:
         """Add a note about the model, once."""
@@ -124,7 +171,8 @@ class CallRecorder:
         if self.heads is not None and min(self.heads) >= call.shape[1]:
             raise ValueError(f"it has {call.shape[1]} heads, none of heads={list(self.heads)}")
         latest = self.latest.get(path)
-        if latest is not None and latest.extend(call):
+        fits = self._fits_budget(call)
+        if fits and latest is not None and latest.extend(call):
             return
         name, count = path, 0
         while name in self.names:
@@ -135,8 +183,24 @@ class CallRecorder:
         if self.on_call is not None:
             self.on_call(sequence, call)
         else:
+            if not fits:
+                sequence.summarize()
             self.latest[path] = sequence
             self.sequences.append(sequence)
+
+    def _fits_budget(self, call: CapturedCall) -> bool:
+        """Whether the weights that a call holds can be kept; they count from now on."""
+        if self.budget is None or self.on_call is not None or not call.weights_size:
+            return True
+        if self.weights_size + call.weights_size <= self.budget:
+            self.weights_size += call.weights_size
+            return True
+        self.add_note(
+            f"weights of eager attention take {self.weights_size:,} bytes, and the next {call.weights_size:,} would "
+            f"exceed the budget of {self.budget:,}: from there on only summaries are kept. watch(budget=...) sets it; "
+            "an attention that calls torch.nn.functional.scaled_dot_product_attention needs none"
+        )
+        return False
 
     def _layer_number(self, path: str, module: nn.Module) -> int:
         """The module's index among the modules of its type whose paths differ from its own in numbers only."""

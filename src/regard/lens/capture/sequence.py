@@ -14,6 +14,7 @@ from regard.attention.bias import PositionBias
 from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, VersionGuard
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.summary import AttentionSummary
 
 
 class CallSequence:
@@ -53,6 +54,8 @@ class CallSequence:
         """Whether several calls read one tensor of keys, which may be written again."""
         self.checksums = _checksums(call.k) if _may_grow_in_place(call) else None
         self.ensure_versions = VersionGuard(*call.tensors())
+        self.summary: AttentionSummary | None = None
+        """The answers, where the call itself is not kept."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -73,10 +76,23 @@ class CallSequence:
         labels = list(dict.fromkeys(call.mask_label for call in self.calls))
         return labels[0] if len(labels) == 1 else "of each step"
 
+    def summarize(self) -> None:
+        """Compute the usual answers now, and drop the tensors."""
+        self.summary = AttentionSummary.from_map(self.map(), cross=self.kind == "cross")
+        empty = self.last_keys.new_empty(())
+        q, k, v = (empty.expand(t.shape) for t in (self.calls[0].q, self.calls[0].k, self.calls[0].v))
+        self.calls = [replace(self.calls[0], q=q, k=k, v=v, bias=None, sample=None)]
+        self.last_keys, self.key_value_parts, self.checksums = k, [(k, v)], None
+        self.ensure_versions = VersionGuard()
+
     def extend(self, call: CapturedCall) -> bool:
         """Append a call if its keys begin with the former keys, number for number; returns whether they do."""
         first = self.calls[0]
         if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
+            return False
+        if self.summary is not None or call.from_weights != first.from_weights:
+            return False
+        if (call.sinks is None) != (first.sinks is None):
             return False
         if self.last_keys.shape[1] % call.k.shape[1] or call.k.shape[0] != first.k.shape[0]:
             return False

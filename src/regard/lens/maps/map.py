@@ -227,7 +227,8 @@ class AttentionMap(AttentionInputs):
     @property
     def verified(self) -> bool:
         """Whether the error is at most 1e-3, or 2e-2 for a model in half precision; False if it is unknown."""
-        return self.error <= (MAX_HALF_ERROR if self.dtype.itemsize == 2 else MAX_ERROR)
+        dtypes = [self.dtype] if self.sample is None else [self.dtype, self.sample.output.dtype]
+        return self.error <= (MAX_HALF_ERROR if min(dtype.itemsize for dtype in dtypes) == 2 else MAX_ERROR)
 
     # Display.
 

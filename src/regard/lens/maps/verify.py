@@ -39,7 +39,7 @@ def max_error(inputs: AttentionInputs, sample: OutputSample, v: Tensor) -> float
     heads, device = inputs.shape[1], inputs.device
     batch, query = (t.to(device) for t in (sample.batch, sample.query))
     ours = torch.zeros(len(batch), heads, v.shape[-1], dtype=torch.float64, device=device)
-    empty = torch.zeros(len(batch), dtype=torch.bool, device=device)
+    empty = torch.zeros(len(batch), heads, dtype=torch.bool, device=device)
     n, h = (
         t.flatten() for t in torch.meshgrid(*(torch.arange(s, device=device) for s in ours.shape[:2]), indexing="ij")
     )
@@ -47,13 +47,15 @@ def max_error(inputs: AttentionInputs, sample: OutputSample, v: Tensor) -> float
     for chunk in torch.split(order, exact.chunk_rows):
         row, head = n[chunk], h[chunk]
         weights = exact.weights(batch[row], head, query[row])
-        empty[row[~weights.any(-1)]] = True
+        empty[row, head] = ~weights.any(-1)
         if sample.dropout_factor is not None:
             weights *= sample.dropout_factor[row, head].double()
         parts = [_weighted_sum(weights[rows], head_values) for rows, head_values in values.runs(batch[row], head)]
         ours[row, head] = torch.cat(parts)
-    output = ours if sample.transform is None else sample.transform(ours.to(v.dtype))
-    theirs = sample.output.double()
+    output, theirs = ours, sample.output.double()
+    if sample.transform is not None:
+        # Of this output no part is one head's.
+        output, empty = sample.transform(ours.to(v.dtype)), empty.any(-1)
     difference, size = (t[~empty].abs().flatten() for t in (output.double() - theirs, theirs))
     if not difference.numel():
         return nan
