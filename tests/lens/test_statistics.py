@@ -145,8 +145,8 @@ FINITE = r"\(1, 4\) finite numbers \(batch, queries\), none below 0"
     ("statistic", "message"),
     [
         *(
-            (lambda m, groups=groups: m.mass(groups), "groups that do not cover the keys")
-            for groups in ([0, 1, 0], [0, 1, -1, 0, 0], [[0, 1, 0, 1, 0]] * 3, torch.ones(2, 5) < 0, [])
+            (lambda m, groups=groups: m.mass(groups), "groups that do not fit 5 keys")
+            for groups in ([0, 1, 0], [0, 1, -1, 0, 0], [[0, 1, 0, 1, 0]] * 3, torch.ones(2, 4) > 0, [])
         ),
         (lambda m: m.mass([0.5] * 5), "whole numbers"),
         (lambda m: m.top(0), r"top\(0\)"),

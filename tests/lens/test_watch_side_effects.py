@@ -190,6 +190,35 @@ def test_nested_watches_of_two_models_keep_apart(outer_first):
             assert_map(recording[path], expected, token_mask("right"))
 
 
+def test_the_attention_of_another_model_is_not_the_watched_ones():
+    """Whatever function calls both: a step of distillation, a closure, a model that is given the other one."""
+    student, teacher = FunctionModel(), FunctionModel()
+
+    def step(student, teacher, *inputs):
+        module = student  # a name that functions of transformers use
+        return module(*inputs), teacher(*inputs), functional.scaled_dot_product_attention(*inputs)
+
+    with regard.watch(student) as recording:
+        step(student, teacher, *qkv())
+    assert list(recording) == ["attn"]
+    with pytest.raises(ValueError, match="no attention was seen"), regard.watch(student):
+        (lambda student, x: teacher(*x))(student, qkv())
+
+
+def test_an_attention_in_another_method_than_forward():
+    class Model(FunctionModel):
+        def encode(self, *inputs):
+            return helper(self, *inputs)
+
+    def helper(module, *inputs):
+        return functional.scaled_dot_product_attention(*inputs)
+
+    model = Model()
+    with regard.watch(model) as recording:
+        model.encode(*qkv())
+    assert list(recording) == [""]
+
+
 def test_a_watch_of_a_part_inside_a_watch_of_the_whole():
     model = load_model("bert")
     with torch.no_grad(), regard.watch(model) as whole, regard.watch(model.encoder.layer[1]) as part:

@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from regard.attention.hooks import hook_state
+from regard.attention.mask import causal
 from regard.attention.mask.interop import from_flex
 from regard.lens.capture.call import CapturedCall, sample_output, to_four_axes
 from regard.lens.capture.eager_pattern import EagerAttention, EagerPattern
@@ -102,9 +104,17 @@ def sdpa_call(args: dict[str, Any], output: Tensor, internals: SDPAInternals) ->
         output: its output.
         internals: what happened inside.
     """
+    if output.is_nested:
+        raise NotImplementedError("its tensors are nested: texts of several lengths side by side")
     # Under autocast the caller's tensors have another dtype than those that were multiplied.
     q, k, v = (args[name].detach().to(output.dtype) for name in ("query", "key", "value"))
-    attn_mask = args.get("attn_mask")
+    # One query of all texts, or one head of queries, is repeated as PyTorch repeats it.
+    q = q.expand(*output.shape[:-2], *q.shape[-2:])
+    k, v = (t.expand(*output.shape[:-3], *t.shape[-3:]) for t in (k, v))
+    attn_mask, mask = args.get("attn_mask"), None
+    if isinstance(attn_mask, CausalBias):  # a mask without numbers
+        upper_left = attn_mask.variant == CausalVariant.UPPER_LEFT
+        attn_mask, mask = None, causal(offset=0 if upper_left else None)
     if attn_mask is not None:
         attn_mask = attn_mask.detach()
         attn_mask = (attn_mask if attn_mask.dtype == torch.bool else attn_mask.to(output.dtype))[
@@ -120,11 +130,12 @@ def sdpa_call(args: dict[str, Any], output: Tensor, internals: SDPAInternals) ->
     q, k, v = (to_four_axes(t) for t in (q, k, v))
     return CapturedCall(
         q,
-        k if len(k) == len(q) else k.expand(len(q), -1, -1, -1),
-        v if len(v) == len(q) else v.expand(len(q), -1, -1, -1),
+        k,
+        v,
         f"sdpa, {internals.kernel}" if internals.kernel else "sdpa",
         scale=args.get("scale"),
         attn_mask=attn_mask,
+        mask=mask,
         is_causal=bool(args.get("is_causal", False)),
         dropout=dropout,
         lse=None if internals.lse is None else internals.lse.detach(),
@@ -155,7 +166,10 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
             return output
         output = self.run_unchanged(func, args, kwargs)
         if not (hook_state.in_attend or in_backward()):
-            self._capture(func, args, kwargs, output)
+            try:
+                self._capture(func, args, kwargs, output)
+            except Exception as error:
+                self.recorder.add_note(f"{func} could not be followed: {type(error).__name__}: {error}")
         return output
 
     def _capture(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
@@ -43,8 +43,10 @@ def _by_name(
     return {**locals()}
 
 
-def _needs_internals(query: Tensor, key: Tensor, dropout_p: float, **_: Any) -> bool:
+def _needs_internals(query: Any = None, key: Any = None, dropout_p: float = 0.0, **_: Any) -> bool:
     """Whether to look inside the call: for dropout, or for a log-sum-exp that is slow to compute again."""
+    if not all(isinstance(t, Tensor) and t.ndim >= 2 and not t.is_nested for t in (query, key)):
+        return False
     return dropout_p > 0 or query.shape[:-1].numel() * key.shape[-2] >= MIN_WEIGHTS_FOR_LSE
 
 
@@ -82,12 +84,7 @@ class FunctionModeCapture(TorchFunctionMode):
         if torch.compiler.is_compiling() or hook_state.in_attend:
             return func(*args, **kwargs)
         if func is SDPA:
-            named = _by_name(*args, **kwargs)
-            internals = SDPAInternals()
-            with internals if _needs_internals(**named) else nullcontext():
-                output = func(*args, **kwargs)
-            self.recorder.record(lambda: sdpa_call(named, output, internals), sys._getframe(1))
-            return output
+            return self._record_sdpa(args, kwargs, sys._getframe(1))
         if func is F.multi_head_attention_forward:
             # A function mode is off inside the function that it handles, so a dispatch mode takes over.
             with DispatchModeCapture(self.recorder):
@@ -96,7 +93,22 @@ class FunctionModeCapture(TorchFunctionMode):
             # Only a dispatch mode sees the kernel of FlexAttention.
             self.flex = self.stack.enter_context(DispatchModeCapture(self.recorder, only_flex=True))
         output = func(*args, **kwargs)
-        eager = self.pattern.observe(name, args, kwargs, output)
+        try:
+            eager = self.pattern.observe(name, args, kwargs, output)
+        except Exception as error:
+            self.recorder.add_note(f"an operation {name!r} could not be followed: {type(error).__name__}: {error}")
+            return output
         if eager is not None:
             self.recorder.record_eager(eager, sys._getframe(1))
+        return output
+
+    def _record_sdpa(self, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        named: dict[str, Any] = {}
+        internals = SDPAInternals()
+        # Arguments that PyTorch refuses get its own message, and tensors of other kinds a note.
+        with suppress(Exception):
+            named = _by_name(*args, **kwargs)
+        with internals if _needs_internals(**named) else nullcontext():
+            output = SDPA(*args, **kwargs)
+        self.recorder.record(lambda: sdpa_call(named, output, internals), frame)
         return output

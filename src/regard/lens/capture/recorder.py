@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch
 from torch import Tensor, nn
@@ -209,17 +209,20 @@ class CallRecorder:
         return alike.index(path) if path in alike else 0
 
     def _owner(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
-        """The innermost module of the model that is running: a function's first argument, or its ``module``."""
+        """The innermost module of the model that is running: one that was called, or a method of one."""
         while frame is not None:
             code = frame.f_code
-            names = (*code.co_varnames[: min(1, code.co_argcount)], "module")
-            variables = frame.f_locals
-            for name in names:
-                owner = self.modules.get(id(variables.get(name)))
-                if owner is not None:
+            if code.co_argcount:
+                owner = self.modules.get(id(frame.f_locals.get(code.co_varnames[0])))
+                if owner is not None and _is_method(code, owner[1]):
                     return owner
             frame = frame.f_back
         return None
+
+
+def _is_method(code: CodeType, module: nn.Module) -> bool:
+    """Whether this is the code of a method of a module, and not of a function that was given the module."""
+    return any(code.co_qualname == f"{cls.__qualname__}.{code.co_name}" for cls in type(module).__mro__)
 
 
 def _kind(path: str, module: nn.Module, call: CapturedCall) -> str:

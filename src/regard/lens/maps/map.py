@@ -146,11 +146,11 @@ class AttentionMap(AttentionInputs):
 
         Args:
             groups: the group of each key, from 0 on, as ``(keys,)`` or ``(batch, keys)``; or a bool tensor
-                ``(groups, keys)``, in which groups may overlap.
+                ``(groups, keys)``, in which groups may overlap and leave keys out.
 
         Raises:
             TypeError: something else.
-            ValueError: groups that do not cover the keys.
+            ValueError: groups of another shape than the keys.
         """
         self.ensure_unchanged()
         key_groups, count = parse_groups(groups, self.shape[0], self.shape[3])
@@ -215,7 +215,8 @@ class AttentionMap(AttentionInputs):
     def error(self) -> float:
         """The largest |weights @ v - the model's own output| over the sampled rows, divided by the largest |output|.
 
-        Rows that may attend to nothing do not count. NaN if nothing can be compared: no sample, no v.
+        Rows that may attend to nothing do not count, nor those that a bias such as -1e9 hides from every key. NaN if
+        nothing can be compared: no sample, no v.
         """
         if self.sample is None or self.v is None or not len(self.sample.batch):
             return math.nan

@@ -96,23 +96,22 @@ def parse_groups(groups: Sequence[int] | Sequence[Sequence[int]] | Tensor, batch
 
     Raises:
         TypeError: neither whole numbers nor bool.
-        ValueError: groups that do not cover the keys.
+        ValueError: groups of another shape than the keys.
     """
     t = groups if isinstance(groups, Tensor) else torch.as_tensor(groups, dtype=None if groups else torch.int64)
     if t.is_floating_point() or t.is_complex():
         raise TypeError(f"groups are whole numbers, one per key, or a bool tensor (groups, keys); got {t.dtype}")
     if t.dtype == torch.bool:
-        if t.ndim != 2 or t.shape[1] != keys or not bool(t.any(0).all()):
+        if t.ndim != 2 or t.shape[1] != keys:
             raise ValueError(
-                f"groups that do not cover the keys: a bool tensor (groups, keys) of {keys} keys, each in one group at "
-                f"least; got shape {tuple(t.shape)}"
+                f"groups that do not fit {keys} keys: a bool tensor is (groups, keys); got shape {tuple(t.shape)}"
             )
         return t, len(t)
     t = t.to(torch.int64)
     if tuple(t.shape) not in ((keys,), (batch, keys)) or (t.numel() and int(t.min()) < 0):
         lowest = f", the lowest of them {int(t.min())}" if t.numel() else ""
         raise ValueError(
-            f"groups that do not cover the keys: one group per key, from 0 on, shape {(keys,)} or {(batch, keys)}; "
+            f"groups that do not fit {keys} keys: one group per key, from 0 on, shape {(keys,)} or {(batch, keys)}; "
             f"got shape {tuple(t.shape)}{lowest}"
         )
     return t.view(-1, keys) if keys else t.reshape(1, 0), int(t.max()) + 1 if t.numel() else 0

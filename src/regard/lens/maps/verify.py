@@ -13,6 +13,9 @@ from regard.lens.maps.inputs import AttentionInputs, OutputSample
 MAX_ERROR, MAX_HALF_ERROR = 1e-3, 2e-2
 """The largest error of a verified map: of a model in float32 or float64, and of one in half precision."""
 
+HIDING_SCORE = -1e4
+"""A row whose scores are all below this, by a bias, is one of padding: float32 rounds such numbers by 1e-3."""
+
 LSE_CHECK_ROWS, MAX_LSE_ERROR = 16, 1e-4
 """The number of rows on which an lse from the model's kernel is checked, and the largest difference."""
 
@@ -47,7 +50,7 @@ def max_error(inputs: AttentionInputs, sample: OutputSample, v: Tensor) -> float
     for chunk in torch.split(order, exact.chunk_rows):
         row, head = n[chunk], h[chunk]
         weights = exact.weights(batch[row], head, query[row])
-        empty[row, head] = ~weights.any(-1)
+        empty[row, head] = ~weights.any(-1) | _is_padding(exact, batch[row], head, query[row])
         if sample.dropout_factor is not None:
             weights *= sample.dropout_factor[row, head].double()
         parts = [_weighted_sum(weights[rows], head_values) for rows, head_values in values.runs(batch[row], head)]
@@ -61,6 +64,13 @@ def max_error(inputs: AttentionInputs, sample: OutputSample, v: Tensor) -> float
         return nan
     largest = float(size.max())
     return float(difference.max()) / largest if largest else float(difference.max())
+
+
+def _is_padding(exact: ExactRows, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
+    """Rows that a bias such as -1e9 hides from every key: rounding to it removed the scores from the model's output."""
+    if not isinstance(exact.call.bias, Tensor):
+        return torch.zeros(len(b), dtype=torch.bool, device=b.device)
+    return exact.scores(b, h, i).amax(-1) < HIDING_SCORE
 
 
 def _weighted_sum(weights: Tensor, v: Tensor) -> Tensor:
