@@ -15,8 +15,8 @@ from regard import mask
 
 MaskSpec = tuple[Any, ...]
 
-KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "where", "allowed", "blocked")
-KINDS_WITH_FULL_REPR = KINDS[:6]  # the kinds whose repr holds all their arguments
+KINDS = ("causal", "window", "padding", "documents", "pairs", "prefix", "first", "where", "allowed", "blocked")
+KINDS_WITH_FULL_REPR = KINDS[:7]  # the kinds whose repr holds all their arguments
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 6
 EVERY_KIND = [
@@ -26,6 +26,7 @@ EVERY_KIND = [
     mask.documents([[0, 0, 1, 1, 2, 2], [3, 3, 3, 0, 0, 0]]),
     mask.documents([0, 1, 1, 2], [[2, 0, 0, 1, 1, 1], [1, 0, 2, 2, 3, 3]]),
     mask.prefix([3, 1]),
+    mask.first(2),
     mask.where(lambda i, j: (i - j) % 2 == 0),
     mask.where(lambda i, j: (i - j) % torch.tensor([1, 2, 3])[:, None, None] == 0),
     mask.allowed(torch.eye(4, 6).bool()),
@@ -82,6 +83,8 @@ def may_attend(spec: MaskSpec, b: int, h: int, i: int, j: int, queries: int, key
             return query[i] == key[j]
         case ("prefix", n):
             return j < (n[b] if isinstance(n, list) else n) or j <= position()
+        case ("first", n):
+            return j < n
         case ("where", steps, offset):
             step = steps[b % len(steps)][h % len(steps[0])]
             return (position(offset) - j) % step == 0
@@ -164,6 +167,7 @@ def specs(
         "documents": (ids(keys),),
         "pairs": (ids(queries), ids(keys)),
         "prefix": (length | per_row(length),),
+        "first": (width | st.just(0),),
         "where": (step_shapes.flatmap(steps) if batch else st.just([[2]]), offset),
         "allowed": boolean_tensor,
         "blocked": boolean_tensor,

@@ -105,6 +105,7 @@ def test_a_tensor_may_have_any_axes_before_queries_and_keys(shape):
         mask.documents([[0, 0, 0, 0, 1, 1, 1, 1], [3, 3, 3, 3, 3, 3, 3, 3]]),
         mask.documents([0, 0, 1, 1, 1, 1, 2, 2], [[1, 1, 1, 1, 4, 4, 4, 4], [2, 2, 0, 0, 0, 0, 1, 1]]),
         mask.prefix(2),
+        mask.first(3),
         mask.causal() & mask.padding([1, 8]),
         ~(mask.causal() | mask.prefix([2, 4])),
     ],
@@ -146,7 +147,7 @@ REPRS = """
     window(2); window(65, 64); window(2, offset=1)
     documents([0, 1]); documents([[0, 1]]); documents([0, 1, 1])
     documents([0, 1], keys=[0, 1]); documents([0, 1], keys=[1, 0]); documents([0, 1], keys=[[0, 1]])
-    prefix(3); prefix([3]); prefix([3, 4])
+    prefix(3); prefix([3]); prefix([3, 4]); first(3); first(0)
     where(max); where(min); where(max, offset=0)
     causal() & padding([3]) & causal(offset=2)
     causal() & (window(3) & prefix(2)); (causal() | window(3)) & prefix(2); causal() | (window(3) & prefix(2))
@@ -221,6 +222,8 @@ def tensor(*shape):
         (lambda: mask.prefix([2, -1]), ValueError, r"prefix\(\[2, -1\]\): a length cannot be negative"),
         (lambda: mask.prefix(True), TypeError, r"prefix\(n\) wants whole numbers; got a torch\.bool"),
         (lambda: mask.prefix([[1]]), ValueError, r"one per batch row; got shape \(1, 1\)"),
+        (lambda: mask.first(-1), ValueError, r"first\(-1\): a number of keys cannot be negative"),
+        (lambda: mask.first([2]), TypeError, r"first\(n=\[2\]\) wants a whole number"),
         (lambda: mask.where(3), TypeError, r"where\(fn\) wants a function of query and key positions; got int"),
         (lambda: mask.where(max, offset=1.5), TypeError, r"where\(offset=1\.5\) wants a whole number"),
         (lambda: torch.ones(3, 3).bool() & mask.causal(), TypeError, r"mask\.allowed.*mask\.blocked"),

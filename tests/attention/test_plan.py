@@ -39,6 +39,8 @@ def square(tokens=LONG, heads=2):
         (mask.prefix(5), "tiles", r"prefix\(5\) is evaluated tile by tile"),
         (mask.where(lambda i, j: i >= j), "tiles", "tile by tile"),
         (mask.window(5) | mask.prefix(9), "tiles", "tile by tile"),
+        (mask.first(9), "fused", r"first\(9\) is the same for all queries"),
+        (mask.causal() & (mask.window(64) | mask.first(4)), "tiles", "tile by tile"),
     ],
     ids=repr,
 )

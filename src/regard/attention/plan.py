@@ -27,7 +27,7 @@ from regard.attention.kernels.schedule import (
 from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask.base import And, Combined, Mask, Not
 from regard.attention.mask.documents import Documents
-from regard.attention.mask.kinds import Allowed, Band, Padding
+from regard.attention.mask.kinds import Allowed, Band, First, Padding
 from regard.attention.validation import validate
 
 MAX_DENSE_PAIRS = 2**20
@@ -297,7 +297,7 @@ def _same_for_every_query(mask: Mask) -> bool:
         return _same_for_every_query(mask.left) and _same_for_every_query(mask.right)
     if isinstance(mask, Not):
         return _same_for_every_query(mask.other)
-    return isinstance(mask, Padding) or (isinstance(mask, Allowed) and mask.tensor.shape[-2] == 1)
+    return isinstance(mask, Padding | First) or (isinstance(mask, Allowed) and mask.tensor.shape[-2] == 1)
 
 
 def _count_pairs(limits: BandLimits, queries: int, keys: int) -> int:

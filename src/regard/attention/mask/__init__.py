@@ -16,7 +16,7 @@ Files:
 
 - ``geometry``: tiles of the queries x keys square, their bounds, and what every mask answers
 - ``base``: `Mask`, and the masks that ``&``, ``|`` and ``~`` make
-- ``kinds``: `causal`, `window`, `padding`, `prefix`, `where`, `allowed`, `blocked`
+- ``kinds``: `causal`, `window`, `padding`, `prefix`, `first`, `where`, `allowed`, `blocked`
 - ``documents``: packed documents
 - ``interop``: masks of other libraries, read
 - ``export``: masks of other libraries, written
@@ -26,7 +26,7 @@ Files:
 from regard.attention.mask.base import Mask
 from regard.attention.mask.documents import documents
 from regard.attention.mask.interop import from_flex, from_huggingface, from_multihead, from_sdpa
-from regard.attention.mask.kinds import allowed, blocked, causal, padding, prefix, where, window
+from regard.attention.mask.kinds import allowed, blocked, causal, first, padding, prefix, where, window
 
 __all__ = [
     "Mask",
@@ -34,6 +34,7 @@ __all__ = [
     "blocked",
     "causal",
     "documents",
+    "first",
     "from_flex",
     "from_huggingface",
     "from_multihead",

@@ -85,6 +85,21 @@ def prefix(n: int | Sequence[int] | Tensor) -> Mask:
     return Prefix(lengths, _largest("prefix", lengths), per_row=True)
 
 
+def first(n: int) -> Mask:
+    """Every query sees the first n keys and no other: the attention sinks of a long text (Xiao et al. 2024, section 3).
+
+    ``mask.causal() & (mask.window(256) | mask.first(4))`` sees the 4 first tokens beside a window. See `prefix` for a
+    prefix language model, which is causal behind its prefix.
+
+    Args:
+        n: the number of keys; where there are fewer, every key.
+    """
+    count = _checked_position("first", "n", n)
+    if count < 0:
+        raise ValueError(f"first({count}): a number of keys cannot be negative")
+    return First(count)
+
+
 def where(fn: Callable[[Tensor, Tensor], Tensor], *, offset: int | None = None) -> Mask:
     """The mask that a function of two positions returns, such as ``lambda i, j: (i - j) % 4 == 0``.
 
@@ -230,6 +245,25 @@ class Prefix(Mask):
 
     def __repr__(self) -> str:
         return f"prefix({short(self.lengths) if self.per_row else int(self.lengths[0])})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class First(Mask):
+    """See `first`."""
+
+    count: int
+
+    def evaluate(self, tile: Tile) -> Bool[Tensor, "*batch_heads #rows #columns"]:
+        return tile.key_positions() < self.count
+
+    def predicate(self, queries: int, keys: int, device: torch.device | str | None = None) -> Predicate:
+        return lambda b, h, i, j: j < self.count
+
+    def bounds(self, grid: TileGrid) -> TileBounds:
+        return TileBounds((grid.first_keys < self.count)[None], (grid.last_keys < self.count)[None])
+
+    def __repr__(self) -> str:
+        return f"first({self.count})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

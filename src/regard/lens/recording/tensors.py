@@ -17,7 +17,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.mask.base import And, Mask, Not, Or
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.geometry import Tile
-from regard.attention.mask.kinds import Allowed, Band, Blocked, Padding, Prefix
+from regard.attention.mask.kinds import Allowed, Band, Blocked, First, Padding, Prefix
 from regard.attention.positions import ALiBi, T5Relative
 from regard.errors import InputError
 
@@ -86,6 +86,8 @@ class RecordingWriter:
                 return facts if mask.keys is None else {**facts, "keys": self.tensor(mask.keys)}
             case Prefix():
                 return {"prefix": self.tensor(mask.lengths), "longest": mask.longest, "per_row": mask.per_row}
+            case First():
+                return {"first": mask.count}
             case Allowed():
                 kind = "blocked" if isinstance(mask, Blocked) else "allowed"
                 return {kind: self.tensor(mask.tensor)}
@@ -177,6 +179,8 @@ class RecordingReader:
                 return Documents(self._tensor(ids), self.tensor(facts.get("keys")))
             case {"prefix": lengths, "longest": longest, "per_row": per_row}:
                 return Prefix(self._tensor(lengths), longest, per_row)
+            case {"first": count}:
+                return First(count)
             case {"allowed": bits}:
                 return Allowed(self._tensor(bits))
             case {"blocked": bits}:
@@ -202,7 +206,7 @@ def _dense_bits(mask: Mask, queries: int, keys: int) -> tuple[Tensor, list[int]]
     lead = mask.evaluate(Tile(queries, keys, (0, min(1, queries)), (0, min(1, keys)))).shape[:-2]
     size = lead.numel() * queries * -(-keys // 8)
     if size > MAX_DENSE_BYTES:
-        raise InputError(_too_large(mask, queries, keys, size, "causal, window, padding, documents, prefix"))
+        raise InputError(_too_large(mask, queries, keys, size, "causal, window, padding, documents, prefix, first"))
     rows = max(1, _CHUNK_PAIRS // max(1, lead.numel() * keys))
     parts = [
         _pack_bits(mask.evaluate(tile).expand(*lead, min(rows, queries - first), keys))
