@@ -435,14 +435,6 @@ def test_another_text_of_the_same_length_and_end_is_not_stitched_on():
     assert all(m.error < 1e-4 for m in recording.values())
 
 
-def test_a_beam_search_whose_beams_change_places_is_not_one_map():
-    with torch.no_grad(), regard.watch(model := MODEL_CASES["gpt2"].build("LMHeadModel")) as recording:
-        model.generate(torch.tensor([[1, 2, 3]]), num_beams=4, max_new_tokens=8, do_sample=False, pad_token_id=0)
-    assert len(recording) > 2
-    assert sum(m.shape[2] for m in recording.values()) == 2 * 10  # layers; tokens that were read
-    assert all(m.error < 1e-4 for m in recording.values())
-
-
 def test_heads_of_a_generation_with_folded_heads():
     """transformers folds heads that share keys into the queries of one token, where there is padding."""
     model = MODEL_CASES["llama"].build("ForCausalLM")

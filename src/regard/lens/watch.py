@@ -190,7 +190,7 @@ def _fill_recording(recording: Recording, recorder: CallRecorder) -> None:
             sequence.summary or sequence.map,
             shape=sequence.shape,
             mask=sequence.mask_label,
-            kernel=sequence.calls[0].kernel,
+            kernel=sequence.first_call.kernel,
             kind=sequence.kind,
             layer=sequence.layer,
             heads=sequence.heads,

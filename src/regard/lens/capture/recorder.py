@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import CodeType, FrameType
@@ -16,6 +16,12 @@ from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, pars
 from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.capture.eager_weights import eager_weights_call
 from regard.lens.capture.sequence import CallSequence
+
+CALL_CODE = nn.Module._call_impl.__code__
+"""The code that runs while a module is called."""
+
+MAX_OPEN_SEQUENCES = 8
+"""How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
 
 CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
 """What models call a cross-attention."""
@@ -82,8 +88,12 @@ class CallRecorder:
         """The kind and the layer of each path that had a call."""
         self.sequences: list[CallSequence] = []
         """In the order of their first calls."""
-        self.latest: dict[str, CallSequence] = {}
-        """The latest sequence of each path."""
+        self.open_sequences: defaultdict[str, list[CallSequence]] = defaultdict(list)
+        """The sequences of each path that later calls may continue, the latest last."""
+        self.continues: bool | None = None
+        """Whether the latest self-attention continued a sequence; None before the first one."""
+        self.order: Tensor | None = None
+        """How the batch rows changed places at the latest self-attention."""
         self.names: set[str] = set()
         self.open_softmaxes: Counter[str] = Counter()
         """For each path, how many softmaxes over scores have not multiplied values yet."""
@@ -170,9 +180,8 @@ class CallRecorder:
             return
         if self.heads is not None and min(self.heads) >= call.shape[1]:
             raise ValueError(f"it has {call.shape[1]} heads, none of heads={list(self.heads)}")
-        latest = self.latest.get(path)
         fits = self._fits_budget(call)
-        if fits and latest is not None and latest.extend(call):
+        if fits and self._continue(path, kind, call):
             return
         name, count = path, 0
         while name in self.names:
@@ -185,8 +194,21 @@ class CallRecorder:
         else:
             if not fits:
                 sequence.summarize()
-            self.latest[path] = sequence
+            self.open_sequences[path] = [*self.open_sequences[path][1 - MAX_OPEN_SEQUENCES :], sequence]
             self.sequences.append(sequence)
+
+    def _continue(self, path: str, kind: str, call: CapturedCall) -> bool:
+        """Append a call to the sequence that it continues; returns whether there is one."""
+        if kind == "self":
+            self.order = None
+            extended = next((s for s in reversed(self.open_sequences[path]) if s.extend(call)), None)
+            self.continues = extended is not None
+            if extended is not None:
+                self.order = extended.last_order
+            return self.continues
+        # The keys of a source are the same in each step of a generation, and may be in another pass as well.
+        is_step = call.shape[2] == 1 if self.continues is None else self.continues
+        return is_step and any(s.extend(call, self.order) for s in reversed(self.open_sequences[path]))
 
     def _fits_budget(self, call: CapturedCall) -> bool:
         """Whether the weights that a call holds can be kept; they count from now on."""
@@ -209,13 +231,19 @@ class CallRecorder:
         return alike.index(path) if path in alike else 0
 
     def _owner(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
-        """The innermost module of the model that is running: one that was called, or a method of one."""
+        """The innermost module of the model that is running: one that was called, or a method of one.
+
+        Where another model was called since, as an assistant is from `generate`, a method is not enough.
+        """
+        is_other = False
         while frame is not None:
             code = frame.f_code
-            if code.co_argcount:
-                owner = self.modules.get(id(frame.f_locals.get(code.co_varnames[0])))
-                if owner is not None and _is_method(code, owner[1]):
+            module = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if isinstance(module, nn.Module) and _is_method(code, module):
+                owner = self.modules.get(id(module))
+                if owner is not None and (not is_other or code is CALL_CODE):
                     return owner
+                is_other = is_other or owner is None
             frame = frame.f_back
         return None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,38 @@ from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, Vers
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
+
+
+@dataclass
+class _Step:
+    """A call of a sequence, without its keys, and what later calls showed of it."""
+
+    call: CapturedCall
+    first_key: int
+    """The index of its first key among all keys."""
+    num_rows: int
+    """How many of its first queries belong to the text; the keys of the others were dropped."""
+    order: Tensor | None = None
+    """For each batch row of the last call, which batch row it was here; None if no row changed its place."""
+
+    def move(self, order: Tensor) -> None:
+        """Note that the batch rows changed places after the former call."""
+        self.order = order if self.order is None else self.order[order]
+
+    def rows(self, t: Tensor) -> Tensor:
+        """(batch, heads, queries, ...): the batch rows in order and the queries that belong to the text."""
+        t = t[(None,) * (4 - t.ndim)] if t.ndim < 4 else t
+        t = t if t.shape[2] == 1 else t[:, :, : self.num_rows]
+        return t if self.order is None or len(t) == 1 else t[self.order]
+
+    def sample(self, first_row: int) -> OutputSample | None:
+        """The sampled rows of the output that belong to the text, which begins at a row of the map."""
+        sample = self.call.sample
+        if sample is None:
+            return None
+        order = torch.arange(self.call.shape[0], device=sample.batch.device) if self.order is None else self.order
+        now, at = ((order[:, None] == sample.batch) & (sample.query < self.num_rows)).nonzero(as_tuple=True)
+        return OutputSample(now, sample.query[at] + first_row, sample.output[at])
 
 
 class CallSequence:
@@ -42,14 +75,14 @@ class CallSequence:
     ) -> None:
         self.path, self.kind, self.layer, self.parse = path, kind, layer, parse
         self.heads = None if heads is None else [head for head in heads if head < call.shape[1]]
-        self.calls = [call]
-        self.first_keys = [0]
-        """For each call the index of its first key among all keys."""
+        self.steps = [_Step(call, 0, call.shape[2])]
         self.key_value_parts = [(call.k, call.v)]
         """All keys and values, in parts."""
         self.num_keys = call.shape[3]
         self.last_keys = call.k
         """The keys of the last call."""
+        self.last_order: Tensor | None = None
+        """How the batch rows changed places at the last call."""
         self.shares_buffer = False
         """Whether several calls read one tensor of keys, which may be written again."""
         self.checksums = _checksums(call.k) if _may_grow_in_place(call) else None
@@ -60,62 +93,109 @@ class CallSequence:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(batch, heads, queries, keys)."""
-        batch, heads = self.calls[0].shape[:2]
+        batch, heads = self.first_call.shape[:2]
         return batch, heads if self.heads is None else len(self.heads), self.num_queries, self.num_keys
+
+    @property
+    def first_call(self) -> CapturedCall:
+        """The call that the others continue."""
+        return self.steps[0].call
 
     @property
     def num_queries(self) -> int:
         """The number of queries of all calls."""
-        return sum(call.shape[2] for call in self.calls)
+        return sum(step.num_rows for step in self.steps)
 
     @property
     def mask_label(self) -> str:
         """The mask in words; nothing is computed for it."""
-        if len(self.calls) > 1 and self._is_causal():
+        if len(self.steps) > 1 and self._is_causal():
             return "causal()"
-        labels = list(dict.fromkeys(call.mask_label for call in self.calls))
+        labels = list(dict.fromkeys(step.call.mask_label for step in self.steps))
         return labels[0] if len(labels) == 1 else "of each step"
 
     def summarize(self) -> None:
         """Compute the usual answers now, and drop the tensors."""
         self.summary = AttentionSummary.from_map(self.map(), cross=self.kind == "cross")
-        empty = self.last_keys.new_empty(())
-        q, k, v = (empty.expand(t.shape) for t in (self.calls[0].q, self.calls[0].k, self.calls[0].v))
-        self.calls = [replace(self.calls[0], q=q, k=k, v=v, bias=None, sample=None)]
+        call, empty = self.first_call, self.last_keys.new_empty(())
+        q, k, v = (empty.expand(t.shape) for t in (call.q, call.k, call.v))
+        self.steps = [replace(self.steps[0], call=replace(call, q=q, k=k, v=v, bias=None, sinks=None, sample=None))]
         self.last_keys, self.key_value_parts, self.checksums = k, [(k, v)], None
         self.ensure_versions = VersionGuard()
 
-    def extend(self, call: CapturedCall) -> bool:
-        """Append a call if its keys begin with the former keys, number for number; returns whether they do."""
-        first = self.calls[0]
-        if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
-            return False
+    def extend(self, call: CapturedCall, order: Tensor | None = None) -> bool:
+        """Append a call if its keys begin with the former keys, number for number; returns whether they do.
+
+        The batch rows may have changed places, as the beams of a search do; and the last keys may be missing that the
+        former call wrote, as where guessed tokens were refused.
+
+        Args:
+            call: the call.
+            order: for cross-attention, which batch row each row was in the former call; None if all stay.
+        """
+        first = self.first_call
         if self.summary is not None or call.from_weights != first.from_weights:
             return False
         if (call.sinks is None) != (first.sinks is None):
             return False
+        if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
+            return False
+        call = _once_per_group(call, self.last_keys.shape[1])
         if self.last_keys.shape[1] % call.k.shape[1] or call.k.shape[0] != first.k.shape[0]:
             return False
         # Keys that were repeated for each head of a group in the prompt may come once per group now.
         former = self.last_keys[:, :: self.last_keys.shape[1] // call.k.shape[1]]
-        if self._is_same_buffer(call) or self._is_copied_static_cache(call, former):
+        same_source = self.kind == "cross" and call.k.shape == former.shape and torch.equal(call.k, former)
+        if same_source or self._is_same_buffer(call) or self._is_copied_static_cache(call, former):
             self.shares_buffer, self.num_keys, self.key_value_parts = True, call.shape[3], [(call.k, call.v)]
-            self._append(call, 0)
+            self._append(call, 0, order if self.kind == "cross" else None)
             return True
-        queries, keys = call.shape[2:]
         if self.shares_buffer or self.kind == "cross":
             return False
-        if not (self._is_growing_cache(call, former) or self._is_sliding_window(call, former)):
-            return False
-        self.num_keys += queries
-        if keys == self.num_keys:
-            self.key_value_parts = [(call.k, call.v)]
-        else:
+        queries, keys = call.shape[2:]
+        if self._is_growing_cache(call, former):
+            self._grow(call, None)
+        elif self._is_sliding_window(call, former):
+            self.num_keys += queries
             step = self.key_value_parts[0][0].shape[1] // call.k.shape[1]
             self.key_value_parts = [(k[:, ::step], v[:, ::step]) for k, v in self.key_value_parts]
             self.key_value_parts.append((call.k[:, :, -queries:].clone(), call.v[:, :, -queries:].clone()))
-        self._append(call, self.num_keys - keys)
+            self._append(call, self.num_keys - keys)
+        elif self._is_shortened_cache(call, former):
+            self.steps[-1].num_rows -= self.num_keys - (keys - queries)
+            self._grow(call, None)
+        elif (order := self._find_order(call, former)) is not None:
+            self._grow(call, order)
+        else:
+            return False
         return True
+
+    def _grow(self, call: CapturedCall, order: Tensor | None) -> None:
+        self.num_keys, self.key_value_parts = call.shape[3], [(call.k, call.v)]
+        self._append(call, 0, order)
+
+    def _is_shortened_cache(self, call: CapturedCall, former: Tensor) -> bool:
+        """All former keys but the last ones, which the former call wrote for several tokens at once."""
+        count = call.shape[3] - call.shape[2]
+        dropped = self.num_keys - count
+        is_whole = former.shape[2] == self.num_keys == self.num_queries
+        return (
+            is_whole
+            and 0 < dropped < self.steps[-1].num_rows
+            and torch.equal(call.k[:, :, :count], former[:, :, :count])
+        )
+
+    def _find_order(self, call: CapturedCall, former: Tensor) -> Tensor | None:
+        """Which batch row each row was, where a cache that grows has all former keys in other rows; None if not."""
+        count, batch = former.shape[2], len(former)
+        if batch == 1 or not count == self.num_keys == call.shape[3] - call.shape[2]:
+            return None
+        now = call.k[:, :, :count]
+        # Of equal rows the one in its old place is taken.
+        sums, former_sums = (t.double().sum((1, 2, 3)) for t in (now, former))
+        same = (sums[:, None] == former_sums).double() + torch.eye(batch, device=now.device) / 2
+        order = same.argmax(-1)
+        return order if torch.equal(now, former[order]) else None
 
     def _is_growing_cache(self, call: CapturedCall, former: Tensor) -> bool:
         """A cache that is concatenated for each call: all former keys, then those of the new queries."""
@@ -149,12 +229,15 @@ class CallSequence:
         count = former.shape[2] if self.kind == "cross" else filled
         return self.checksums is None or torch.equal(_checksums(k[:, :, :count]), self.checksums[:, :count])
 
-    def _append(self, call: CapturedCall, first_key: int) -> None:
+    def _append(self, call: CapturedCall, first_key: int, order: Tensor | None = None) -> None:
         """Append a call without its keys, which `key_value_parts` holds for all calls."""
-        if len(self.calls) == 1:
-            self.calls[0] = _without_keys(self.calls[0])
-        self.calls.append(_without_keys(call))
-        self.first_keys.append(first_key)
+        if len(self.steps) == 1:
+            self.steps[0].call = _without_keys(self.first_call)
+        self.last_order = order
+        if order is not None:
+            for step in self.steps:
+                step.move(order)
+        self.steps.append(_Step(_without_keys(call), first_key, call.shape[2]))
         # The buffer of a window may be written again.
         self.last_keys = call.k if call.shape[3] == self.num_keys else call.k.clone()
         self.checksums = _checksums(call.k) if self.shares_buffer else None
@@ -164,23 +247,19 @@ class CallSequence:
         """Every tensor that the map is computed from."""
         for pair in self.key_value_parts:
             yield from pair
-        for call in self.calls:
-            yield from call.tensors()
+        for step in self.steps:
+            yield from step.call.tensors()
 
     def replace_tensors(self, copies: dict[int, Tensor]) -> None:
         """Use copies instead of some tensors, which are given by their id."""
         self.key_value_parts = [(copies.get(id(k), k), copies.get(id(v), v)) for k, v in self.key_value_parts]
-        self.calls = [
-            replace(
-                call,
-                **{
-                    name: copies.get(id(t), t)
-                    for name in ("q", "k", "v", "attn_mask")
-                    if (t := getattr(call, name)) is not None
-                },
-            )
-            for call in self.calls
-        ]
+        for step in self.steps:
+            changes: dict[str, Any] = {
+                name: copies[id(t)]
+                for name in ("q", "k", "v", "attn_mask")
+                if (t := getattr(step.call, name)) is not None and id(t) in copies
+            }
+            step.call = replace(step.call, **changes)
         self.ensure_versions = VersionGuard(*self.tensors())
 
     def map(self) -> AttentionMap:
@@ -191,7 +270,7 @@ class CallSequence:
         """
         self.ensure_unchanged()
         # Projections belong to this map only, so nobody changes them.
-        m = self._make_map(self.ensure_unchanged if self.calls[0].project is None else None)
+        m = self._make_map(self.ensure_unchanged if self.first_call.project is None else None)
         return m if self.heads is None else m.select(heads=self.heads)
 
     def ensure_unchanged(self) -> None:
@@ -201,7 +280,7 @@ class CallSequence:
             RuntimeError: it was.
         """
         self.ensure_versions()
-        if len(self.calls) == 1 and not any(t.is_inference() for t in self.tensors()):
+        if len(self.steps) == 1 and not any(t.is_inference() for t in self.tensors()):
             return
         # Tensors of inference mode have no version, and caches are meant to be changed. So the map itself is checked.
         m = self._make_map(None)
@@ -213,17 +292,17 @@ class CallSequence:
             )
 
     def _make_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
-        if len(self.calls) == 1:
-            return self.calls[0].map(self.parse, ensure_unchanged)
+        if len(self.steps) == 1:
+            return self.first_call.map(self.parse, ensure_unchanged)
         return self._merged_map(ensure_unchanged)
 
     def _merged_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
-        first = self.calls[0]
+        first = self.first_call
         queries, keys = self.shape[2:]
         k, v = (
             torch.cat(parts, 2) if len(parts) > 1 else parts[0] for parts in zip(*self.key_value_parts, strict=True)
         )
-        q = torch.cat([call.q for call in self.calls], 2)
+        q = torch.cat([step.rows(step.call.q) for step in self.steps], 2)
         mask, bias, uniform_rows = self._merged_mask(queries, keys)
         if self.shares_buffer and self.kind == "self" and mask is not None and mask != masks.causal():
             # The buffer of a static cache has its full length: keys that no query may attend to are not written yet.
@@ -231,7 +310,7 @@ class CallSequence:
             used = int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1
             mask, k, v = masks.allowed(allowed[..., :used]), k[:, :, :used], v[:, :, :used]
             bias = bias[..., :used] if isinstance(bias, Tensor) else bias
-        lse = [call.lse for call in self.calls]
+        lse = [None if step.call.lse is None else step.rows(step.call.lse[..., None])[..., 0] for step in self.steps]
         return AttentionMap(
             q if uniform_rows is None else q.masked_fill(uniform_rows, 0),
             k,
@@ -251,25 +330,26 @@ class CallSequence:
 
     def _merged_mask(self, queries: int, keys: int) -> MaskAndBias:
         """The masks and biases of all calls."""
-        if self._is_causal() and not any(isinstance(call.bias, Tensor) for call in self.calls):
-            position_bias = self.calls[0].bias
+        calls = [step.call for step in self.steps]
+        if self._is_causal() and not any(isinstance(call.bias, Tensor) for call in calls):
+            position_bias = calls[0].bias
             return MaskAndBias(masks.causal(), position_bias if isinstance(position_bias, PositionBias) else None)
         allowed_parts, bias_parts, uniform_parts = [], [], []
-        has_bias = any(isinstance(call.bias, Tensor) or call.has_float_mask for call in self.calls)
-        for call, first_key in zip(self.calls, self.first_keys, strict=True):
-            parsed = call.mask_and_bias(self.parse)
-            rows, columns = call.shape[2:]
-            padding = (first_key, keys - first_key - columns)
+        has_bias = any(isinstance(call.bias, Tensor) or call.has_float_mask for call in calls)
+        for step in self.steps:
+            parsed = step.call.mask_and_bias(self.parse)
+            rows, columns = step.call.shape[2:]
+            padding = (step.first_key, keys - step.first_key - columns)
             dense = (
                 torch.ones(rows, columns, dtype=torch.bool) if parsed.mask is None else parsed.mask.dense(rows, columns)
             )
-            allowed_parts.append(pad(dense, padding))
+            allowed_parts.append(pad(step.rows(dense), padding))
             if has_bias:
-                added = parsed.bias if isinstance(parsed.bias, Tensor) else call.q.new_zeros(())
-                bias_parts.append(pad(added.expand(*added.shape[:-2], rows, columns), padding))
+                added = parsed.bias if isinstance(parsed.bias, Tensor) else step.call.q.new_zeros(())
+                bias_parts.append(pad(step.rows(added.expand(*added.shape[:-2], rows, columns)), padding))
             uniform = parsed.uniform_rows
-            uniform_parts.append(torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform)
-        allowed, uniform_rows, bias = _concat_rows(allowed_parts), _concat_rows(uniform_parts), self.calls[0].bias
+            uniform_parts.append(step.rows(torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform))
+        allowed, uniform_rows, bias = _concat_rows(allowed_parts), _concat_rows(uniform_parts), calls[0].bias
         if has_bias:
             added = _concat_rows(bias_parts)
             bias = added if bool(added.any()) else None
@@ -279,11 +359,11 @@ class CallSequence:
     def _is_causal(self) -> bool:
         """Whether the queries of every call attend to all keys up to their own."""
         filled = 0
-        for call, first_key in zip(self.calls, self.first_keys, strict=True):
-            queries, keys = call.shape[2:]
-            filled += queries
-            if self.kind == "cross" or first_key or keys != filled or call.attn_mask is not None:
+        for step in self.steps:
+            call, (queries, keys) = step.call, step.call.shape[2:]
+            if self.kind == "cross" or step.first_key or keys != filled + queries or call.attn_mask is not None:
                 return False
+            filled += step.num_rows
             single = queries == 1 and call.mask is None and not call.is_causal
             prompt = call.is_causal and queries == keys and call.mask is None
             if not (single or prompt or call.mask == masks.causal()):
@@ -292,14 +372,26 @@ class CallSequence:
 
     def _merged_sample(self) -> OutputSample | None:
         parts, row = [], 0
-        for call in self.calls:
-            if call.sample is not None:
-                parts.append((call.sample.batch, call.sample.query + row, call.sample.output))
-            row += call.shape[2]
-        if not parts:
+        for step in self.steps:
+            parts.append(step.sample(row))
+            row += step.num_rows
+        present = [part for part in parts if part is not None]
+        if not present:
             return None
-        batch, query, output = (torch.cat(t) for t in zip(*parts, strict=True))
+        batch, query, output = (
+            torch.cat(t) for t in zip(*((p.batch, p.query, p.output) for p in present), strict=True)
+        )
         return OutputSample(batch, query, output)
+
+
+def _once_per_group(call: CapturedCall, num_heads: int) -> CapturedCall:
+    """The call with so many heads of keys, if it repeats each for the heads of a group."""
+    times, rest = divmod(call.k.shape[1], num_heads)
+    if times < 2 or rest:
+        return call
+    k, v = (t[:, ::times] for t in (call.k, call.v))
+    is_repeated = all(torch.equal(t, few.repeat_interleave(times, 1)) for t, few in ((call.k, k), (call.v, v)))
+    return replace(call, k=k, v=v) if is_repeated else call
 
 
 def _concat_rows(parts: list[Tensor]) -> Tensor:

@@ -1,0 +1,145 @@
+"""One generation is one map per attention, however the model is called: chunks, beams, guesses, several answers."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+import regard
+from grids import grid
+from lens.model_cases import MODEL_CASES, eager_maps
+from lens.watching import FunctionModule, assert_map, definition, random_qkv
+
+NAMES = ["gpt2", "llama"]
+IDS = torch.tensor([[5, 9, 7, 5, 9, 7, 5, 9]])
+GREEDY = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": 8, "min_new_tokens": 8}
+
+
+def language_model(name: str) -> nn.Module:
+    return MODEL_CASES[name].build("LMHeadModel" if name == "gpt2" else "ForCausalLM")
+
+
+def watch_generation(model, ids=IDS, **options):
+    """The recording and the text, which is that of an unwatched generation."""
+    expected = model.generate(ids, **{**GREEDY, **options})
+    with regard.watch(model) as recording:
+        text = model.generate(ids, **{**GREEDY, **options})
+    assert torch.equal(text, expected)
+    assert not recording.notes
+    return recording, text
+
+
+def maps_of(name, model, text):
+    """What the eager model gives out for a text, by the paths of a language model."""
+    maps = eager_maps(name, {"input_ids": text}, model.base_model)
+    return {f"{model.base_model_prefix}.{path}": m for path, m in maps.items()}
+
+
+@grid(name=NAMES, kernel=["sdpa", "eager"])
+def test_beams_that_change_places_are_followed(name, kernel):
+    """Each row of the map is one beam from its first token on: the texts that are returned are among them."""
+    model = language_model(name)
+    model.set_attn_implementation(kernel)
+    recording, text = watch_generation(model, IDS[:, :3], num_beams=4, num_return_sequences=4)
+    read = text[:, :-1].unique(dim=0)
+    expected = maps_of(name, model, read)
+    assert list(recording) == list(expected)
+    for path, m in recording.items():
+        assert m.verified
+        differences = (m.dense()[None] - expected[path][:, None]).abs().amax((2, 3, 4))
+        assert (differences.amin(1) < 1e-5).all()
+
+
+def test_beams_of_a_translation():
+    """The cross-attention's rows follow the decoder's beams, whose source has the same keys."""
+    model = MODEL_CASES["bart"].build("ForConditionalGeneration")
+    recording, text = watch_generation(model, num_beams=4, num_return_sequences=4, decoder_start_token_id=3)
+    read = text[:, :-1].unique(dim=0)
+    source = {"input_ids": IDS.expand(len(read), -1), "decoder_input_ids": read}
+    for path, expected in eager_maps("bart", source, model).items():
+        m = recording[f"model.{path}"]
+        assert m.verified
+        if m.shape[2:] == expected.shape[2:]:
+            differences = (m.dense()[None] - expected[:, None]).abs().amax((2, 3, 4))
+            assert (differences.amin(1) < 1e-5).all()
+    assert len(recording) == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_guessed_tokens_that_were_refused_are_no_rows(name):
+    """Prompt lookup: several tokens at once, of which the cache keeps those that are right."""
+    model = language_model(name)
+    recording, text = watch_generation(model, prompt_lookup_num_tokens=3)
+    for (path, m), (own, expected) in zip(recording.items(), maps_of(name, model, text).items(), strict=True):
+        assert path == own
+        rows = m.shape[2]
+        assert rows >= text.shape[1] - 1
+        part = min(rows, text.shape[1])
+        torch.testing.assert_close(m.dense()[:, :, :part, :part], expected[:, :, :part, :part], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_assistants_layers_are_not_the_models(name):
+    model, assistant = language_model(name), language_model(name)
+    with torch.no_grad():
+        for p in assistant.parameters():
+            p.mul_(1.01)
+    recording, text = watch_generation(model, assistant_model=assistant)
+    assert list(recording) == list(maps_of(name, model, text))
+    assert all(m.verified for m in recording.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_in_chunks_and_a_second_turn(name):
+    model = language_model(name)
+    text = torch.cat([IDS, IDS.flip(1), IDS], 1)
+    with torch.no_grad(), regard.watch(model) as recording:
+        cache = None
+        for part in text.split([5, 3, 1, 1, 6, 8], 1):
+            cache = model(part, past_key_values=cache, use_cache=True).past_key_values
+    for (path, m), (own, expected) in zip(recording.items(), maps_of(name, model, text).items(), strict=True):
+        assert path == own
+        assert_map(m, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_several_answers_to_one_prompt(name):
+    """On copies of its cache: the first continues the prompt's map, each other has a map of its own."""
+    model, answers = language_model(name), torch.tensor([[[11, 12, 13]], [[21, 22, 23]], [[31, 12, 14]]])
+    with torch.no_grad(), regard.watch(model) as recording:
+        prompt = model(IDS, use_cache=True).past_key_values
+        caches = [copy.deepcopy(prompt) for _ in answers]
+        for step in range(3):  # in turns
+            for answer, cache in zip(answers, caches, strict=True):
+                model(answer[:, step : step + 1], past_key_values=cache)
+    for number, answer in enumerate(answers):
+        for path, expected in maps_of(name, model, torch.cat([IDS, answer], 1)).items():
+            m = recording[path + (f"#{number}" if number else "")]
+            assert_map(m, expected if not number else expected[:, :, -3:])
+    assert len(recording) == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_classifier_free_guidance_is_two_texts(name):
+    model = language_model(name)
+    other = IDS.flip(1)
+    recording, text = watch_generation(model, guidance_scale=1.5, negative_prompt_ids=other)
+    texts = text[:, :-1], torch.cat([other, text[:, 8:-1]], 1)
+    for mark, one in zip(("", "#1"), texts, strict=True):
+        for path, expected in maps_of(name, model, one).items():
+            assert_map(recording[path + mark], expected)
+    assert len(recording) == 4
+
+
+def test_two_passes_over_the_keys_of_one_source():
+    """They are no steps of a generation."""
+    q, k, v = random_qkv()
+    model = FunctionModule(lambda q: model.cross_attn(q, k, v))
+    model.cross_attn = FunctionModule(sdpa)
+    with regard.watch(model) as recording:
+        model(q)
+        model(q.flip(2))
+    assert list(recording) == ["cross_attn", "cross_attn#1"]
+    assert_map(recording["cross_attn#1"], definition(q.flip(2), k))
