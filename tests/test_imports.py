@@ -20,8 +20,11 @@ def test_only_display_calls_the_views_by_name():
 
 
 def test_every_public_name_is_there_and_no_other():
-    assert set(regard.__all__) <= set(dir(regard))
-    assert all(getattr(regard, name) is not None for name in regard.__all__)
+    assert set(regard.__all__) < set(dir(regard))
+    assert all(getattr(regard, name) is not None for name in dir(regard))
+    assert not [name for name in dir(regard) if name.startswith("_") and name != "__version__"]
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(regard))
+    assert regard.transformer.Encoder.__module__.startswith("regard.transformer")
     has = "module 'regard' has no attribute 'attention_please'; it has AttentionMap, Beam"
     with pytest.raises(AttributeError, match=has):
         _ = regard.attention_please

@@ -76,9 +76,18 @@ _ROOMS = {
 }
 
 
+_PACKAGES = ("attention", "embedding", "errors", "generation", "lens", "pretrained", "training", "transformer", "views")
+"""What else can be reached after ``import regard``, such as ``regard.transformer.Encoder``."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"regard.{name}")
     if name not in _ROOMS:
-        raise AttributeError(f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}, and the packages "
+            f"{', '.join(_PACKAGES)}"
+        )
     # The room named check is called as a function is.
     value = import_module("regard.check") if name == "check" else getattr(import_module(_ROOMS[name]), name)
     globals()[name] = value
@@ -86,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *_PACKAGES, "__version__"])

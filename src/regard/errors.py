@@ -17,6 +17,11 @@ def short_repr(text: str, max_length: int = 60) -> str:
     return repr(text) if len(text) <= max_length else f"{text[:max_length]!r}... ({len(text)} characters)"
 
 
+def install_hint(extra: str) -> str:
+    """How to install what an extra of regard needs; from a checkout where regard is on no index."""
+    return f"pip install 'regard[{extra}]', or in a checkout of regard: pip install -e '.[{extra}]'"
+
+
 def import_optional(module: str, extra: str) -> ModuleType:
     """Import a module of an optional library.
 
@@ -31,4 +36,4 @@ def import_optional(module: str, extra: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         library = module.partition(".")[0]
-        raise InputError(f"this needs {library}, which is not installed: pip install 'regard[{extra}]'") from error
+        raise InputError(f"this needs {library}, which is not installed: {install_hint(extra)}") from error

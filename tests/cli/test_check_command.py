@@ -110,6 +110,7 @@ def test_what_cannot_be_checked_is_one_line(command, here, arguments, said):
     [
         ["right.py:Attention", "--arg", "num_heads=4", "--arg", "d_model=32"],
         ["torch.nn.functional:scaled_dot_product_attention"],
+        ["regard.course:SelfAttention"],
     ],
 )
 def test_the_report_of_what_is_right(command, here, target):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
 import regard
+from regard.cli.app import app
 from terminals import on_a_terminal, refusal
 from weights import PIZZA, RIVER
 
@@ -52,6 +55,18 @@ def test_help_teaches(command, arguments, words):
     code, out, err = command(*arguments.split())
     assert code == (0 if arguments else 2)
     assert [word for word in words.split() if word not in out + err] == []
+
+
+@pytest.mark.parametrize("name", list(typer.main.get_command(app).commands))
+def test_no_help_loses_a_part(command, name):
+    """What rich takes for the name of a style, such as "[n]", it leaves out."""
+
+    def letters(text):
+        return re.sub(r"[^\w\[\]]+", "", text)
+
+    shown, known = letters(command(name, "--help")[1]), typer.main.get_command(app).commands[name]
+    for holder in (known, *known.params):
+        assert letters(holder.help or "") in shown
 
 
 @pytest.mark.parametrize(

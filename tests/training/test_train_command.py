@@ -132,7 +132,7 @@ class TestRefusals:
     def test_a_missing_library(self, library, command, out, monkeypatch):
         monkeypatch.setitem(sys.modules, library, None)
         err = self.said(command, "caption" if library == "sklearn" else "translate", "--out", out)
-        assert err == f"regard: this needs {library}, which is not installed: pip install 'regard[train]'\n"
+        assert err == f"regard: this needs {library}, which is not installed: {install_hint('train')}\n"
         assert not out.exists()
 
 

@@ -7,14 +7,14 @@ every intermediate result: `regard.Steps`.
 
 A ``mask`` here has the polarity of the documents: a boolean tensor, **True = blocked**.
 
-Errors of the documents are corrected in every class below (numbers as in the project's list of errata):
+Errors of the documents are corrected in every class below:
 
-- E-06: ``row_dim`` and ``col_dim`` must name the last two axes of the encodings. The documents' defaults, 0 and 1, fit
+- ``row_dim`` and ``col_dim`` must name the last two axes of the encodings. The documents' defaults, 0 and 1, fit
   (tokens, d_model); on a batch they fail, or give wrong numbers where batch, tokens and width are equal. Here they are
   refused, and the message names the way out: ``row_dim=-2, col_dim=-1``.
-- E-08: a blocked score becomes -inf, not -1e9. A query with every key blocked gets zeros, not the mean of all values,
+- a blocked score becomes -inf, not -1e9. A query with every key blocked gets zeros, not the mean of all values,
   and float16, which has no -1e9, works.
-- E-08b: the scale is computed in double precision, so float64 input stays float64 throughout.
+- the scale is computed in double precision, so float64 input stays float64 throughout.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Attention(_Projections):
 class MultiHeadedAttention(nn.Module):
     """Several `Attention` heads side by side, their outputs joined on the features (document 004).
 
-    No output projection, so the result is num_heads * d_model wide (E-10); `regard.MultiHeadAttention` has one.
+    No output projection, so the result is num_heads * d_model wide; `regard.MultiHeadAttention` has one.
 
     Corrected: the mask reaches every head (E-36). In document 004 the heads always get ``mask=None``.
 
@@ -252,7 +252,7 @@ class MultiHeadAttention(MultiHeadedAttention):
     only be that of 003, since row_dim and col_dim come together. ``MultiHeadAttention(2, num_heads=8)`` fits both and
     is that of 000; for that of 003, name embed_dim.
 
-    Corrected: it takes a mask, True = blocked (E-13). Document 000 mentions a mask but has no argument for it.
+    Corrected: it takes a mask, True = blocked. Document 000 mentions a mask but has no argument for it.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: D102

@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import inspect
 import itertools
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -172,8 +173,8 @@ def loaded(target: str) -> tuple[Any, str]:
         module = _file(Path(path))
     else:
         try:
-            module = importlib.import_module(path)
-        except ImportError as error:
+            module = pkgutil.resolve_name(path)  # also of a package's attribute, such as regard.course
+        except (ImportError, AttributeError) as error:
             raise InputError(f"{path}: no such file, and no module of that name: {error}") from error
     found: Any = module
     for part in name.split("."):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -51,7 +52,13 @@ def main() -> None:
 @cache
 def _command() -> Any:
     """The application's commands and options, read from its functions once."""
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        for holder in (each, *each.params):
+            if getattr(holder, "help", None):
+                # rich takes "[n]" for the name of a style, and leaves it out.
+                holder.help = re.sub(r"(\\*)(\[[a-z#/@][^\[]*?\])", r"\1\1\\\2", holder.help)
+    return command
 
 
 def _run() -> tuple[int, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError
+from regard.errors import InputError, install_hint
 from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.hub import ModelFiles
 
@@ -115,7 +115,7 @@ def _processor(path: Path) -> Any:
         import sentencepiece
     except ImportError as error:
         raise InputError(
-            f"{path} is read with the library sentencepiece, which is not installed: pip install 'regard[marian]'"
+            f"{path} is read with the library sentencepiece, which is not installed: {install_hint('marian')}"
         ) from error
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(path))

@@ -21,7 +21,7 @@ def sinusoidal(
     PE(k, 2i) = sin(k / base^(2i / d_model)), PE(k, 2i + 1) = cos(k / base^(2i / d_model)):
     "Attention Is All You Need", section 3.5. A PAIR of dimensions shares an exponent, so dimension j has
     (j - j mod 2) / d_model. Some tutorials write 2j / d_model with j the dimension itself, which is wrong: half of the
-    wavelengths are then longer than any text (erratum E-16).
+    wavelengths are then longer than any text.
 
     Args:
         tokens: number of positions; or a tensor of positions.

@@ -10,6 +10,7 @@ from io import BytesIO
 from textwrap import fill
 from typing import Any
 
+from regard.errors import install_hint
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
@@ -30,7 +31,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 except ImportError as error:
-    raise ImportError("figures are drawn by matplotlib, which is not installed: pip install 'regard[plot]'") from error
+    raise ImportError(f"figures are drawn by matplotlib, which is not installed: {install_hint('plot')}") from error
 
 from regard.views.figures.fonts import FontFallback
 
