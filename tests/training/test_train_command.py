@@ -13,6 +13,7 @@ import pytest
 import typer
 from runs import losses, metrics, options, run, start_processes, wait_for_exit, wait_for_lines
 
+from regard.errors import install_hint
 from regard.training import checkpoint
 from regard.training.console import ConsoleCallback
 from regard.training.data import pairs
