@@ -3,7 +3,8 @@
 PyTorch offers two places to intercept: a function mode sees what the model's Python code calls and costs little, but
 it turns PyTorch's fused layers off and does not see inside FlexAttention; a dispatch mode sees every operation below.
 
-- `eager_pattern`: recognizes eager attention, a softmax between two matrix products.
+- `eager_pattern`: follows eager attention, a softmax between two matrix products.
+- `eager_weights`: the call of such an attention in the model's own code, from the weights that it computed.
 - `call`: `CapturedCall`, the arguments of one attention and sampled rows of its output.
 - `fast_path`: PyTorch's fused layers, of which only inputs, weights and the output are known.
 - `sequence`: `CallSequence`, the calls of one module as one map: a forward pass, or all steps of a generation.
