@@ -111,7 +111,6 @@ MORE_EAGER = {
     "no query axis": lambda q, k, v: torch.einsum("bhk,bhkd->bhd", (q[:, :, :1] @ k.mT).squeeze(2).softmax(-1), v),
     "a head mask": by_head(torch.tensor([1.0, 0.5, 0.0, 1.0])),
     "cut in place": lambda q, k, v: (q @ k.mT).index_fill_(-1, torch.tensor([2, 3]), -torch.inf).softmax(-1) @ v,
-    "talking heads": lambda q, k, v: (torch.einsum("gh,bhqk->bgqk", torch.eye(4).flip(0), q @ k.mT)).softmax(-1) @ v,
 }
 
 
@@ -140,6 +139,24 @@ def test_a_learned_query_and_one_text():
     recording, _ = record(FunctionModel(lambda q, k, v: (q @ k.T).softmax(1) @ v), *torch.randn(3, 6, 4))
     assert recording["attn"].shape == (1, 1, 6, 6)
     assert not recording.notes
+
+
+def test_talking_heads():
+    """A parameter that mixes the heads of the scores."""
+    q, k, v = random_qkv()
+    model = FunctionModule(lambda q, k, v: torch.einsum("gh,bhqk->bgqk", model.mixing, q @ k.mT).softmax(-1) @ v)
+    model.mixing = nn.Parameter(torch.randn(4, 4))
+    recording, _ = record(model, q, k, v)
+    assert not recording.notes
+    assert_map(recording[""], model(q, k, EYE).detach())
+
+
+def test_learned_values():
+    q, k, _ = random_qkv()
+    model = FunctionModule(lambda q, k: (q @ k.mT).softmax(-1) @ model.values)
+    model.values = nn.Parameter(torch.randn(7, 7))
+    recording, _ = record(model, q, k)
+    assert_map(recording[""], (q @ k.mT).softmax(-1))
 
 
 def test_weights_of_zero_are_its_mask():

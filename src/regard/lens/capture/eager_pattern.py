@@ -40,7 +40,7 @@ class EagerAttention:
     dropout_input: Tensor | None = None
     """The weights before dropout, where it may have changed them."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
-    """The shapes that the weights had between the softmax and the second product."""
+    """The shapes of four axes and more that scores and weights had between the two products."""
     product: str = ""
     """The name of the second product."""
     factors: tuple[Tensor, ...] = ()
@@ -123,7 +123,6 @@ class EagerPattern:
                     continue
                 if name in self.dropout_ops:
                     attention.dropout_input = source.detach()
-            attention.shapes.append(tuple(result.shape))
             self._follow(result, attention)
         if attention.weights is None and name in ADD_OPS:
             other = next((t for t in tensors if t is not source), None)
@@ -132,7 +131,6 @@ class EagerPattern:
 
     def _begin_weights(self, name: str, attention: EagerAttention, output: Tensor) -> EagerAttention:
         attention.softmax_op, attention.weights = name, output.detach()
-        attention.shapes.append(tuple(output.shape))
         self._follow(output, attention)
         return attention
 
@@ -147,10 +145,12 @@ class EagerPattern:
             tensors.reverse()
         source, attention = self._find(tensors)
         other = next((t for t in tensors if t is not source), source)
-        if attention is not None and other is not None and self.is_parameter(other):
-            # Heads that are mixed, before the softmax or after it.
-            self._follow(output, attention)
-            return None
+        if attention is not None and source is not None and other is not None and self.is_parameter(other):
+            if _mixes_heads(other, source):
+                self._follow(output, attention)
+                return None
+            if attention.weights is not None and attention.q is None:
+                return None  # the mean of a distribution, such as a router's or a detector's
         if attention is not None and attention.weights is not None:
             if attention.output is not None:
                 return None  # the same weights, multiplied by something else as well
@@ -179,6 +179,8 @@ class EagerPattern:
 
     def _follow(self, t: Tensor, attention: EagerAttention) -> None:
         key = id(t)
+        if t.ndim >= 4 and tuple(t.shape) not in attention.shapes:
+            attention.shapes.append(tuple(t.shape))
 
         def forget(reference: weakref.ref[Tensor]) -> None:
             if self.followed.get(key, (None,))[0] is reference:
@@ -193,6 +195,11 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, Tensor):
                 yield item
+
+
+def _mixes_heads(weight: Tensor, scores: Tensor) -> bool:
+    """Whether a product with a weight makes new heads of the heads (Shazeer et al. 2020, "Talking-Heads Attention")."""
+    return scores.ndim >= 3 and weight.shape == (scores.shape[-3], scores.shape[-3])
 
 
 def _holds_same_rows(output: Tensor, source: Tensor) -> bool:
