@@ -133,6 +133,37 @@ def test_classifier_free_guidance_is_two_texts(name):
     assert len(recording) == 4
 
 
+def test_keys_that_were_rewritten_between_two_calls_are_not_continued():
+    """In a buffer made beforehand, of which each call reads what is written."""
+    q, k, v = random_qkv(queries=16, keys=16)
+    model = FunctionModule(lambda *args: model.attn(*args))
+    model.attn = FunctionModule(sdpa)
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(q[:, :, :5], k[:, :, :5], v[:, :, :5])
+        k[:, :, :5] = 1
+        model(q[:, :, 5:6], k[:, :, :6], v[:, :, :6])
+    assert list(recording) == ["attn", "attn#1"]
+    assert_map(recording["attn#1"], definition(q[:, :, 5:6], k[:, :, :6]))
+    with pytest.raises(RuntimeError, match="changed in place"):
+        recording["attn"].dense()
+
+
+def test_a_row_that_the_mask_hides_from_every_key_is_uniform_in_a_generation_too():
+    """The lowest number of the dtype on every key: the scores are lost in the sum."""
+    q, k, v = random_qkv(queries=4, keys=4)
+    mask = torch.zeros(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), torch.finfo(torch.float32).min)
+    mask[0] = torch.finfo(torch.float32).min
+    model = FunctionModule(lambda *args: model.attn(*args))
+    model.attn = FunctionModule(sdpa)
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(q[:, :, :3], k[:, :, :3], v[:, :, :3], mask)
+        model(q[:, :, 3:], k, v, torch.zeros(1, 4))
+    expected = definition(q, k, allowed=torch.ones(4, 4).tril().bool())
+    expected[:, :, 0] = torch.tensor([1 / 3, 1 / 3, 1 / 3, 0])
+    assert list(recording) == ["attn"]
+    assert_map(recording["attn"], expected)
+
+
 def test_two_passes_over_the_keys_of_one_source():
     """They are no steps of a generation."""
     q, k, v = random_qkv()

@@ -150,8 +150,8 @@ class CallSequence:
             self.shares_buffer, self.num_keys, self.key_value_parts = True, call.shape[3], [(call.k, call.v)]
             self._append(call, 0, order if self.kind == "cross" else None)
             return True
-        if self.shares_buffer or self.kind == "cross":
-            return False
+        if self.shares_buffer or self.kind == "cross" or call.k.data_ptr() == former.data_ptr():
+            return False  # the same memory with other numbers shows nothing of the former keys
         queries, keys = call.shape[2:]
         if self._is_growing_cache(call, former):
             self._grow(call, None)
