@@ -295,7 +295,7 @@ def cases(draw: st.DrawFn, *, plain: bool) -> AttentionCase:
         softcap=draw(seldom(st.floats(0.1, 50))) if chunked else None,
         sinks=draw(seldom(st.sampled_from(["fixed", "learned"]))) if heads else None,
         dtype=draw(st.sampled_from([torch.float32, torch.float64, *HALF])),
-        limits=draw(st.sampled_from([SMALL_LIMITS, SMALL_LIMITS, DEFAULT_LIMITS])),
+        limits=draw(st.sampled_from([SMALL_LIMITS, DEFAULT_LIMITS])),
         seed=draw(st.integers(0, 2**32)),
     )
 
