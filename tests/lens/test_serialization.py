@@ -1,8 +1,12 @@
 """Recordings in files: reading returns what was written, or an error that says why not."""
 
+import copy
 import json
+import math
 import os
-from functools import partial
+from contextlib import suppress
+from functools import partial, reduce
+from operator import getitem
 
 import pytest
 import torch
@@ -11,6 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 import regard
+from grids import grid
 from lens.recordings import answers, make_recording, random_map, refuse
 from masks import build, cases
 from regard import mask
@@ -251,6 +256,38 @@ def test_facts_that_do_not_fit_are_refused(path, edit, as_a_user_runs_it):
     edit_header(path, recording=json.dumps(facts))
     with pytest.raises(InputError, match=r"recording\.safetensors does not hold a recording as regard saved it"):
         Recording.load(path)
+
+
+def leaves(facts, at=()):
+    """The places in a JSON value, each list and object among them."""
+    items = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
+    for key, value in items:
+        yield (*at, key)
+        yield from leaves(value, (*at, key))
+
+
+@grid(
+    keep=["maps", "summary"],
+    value=[None, "x", -1, 1.5, {}, math.nan, True, [1, 2]],
+    mask=[mask.window(2), mask.padding([4]) & mask.first(3), mask.prefix(2) | ~mask.documents([0, 0, 1, 1, 2, 2])],
+)
+def test_an_altered_field_is_refused_or_does_no_harm(keep, value, mask, path, as_a_user_runs_it):
+    """Each field in turn. What is loaded can be printed, read and saved."""
+    m = random_map(mask=mask)
+    whole = m if keep == "maps" else AttentionSummary.from_map(m)
+    make_recording(whole, tokens=[list("abcdef")]).save(path)
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["recording"])
+    for *before, last in leaves(facts):
+        changed = copy.deepcopy(facts)
+        reduce(getitem, before, changed)[last] = value
+        edit_header(path, recording=json.dumps(changed))
+        with suppress(InputError):
+            back = Recording.load(path)
+            str(back)
+            for each in back.values():
+                repr(each), each.entropy(), each.received(), each.distance(), each.top(1)
+            back.save(path.with_name("again.safetensors"))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ class TestShards:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
+            ({"weight_map__other": "m" * 300 + ".safetensors"}, "File name too long"),
             ({"weight_map__other": "model-9.safetensors"}, "9.safetensors is missing or not a file; .* says that it"),
             ({"weight_map__other": "model-00001-of-00005.safetensors"}, "00001-of.* holds other, which it does not"),
             ({"weight_map__transformer.wpe.weight": ...}, r"holds transformer\.wpe\.weight, which by .* is nowhere"),
@@ -268,6 +269,8 @@ class TestSpellings:
             ("bert", {"num_hidden_layers": 2}, "no place for: encoder.layer.2"),
             ("bert", {"num_hidden_layers": 10**9}, "lacks encoder.layer.999999999.output.dense.weight"),
             ("bert", {"hidden_size": 39}, r"has shape \(61, 36\), the config wants \(61, 39\)"),
+            ("bert", {"type_vocab_size": 0}, "type_vocab_size is 0; it must be a whole number from 1"),
+            ("roberta", {"type_vocab_size": 0}, "type_vocab_size is 0; it must be a whole number from 1"),
             ("bert", {"vocab_size": 10**30}, "must be a whole number, at least 1 and below"),
             ("bert", {"hidden_size": 24 * 2**26, "intermediate_size": 2**31 - 1, "vocab_size": 2**31 - 1}, "make no"),
             ("bert", {"vocab_size": 50}, "tokenizer.json has tokens up to id .*, the model has 50 of them"),
@@ -335,6 +338,8 @@ class TestSpecial:
             ("config.json", {"pad_token_id": 61}, "config.json: pad_token_id is 61; the model's tokens are 0 to 60"),
             ("generation_config.json", {"eos_token_id": [1, "2"]}, r"_config.json: eos_token_id is \[1, '2'\]"),
             ("generation_config.json", {"forced_eos_token_id": [1, 2]}, "regard supports one token there"),
+            ("generation_config.json", {"eos_token_id": [-1]}, r"eos_token_id is \[-1\]; the model's tokens are 0 to"),
+            ("generation_config.json", {"bos_token_id": 1.5}, "bos_token_id is 1.5; the model's tokens are 0 to 60"),
         ],
     )
     def test_an_id_that_is_no_token_is_named(self, tmp_path, file, changes, message):

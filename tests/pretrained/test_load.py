@@ -110,6 +110,26 @@ class TestFiles:
             path.write_bytes(content(old))
         refused(folder, message)
 
+    @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+    def test_a_link_out_of_the_folder_is_refused(self, folder, tmp_path_factory, file):
+        elsewhere = tmp_path_factory.mktemp("other") / "elsewhere"
+        (folder / file).rename(elsewhere)
+        (folder / file).symlink_to(elsewhere)
+        with pytest.raises(InputError, match=rf"{file} is a link out of its folder, to .*elsewhere: copy the file"):
+            regard.load(folder)
+
+    def test_links_inside_and_those_of_the_hubs_cache_are_followed(self, folder, tmp_path_factory):
+        (folder / "model.safetensors").rename(folder / "weights")
+        (folder / "model.safetensors").symlink_to("weights")
+        regard.load(folder)
+        cache = tmp_path_factory.mktemp("cache") / "models--a--b"
+        snapshot = cache / "snapshots" / "0123"
+        shutil.copytree(folder, cache / "blobs")
+        snapshot.mkdir(parents=True)
+        for path in (cache / "blobs").iterdir():
+            (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
+        regard.load(snapshot)
+
     def test_pickled_weights_are_refused_with_the_way_to_convert_them(self, folder):
         tensors, path = weights_of(folder), folder / "model.safetensors"
         for legacy in (True, False):

@@ -75,7 +75,7 @@ class LocalFiles:
 
     def require(self, file: str) -> Path:  # noqa: D102
         path = self.path / file
-        if path.is_file():
+        if self._has(path):
             return path
         pickled = [p.name for p in (*self.path.glob("*.bin"), *self.path.glob("*.pt"), *self.path.glob("*.pth"))]
         if file == WEIGHTS_FILE and pickled:
@@ -84,7 +84,20 @@ class LocalFiles:
 
     def find(self, file: str) -> Path | None:  # noqa: D102
         path = self.path / file
-        return path if path.is_file() else None
+        return path if self._has(path) else None
+
+    def _has(self, path: Path) -> bool:
+        try:
+            if not path.is_file():
+                return False
+        except OSError as error:
+            raise InputError(f"{short_repr(str(path))} cannot be read: {error.strerror}") from error
+        target, folder = path.resolve(), self.path.resolve()
+        # The Hub's cache keeps files in blobs/, and links to them in snapshots/.
+        cache = folder.parent.parent if folder.parent.name == "snapshots" else folder
+        if not target.is_relative_to(cache):
+            raise InputError(f"{path} is a link out of its folder, to {target}: copy the file here if you trust it")
+        return True
 
 
 class HubFiles:

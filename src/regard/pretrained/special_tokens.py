@@ -19,6 +19,9 @@ FIELDS = {
 }
 """Fields of `SpecialTokens` by their keys in the files."""
 
+UNUSED = ("bos_token_id",)
+"""Keys that must hold an id as well, though the tokenizer, not the model, writes this token."""
+
 
 def read_special_tokens(
     config_json: ConfigJSON, generation: Mapping[str, Any], generation_path: Path | None, vocab_size: int
@@ -38,16 +41,17 @@ def read_special_tokens(
         InputError: a value is no id, or no token of the model.
     """
     fields: dict[str, Any] = {}
-    for key, name in FIELDS.items():
+    for key, name in [*FIELDS.items(), *((key, "") for key in UNUSED)]:
         in_generation = generation.get(key) is not None
         value = generation[key] if in_generation else config_json.get(key)
         path = generation_path if in_generation else config_json.path
-        ids = value if isinstance(value, list) else [] if value is None else [value]
-        if ids == [-1]:
-            ids = []  # some files write -1 for "none"
+        # Some files write -1 for "none".
+        ids = value if isinstance(value, list) else [] if value is None or value == -1 else [value]
         for token in ids:
             if type(token) is not int or not 0 <= token < vocab_size:
                 raise InputError(f"{path}: {key} is {value!r}; the model's tokens are 0 to {vocab_size - 1}")
+        if not name:
+            continue
         if name != "eos" and len(ids) > 1:
             raise InputError(f"{path}: {key} is {value!r}; regard supports one token there")
         fields[name] = tuple(ids) if name == "eos" else next(iter(ids), None)

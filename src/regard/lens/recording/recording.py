@@ -23,6 +23,8 @@ from regard.lens.recording.serialization import (
     map_from_json,
     map_to_json,
     read_recording,
+    require_type,
+    validate_entry,
     write_recording,
 )
 from regard.lens.recording.tensors import RecordingWriter
@@ -318,12 +320,15 @@ class Recording(Maps):
         with damage_as_input_error(path):
             recording.has_all_layers = bool(header["has_all_layers"])
             for text in header["notes"]:
+                require_type("notes", text, str)
                 recording.add_note(text)
             for attention in header["attentions"]:
                 fields = {name: attention[name] for name in _ENTRY_FIELDS}
                 fields |= {name: None if fields[name] is None else tuple(fields[name]) for name in ("shape", "heads")}
                 tokens = fields.pop("tokens")
-                entry = RecordingEntry(**fields, source=map_from_json(attention["data"], reader))
+                source = map_from_json(attention["data"], reader)
+                validate_entry(fields, source)
+                entry = RecordingEntry(**fields, source=source)
                 if tokens is not None:
                     entry.label(tuple(tokens))
                 recording._entries[entry.path] = entry

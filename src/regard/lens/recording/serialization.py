@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -78,6 +79,65 @@ def _sample_to_json(m: AttentionMap, sample: OutputSample, writer: RecordingWrit
     return {**facts, "transformed": writer.tensor(transformed[-1] if transformed else None)}
 
 
+def require_type(name: str, value: object, *types: type) -> None:
+    """Refuse a value of a file that is of none of these types; True is no number.
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise ValueError(f"{name} is {value!r}")
+
+
+def validate_entry(fields: JsonDict, source: AttentionMap | AttentionSummary) -> None:
+    """Refuse the fields of an attention that the recording's table cannot show, or that do not fit its map.
+
+    Raises:
+        ValueError: a field of another type or size.
+    """
+    for name in ("path", "mask", "kernel", "kind"):
+        require_type(name, fields[name], str)
+    require_type("layer", fields["layer"], int, NoneType)
+    if fields["shape"] != tuple(source.shape):
+        raise ValueError(f"shape is {fields['shape']!r}, and the map's is {tuple(source.shape)}")
+    heads = fields["heads"]
+    if heads is not None and (len(heads) != source.shape[1] or not all(type(head) is int for head in heads)):
+        raise ValueError(f"heads is {heads!r}, and the map has {source.shape[1]} heads")
+
+
+def _validate_sample(sample: OutputSample, m: AttentionMap) -> None:
+    """Refuse sampled rows that do not fit the map."""
+    count, (batch, heads, queries, _) = len(sample.output), m.shape
+    for name, at, size in (("batch", sample.batch, batch), ("query", sample.query, queries)):
+        if at.shape != (count,) or at.dtype != torch.int64 or bool(((at < 0) | (at >= size)).any()):
+            raise ValueError(f"the sample's {name} of shape {tuple(at.shape)} does not fit {size}")
+    width = m.v.shape[-1] if m.v is not None else 0
+    if sample.transform is None and m.v is not None and sample.output.shape != (count, heads, width):
+        raise ValueError(f"the sample's output has the shape {tuple(sample.output.shape)}")
+    if not sample.output.is_floating_point():
+        raise ValueError(f"the sample's output is {sample.output.dtype}")
+
+
+def _validate_summary(summary: AttentionSummary) -> None:
+    """Refuse answers that are missing, or of another size than the map's."""
+    require_type("error", summary.error, int, float)
+    require_type("verified", summary.verified, bool)
+    for name in ("mask", "kernel", *summary.head_type_names):
+        require_type(name, getattr(summary, name, name), str)
+    batch, heads, queries, keys = summary.shape
+    rows = (batch, heads, queries)
+    wanted: dict[str, tuple[int, ...]] = {"entropy": rows, "received": (batch, heads, keys)}
+    wanted |= {"distance.mean": rows, "distance.spread": rows}
+    for name, shape in wanted.items():
+        if tuple(summary.answers[name].shape) != shape:
+            raise ValueError(f"{name} has the shape {tuple(summary.answers[name].shape)}, not {shape}")
+    weights, at, pooled = (summary.answers[name] for name in ("top.weights", "top.keys", "pooled"))
+    if weights.shape != at.shape or weights.shape[:3] != rows or pooled.shape[:2] != rows[:2] or pooled.ndim != 4:
+        raise ValueError("the answers have other shapes than the map")
+    if len(summary.head_type_names) != heads:
+        raise ValueError(f"head_type_names has {len(summary.head_type_names)} names, and the map {heads} heads")
+
+
 def map_from_json(facts: JsonDict, reader: RecordingReader) -> AttentionMap | AttentionSummary:
     """The map or summary that `map_to_json` wrote."""
     if "summary" in facts:
@@ -85,15 +145,21 @@ def map_from_json(facts: JsonDict, reader: RecordingReader) -> AttentionMap | At
         dtype = getattr(torch, facts["dtype"].removeprefix("torch."))
         options = {name: facts[name] for name in _SUMMARY_FIELDS}
         options["head_type_names"] = tuple(facts["head_type_names"])
-        return AttentionSummary(torch.Size(facts["shape"]), dtype, answers=answers, **options)  # type: ignore[arg-type]
+        summary = AttentionSummary(torch.Size(facts["shape"]), dtype, answers=answers, **options)  # type: ignore[arg-type]
+        _validate_summary(summary)
+        return summary
     tensors = {name: reader.tensor(t) for name, t in facts["map"].items()}
-    return AttentionMap(
+    require_type("kernel", facts["kernel"], str)
+    m = AttentionMap(
         **tensors,  # type: ignore[arg-type]
         **{name: facts[name] for name in _MAP_FIELDS},
         mask=reader.mask(facts["mask"]),
         bias=reader.bias(facts["bias"]),
         sample=None if facts["sample"] is None else _sample_from_json(facts["sample"], reader),
     )
+    if m.sample is not None:
+        _validate_sample(m.sample, m)
+    return m
 
 
 def _sample_from_json(facts: JsonDict, reader: RecordingReader) -> OutputSample:

@@ -171,7 +171,9 @@ class RecordingReader:
                 return Or(self._masks[left], self._masks[right])
             case {"~": other}:
                 return Not(self._masks[other])
-            case {"band": [before, after, offset]}:
+            case {"band": [int() | None as before, int() as after, int() | None as offset]} if bool not in map(
+                type, (before, after, offset)
+            ):
                 return Band(before, after, offset)
             case {"padding": lengths, "longest": longest}:
                 return Padding(self._tensor(lengths), longest)
@@ -179,7 +181,7 @@ class RecordingReader:
                 return Documents(self._tensor(ids), self.tensor(facts.get("keys")))
             case {"prefix": lengths, "longest": longest, "per_row": per_row}:
                 return Prefix(self._tensor(lengths), longest, per_row)
-            case {"first": count}:
+            case {"first": int() as count} if type(count) is int:
                 return First(count)
             case {"allowed": bits}:
                 return Allowed(self._tensor(bits))

@@ -124,6 +124,7 @@ BERT = Family(
     fixed=FIXED,
     supported={"position_embedding_type": ("absolute",)},
     ignored_keys=IGNORED_KEYS,
+    extra_config=lambda config_json: {"num_token_types": config_json.positive_int("type_vocab_size")},
     renames=with_head(HEAD, "transform.dense", "transform.LayerNorm"),
     rename_legacy=_rename_tensorflow,
     tied_weights=tied_weights(HEAD),

@@ -28,7 +28,8 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     rows = config_json.positive_int("max_position_embeddings")
     if rows < first + 2:
         config_json.refuse("max_position_embeddings", f"with pad_token_id {first} the first {first + 1} are not used")
-    return {"first_position": first + 1, "max_positions": rows - first - 1}
+    token_types = config_json.positive_int("type_vocab_size")
+    return {"first_position": first + 1, "max_positions": rows - first - 1, "num_token_types": token_types}
 
 
 def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
