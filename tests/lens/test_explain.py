@@ -1,14 +1,22 @@
 """`regard.explain` on the default model, what it writes, and what it refuses."""
 
+import copy
+import io
 import json
+import math
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
 
 import pytest
 import torch
 import transformers
+from rich.console import Console
 
 import regard
 from regard import InputError
 from regard.lens.text.activations import run_with_cache
+from regard.views.terminal.explanation import draw
 from weights import LOAN, PIZZA, RIVER, minilm, minilm_folder, random_bert
 
 
@@ -124,6 +132,36 @@ def test_what_is_no_saved_explanation_is_refused(tmp_path, content):
         regard.Explanation.load(tmp_path / "facts.json")
     with pytest.raises(InputError, match="is missing"):
         regard.Explanation.load(tmp_path / "nothing.json")
+
+
+def places(facts, at=()):
+    """The places in a JSON value; of each list the first two."""
+    items = facts.items() if isinstance(facts, dict) else enumerate(facts[:2]) if isinstance(facts, list) else ()
+    for key, value in items:
+        yield (*at, key)
+        yield from places(value, (*at, key))
+
+
+MORE_VALUES = ["x", 1.5, {}, math.nan, True, [1, 2], 10**9]
+
+
+@pytest.mark.parametrize(
+    "value", [None, -1, [], *(pytest.param(value, marks=pytest.mark.more) for value in MORE_VALUES)], ids=repr
+)
+def test_an_altered_field_is_refused_or_does_no_harm(tmp_path, value):
+    """Each field in turn. What is loaded can be printed, drawn and saved."""
+    path = tmp_path / "facts.json"
+    explain("a bank", "bank").save(path)
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for *before, last in places(facts):
+        changed = copy.deepcopy(facts)
+        reduce(getitem, before, changed)[last] = value
+        path.write_text(json.dumps(changed))
+        with suppress(InputError):
+            back = regard.Explanation.load(path)
+            str(back)
+            draw(back, Console(file=io.StringIO(), width=100))
+            back.save(path)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard._shapes import Bool, Float
 from regard.errors import InputError
 from regard.files import to_builtins, write_json
+from regard.lens.text.explanation_schema import validate_explanation
 from regard.pretrained.checkpoint import read_json_object
 
 
@@ -237,7 +238,9 @@ class Explanation:
                 if name != "scale"
             }
             vectors = facts["input"]
-            vectors |= {n: torch.tensor(v) for n, v in vectors.items() if n != "shape" and v is not None}
+            vectors |= {
+                n: torch.tensor(v, dtype=torch.float32) for n, v in vectors.items() if n != "shape" and v is not None
+            }
             facts |= {
                 "model": ExplainedModel(**facts["model"]),
                 "queries": TokenizedText(**facts["queries"]),
@@ -252,10 +255,9 @@ class Explanation:
                 "comparisons": [Comparison(**comparison) for comparison in facts["comparisons"]],
             }
             explanation = cls(**facts)
-            if tuple(tensors["weights"].shape) != (len(word["token_index"]), len(explanation.keys.tokens)):
-                raise ValueError(f"weights of shape {tuple(tensors['weights'].shape)}")
+            validate_explanation(explanation)
             return explanation
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
             raise InputError(f"{path} does not hold an explanation that regard saved: {error!r}") from error
 
 
