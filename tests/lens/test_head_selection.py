@@ -8,7 +8,7 @@ from cases import OperatorTrace
 from lens.recordings import make_recording, planted_map, to
 from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
-from regard.lens.recording.head_selection import most_informative_head
+from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.text.run import run
 from weights import RIVER, minilm
 
@@ -96,3 +96,22 @@ def test_at_length_it_makes_no_map():
     with OperatorTrace() as trace:
         most_informative_head(recording)
     assert trace.max_bytes < 2**22  # the dense map has 2**26
+
+
+@pytest.mark.parametrize(
+    ("heads", "error", "message"),
+    [
+        ("0.1", TypeError, "a list of .layer or path, head."),
+        ([(1.5, 0)], TypeError, r"\(1.5, 0\) in heads: \(layer or path, head\), such as"),
+        ([(0, "1")], TypeError, "in heads"),
+        ([(True, 0)], TypeError, "in heads"),
+        ([(0, 0, 0)], TypeError, "in heads"),
+        ([(7, 0)], KeyError, "there is no layer 7 here; there is 0"),
+        ([(0, 9)], IndexError, "9"),
+    ],
+)
+def test_heads_that_are_not_there_are_refused(heads, error, message):
+    recording = make_recording(planted_map(FIRST, OWN))
+    assert resolve_heads(recording, [(0, 1), ("h.0.attn", 0)]) == [("h.0.attn", 1), ("h.0.attn", 0)]
+    with pytest.raises(error, match=message):
+        resolve_heads(recording, heads)

@@ -526,6 +526,16 @@ def test_a_call_that_pytorch_broadcasts(name, mode):
     assert "2 x 5 x 7" in str(recording)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_of_five_axes(mode):
+    """Two axes of the batch become one."""
+    q, k, v = torch.randn(3, 2, 3, 4, 5, 8)
+    allowed = (torch.rand(2, 3, 1, 5, 5) < 0.6) | torch.eye(5).bool()
+    with mode():
+        recording, _ = record(FunctionModel(lambda q, k, v: sdpa(q, k, v, attn_mask=allowed)), q, k, v)
+    assert_map(recording["attn"], definition(q, k, allowed=allowed).flatten(0, 1))
+
+
 @grid(variant=["upper left", "lower right"], mode=MODES)
 def test_a_causal_bias_is_read_by_its_meaning(variant, mode):
     """Its memory holds no numbers."""

@@ -17,6 +17,8 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
     ("changes", "message"),
     [
         ({"num_layers": 0}, "num_layers=0 must be a whole number, at least 1 and below"),
+        ({"vocab_size": 2**31}, r"vocab_size=2147483648 must be a whole number, at least 1 and below 2\*\*31"),
+        ({"num_token_types": 2**31}, "num_token_types=2147483648 must be a whole number, at least 0"),
         ({"d_model": 12.0}, r"d_model=12\.0 must be a whole number"),
         ({"d_ff": True}, "d_ff=True must be a whole number"),
         ({"num_kv_heads": 0}, "num_kv_heads=0 must be a whole number"),

@@ -44,6 +44,12 @@ def test_a_gradient_reaches_every_parameter(tied):
     assert_every_parameter_learns(model, model.logits(model(ids_of(3, 7), torch.randint(2, (3, 7)))))
 
 
+def test_an_untied_head_begins_as_small_as_its_width_asks_for():
+    """Logits of unit vectors vary by about 1."""
+    model = encoder(**{**BERT, "d_model": 64}, mlm_head=True, tie_word_embeddings=False)
+    assert model.mlm_head.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
+
+
 def test_what_does_not_fit_is_named():
     model, ids = encoder(), ids_of(5)
     with pytest.raises(ValueError, match=r"token_type_ids were given, but this model has none \(num_token_types=0\)"):

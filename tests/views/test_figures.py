@@ -15,6 +15,7 @@ from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
 from regard.views.figures.cells import head_cells
 from regard.views.figures.fonts import FontFallback
+from regard.views.figures.maps import THUMBNAIL_FONT_SIZE
 from views.recordings import random_map, recorded, river
 
 HOSTILE = {
@@ -191,6 +192,16 @@ def test_every_head_has_its_picture_and_its_kind(tmp_path):
     assert titles(figure)[-1] == f"layer 5 head 11:\n{kinds[11]}"
     torch.testing.assert_close(per_cent(figure, 5 * 12 + 6), 100 * river()["blocks.5.attention"][0, 6].double())
     assert "blocks: self-attention, 14 queries from top to bottom, 14 keys" in figure.texts[0].get_text()
+
+
+def test_the_pictures_of_heads_stand_in_rows_that_do_not_overlap():
+    axes = river().plot_heads().axes[0]
+    extents = torch.tensor([image.get_extent() for image in axes.images]).view(6, 12, 4)
+    (left, right), (high, low) = extents[..., :2].unbind(-1), extents[..., 2:].unbind(-1)
+    assert torch.equal(low, low[:, :1].expand(6, 12)), "one row is one layer"
+    assert (left[:, 1:] > right[:, :-1]).all()
+    assert (low[1:] > high[:-1] + 0.1).all()
+    assert {text.get_fontsize() for text in axes.texts} == {THUMBNAIL_FONT_SIZE}
 
 
 def test_summaries_have_pictures_too():

@@ -1,5 +1,6 @@
 """One head in the terminal: each token's strongest keys, and the heatmap, on any console and with any token."""
 
+import math
 import re
 
 import pytest
@@ -36,6 +37,17 @@ def heatmap(text):
     lines = text.split("from left to right\n")[1].splitlines()
     shaded = [line for line in lines if re.match(r"[> ] +\d+ |[> ] {3,}[ ░▒▓█·]+$", line)]
     return [line for line in shaded if not re.fullmatch(r"[\d ]+", line)]
+
+
+@pytest.mark.parametrize(
+    ("weight", "text"),
+    [
+        *((1.0, "100 %"), (0.995, "100 %"), (0.9949, "99.5 %"), (0.25, "25.0 %"), (0.001, "0.1 %"), (0.0, "0.0 %")),
+        *((0.00099, "0.10 %"), (0.0001, "0.01 %"), (0.00009, "0.009 %"), (math.nan, "?")),
+    ],
+)
+def test_a_small_weight_has_more_digits(weight, text):
+    assert percent(weight) == text
 
 
 def test_what_it_is_and_each_token_with_its_strongest_keys(drawn):
