@@ -6,6 +6,7 @@
 - `activations`: one forward pass under `regard.watch`, with the attention map of every layer.
 - `head_survey`: all heads on one word: its top keys, the most informative head.
 - `explanation`: `Explanation` and its JSON.
+- `explanation_schema`: what a file must hold to become one.
 - `explain`: `regard.explain`.
 - `overview`: the facts of every head on a text, and their JSON.
 - `run`: a model run on a text under `regard.watch`, and its overview.

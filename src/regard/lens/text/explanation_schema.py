@@ -6,12 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from regard.lens.text.explanation import Explanation
 
 BIASES = ("ALiBi", "T5Relative")
 """The biases by position that an explanation names."""
@@ -20,8 +17,11 @@ PER_PIECE_AND_KEY = ("scores", "scaled", "capped", "biased", "allowed", "weights
 """The row's tensors with a number for each token of the word and each key."""
 
 
-def validate_explanation(e: Explanation) -> None:
+def validate_explanation(e: Any) -> None:
     """Refuse fields of another type, and positions and tensors that do not fit one another.
+
+    Args:
+        e: the `Explanation`, whose module imports this one.
 
     Raises:
         ValueError: the field that does not fit.
