@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -182,9 +183,10 @@ def main() -> None:
     parser.add_argument("--fast-only", action="store_true", help="do not try survivors against the other tiers")
     parser.add_argument("--report", type=Path, help="write the report here")
     chosen = parser.parse_args()
-    if chosen.report and (chosen.fast_only or chosen.package or chosen.tests != "tests"):
-        parser.error("--report is of the whole: leave out --fast-only, --package and --tests")
-    command = f"make mutants ARGS='--seed {chosen.seed} --count {chosen.count}'"
+    if chosen.report and (chosen.package or chosen.tests != "tests"):
+        parser.error("--report is of every package and all tests: leave out --package and --tests")
+    fast_only = " --fast-only" if chosen.fast_only else ""
+    command = f"make mutants ARGS='--seed {chosen.seed} --count {chosen.count}{fast_only}'"
     drawn = [m for m in draw(CHECKOUT / "src", chosen.count, chosen.seed) if chosen.package in (None, m.package)]
     results = chosen.results or Path(tempfile.mkdtemp()) / "results.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
@@ -215,7 +217,8 @@ def main() -> None:
                     f"{len(rows)}: {row['outcome']} in {row['seconds']} s: {row['mutation']} ({row['test']})",
                     flush=True,
                 )
-    write_report(rows, command, chosen.report)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=CHECKOUT, text=True).strip()
+    write_report(rows, command, commit, chosen.report)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,23 @@ from pathlib import Path
 KILLED = ("failed", "stuck")
 
 
-def write_report(rows: list[dict], command: str, path: Path | None) -> None:
+def write_report(rows: list[dict], command: str, commit: str, path: Path | None) -> None:
     """Print the table, and keep it with the list of survivors where there is a path.
 
     Sentences that somebody wrote beneath a survivor of an earlier report are kept.
     """
-    lines = [
-        "| package | mutations | killed by the fast tier | killed by all that lands | fast of all |",
-        "|---|---|---|---|---|",
-    ]
+    has_full = any(row["tier"] == "full" for row in rows)
+    titles = ["package", "mutations", "killed by the fast tier"]
+    titles += ["killed by all that lands", "fast of all"] if has_full else []
+    lines = ["".join(f"| {title} " for title in titles) + "|", "|---" * len(titles) + "|"]
     packages = sorted({row["package"] for row in rows})
     for package in [*packages, "all"]:
         own = [row for row in rows if package in (row["package"], "all")]
         count = len({row["mutation"] for row in own})
         fast = len({row["mutation"] for row in own if row["tier"] == "fast" and row["outcome"] in KILLED})
         full = len({row["mutation"] for row in own if row["outcome"] in KILLED})
-        shares = f"{fast} ({fast / count:.0%}) | {full} ({full / count:.0%}) | {fast / max(full, 1):.1%}"
-        lines.append(f"| {package} | {count} | {shares} |")
+        line = f"| {package} | {count} | {fast} ({fast / count:.0%}) |"
+        lines.append(line + (f" {full} ({full / count:.0%}) | {fast / max(full, 1):.1%} |" if has_full else ""))
     print("\n".join(lines))
     killed = {row["mutation"] for row in rows if row["outcome"] in KILLED}
     fast = {row["mutation"] for row in rows if row["tier"] == "fast" and row["outcome"] in KILLED}
@@ -32,9 +32,11 @@ def write_report(rows: list[dict], command: str, path: Path | None) -> None:
     if path is None:
         return
     notes = _notes(path.read_text()) if path.exists() else {}
-    sections = {"Survivors of every tier": survivors, "Killed only after the fast tier": sorted(killed - fast)}
+    sections = {"Survivors": survivors}
+    if has_full:
+        sections = {"Survivors of every tier": survivors, "Killed only after the fast tier": sorted(killed - fast)}
     path.write_text(
-        f"# Mutations\n\n`{command}`\n\n"
+        f"# Mutations\n\n`{command}`, of the source at {commit}\n\n"
         + "\n".join(lines)
         + "\n"
         + "".join(
