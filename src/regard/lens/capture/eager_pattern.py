@@ -203,6 +203,9 @@ def _mixes_heads(weight: Tensor, scores: Tensor) -> bool:
 
 
 def _holds_same_rows(output: Tensor, source: Tensor) -> bool:
-    """Whether the weights may stand in it: it has as many numbers, or only its rows have another length."""
-    same_rows = output.ndim > 1 and output.shape[:-1] == source.shape[:-1] and output.shape[-1] > 1
-    return same_rows or output.numel() == source.numel()
+    """Whether the weights may stand in it: it has as many numbers, or its rows were cut, as after a sink's column.
+
+    Rows that grow are those of chunks that are shifted against one another: their columns are no keys.
+    """
+    is_cut = output.ndim > 1 and output.shape[:-1] == source.shape[:-1] and 1 <= output.shape[-1] < source.shape[-1]
+    return is_cut or output.numel() == source.numel()

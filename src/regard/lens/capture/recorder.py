@@ -156,9 +156,9 @@ class CallRecorder:
         for path, count in self.open_softmaxes.items():
             if count > 0:
                 self.add_note(
-                    f"{path or 'the model itself'}: {count} softmax(es) over products of queries and keys did not "
-                    "multiply values in a way that can be followed: this attention is not in the recording. Let it "
-                    "call regard.attend or torch.nn.functional.scaled_dot_product_attention"
+                    f"{path or 'the model itself'}: the weights of its attention (a softmax over products of queries "
+                    "and keys) did not multiply values in a way that can be followed, so it is not in the recording. "
+                    "Let it call regard.attend or torch.nn.functional.scaled_dot_product_attention"
                 )
 
     def add_note(self, text: str) -> None:
