@@ -48,6 +48,10 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
     Raises:
         NotImplementedError: the product does not sum over keys as attention does, or its weights are no probabilities.
     """
+    if eager.weights is not None and eager.used_weights.numel() < eager.weights.numel():
+        num_cut = eager.weights.shape[-1] - eager.used_weights.shape[-1]
+        if num_cut != 1:
+            raise NotImplementedError(f"{num_cut} columns of its weights were cut off, and one is a sink's")
     num_heads = _num_heads(module)
     clean = _undo_dropout(eager)
     weights, v, output = _to_four_axes(_parse_product(clean), clean.shapes, num_heads)
