@@ -98,6 +98,7 @@ def test_at_length_it_makes_no_map():
     assert trace.max_bytes < 2**22  # the dense map has 2**26
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(
     ("heads", "error", "message"),
     [

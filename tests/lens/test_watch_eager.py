@@ -247,6 +247,7 @@ class TestBudget:
         assert not self.watch_two(None).notes
         assert not self.watch_two(0, keep="summary").notes
 
+    @pytest.mark.usefixtures("as_a_user_runs_it")
     @pytest.mark.parametrize("budget", [-1, 1.5, True, "1 GiB"])
     def test_a_wrong_one_is_refused(self, budget):
         with pytest.raises(ValueError, match=r"budget=.*bytes"):
