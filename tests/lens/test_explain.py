@@ -1,12 +1,9 @@
 """`regard.explain` on the default model, what it writes, and what it refuses."""
 
-import copy
 import io
 import json
 import math
 from contextlib import suppress
-from functools import reduce
-from operator import getitem
 
 import pytest
 import torch
@@ -14,6 +11,7 @@ import transformers
 from rich.console import Console
 
 import regard
+from json_places import altered, json_places
 from regard import InputError
 from regard.lens.text.activations import run_with_cache
 from regard.views.terminal.explanation import draw
@@ -134,14 +132,6 @@ def test_what_is_no_saved_explanation_is_refused(tmp_path, content):
         regard.Explanation.load(tmp_path / "nothing.json")
 
 
-def places(facts, at=()):
-    """The places in a JSON value; of each list the first two."""
-    items = facts.items() if isinstance(facts, dict) else enumerate(facts[:2]) if isinstance(facts, list) else ()
-    for key, value in items:
-        yield (*at, key)
-        yield from places(value, (*at, key))
-
-
 MORE_VALUES = ["x", 1.5, {}, math.nan, True, [1, 2], 10**9]
 
 
@@ -153,10 +143,8 @@ def test_an_altered_field_is_refused_or_does_no_harm(tmp_path, value):
     path = tmp_path / "facts.json"
     explain("a bank", "bank").save(path)
     facts = json.loads(path.read_text(encoding="utf-8"))
-    for *before, last in places(facts):
-        changed = copy.deepcopy(facts)
-        reduce(getitem, before, changed)[last] = value
-        path.write_text(json.dumps(changed))
+    for place in json_places(facts, max_items=2):
+        path.write_text(json.dumps(altered(facts, place, value)))
         with suppress(InputError):
             back = regard.Explanation.load(path)
             str(back)

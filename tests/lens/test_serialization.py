@@ -1,12 +1,10 @@
 """Recordings in files: reading returns what was written, or an error that says why not."""
 
-import copy
 import json
 import math
 import os
 from contextlib import suppress
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +14,7 @@ from safetensors.torch import save
 
 import regard
 from grids import grid
+from json_places import altered, json_places
 from lens.recordings import answers, make_recording, random_map, refuse
 from masks import build, cases
 from regard import mask
@@ -258,14 +257,6 @@ def test_facts_that_do_not_fit_are_refused(path, edit, as_a_user_runs_it):
         Recording.load(path)
 
 
-def leaves(facts, at=()):
-    """The places in a JSON value, each list and object among them."""
-    items = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list) else ()
-    for key, value in items:
-        yield (*at, key)
-        yield from leaves(value, (*at, key))
-
-
 @grid(
     keep=["maps", "summary"],
     value=[None, "x", -1, 1.5, {}, math.nan, True, [1, 2]],
@@ -278,10 +269,8 @@ def test_an_altered_field_is_refused_or_does_no_harm(keep, value, mask, path, as
     make_recording(whole, tokens=[list("abcdef")]).save(path)
     with safe_open(path, "pt") as file:
         facts = json.loads(file.metadata()["recording"])
-    for *before, last in leaves(facts):
-        changed = copy.deepcopy(facts)
-        reduce(getitem, before, changed)[last] = value
-        edit_header(path, recording=json.dumps(changed))
+    for place in json_places(facts):
+        edit_header(path, recording=json.dumps(altered(facts, place, value)))
         with suppress(InputError):
             back = Recording.load(path)
             str(back)

@@ -164,6 +164,21 @@ def test_a_row_that_the_mask_hides_from_every_key_is_uniform_in_a_generation_too
     assert_map(recording["attn"], expected)
 
 
+def test_a_text_that_the_mask_hides_whole_is_uniform_in_a_generation_too():
+    """One row of the mask for all queries, as transformers expands it: the second text is all padding."""
+    q, k, v = random_qkv(queries=4, keys=4)
+    hidden = torch.zeros(2, 1, 1, 4)
+    hidden[1] = torch.finfo(torch.float32).min
+    model = FunctionModule(lambda *args: model.attn(*args))
+    model.attn = FunctionModule(sdpa)
+    with torch.no_grad(), regard.watch(model) as recording:
+        model(q[:, :, :3], k[:, :, :3], v[:, :, :3], hidden[..., :3].expand(2, 1, 3, 3))
+        model(q[:, :, 3:], k, v, hidden)
+    m = recording["attn"].dense()
+    torch.testing.assert_close(m[1, :, 3], torch.full((4, 4), 0.25))
+    torch.testing.assert_close(m[1, :, 0], torch.tensor([1 / 3, 1 / 3, 1 / 3, 0]).expand(4, 4))
+
+
 def test_two_passes_over_the_keys_of_one_source():
     """They are no steps of a generation."""
     q, k, v = random_qkv()

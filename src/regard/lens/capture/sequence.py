@@ -348,7 +348,8 @@ class CallSequence:
                 added = parsed.bias if isinstance(parsed.bias, Tensor) else step.call.q.new_zeros(())
                 bias_parts.append(pad(step.rows(added.expand(*added.shape[:-2], rows, columns)), padding))
             uniform = parsed.uniform_rows
-            uniform_parts.append(step.rows(torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform))
+            uniform = torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform
+            uniform_parts.append(step.rows(uniform.expand(*uniform.shape[:-2], rows, 1)))
         allowed, uniform_rows, bias = _concat_rows(allowed_parts), _concat_rows(uniform_parts), calls[0].bias
         if has_bias:
             added = _concat_rows(bias_parts)
