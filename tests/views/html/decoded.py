@@ -3,15 +3,17 @@
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import tanh
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.recording import Recording
-
-STEEP = 500.0
+from regard.views.html.codec import MAX_INT16
+from regard.views.html.quantization import MAX_WEIGHT_ERROR
 
 
 @dataclass
@@ -58,9 +60,7 @@ def assert_rows_are_the_maps(page: Page, recording: Recording, batch: int = 0) -
     count = 0
     for path, heads in page.attentions.items():
         bound, m = page.about(path)["max_weight_error"], recording[path]
-        largest_score = float(m.q.double().norm(dim=-1).max() * m.k.double().norm(dim=-1).max()) * abs(m.scale)
-        # Scores of many hundreds are off by more than that in any number of 16 bits; the page says by how much.
-        assert bound < 1e-3 or largest_score >= STEEP, path
+        assert bound <= max(MAX_WEIGHT_ERROR, _largest_error_of_16_bits(m)), path
         for i, head in enumerate(heads):
             if head.rows:
                 error = float((head.weights - m[batch, i, torch.tensor(head.rows)].double()).abs().max())
@@ -69,6 +69,14 @@ def assert_rows_are_the_maps(page: Page, recording: Recording, batch: int = 0) -
                     torch.testing.assert_close(head.map[head.rows], head.weights, atol=1e-6, rtol=1e-5)
                 count += len(head.rows)
     return count
+
+
+def _largest_error_of_16_bits(m: AttentionMap) -> float:
+    """By how much a weight may change where queries and keys are rounded to the nearest numbers of 16 bits."""
+    half_step = max(float(t.abs().max()) for t in (m.q, m.k)) / MAX_INT16 / 2
+    change = half_step * sum(float(t.double().abs().sum(-1).max()) for t in (m.q, m.k)) * abs(m.scale)
+    # One score up and all others down by as much: the logit of its weight changes by twice that, at most across 1/2.
+    return tanh(change / 2)
 
 
 def _head(answer: dict[str, Any], facts: dict[str, Any], i: int) -> Head:

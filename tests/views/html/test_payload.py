@@ -71,6 +71,14 @@ def test_every_row_of_any_attention_is_the_maps(node, recipes):
     assert rows == sum(m.shape[:3].numel() for m in recording.values())
 
 
+def test_error_of_steep_scores(node):
+    """Scores of thousands, of which 16 bits lose some hundredths: the page says how many."""
+    recording = recorded(AttentionMap(30 * torch.randn(1, 4, 128, 3), 30 * torch.randn(1, 4, 64, 3)))
+    page = decode(node, recording.to_html())
+    assert assert_rows_are_the_maps(page, recording) == 4 * 128
+    assert 0.01 < page.about("layers.0")["max_weight_error"] < 0.2
+
+
 @pytest.fixture(scope="module")
 def river_decoded(node, river_page):
     return decode(node, river_page[1].read_text())

@@ -116,7 +116,7 @@ class MapQuantization:
         m = self.m
         if self._weights is None:
             self._weights = m[0, :, :: self._stride].to(self.q.dtype)
-        q, k, steps = self.q[:, :: self._stride * stride], self.k, steps.to(self.q)
+        q, k = self.q[:, :: self._stride * stride], self.k
         weights = self._weights[:, ::stride]
         if kv_heads is not None:
             heads = kv_heads.repeat_interleave(self.group)
@@ -137,7 +137,7 @@ class MapQuantization:
     def lse(self, bound: float) -> Float[Tensor, "heads queries"]:
         """Log-sum-exp of each row of rounded queries and keys, with the sink; 0 where there is nothing to attend to."""
         m, steps = self.m, self.steps(bound)
-        q, k = _rounded(self.q, steps.repeat_interleave(self.group).to(self.q)), _rounded(self.k, steps.to(self.k))
+        q, k = _rounded(self.q, steps.repeat_interleave(self.group)), _rounded(self.k, steps)
         bias = m.bias.to(q.dtype) if isinstance(m.bias, Tensor) else m.bias
         rounded = AttentionMap(q[None], k[None], mask=m.mask, **{**m.score_options, "bias": bias, "sinks": None})
         lse = rounded.lse[0].double()
@@ -173,9 +173,10 @@ class MapQuantization:
 
 
 def _rounded(t: Tensor, steps: Tensor) -> Tensor:
-    """(heads, tokens, width) in multiples of each head's step."""
-    steps = steps[:, None, None]
-    return (t / steps).round_().mul_(steps)
+    """(heads, tokens, width) in multiples of each head's step, as a page decodes them."""
+    steps = steps[:, None, None].to(t.device)
+    # The step of a page has 64 bits. With fewer, the largest multiples would be off by a share of a step that shows.
+    return (t / steps.to(t)).round_().double().mul_(steps).to(t)
 
 
 def _bits(t: Tensor, step: float) -> float:
