@@ -122,6 +122,12 @@ def test_attentions_that_no_page_can_compute_are_pictures(node):
     assert "layers.0: pictures only: a bias below -10,000 on all keys of a query" in page.facts["omitted"][0]
 
 
+def test_values_that_are_not_finite_are_told(node):
+    q, k = torch.randn(2, 1, 2, 8, 4)
+    page = decode(node, recorded(AttentionMap(q, k, torch.full_like(k, torch.nan))).to_html())
+    assert page.facts["omitted"] == ["layers.0: its values hold NaN or infinity, so weights @ v is not in this page."]
+
+
 @pytest.mark.slow
 def test_long_texts_fit(node):
     recording = layers(32_768, 1, mask=mask.causal() & mask.window(4000))
