@@ -94,6 +94,13 @@ def test_one_graph_for_any_number_of_tokens(name):
 
 
 @outside_checks
+def test_a_graph_for_any_sizes_with_as_many_heads_as_queries():
+    attend = Attend(mask.causal(), {"bias": positions.ALiBi(4)})
+    q, kv = torch.randn(2, 4, 4, 8), torch.randn(2, 4, 7, 8)
+    torch.testing.assert_close(compiled(attend, dynamic=True)(q, kv, kv), attend(q, kv, kv))
+
+
+@outside_checks
 @pytest.mark.parametrize("name", cases([("full",), ("causal",), ("window",)], fast=[("causal",)]))
 def test_exported_for_any_number_of_tokens(name):
     attend = Attend(gpu.MASKS[name], {})

@@ -126,8 +126,9 @@ def _validate_broadcast(name: object, t: Tensor, q: Tensor, k: Tensor, tile: Til
     scores = (*q.shape[:-1], k.shape[-2])
     if tile is not None:
         scores = (*q.shape[:-2], tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0])
+    # `size in (1, expected)` would be False in a graph where both are symbols: `in` asks whether they are one object.
     fits = t.ndim <= len(scores) and all(
-        size in (1, expected) for size, expected in zip(t.shape[::-1], scores[::-1], strict=False)
+        size == 1 or size == expected for size, expected in zip(t.shape[::-1], scores[::-1], strict=False)
     )
     if not fits:
         raise ValueError(f"{name} of shape {tuple(t.shape)} does not broadcast to the scores, shape {scores}")
