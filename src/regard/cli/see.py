@@ -103,7 +103,7 @@ def see(
 
     given_heads = None if heads is None else parse_heads(heads)
     if recording is not None:
-        source = SeeSource(regard.Recording.load(recording), recording.name, "a recording", None)
+        source = SeeSource(regard.Recording.load(recording), recording.name, "", None)
     else:
         source = _run(text, file, model or DEFAULT_MODEL, layers, target, compare)
     if given_heads is not None:

@@ -87,7 +87,7 @@ def watch(
     """
     modules = _validate(model, keep, layers, heads, budget)
     recording = Recording()
-    recording.has_all_layers = layers is None
+    recording.has_all_layers, recording.model_class = layers is None, type(model).__name__
     recorder = CallRecorder(
         modules, layers, heads, partial(_add_summary, recording) if keep == "summary" else None, budget
     )

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import regard
 from grids import some_examples
 from masks import build, cases
 from regard import mask
@@ -77,6 +78,15 @@ def test_error_of_steep_scores(node):
     page = decode(node, recording.to_html())
     assert assert_rows_are_the_maps(page, recording) == 4 * 128
     assert 0.01 < page.about("layers.0")["max_weight_error"] < 0.2
+
+
+def test_a_recording_without_tokens_has_the_name_of_its_model(node, tmp_path):
+    model = regard.MultiHeadAttention(8, 2)
+    with regard.watch(model) as seen:
+        model(torch.randn(1, 3, 8))
+    seen.save(tmp_path / "seen.safetensors")
+    facts = decode(node, regard.Recording.load(tmp_path / "seen.safetensors").to_html()).facts
+    assert (facts["title"], facts["model"]) == ("MultiHeadAttention", "MultiHeadAttention")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from regard.lens.maps.inputs import AttentionInputs
 from regard.lens.maps.moments import Distance, parse_groups
 from regard.lens.maps.prepared import PreparedAttention, no_grad_no_autocast, prepare
 from regard.lens.maps.received import received
-from regard.lens.maps.select import select
+from regard.lens.maps.select import select, without_padding
 from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.tokens import Tokens, check_tokens, is_single_text, text_tokens
 from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, lse_matches, max_error
@@ -104,6 +104,26 @@ class AttentionMap(AttentionInputs):
         if batch is not None and self.tokens is not None:
             part.label(*(t if is_single_text(t) else [text_tokens(t, batch)] for t in self.tokens))
         return part
+
+    def without_padding(self, valid: Tensor) -> AttentionMap:
+        """The map in which queries that are padding attend to nothing, so that they count in no statistic.
+
+        A batch of texts of several lengths is filled up with padding. The model's mask hides it as keys; as queries it
+        still has rows, which `received`, `pooled` and the types of the heads would count.
+
+        Args:
+            valid: ``(batch, queries)``, True or 1 for tokens, as the ``attention_mask`` of tokenizers.
+
+        Raises:
+            TypeError: not boolean, and not 0 and 1.
+            ValueError: another shape.
+
+        Example:
+            >>> m = AttentionMap(torch.randn(2, 1, 3, 4), torch.randn(2, 1, 3, 4))
+            >>> m.without_padding(torch.tensor([[1, 1, 1], [1, 1, 0]])).received()[1].sum()
+            tensor(2.)
+        """
+        return without_padding(self, valid)
 
     # Statistics.
 

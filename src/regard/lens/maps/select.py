@@ -1,4 +1,4 @@
-"""A part of a map's inputs: one text of the batch, some heads."""
+"""A part of a map's inputs: one text of the batch, some heads, the queries that are no padding."""
 
 from __future__ import annotations
 
@@ -37,6 +37,25 @@ def select(inputs: Inputs, batch: int | None = None, heads: Sequence[int] | None
     if heads is not None:
         part.answer_cache = {}
         _select_heads(part, torch.tensor(heads, device=part.device))
+    return part
+
+
+def without_padding(inputs: Inputs, valid: Tensor) -> Inputs:
+    """The inputs with a mask in which padding attends to nothing; see `AttentionMap.without_padding`.
+
+    Raises:
+        TypeError: not boolean, and not 0 and 1.
+        ValueError: another shape than (batch, queries).
+    """
+    shape = (inputs.shape[0], inputs.shape[2])
+    if not isinstance(valid, Tensor) or valid.is_floating_point() or not bool(((valid == 0) | (valid == 1)).all()):
+        raise TypeError(f"valid must be a boolean tensor {shape}, or one of 0 and 1; got {valid!r}")
+    if tuple(valid.shape) != shape:
+        raise ValueError(f"valid must be {shape} (batch, queries); got {tuple(valid.shape)}")
+    rows = masks.allowed(valid.to(inputs.device).bool()[:, None, :, None])
+    part = copy(inputs)
+    part.answer_cache, part.kernel_lse = {}, None
+    part.mask = rows if inputs.mask is None else inputs.mask & rows
     return part
 
 

@@ -21,7 +21,21 @@ SUMMARY_TOP_K = 8
 SUMMARY_CELLS = 64
 """The largest number of rows, and of columns, of the pooled map that a summary keeps."""
 
-_ONLY_IN_MAPS = ("q", "k", "v", "lse", "mass", "dense", "bias", "scale", "softcap", "sinks", "dropout", "select")
+_ONLY_IN_MAPS = (
+    "q",
+    "k",
+    "v",
+    "lse",
+    "mass",
+    "dense",
+    "bias",
+    "scale",
+    "softcap",
+    "sinks",
+    "dropout",
+    "select",
+    "without_padding",
+)
 
 
 @dataclass(eq=False)

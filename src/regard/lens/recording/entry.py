@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from torch import Tensor
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.map import AttentionMap
@@ -42,6 +44,22 @@ class RecordingEntry:
         """The types of its heads."""
         m = self.map()
         return m.head_types() if isinstance(m, AttentionSummary) else detect_heads(m, cross=self.kind == "cross")
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens of the text that its queries are the last of."""
+        return self.shape[2] if self.kind == "cross" else max(self.shape[2:])
+
+    def without_padding(self, valid: Tensor) -> RecordingEntry:
+        """The entry of the same attention without queries that are padding; see `AttentionMap.without_padding`."""
+
+        def source() -> AttentionMap:
+            m = self.map()
+            if isinstance(m, AttentionSummary):
+                raise ValueError(m.refusal("without_padding"))
+            return m.without_padding(valid)
+
+        return replace(self, source=source)
 
     @property
     def stack(self) -> str:

@@ -50,6 +50,8 @@ class Recording(Maps):
         self._notes: list[str] = []
         self.has_all_layers = True
         """Whether every layer of the model is here; False after ``watch(layers=...)``."""
+        self.model_class = ""
+        """The name of the watched model's class."""
 
     def add(
         self,
@@ -123,8 +125,7 @@ class Recording(Maps):
         Raises:
             KeyError: there are none.
         """
-        part = Recording()
-        part._notes, part.has_all_layers = self._notes, self.has_all_layers
+        part = self._without_entries()
         for path, entry in self._entries.items():
             if entry.kind == name if name in ("self", "cross") else f".{name}." in f".{path}.":
                 part._entries[path] = entry
@@ -161,6 +162,28 @@ class Recording(Maps):
             raise ValueError(f"{_token_counts(queries, keys)} fit no map here: {self._sizes()}")
         for path, tokens in matches.items():
             self._entries[path].label(tokens)
+
+    def without_padding(self, valid: Tensor) -> Recording:
+        """The recording in which queries that are padding count in no statistic; see `AttentionMap.without_padding`.
+
+        Args:
+            valid: ``(batch, tokens)``, True or 1 for tokens, as the ``attention_mask`` of tokenizers. With fewer
+                queries than tokens, as in a generation, the queries are the last tokens.
+
+        Raises:
+            ValueError: they fit an attention not, such as those of the other stack: take `subset` first; or, when the
+                map is read, it is a summary.
+        """
+        part = self._without_entries()
+        for path, entry in self._entries.items():
+            batch, _, queries, _ = entry.shape
+            if valid.ndim != 2 or len(valid) != batch or entry.num_tokens != valid.shape[1]:
+                raise ValueError(
+                    f"{path} has {batch} texts and {entry.num_tokens} tokens, and valid is {tuple(valid.shape)}: "
+                    'choose those that it fits by recording.subset("encoder") or the like'
+                )
+            part._entries[path] = entry.without_padding(valid[:, -queries:])
+        return part
 
     def head_types(self) -> dict[str, HeadTypes]:
         """The types of the heads, by path; see `regard.lens.maps.head_types`."""
@@ -305,8 +328,8 @@ class Recording(Maps):
             m = entry.map()
             fields = {name: getattr(entry, name) for name in _ENTRY_FIELDS} | {"tokens": m.tokens}
             attentions.append({**fields, "data": map_to_json(m, writer)})
-        header = {"notes": self._notes, "has_all_layers": self.has_all_layers, "attentions": attentions}
-        write_recording(path, header, writer)
+        header = {"notes": self._notes, "has_all_layers": self.has_all_layers, "model_class": self.model_class}
+        write_recording(path, header | {"attentions": attentions}, writer)
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
@@ -319,6 +342,8 @@ class Recording(Maps):
         recording = cls()
         with damage_as_input_error(path):
             recording.has_all_layers = bool(header["has_all_layers"])
+            recording.model_class = header.get("model_class", "")
+            require_type("model_class", recording.model_class, str)
             for text in header["notes"]:
                 require_type("notes", text, str)
                 recording.add_note(text)
@@ -359,6 +384,11 @@ class Recording(Maps):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, *self._notes])
+
+    def _without_entries(self) -> Recording:
+        part = Recording()
+        part._notes, part.has_all_layers, part.model_class = self._notes, self.has_all_layers, self.model_class
+        return part
 
     def _sizes(self, entries: Sequence[RecordingEntry] | None = None) -> str:
         """The numbers of queries and keys, for a message: each size once."""

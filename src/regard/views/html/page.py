@@ -99,8 +99,8 @@ def render_page(
         order = list(dict.fromkeys((paths.index(path), head) for path, head in given_heads if path in paths))
         initial = order[0] if order else _informative_head(attentions, quantizations or range(len(attentions)))
     facts = {
-        "title": title or _default_title(texts, attentions[initial[0]]),
-        "model": model or "a model of yours",
+        "title": title or _default_title(recording, texts, attentions[initial[0]]),
+        "model": model or recording.model_class or "a model of yours",
         "generator": f"regard {version('regard')}",
         "texts": texts.facts(),
         "notes": notes,
@@ -213,6 +213,6 @@ def _by_layer(attentions: Sequence[AttentionFacts], first: HeadRef) -> list[Head
     return [first, *(ref for ref in refs if ref != first)]
 
 
-def _default_title(texts: PageTexts, attention: AttentionFacts) -> str:
-    tokens = texts.tokens(attention.facts["key_text"])[:30]
-    return (" ".join(tokens) if attention.source.tokens else attention.path)[:120] or "attention"
+def _default_title(recording: Recording, texts: PageTexts, attention: AttentionFacts) -> str:
+    text = " ".join(texts.tokens(attention.facts["key_text"])[:30]) if attention.source.tokens else ""
+    return (text or recording.model_class)[:120] or "attention"
