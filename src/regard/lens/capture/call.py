@@ -192,6 +192,14 @@ class CapturedCall:
         )
 
 
+def memory_address(t: Tensor) -> int:
+    """The address of a tensor's memory; 0 if it has none of its own."""
+    try:
+        return t.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
 def to_four_axes(t: Tensor) -> Tensor:
     """(..., heads, tokens, width) with exactly four axes. Of three axes the first is the batch, as in PyTorch."""
     if t.ndim == 4:

@@ -12,19 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.hooks import disable_hooks
-from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, parse_attn_mask
+from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, memory_address, parse_attn_mask
 from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.capture.eager_weights import eager_weights_call
+from regard.lens.capture.kind import CALL_CODE, attention_kind
 from regard.lens.capture.sequence import CallSequence
-
-CALL_CODE = nn.Module._call_impl.__code__
-"""The code that runs while a module is called."""
 
 MAX_OPEN_SEQUENCES = 8
 """How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
-
-CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
-"""What models call a cross-attention."""
 
 
 def _num_kv_heads(module: nn.Module) -> int | None:
@@ -35,14 +30,6 @@ def _num_kv_heads(module: nn.Module) -> int | None:
 def in_backward() -> bool:
     """Whether this is a backward pass, in which activation checkpointing repeats calls that are recorded already."""
     return torch._C._current_graph_task_id() != -1
-
-
-def _memory(t: Tensor) -> int:
-    """The address of a tensor's memory; 0 if it has none of its own."""
-    try:
-        return t.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
 
 
 class _MaskParserCache:
@@ -108,8 +95,8 @@ class CallRecorder:
         """Whether a tensor is a parameter of the model, or a part of one."""
         if self.parameters is None:
             own = (p for _, module in self.modules.values() for p in module.parameters(recurse=False))
-            self.parameters = {_memory(p) for p in own} - {0}
-        return _memory(t) in self.parameters
+            self.parameters = {memory_address(p) for p in own} - {0}
+        return memory_address(t) in self.parameters
 
     def record(self, make_call: Callable[[], CapturedCall], frame: FrameType) -> None:
         """Record one attention. An error here becomes a note and does not stop the model.
@@ -120,15 +107,15 @@ class CallRecorder:
         """
         owner = self._owner(frame)
         if owner is not None and not in_backward():
-            self._record(owner, make_call)
+            self._record(owner, make_call, frame)
 
-    def _record(self, owner: tuple[str, nn.Module], make_call: Callable[[], CapturedCall]) -> None:
+    def _record(self, owner: tuple[str, nn.Module], make_call: Callable[[], CapturedCall], frame: FrameType) -> None:
         path, module = owner
         try:
             with torch.no_grad(), disable_hooks():
                 call = make_call()
                 inner = ".".join(name for name in (path, call.submodule) if name)
-                self._add(inner, module.get_submodule(call.submodule), call)
+                self._add(inner, module.get_submodule(call.submodule), call, frame)
         except Exception as error:
             self.add_note(f"{path or 'the model itself'}: an attention was not recorded: {error}")
 
@@ -142,7 +129,7 @@ class CallRecorder:
             self.open_softmaxes[owner[0]] += eager.is_score
         elif eager.q is not None:
             self.open_softmaxes[owner[0]] -= eager.is_score
-            self._record(owner, lambda: eager_weights_call(eager, owner[1]))
+            self._record(owner, lambda: eager_weights_call(eager, owner[1]), frame)
         else:
             with suppress(NotImplementedError), torch.no_grad(), disable_hooks():
                 eager_weights_call(eager, owner[1])  # raises where it is no attention, but a router of experts
@@ -165,7 +152,7 @@ class CallRecorder:
         """Add a note about the model, once."""
         self.notes.setdefault(text)
 
-    def _add(self, path: str, module: nn.Module, call: CapturedCall) -> None:
+    def _add(self, path: str, module: nn.Module, call: CapturedCall, frame: FrameType) -> None:
         if torch._C._functorch.is_functorch_wrapped_tensor(call.q):
             raise NotImplementedError("its tensors are those of vmap or of another transform of torch.func")
         group = getattr(module, "num_key_value_groups", 1)
@@ -173,7 +160,7 @@ class CallRecorder:
             # For one token, transformers puts the heads of a group on the axis of queries.
             call = call.unfold_heads()
         if path not in self.kinds_and_layers:
-            self.kinds_and_layers[path] = _kind(path, module, call), self._layer_number(path, module)
+            self.kinds_and_layers[path] = attention_kind(path, module, call, frame), self._layer_number(path, module)
         kind, layer = self.kinds_and_layers[path]
         self.max_heads = max(self.max_heads, call.shape[1])
         if self.layers is not None and layer not in self.layers:
@@ -251,17 +238,3 @@ class CallRecorder:
 def _is_method(code: CodeType, module: nn.Module) -> bool:
     """Whether this is the code of a method of a module, and not of a function that was given the module."""
     return any(code.co_qualname == f"{cls.__qualname__}.{code.co_name}" for cls in type(module).__mro__)
-
-
-def _kind(path: str, module: nn.Module, call: CapturedCall) -> str:
-    """Whether an attention is "self" or "cross"."""
-    declared = getattr(module, "is_cross_attention", None)
-    if isinstance(declared, bool):
-        return "cross" if declared else "self"
-    if call.cross is not None:
-        return "cross" if call.cross else "self"
-    queries, keys = call.shape[2:]
-    # Fewer queries than keys, or a mask, may come from a cache.
-    other_sequence = queries > keys or (1 < queries < keys and not call.is_causal and not call.has_mask)
-    by_shape = other_sequence and "self" not in path.lower()
-    return "cross" if CROSS_ATTENTION_PATH.search(path) or by_shape else "self"

@@ -1,0 +1,96 @@
+"""The kind of an attention: "self" or "cross", by where its queries and keys come from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.lens.capture.call import CapturedCall, memory_address
+
+CALL_CODE = nn.Module._call_impl.__code__
+"""The code that runs while a module is called."""
+
+CROSS_ATTENTION_PATH = re.compile(r"cross|enc_?dec|encoder_attn|context_att|\bmultihead_attn$", re.IGNORECASE)
+"""What models call a cross-attention."""
+
+KEY_SOURCES = re.compile(
+    r"(x_)?(k|kv|keys?|key_value)(_states|_inputs?|_x)?|context|ctx|memory|source|y|inputs(_kv)?|cond(ition)?"
+    r"|enc|(enc|encoder|cross|image|vision|text)_(hidden|output|state|feature|embed).*|cross_states",
+    re.IGNORECASE,
+)
+"""What modules call the argument from which keys are computed."""
+
+QUERY_SOURCES = re.compile(r"x|q|query|queries|hidden_states|latents|tgt|target", re.IGNORECASE)
+"""What modules call the argument from which queries are computed, where it stands behind that of the keys."""
+
+
+def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: FrameType | None) -> str:
+    """Whether an attention is "self" or "cross".
+
+    What the module declares comes first, then the arguments that it was called with; names and sizes only where these
+    say nothing.
+
+    Args:
+        path: of the module.
+        module: the module that computes it.
+        call: its first call.
+        frame: the frame of the code that computed it.
+    """
+    declared = getattr(module, "is_cross_attention", None)
+    if isinstance(declared, bool):
+        return "cross" if declared else "self"
+    if call.cross is not None:
+        return "cross" if call.cross else "self"
+    for arguments in _calls(frame, module):
+        if (cross := _reads_another_sequence(arguments, call)) is not None:
+            return "cross" if cross else "self"
+    queries, keys = call.shape[2:]
+    # Fewer queries than keys, or a mask, may come from a cache.
+    other_sequence = queries > keys or (1 < queries < keys and not call.is_causal and not call.has_mask)
+    by_shape = other_sequence and "self" not in path.lower()
+    return "cross" if CROSS_ATTENTION_PATH.search(path) or by_shape else "self"
+
+
+def _calls(frame: FrameType | None, module: nn.Module) -> Iterator[Mapping[str, Any]]:
+    """The arguments, by name, with which the module is called, and those of the calls around it."""
+    inside = False
+    while frame is not None:
+        if frame.f_code is CALL_CODE:
+            called = frame.f_locals["self"]
+            inside = inside or called is module
+            if inside:
+                yield _by_name(called, frame.f_locals["args"], frame.f_locals["kwargs"])
+        frame = frame.f_back
+
+
+def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # hooks changed the arguments
+        return {}
+    bound.apply_defaults()
+    return {**bound.arguments, **kwargs}
+
+
+def _reads_another_sequence(arguments: Mapping[str, Any], call: CapturedCall) -> bool | None:
+    """Whether a module got a sequence for its keys that is not that of its queries; None if that cannot be told.
+
+    It cannot where no argument has such a name, and where queries and keys came in already projected.
+    """
+    sequences = {name: t for name, t in arguments.items() if isinstance(t, Tensor) and t.is_floating_point()}
+    names = [name for name in sequences if 1 < sequences[name].ndim < 4]
+    key_name = next((name for name in names if KEY_SOURCES.fullmatch(name)), "")
+    before = names[: names.index(key_name)] if key_name else []
+    query_name = next((name for name in (*before, *names) if name in before or QUERY_SOURCES.fullmatch(name)), "")
+    if not (key_name and query_name) or call.shape[3] not in sequences[key_name].shape[:-1]:
+        return None
+    q, k = sequences[query_name], sequences[key_name]
+    if {memory_address(q), memory_address(k)} & {memory_address(t) for t in (call.q, call.k, call.v)} - {0}:
+        return None  # projected already
+    return not (q is k or (q.shape == k.shape and q.device == k.device and torch.equal(q, k)))

@@ -1,0 +1,92 @@
+"""Self- or cross-attention: what the model computed queries and keys from, whatever their sizes and names."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import regard
+from lens.watching import FunctionModule
+
+X, MEMORY, POSITION = torch.randn(3, 2, 6, 8)
+
+
+class Attention(nn.Module):
+    """Attention as many write it; `core` computes it from what is projected."""
+
+    def __init__(self, core):
+        super().__init__()
+        self.projections, self.core = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)), core
+
+    def forward(self, x, context=None, cond=None):
+        keys = x if context is None else context
+        q, k, v = (f(t).unflatten(-1, (2, 4)) for f, t in zip(self.projections, (x, keys, keys), strict=True))
+        return self.core(*(t.transpose(1, 2) for t in (q, k, v)))
+
+
+class Core(nn.Module):
+    """What gets queries and keys that are projected already: they are three tensors in either kind."""
+
+    def forward(self, q, k, v):
+        return scaled_dot_product_attention(q, k, v)
+
+
+def by_hand(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v
+
+
+class PyTorchs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, *inputs):
+        return self.attn(*inputs, need_weights=False)
+
+
+def kind(model, *args, **kwargs):
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(*args, **kwargs)
+    return seen.entry(next(iter(seen))).kind
+
+
+def test_regards_own():
+    model = regard.MultiHeadAttention(8, 2)
+    assert kind(model, X) == "self"
+    assert kind(model, X, MEMORY) == "cross"
+
+
+@pytest.mark.parametrize("core", [scaled_dot_product_attention, Core(), by_hand], ids=["sdpa", "module", "by hand"])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "self"),
+        ({"context": MEMORY}, "cross"),
+        ({"context": X}, "self"),
+        ({"context": X.clone()}, "self"),
+        ({"cond": POSITION[:, :1]}, "self"),
+    ],
+    ids=["alone", "another of the same size", "the same", "a copy", "a condition"],
+)
+def test_the_arguments_tell(core, arguments, expected):
+    assert kind(Attention(core), X, **arguments) == expected
+
+
+def test_one_query_over_another_sequence():
+    assert kind(Attention(scaled_dot_product_attention), X[:, :1], MEMORY) == "cross"
+    assert kind(Attention(scaled_dot_product_attention), X[:, :1]) == "self"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [((X, X, X), "self"), ((X, MEMORY, MEMORY), "cross"), ((X + POSITION, X + POSITION, X), "self")],
+    ids=["self", "cross", "positions added to queries and keys"],
+)
+def test_pytorchs_own(inputs, expected):
+    assert kind(PyTorchs(), *inputs) == expected
+
+
+def test_a_function_without_names_is_told_by_its_sizes():
+    model = FunctionModule(scaled_dot_product_attention)
+    assert kind(model, *torch.randn(3, 1, 2, 5, 4)) == "self"
+    assert kind(model, torch.randn(1, 2, 5, 4), *torch.randn(2, 1, 2, 3, 4)) == "cross"
