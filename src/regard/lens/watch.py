@@ -25,8 +25,9 @@ from regard.lens.recording.recording import Recording
 
 KEEP_OPTIONS = ("maps", "summary")
 
-FUSED_LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
-"""Layers that PyTorch computes by fused kernels in inference, unless a function mode is on."""
+DISPATCHED_LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, torch.jit.ScriptModule)
+"""Layers whose calls a function mode cannot see, or would change: PyTorch's own, which run fused kernels in inference,
+and TorchScript."""
 
 ATTEND_ONLY = "torch.nn.modules.", "regard.transformer.", "regard.attention.multihead", "regard.attention.positions."
 """The Python modules of layers that compute attention by `regard.attend` only, if at all; its hook is enough."""
@@ -95,7 +96,7 @@ def watch(
     try:
         with ExitStack() as stack:
             stack.enter_context(register_hook(partial(_record_attend, recorder)))
-            if any(isinstance(module, FUSED_LAYERS) for _, module in modules):
+            if any(isinstance(module, DISPATCHED_LAYERS) for _, module in modules):
                 stack.enter_context(DispatchModeCapture(recorder))
             elif not all(type(module).__module__.startswith(ATTEND_ONLY) for _, module in modules):
                 stack.enter_context(FunctionModeCapture(recorder, stack))

@@ -90,7 +90,7 @@ class SDPAInternals(_ThreadMode):  # type: ignore[no-untyped-call]
         if func in FUSED_KERNELS:
             self.kernel, self.lse = FUSED_KERNELS[func], output[1] if func is FLASH_CPU else None
         elif not self.kernel:
-            eager = self.pattern.observe(_op_name(func), args, kwargs, output)
+            eager = self.pattern.observe(op_name(func), args, kwargs, output)
             if eager is not None and eager.output is not None:
                 self.eager, self.kernel = eager, "math"
         return output
@@ -159,10 +159,11 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchDispatchMode`."""
         kwargs = kwargs or {}
-        if func is SDPA and not self.only_flex and not hook_state.in_attend:
+        if func in (SDPA, SDPA_MATH) and not self.only_flex and not hook_state.in_attend:
             with SDPAInternals() as internals:
                 output = func.decompose(*args, **kwargs)
-            self.recorder.record(lambda: sdpa_call(_by_name(func, args, kwargs), output, internals), sys._getframe(1))
+            out = output if func is SDPA else output[0]
+            self.recorder.record(lambda: sdpa_call(_by_name(func, args, kwargs), out, internals), sys._getframe(1))
             return output
         output = self.run_unchanged(func, args, kwargs)
         if not (hook_state.in_attend or in_backward()):
@@ -186,7 +187,7 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
         elif func is NATIVE_MULTI_HEAD:
             self.recorder.record(lambda: multi_head_call(_by_name(func, args, kwargs), output[0]), frame)
         else:
-            eager = self.pattern.observe(_op_name(func), args, kwargs, output)
+            eager = self.pattern.observe(op_name(func), args, kwargs, output)
             if eager is not None:
                 self._capture_eager(eager, frame)
 
@@ -210,9 +211,9 @@ def _is_composite(func: Any) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
-def _op_name(func: Any) -> str:
-    """The name of an operation without its overload."""
-    return func.__name__.split(".")[0]  # type: ignore[no-any-return]
+def op_name(func: Any) -> str:
+    """The name of a function or of an operation, without its overload."""
+    return getattr(func, "__name__", "").split(".")[0]
 
 
 def _by_name(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

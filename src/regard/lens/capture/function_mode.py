@@ -14,7 +14,7 @@ from torch.nn.attention import flex_attention
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.hooks import hook_state
-from regard.lens.capture.dispatch_mode import DispatchModeCapture, SDPAInternals, sdpa_call
+from regard.lens.capture.dispatch_mode import FUSED_KERNELS, DispatchModeCapture, SDPAInternals, op_name, sdpa_call
 from regard.lens.capture.eager_pattern import MATMUL_OPS, SOFTMAX_OPS, EagerPattern
 from regard.lens.capture.recorder import CallRecorder
 
@@ -22,7 +22,16 @@ SDPA = torch._C._nn.scaled_dot_product_attention
 FLEX_FILE = flex_attention.__file__
 FLEX_FIRST_CALL = "dim"
 """The first function of its tensors that FlexAttention calls."""
-OBSERVED_NAMES = {SDPA.__name__, F.multi_head_attention_forward.__name__, FLEX_FIRST_CALL, *MATMUL_OPS, *SOFTMAX_OPS}
+DISPATCHED_NAMES = {"_scaled_dot_product_attention_math", *map(op_name, FUSED_KERNELS)}
+"""Kernels below ``F.scaled_dot_product_attention``, which exported programs call by their names."""
+OBSERVED_NAMES = {
+    SDPA.__name__,
+    F.multi_head_attention_forward.__name__,
+    FLEX_FIRST_CALL,
+    *MATMUL_OPS,
+    *SOFTMAX_OPS,
+    *DISPATCHED_NAMES,
+}
 MIN_WEIGHTS_FOR_LSE = 2**24
 """From this number of weights on, the log-sum-exp is taken from the kernel; for fewer it is fast to compute again."""
 MAX_FRAMES = 12
@@ -77,15 +86,15 @@ class FunctionModeCapture(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """See `TorchFunctionMode`."""
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name = op_name(func)
         if name not in OBSERVED_NAMES and not self.pattern.followed:
             return func(*args, **kwargs)
         # While Dynamo compiles, it traces this method.
         if torch.compiler.is_compiling() or hook_state.in_attend:
             return func(*args, **kwargs)
-        if func is SDPA:
-            return self._record_sdpa(args, kwargs, sys._getframe(1))
-        if func is F.multi_head_attention_forward:
+        if name == SDPA.__name__:
+            return self._record_sdpa(func, args, kwargs, sys._getframe(1))
+        if func is F.multi_head_attention_forward or name in DISPATCHED_NAMES:
             # A function mode is off inside the function that it handles, so a dispatch mode takes over.
             with DispatchModeCapture(self.recorder):
                 return func(*args, **kwargs)
@@ -102,13 +111,13 @@ class FunctionModeCapture(TorchFunctionMode):
             self.recorder.record_eager(eager, sys._getframe(1))
         return output
 
-    def _record_sdpa(self, args: Any, kwargs: Any, frame: FrameType) -> Any:
+    def _record_sdpa(self, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
         named: dict[str, Any] = {}
         internals = SDPAInternals()
         # Arguments that PyTorch refuses get its own message, and tensors of other kinds a note.
         with suppress(Exception):
             named = _by_name(*args, **kwargs)
         with internals if _needs_internals(**named) else nullcontext():
-            output = SDPA(*args, **kwargs)
+            output = func(*args, **kwargs)
         self.recorder.record(lambda: sdpa_call(named, output, internals), frame)
         return output

@@ -115,7 +115,8 @@ class CallRecorder:
             with torch.no_grad(), disable_hooks():
                 call = make_call()
                 inner = ".".join(name for name in (path, call.submodule) if name)
-                self._add(inner, module.get_submodule(call.submodule), call, frame)
+                computing = module.get_submodule(call.submodule) if call.submodule else module
+                self._add(inner, computing, call, frame)
         except Exception as error:
             self.add_note(f"{path or 'the model itself'}: an attention was not recorded: {error}")
 
