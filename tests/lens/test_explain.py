@@ -33,10 +33,10 @@ def river():
     return explain(RIVER, "bank", compare=LOAN)
 
 
-def test_bank_gives_river_its_largest_share_in_layer_0_head_2(river):
-    assert (river.word.text, river.word.token_index, river.layer, river.head) == ("bank", [11], 0, 2)
+def test_bank_gives_river_its_largest_share(river):
+    assert (river.word.text, river.word.token_index, river.layer, river.head) == ("bank", [11], 0, 4)
     assert river.queries.tokens[10] == "river"
-    assert river.row.weights[0, 10].item() == pytest.approx(0.9988, abs=5e-5)
+    assert river.row.weights[0, 10].item() == pytest.approx(0.8468, abs=5e-5)
     best = river.top_keys[0]
     assert (best.token, best.index, best.layer, best.head) == ("river", 10, 0, 2)
 
@@ -48,7 +48,18 @@ def test_it_gives_pizza_its_largest_share_in_layer_3_head_1():
 
 
 def test_a_head_that_looks_at_the_token_before_is_said_to(river):
-    assert river.positional_pattern == "11 of the text's 12 tokens give most to the token just before them"
+    assert river.positional_pattern is None
+    before = explain(RIVER, "bank", layer=0, head=2)
+    assert before.row.weights[0, 10].item() == pytest.approx(0.9988, abs=5e-5)
+    assert before.positional_pattern == "11 of the text's 12 tokens give most to the token just before them"
+
+
+def has_habit(weights):
+    """Whether four fifths of a text's tokens give most to the same place: a neighbour, themselves, [CLS] or [SEP]."""
+    last = len(weights) - 1
+    best = [(query, int(weights[query].argmax())) for query in range(1, last)]
+    places = [key if key in (0, last) else f"{key - query:+}" for query, key in best]
+    return max(places.count(place) for place in (0, last, "-1", "+0", "+1")) >= 0.8 * len(best)
 
 
 @pytest.mark.parametrize(("text", "word"), [(RIVER, "fishing"), (PIZZA, "it"), (PIZZA, "oven"), (LOAN, "loan")])
@@ -59,8 +70,9 @@ def test_the_default_head_is_the_one_that_transformers_maps_give(text, word):
         maps = model(torch.tensor([e.queries.ids]), output_attentions=True).attentions
     shares = torch.stack(maps)[:, 0, :, e.word.token_index[0]]
     others = [i for i in range(1, len(e.queries.ids) - 1) if i not in e.word.token_index]
-    best = (shares[:, :, others] == shares[:, :, others].max()).nonzero()[0].tolist()
-    assert [e.layer, e.head] == best[:2]
+    content = shares[:, :, others].clone()
+    content[torch.tensor([[has_habit(head) for head in layer[0]] for layer in maps])] = -1
+    assert [e.layer, e.head] == (content == content.max()).nonzero()[0, :2].tolist()
     for top in e.top_keys:
         assert top.weight == pytest.approx(shares[:, :, top.index].max().item(), abs=1e-5)
 

@@ -84,10 +84,10 @@ def test_the_content_head_has_no_pattern():
 
 
 @pytest.mark.parametrize(
-    ("fixed", "chosen"), [((None, None), (0, 0)), ((1, None), (1, 1)), ((None, 1), (1, 1)), ((1, 0), (1, 0))]
+    ("fixed", "chosen"), [((None, None), (1, 1)), ((0, None), (0, 0)), ((None, 1), (1, 1)), ((1, 0), (1, 0))]
 )
 def test_the_most_informative_head_among_those_of_a_layer_or_of_a_number(fixed, chosen):
-    """At position 4: the head of the word before, then that of a word far away; the word itself does not count."""
+    """At position 4: the head of a word far away; where all have a pattern, that of another word."""
     assert survey([BEFORE, CLS], [OWN, FAINT], position=4).most_informative_head(*fixed) == chosen
 
 

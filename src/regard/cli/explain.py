@@ -48,7 +48,7 @@ def explain(
         option(
             "N",
             "Which layer, from 0. By default layer and head are those in which the word gives one other token of the "
-            "text the largest weight.",
+            "text the largest weight, among heads in which tokens look to different places.",
         ),
     ] = None,
     head: Annotated[int | None, option("N", "Which head, from 0.")] = None,

@@ -66,7 +66,8 @@ def explain(
         model: a name for `regard.load`, or its result.
         compare: other texts with the same word, to see how context changes its hidden states.
         layer: which layer, from 0. By default layer and head are those in which one other token of the text gets its
-            largest weight; in cross-attention, the word of the source with the largest mean weight.
+            largest weight; in cross-attention, the word of the source with the largest mean weight. Heads in which
+            nearly all tokens attend to the same place, whatever they mean, are left out.
         head: which head, from 0.
         target: the output of an encoder-decoder for the text. By default the model generates it with greedy decoding.
         attention: of an encoder-decoder, ``cross`` (the default: a word of the target attends to the source),

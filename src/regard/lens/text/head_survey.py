@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard._shapes import Bool
 from regard.errors import InputError
 from regard.lens.text.activations import ActivationCache
 from regard.lens.text.explanation import TopKey
@@ -82,7 +83,8 @@ class HeadSurvey:
     def most_informative_head(self, layer: int | None, head: int | None) -> tuple[int, int]:
         """The layer and head in which one other token of the text gets its largest weight.
 
-        In cross-attention this token is the word of the source with the largest mean weight, the most likely origin.
+        Heads with a positional pattern are left out, unless all of them have one. In cross-attention this token is the
+        word of the source with the largest mean weight, the most likely origin.
 
         Args:
             layer: look in this layer only.
@@ -97,6 +99,8 @@ class HeadSurvey:
         best = torch.stack([self._weight_of(keys) for keys in candidates]).amax(dim=0)
         considered = torch.zeros_like(best, dtype=torch.bool)
         considered[slice(None) if layer is None else layer, slice(None) if head is None else head] = True
+        if (considered & self._without_pattern()).any():
+            considered &= self._without_pattern()
         return divmod(int(best.masked_fill(~considered, -1.0).argmax()), best.shape[1])
 
     def top_keys(self) -> list[TopKey]:
@@ -109,11 +113,14 @@ class HeadSurvey:
 
     def content_head(self) -> TopKey | None:
         """The largest weight among the heads without a positional pattern; None if every head has one."""
-        without_pattern = torch.tensor([[pattern is None for pattern in heads] for heads in self.patterns])
+        without_pattern = self._without_pattern()
         if not without_pattern.any():
             return None
         top = [self._top_key(keys, self._weight_of(keys) * without_pattern) for keys in self._candidates()]
         return max(top, key=lambda key: key.weight, default=None)
+
+    def _without_pattern(self) -> Bool[Tensor, "layers heads"]:
+        return torch.tensor([[pattern is None for pattern in heads] for heads in self.patterns])
 
     def _candidates(self) -> list[list[int]]:
         """The positions of the other tokens that the word may attend to; in cross-attention of the source's words."""

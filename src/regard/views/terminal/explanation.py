@@ -149,16 +149,26 @@ def _weights(e: Explanation, console: Console, number: int) -> None:
             console,
             f"The weights sum to {weights.sum().item():.4f}: the head's sink takes the rest, and carries no value.",
         )
+    _positional_pattern(e, console)
+    _top_keys(e, console)
+
+
+def _positional_pattern(e: Explanation, console: Console) -> None:
+    other = e.content_head
     if e.positional_pattern:
         print_line(console, f"A habit: in this head {e.positional_pattern}, whatever they mean.")
-        if e.content_head:
-            p = e.content_head
+        if other:
             print_line(
                 console,
-                f"Among heads without one, {_quoted(e.word.text)} gives most to {_quoted(p.token)}, {p.weight:.4f}: "
-                f"--layer {p.layer} --head {p.head}",
+                f"Among heads without one, {_quoted(e.word.text)} gives most to {_quoted(other.token)}, "
+                f"{other.weight:.4f}: --layer {other.layer} --head {other.head}",
             )
-    _top_keys(e, console)
+    elif other and (other.layer, other.head) == (e.layer, e.head):
+        print_line(
+            console,
+            "Among heads without a habit, none gives another token more. A habit: nearly all tokens give most to the "
+            "same place, such as the token just before them, whatever they mean.",
+        )
 
 
 def _top_keys(e: Explanation, console: Console) -> None:
