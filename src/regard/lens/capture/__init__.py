@@ -7,7 +7,9 @@ it turns PyTorch's fused layers off and does not see inside FlexAttention; a dis
 - `eager_weights`: the call of such an attention in the model's own code, from the weights that it computed.
 - `call`: `CapturedCall`, the arguments of one attention and sampled rows of its output.
 - `fast_path`: PyTorch's fused layers, of which only inputs, weights and the output are known.
-- `sequence`: `CallSequence`, the calls of one module as one map: a forward pass, or all steps of a generation.
+- `sequence`: `CallSequence`, which calls of a module belong together: a forward pass, or all steps of a generation.
+- `merge`: their map.
+- `kind`: whether an attention is self- or cross-attention.
 - `recorder`: `CallRecorder`, which finds the module of each call.
 - `dispatch_mode`: capture of PyTorch's operations.
 - `function_mode`: capture of Python calls.

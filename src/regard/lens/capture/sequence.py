@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from regard.attention import mask as masks
-from regard.attention.bias import PositionBias
-from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, VersionGuard
-from regard.lens.maps.inputs import OutputSample
+from regard.lens.capture.call import CapturedCall, MaskParser, VersionGuard
+from regard.lens.capture.merge import CallStep, is_causal, merge_steps
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
-
-
-@dataclass
-class _Step:
-    """A call of a sequence, without its keys, and what later calls showed of it."""
-
-    call: CapturedCall
-    first_key: int
-    """The index of its first key among all keys."""
-    num_rows: int
-    """How many of its first queries belong to the text; the keys of the others were dropped."""
-    order: Tensor | None = None
-    """For each batch row of the last call, which batch row it was here; None if no row changed its place."""
-
-    def move(self, order: Tensor) -> None:
-        """Note that the batch rows changed places after the former call."""
-        self.order = order if self.order is None else self.order[order]
-
-    def rows(self, t: Tensor) -> Tensor:
-        """(batch, heads, queries, ...): the batch rows in order and the queries that belong to the text."""
-        t = t[(None,) * (4 - t.ndim)] if t.ndim < 4 else t
-        t = t if t.shape[2] == 1 else t[:, :, : self.num_rows]
-        return t if self.order is None or len(t) == 1 else t[self.order]
-
-    def sample(self, first_row: int) -> OutputSample | None:
-        """The sampled rows of the output that belong to the text, which begins at a row of the map."""
-        sample = self.call.sample
-        if sample is None:
-            return None
-        order = torch.arange(self.call.shape[0], device=sample.batch.device) if self.order is None else self.order
-        now, at = ((order[:, None] == sample.batch) & (sample.query < self.num_rows)).nonzero(as_tuple=True)
-        return OutputSample(now, sample.query[at] + first_row, sample.output[at])
 
 
 class CallSequence:
@@ -75,7 +40,7 @@ class CallSequence:
     ) -> None:
         self.path, self.kind, self.layer, self.parse = path, kind, layer, parse
         self.heads = None if heads is None else [head for head in heads if head < call.shape[1]]
-        self.steps = [_Step(call, 0, call.shape[2])]
+        self.steps = [CallStep(call, 0, call.shape[2])]
         self.key_value_parts = [(call.k, call.v)]
         """All keys and values, in parts."""
         self.num_keys = call.shape[3]
@@ -109,7 +74,7 @@ class CallSequence:
     @property
     def mask_label(self) -> str:
         """The mask in words; nothing is computed for it."""
-        if len(self.steps) > 1 and self._is_causal():
+        if len(self.steps) > 1 and is_causal(self.steps, cross=self.kind == "cross"):
             return "causal()"
         labels = list(dict.fromkeys(step.call.mask_label for step in self.steps))
         return labels[0] if len(labels) == 1 else "of each step"
@@ -237,7 +202,7 @@ class CallSequence:
         if order is not None:
             for step in self.steps:
                 step.move(order)
-        self.steps.append(_Step(_without_keys(call), first_key, call.shape[2]))
+        self.steps.append(CallStep(_without_keys(call), first_key, call.shape[2]))
         # The buffer of a window may be written again.
         self.last_keys = call.k if call.shape[3] == self.num_keys else call.k.clone()
         self.checksums = _checksums(call.k) if self.shares_buffer else None
@@ -294,95 +259,15 @@ class CallSequence:
     def _make_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
         if len(self.steps) == 1:
             return self.first_call.map(self.parse, ensure_unchanged)
-        return self._merged_map(ensure_unchanged)
-
-    def _merged_map(self, ensure_unchanged: Callable[[], None] | None) -> AttentionMap:
-        first = self.first_call
-        queries, keys = self.shape[2:]
-        k, v = (
-            torch.cat(parts, 2) if len(parts) > 1 else parts[0] for parts in zip(*self.key_value_parts, strict=True)
+        cross = self.kind == "cross"
+        return merge_steps(
+            self.steps,
+            self.key_value_parts,
+            self.parse,
+            ensure_unchanged,
+            cross=cross,
+            shares_buffer=self.shares_buffer,
         )
-        q = torch.cat([step.rows(step.call.q) for step in self.steps], 2)
-        mask, bias, uniform_rows = self._merged_mask(queries, keys)
-        if self.shares_buffer and self.kind == "self" and mask is not None and mask != masks.causal():
-            # The buffer of a static cache has its full length: keys that no query may attend to are not written yet.
-            allowed = mask.dense(queries, keys)
-            used = int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1
-            mask, k, v = masks.allowed(allowed[..., :used]), k[:, :, :used], v[:, :, :used]
-            bias = bias[..., :used] if isinstance(bias, Tensor) else bias
-        lse = [None if step.call.lse is None else step.rows(step.call.lse[..., None])[..., 0] for step in self.steps]
-        return AttentionMap(
-            q if uniform_rows is None else q.masked_fill(uniform_rows, 0),
-            k,
-            v,
-            mask,
-            scale=first.scale,
-            bias=bias,
-            softcap=first.softcap,
-            sinks=first.sinks,
-            lse=torch.cat([t for t in lse if t is not None], 2)
-            if uniform_rows is None and all(t is not None for t in lse)
-            else None,
-            sample=self._merged_sample(),
-            kernel=first.kernel,
-            ensure_unchanged=ensure_unchanged,
-        )
-
-    def _merged_mask(self, queries: int, keys: int) -> MaskAndBias:
-        """The masks and biases of all calls."""
-        calls = [step.call for step in self.steps]
-        if self._is_causal() and not any(isinstance(call.bias, Tensor) for call in calls):
-            position_bias = calls[0].bias
-            return MaskAndBias(masks.causal(), position_bias if isinstance(position_bias, PositionBias) else None)
-        allowed_parts, bias_parts, uniform_parts = [], [], []
-        has_bias = any(isinstance(call.bias, Tensor) or call.has_float_mask for call in calls)
-        for step in self.steps:
-            parsed = step.call.mask_and_bias(self.parse)
-            rows, columns = step.call.shape[2:]
-            padding = (step.first_key, keys - step.first_key - columns)
-            dense = (
-                torch.ones(rows, columns, dtype=torch.bool) if parsed.mask is None else parsed.mask.dense(rows, columns)
-            )
-            allowed_parts.append(pad(step.rows(dense), padding))
-            if has_bias:
-                added = parsed.bias if isinstance(parsed.bias, Tensor) else step.call.q.new_zeros(())
-                bias_parts.append(pad(step.rows(added.expand(*added.shape[:-2], rows, columns)), padding))
-            uniform = parsed.uniform_rows
-            uniform = torch.zeros(rows, 1, dtype=torch.bool) if uniform is None else uniform
-            uniform_parts.append(step.rows(uniform.expand(*uniform.shape[:-2], rows, 1)))
-        allowed, uniform_rows, bias = _concat_rows(allowed_parts), _concat_rows(uniform_parts), calls[0].bias
-        if has_bias:
-            added = _concat_rows(bias_parts)
-            bias = added if bool(added.any()) else None
-        mask = None if bool(allowed.all()) else masks.allowed(allowed)
-        return MaskAndBias(mask, bias, uniform_rows if bool(uniform_rows.any()) else None)
-
-    def _is_causal(self) -> bool:
-        """Whether the queries of every call attend to all keys up to their own."""
-        filled = 0
-        for step in self.steps:
-            call, (queries, keys) = step.call, step.call.shape[2:]
-            if self.kind == "cross" or step.first_key or keys != filled + queries or call.attn_mask is not None:
-                return False
-            filled += step.num_rows
-            single = queries == 1 and call.mask is None and not call.is_causal
-            prompt = call.is_causal and queries == keys and call.mask is None
-            if not (single or prompt or call.mask == masks.causal()):
-                return False
-        return True
-
-    def _merged_sample(self) -> OutputSample | None:
-        parts, row = [], 0
-        for step in self.steps:
-            parts.append(step.sample(row))
-            row += step.num_rows
-        present = [part for part in parts if part is not None]
-        if not present:
-            return None
-        batch, query, output = (
-            torch.cat(t) for t in zip(*((p.batch, p.query, p.output) for p in present), strict=True)
-        )
-        return OutputSample(batch, query, output)
 
 
 def _once_per_group(call: CapturedCall, num_heads: int) -> CapturedCall:
@@ -393,13 +278,6 @@ def _once_per_group(call: CapturedCall, num_heads: int) -> CapturedCall:
     k, v = (t[:, ::times] for t in (call.k, call.v))
     is_repeated = all(torch.equal(t, few.repeat_interleave(times, 1)) for t, few in ((call.k, k), (call.v, v)))
     return replace(call, k=k, v=v) if is_repeated else call
-
-
-def _concat_rows(parts: list[Tensor]) -> Tensor:
-    """(batch, heads, queries, keys) of several calls, joined along the queries; batch and heads broadcast."""
-    parts = [part[(None,) * (4 - part.ndim)] for part in parts]
-    batch, heads = (max(part.shape[axis] for part in parts) for axis in (0, 1))
-    return torch.cat([part.expand(batch, heads, -1, -1) for part in parts], 2)
 
 
 def _checksums(k: Tensor) -> Tensor:
