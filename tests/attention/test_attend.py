@@ -271,12 +271,3 @@ def test_every_batch_axis_has_its_documents():
     with SMALL_LIMITS.apply():
         plan = assert_is_the_definition(Attention(*qkv(3, 2, 2, 12, 4), mask.documents(ids) & mask.causal(), {}))
     assert plan.kernel == "packed"
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("tokens", [20, 80])
-@pytest.mark.parametrize("m", [None, mask.causal()], ids=repr)
-def test_a_plain_call_under_vmap(m, tokens):
-    q = torch.randn(3, 2, 2, tokens, 8)
-    output = torch.func.vmap(lambda x: regard.attend(x, x, x, m))(q)
-    torch.testing.assert_close(output, torch.stack([regard.attend(x, x, x, m) for x in q]))

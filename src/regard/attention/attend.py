@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import tiles
 from regard.attention.mask import Mask
 from regard.attention.plan import KernelChoice, choose, is_plain
+from regard.attention.steps import dense_steps
 from regard.attention.validation import validate
 
 
@@ -44,8 +46,9 @@ def attend(
     that may attend to it; a blocked value must be finite, since 0 x NaN is NaN.
 
     In a graph (`torch.compile`, `torch.export`) no number of a tensor is known. There, full, causal, per-key and window
-    masks keep their kernels, every other mask is a tensor of the graph, and NaN is treated as by PyTorch's kernel.
-    `regard.plan` is about calls outside a graph.
+    masks keep their kernels, every other mask is a tensor of the graph, and NaN is treated as by PyTorch's kernel. In
+    transforms of `torch.func` (grad, vmap, jvp) the definition runs, with a memory of queries x keys. `regard.plan` is
+    about calls outside both.
 
     Args:
         q: queries ``(..., heads, queries, d_key)``; the heads axis and all before it may be absent.
@@ -112,11 +115,15 @@ def _compute(
     in_graph: bool,
 ) -> Tensor:
     """The output: validate the arguments, choose a kernel, run it."""
+    if torch._C._are_functorch_transforms_active():
+        # The kernels have no rule for vmap, nor for forward derivatives. The definition is plain tensor code.
+        validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+        drop = partial(F.dropout, p=dropout) if dropout else None
+        options: dict[str, Any] = {"scale": scale, "bias": bias, "softcap": softcap, "sinks": sinks}
+        return dense_steps(q, k, v, mask, **options, dropout=drop).output
     if not in_graph and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
         # The queries are the last positions: a single one attends to every key.
         causal = mask is not None and q.shape[2] > 1
-        if torch._C._are_functorch_transforms_active():  # under vmap no number of a tensor is known
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=k.shape[1] != q.shape[1])
         plain: Tensor
         plain, lse = flash.forward(q, k, v, 0.0, causal)
         if _is_sound(lse):
