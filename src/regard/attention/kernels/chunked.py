@@ -166,7 +166,7 @@ def _dropout(p: float | int, seed: int, device: torch.device) -> Callable[[Tenso
 
 def _chunks(call: AttentionCall, schedule: Schedule) -> Iterator[ScoreBlock]:
     """The schedule's blocks cut into chunks of rows, each for one batch row where there are many scores."""
-    # The sizes do not depend on the batch, so that each batch row has the same bits in any batch.
+    # The sizes do not depend on the batch, so that other batch rows do not change how one is rounded here.
     large = call.q.shape[1] * call.queries * call.keys > CHUNK_SCORES // 16
     for block in (part for stack in schedule(call) for part in split_stack(call, stack)):
         height = chunk_height(call, block)

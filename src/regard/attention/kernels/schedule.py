@@ -173,7 +173,8 @@ def tiles(call: AttentionCall, *, only_batch: int | None = None) -> Iterator[Sco
     """Any mask: each block of rows against the keys that some row of it may attend to.
 
     The mask is evaluated in the tiles that its bounds leave open. The blocks of a batch row depend on its own mask
-    only, so that it has the same bits in any batch.
+    only: other rows of the batch move its result by no more than PyTorch's own matrix products do, which may round
+    otherwise where the bytes of a batch row are no multiple of 64.
 
     Args:
         call: the attention.
