@@ -296,6 +296,7 @@ class TestSpellings:
             ("qwen2", {"use_mrope": True}, "use_mrope is True"),
             ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
             ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
+            ("gemma2", {"query_pre_attn_scalar": float("nan")}, "query_pre_attn_scalar is nan"),
             ("roberta", {"pad_token_id": None}, "RoBERTa's positions are counted from it"),
             ("roberta", {"pad_token_id": 60, "max_position_embeddings": 61}, "the first 61 are not used"),
             ("bart", {"normalize_before": True}, "normalize_before is True; for BART, regard supports False"),

@@ -1,6 +1,7 @@
 """A run that is killed ends with the same bits when it is resumed."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -36,10 +37,19 @@ class TestOnDisk:
     def test_a_damaged_one_is_named(self, pairs_file, stopped_run, out):
         shutil.copytree(stopped_run, out)
         last = checkpoint.latest(out)
-        for name, content in (("optimizer.safetensors", "cut off"), ("progress.json", json.dumps({"speed": 3}))):
+        facts = json.loads((last / "progress.json").read_text())
+        progress = ({"speed": 3}, {**facts, "step": "4"}, {**facts, "best_loss": math.nan}, {**facts, "num_tokens": -1})
+        damages = [*(("progress.json", json.dumps(each)) for each in progress), ("optimizer.safetensors", "cut off")]
+        for name, content in damages:
             (last / name).write_text(content)
             with pytest.raises(InputError, match=r"step-000004 is damaged: .*Delete it, and --resume continues from"):
                 run("translate", pairs_file, out, resume=True)
+
+    def test_other_folders_beside_them_stay_and_are_no_checkpoints(self, stopped_run, out):
+        shutil.copytree(stopped_run, out)
+        for name in ("step-abc", "step-\u0663", "step-000009.old"):
+            (out / "checkpoints" / name).mkdir()
+        assert checkpoint.latest(out).name == "step-000004"
 
     def test_a_folder_that_cannot_be_written(self, finished_run, tmp_path):
         (tmp_path / "checkpoints").write_text("in the way")

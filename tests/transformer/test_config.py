@@ -40,6 +40,7 @@ SMALL = {"vocab_size": 30, "d_model": 12, "num_layers": 3, "num_heads": 4, "d_ff
         ({"windows": (3, None, 2.5)}, r"windows=\(3, None, 2\.5\): .* a whole number"),
         ({"softcap": 0}, "softcap=0 must be a number above 0"),
         ({"logit_softcap": -1.0}, r"logit_softcap=-1\.0 must be a number above 0"),
+        ({"softcap": float("inf")}, "softcap=inf must be a number above 0, and one of float32"),
         ({"attention_scale": float("inf")}, "attention_scale=inf must be a finite number"),
     ],
 )

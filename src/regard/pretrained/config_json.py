@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from regard.attention.validation import MAX_FLOAT32
 from regard.errors import InputError
 
 
@@ -45,6 +46,18 @@ class ConfigJSON:
         if type(value) is not int or not 1 <= value <= maximum:
             self.refuse(key, f"it must be a whole number from 1 to {maximum}")
         return int(value)
+
+    def numbers(self, key: str, count: int) -> tuple[float | int, ...]:
+        """So many finite numbers, from a list or from one number for all.
+
+        Raises:
+            InputError: the value is missing, or something else.
+        """
+        value = self[key]
+        numbers = value if isinstance(value, list) else [value] * count
+        if len(numbers) != count or any(type(n) not in (int, float) or not abs(n) <= MAX_FLOAT32 for n in numbers):
+            self.refuse(key, "it must be a finite number" + (f", or a list of {count}" if count > 1 else ""))
+        return tuple(numbers)
 
     def boolean(self, key: str) -> bool:
         """A value that is true or false.

@@ -111,11 +111,9 @@ class ImageProcessor:
             if type(resample) is not int or not 0 <= resample <= 5:
                 config_json.refuse("resample", "PIL's filters are 0 to 5")
         if do_rescale:
-            rescale_factor = config_json["rescale_factor"]
-            if type(rescale_factor) not in (int, float):
-                config_json.refuse("rescale_factor", "it must be a number")
+            (rescale_factor,) = config_json.numbers("rescale_factor", 1)
         if do_normalize:
-            mean, std = (_per_channel(config_json, key, patches) for key in ("image_mean", "image_std"))
+            mean, std = (config_json.numbers(key, patches.channels) for key in ("image_mean", "image_std"))
             mean_and_std = mean, std
             if 0 in std:
                 config_json.refuse("image_std", "nothing is divided by 0")
@@ -169,15 +167,6 @@ def _check_size(config_json: ConfigJSON, patches: Patches) -> None:
     if height_and_width != patches.image_size:
         height, width = patches.image_size
         config_json.refuse("size", f"the model reads images of {{'height': {height}, 'width': {width}}}")
-
-
-def _per_channel(config_json: ConfigJSON, key: str, patches: Patches) -> tuple[float | int, ...]:
-    """One number for each channel, from a list or from one number for all channels."""
-    value = config_json[key]
-    numbers = value if isinstance(value, list) else [value] * patches.channels
-    if len(numbers) != patches.channels or any(type(number) not in (int, float) for number in numbers):
-        config_json.refuse(key, f"it must be a number for each channel, and the model has {patches.channels}")
-    return tuple(numbers)
 
 
 def _open_image(image_input: Any) -> Any:

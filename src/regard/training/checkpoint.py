@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from regard.pretrained.hub import WEIGHTS_FILE
 from regard.training.distributed import OptimizerState
 
 SUBDIR, OPTIMIZER, PROGRESS = "checkpoints", "optimizer.safetensors", "progress.json"
+NAME = re.compile("step-[0-9]+", re.ASCII)
 MAX_CHECKPOINTS = 2
 """Older checkpoints are deleted when a new one is written."""
 
@@ -96,13 +99,24 @@ def read(checkpoint: Path) -> tuple[OptimizerState, Progress]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    progress = read_json_object(checkpoint / PROGRESS)
+    facts = read_json_object(checkpoint / PROGRESS)
     try:
-        return load_file(checkpoint / OPTIMIZER), Progress(**progress)
-    except (OSError, SafetensorError, TypeError) as error:
+        progress = Progress(**facts)
+        if wrong := [name for name, value in asdict(progress).items() if not _is_progress(name, value)]:
+            raise ValueError(f"{PROGRESS} has {wrong[0]} {facts[wrong[0]]!r}")
+        return load_file(checkpoint / OPTIMIZER), progress
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise InputError(
             f"{checkpoint} is damaged: {error}. Delete it, and --resume continues from the one before"
         ) from error
+
+
+def _is_progress(name: str, value: object) -> bool:
+    """Whether a field of `Progress` has a value that it can have."""
+    if name == "best_loss":
+        return value is None or (type(value) in (int, float) and not math.isnan(float(str(value))))
+    types = (int, float) if name == "seconds" else (int,)
+    return type(value) in types and 0 <= float(str(value)) < math.inf
 
 
 def _remove(checkpoint: Path) -> None:
@@ -113,5 +127,5 @@ def _remove(checkpoint: Path) -> None:
 
 
 def _all_checkpoints(run_dir: Path) -> list[Path]:
-    paths = (run_dir / SUBDIR).glob("step-*")
-    return sorted((path for path in paths if path.is_dir()), key=lambda path: int(path.name.removeprefix("step-")))
+    paths = [path for path in (run_dir / SUBDIR).glob("step-*") if NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from regard.attention.positions.scaling import Scaling
+from regard.attention.validation import MAX_FLOAT32
 from regard.transformer.feed_forward import ACTIVATIONS
 from regard.transformer.patches import Patches
 
@@ -156,8 +157,8 @@ class Config:
                 raise ValueError(f"{name}={rate!r} must be a number from 0 to 1")
         for name in ("softcap", "logit_softcap"):
             bound = getattr(self, name)
-            if bound is not None and (type(bound) not in (int, float) or not bound > 0):
-                raise ValueError(f"{name}={bound!r} must be a number above 0")
+            if bound is not None and (type(bound) not in (int, float) or not 0 < bound <= MAX_FLOAT32):
+                raise ValueError(f"{name}={bound!r} must be a number above 0, and one of float32")
         if self.attention_scale is not None and not math.isfinite(self.attention_scale):
             raise ValueError(f"attention_scale={self.attention_scale} must be a finite number")
         for name, choices in (("positions", Positions), ("norm", Norm), ("norm_position", NormPosition)):

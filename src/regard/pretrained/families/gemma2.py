@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.attention.validation import MAX_FLOAT32
 from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.families import llama
 from regard.pretrained.family import Family
@@ -16,7 +17,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)
     types = ["full_attention" if layer % 2 else "sliding_attention" for layer in range(num_layers)]
     width, bias = config_json["query_pre_attn_scalar"], config_json["attention_bias"]
-    if type(width) not in (int, float) or width <= 0:
+    if type(width) not in (int, float) or not 0 < width <= MAX_FLOAT32:
         config_json.refuse("query_pre_attn_scalar", "scores are multiplied by its power of -0.5, so it must be above 0")
     return {
         **rope_fields(config_json),
