@@ -39,15 +39,19 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.
 ENFORCED := --jaxtyping-packages=regard,beartype.beartype
+# No graph of torch.compile can hold the checks of shapes.
+GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py
 
 test: install ## the fast tier, before every commit (under 4 minutes on 2 cores)
 	$(PYTEST) $(ARGS)
 
 test-more: install ## every test that decides whether work lands, shapes enforced, more random cases (20 minutes)
 	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(ARGS)
+	$(if $(ARGS),,$(GRAPHS))
 
 test-all: install ## the same and the long runs, with new random cases
 	$(PYTEST) $(ENFORCED) --hypothesis-profile=all -m "" -o faulthandler_timeout=3600 $(ARGS)
+	$(if $(ARGS),,$(GRAPHS))
 
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)

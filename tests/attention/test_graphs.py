@@ -1,7 +1,5 @@
 """`torch.compile(fullgraph=True)` and `torch.export`: a graph gives what eager mode gives, gradients included."""
 
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -16,7 +14,9 @@ from regard.attention.kernels import flex
 from regard.attention.kernels.call import AttentionCall
 
 SHAPES_ENFORCED = hasattr(regard.attend, "__wrapped__")
-outside_checks = pytest.mark.skipif(SHAPES_ENFORCED, reason="no graph can hold shape checks: test_without_shape_checks")
+outside_checks = pytest.mark.skipif(
+    SHAPES_ENFORCED, reason="no graph can hold shape checks: make test-more runs it apart"
+)
 
 TOKENS = 160
 KERNELS = ["full", "causal", "padding", "window"]  # what a graph has kernels for
@@ -26,15 +26,6 @@ OPTIONS = {**gpu.OPTIONS, "bias": {"bias": torch.linspace(-1, 1, TOKENS)}, "ALiB
 def cases(every, fast):
     """Every case, those outside of the fast ones in `make test-more`: tracing takes a second each."""
     return [pytest.param(*case, marks=[] if case in fast else pytest.mark.more) for case in every]
-
-
-@pytest.mark.more
-@pytest.mark.skipif(not SHAPES_ENFORCED, reason="the other tests of this file ran")
-def test_without_shape_checks():
-    options = ["-q", "-p", "no:cacheprovider", "--show-capture=no", "-m", "not slow"]
-    ran = subprocess.run([sys.executable, "-m", "pytest", *options, __file__], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert " passed" in ran.stdout
 
 
 class Attend(nn.Module):
