@@ -2,11 +2,12 @@
 
 import os
 import threading
+from io import FileIO
 
 import pytest
 
 from regard import InputError
-from regard.files import atomic_path, ensure_writable, fsync, remove_drafts, write_json, write_text
+from regard.files import atomic_path, ensure_writable, fsync, publish, remove_drafts, try_lock, write_json, write_text
 
 
 def names(folder):
@@ -36,12 +37,39 @@ def test_the_file_appears_at_the_end(tmp_path):
         (draft / "a.txt").write_text("new")
         assert not (tmp_path / "folder").exists()
     assert (tmp_path / "folder" / "a.txt").read_text() == "new"
-    (tmp_path / "drafts").mkdir()
-    with atomic_path(tmp_path / "b.txt", tmp_path / "drafts") as draft:
-        draft.write_text("new")
-        assert names(tmp_path / "drafts") == [draft.name]
-    assert names(tmp_path) == ["b.txt", "drafts", "folder"]
-    assert names(tmp_path / "drafts") == []
+    assert names(tmp_path) == ["folder"]
+
+
+def no_links(*_):
+    raise PermissionError(1, "Operation not permitted")  # as exFAT says it
+
+
+@pytest.mark.parametrize("link", [os.link, no_links])
+def test_a_published_file_never_replaces_another(tmp_path, monkeypatch, link):
+    monkeypatch.setattr(os, "link", link)
+    draft, target = tmp_path / "draft", tmp_path / "a.txt"
+    draft.write_text("new")
+    publish(draft, target)
+    assert (names(tmp_path), target.read_text()) == (["a.txt"], "new")
+    draft.write_text("newer")
+    with pytest.raises(FileExistsError):
+        publish(draft, target)
+    assert (names(tmp_path), target.read_text()) == (["a.txt", "draft"], "new")
+
+
+def test_a_lock_ends_with_the_open_file(tmp_path):
+    with FileIO(tmp_path / "a", "w") as first, FileIO(tmp_path / "a") as second:
+        assert try_lock(first)
+        assert not try_lock(second)
+        first.close()
+        assert try_lock(second)
+
+
+def test_a_file_that_cannot_be_locked_is_named(tmp_path):
+    (tmp_path / "a").touch()
+    message = r"cannot be locked: Bad file descriptor\. Without a lock two runs could"
+    with FileIO(os.open(tmp_path / "a", os.O_PATH)) as stream, pytest.raises(InputError, match=message):
+        try_lock(stream)
 
 
 def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path):

@@ -1,4 +1,4 @@
-"""Atomic writes: files that appear whole or not at all; and dataclasses as JSON."""
+"""Atomic writes: files that appear whole or not at all; locks; and dataclasses as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ DRAFT = ".draft-"
 
 
 @contextmanager
-def atomic_path(path: str | Path, draft_dir: Path | None = None) -> Iterator[Path]:
+def atomic_path(path: str | Path) -> Iterator[Path]:
     """A temporary path next to another one, which it replaces at the end of the block.
 
     If the block raises an error, the temporary file or folder is removed and the other path stays as it was. A device
@@ -29,7 +30,6 @@ def atomic_path(path: str | Path, draft_dir: Path | None = None) -> Iterator[Pat
 
     Args:
         path: of a file, or of a folder that does not exist.
-        draft_dir: another folder for the temporary path, on the same disk.
 
     Yields:
         Where to write.
@@ -39,12 +39,57 @@ def atomic_path(path: str | Path, draft_dir: Path | None = None) -> Iterator[Pat
         yield target
         return
     target = target.resolve()
-    draft = (draft_dir or target.parent) / f"{DRAFT}{uuid4().hex}"
+    draft = target.parent / f"{DRAFT}{uuid4().hex}"
     try:
         yield draft
         draft.replace(target)
     finally:
         _remove(draft)
+
+
+def publish(draft: Path, target: Path) -> None:
+    """Give a finished file its name, without ever replacing a file that has it.
+
+    Args:
+        draft: the file, on the disk of its target.
+        target: its name.
+
+    Raises:
+        FileExistsError: there is a file or a folder of this name.
+        OSError: the folder cannot be written to.
+    """
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, such as exFAT
+        with open(target, "xb"):
+            draft.replace(target)
+    else:
+        draft.unlink()
+
+
+def try_lock(stream: FileIO) -> bool:
+    """Lock an open file, until it is closed or the process ends in whatever way, also killed.
+
+    Returns:
+        Whether this process has the lock; False if another has it.
+
+    Raises:
+        InputError: a file system without locks.
+    """
+    import fcntl  # not on Windows, where the rest of this module works
+
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise InputError(
+            f"{stream.name} cannot be locked: {error_reason(error)}. Without a lock two runs could spoil each other's "
+            "files: name a place on another disk"
+        ) from error
+    return True
 
 
 def remove_drafts(folder: Path) -> None:

@@ -78,6 +78,14 @@ print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
 
 
+def peak_memory(*arguments):
+    """Of a process that runs the command, in MiB."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK_MEMORY, "embed", *map(str, arguments)], check=True, capture_output=True, text=True
+    )
+    return int(ran.stdout.split()[-1]) / 1024
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
     """Vectors of 78 and of 467 MiB; what grows is what malloc keeps between parts, and that ends somewhere."""
@@ -85,8 +93,25 @@ def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
     peaks = []
     for count in (5_000, 30_000):
         source, out = write_lines(tmp_path / f"{count}.txt", texts(count)), tmp_path / f"{count}.safetensors"
-        call = [sys.executable, "-c", PEAK_MEMORY, source, "--model", tmp_path / "wide", "--pooling", "none"]
-        ran = subprocess.run([*call, "--out", out], check=True, capture_output=True, text=True)
-        peaks.append(int(ran.stdout.split()[-1]) / 1024)
+        peaks.append(peak_memory(source, "--model", tmp_path / "wide", "--pooling", "none", "--out", out))
         assert out.stat().st_size > count * 15_000
     assert peaks[1] < peaks[0] + 150
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_long_line(tmp_path, folder):
+    """Issue 17, D8: one line of 8 MB took 1.2 GiB."""
+    peaks = []
+    for count in (1, 1_600_000):
+        source = write_lines(tmp_path / f"{count}.txt", ["a river", "bank " * count])
+        peaks.append(peak_memory(source, "--model", folder, "--truncate", "--out", tmp_path / f"{count}.npy"))
+    assert peaks[1] < peaks[0] + 100
+
+
+def test_a_damaged_part_is_told(tmp_path, command, folder):
+    source, out = write_lines(tmp_path / "t.txt", ["a", "b " * 2**20]), tmp_path / "v.npy"
+    assert command("embed", source, "--model", folder, "--out", out)[0] == 2
+    (part,) = (tmp_path / "v.npy.parts").glob("*.part")
+    part.write_bytes(b"")
+    code, said, _ = command("embed", source, "--model", folder, "--out", out, "--truncate")
+    assert (code, said.endswith("; 1 damaged parts of an earlier run were computed again\n")) == (0, True)

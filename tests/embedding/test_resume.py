@@ -1,6 +1,5 @@
 """A job that was killed goes on, and ends with the same bytes; a job on other things is never mixed into it."""
 
-import json
 import resource
 
 import numpy as np
@@ -8,23 +7,11 @@ import pytest
 import torch
 
 import regard
-from embedding.text_files import FORMATS, texts, vectors_of, write_lines
+from embedding.text_files import FORMATS, Stopped, stop_after, texts, vectors_of, write_lines
 from regard import InputError
 from regard.embedding import EmbeddingJob, Shard, TextSource
 
 PART = {"max_part_texts": 50}
-
-
-class Stopped(Exception):
-    pass
-
-
-def stop_after(count):
-    def on_progress(num_done, total, resumed):
-        if num_done > count:
-            raise Stopped
-
-    return on_progress
 
 
 @pytest.mark.parametrize(
@@ -66,6 +53,16 @@ def test_what_is_not_the_same_job_is_refused(tmp_path, folder, encoder, source):
     np.testing.assert_allclose(vectors_of(out)[275], encoder.embed("another")[0].numpy(), atol=1e-6)
 
 
+def test_parts_of_texts_that_the_input_has_no_more_are_not_joined(tmp_path, encoder, source):
+    out = tmp_path / "v.npy"
+    with pytest.raises(Stopped):
+        EmbeddingJob(source, out, **PART).run(encoder, stop_after(175))
+    write_lines(tmp_path / "texts.txt", texts(300)[:100])
+    assert EmbeddingJob(source, out, **PART).run(encoder).num_texts == 100
+    assert len(vectors_of(out)) == 100
+    assert not (tmp_path / "v.npy.parts").exists()
+
+
 def test_a_share_of_a_file_that_has_grown_is_refused(tmp_path, encoder, source):
     job = EmbeddingJob(source, tmp_path / "v.npy", shard=Shard(1, 2), **PART)
     with pytest.raises(Stopped):
@@ -73,14 +70,6 @@ def test_a_share_of_a_file_that_has_grown_is_refused(tmp_path, encoder, source):
     write_lines(tmp_path / "texts.txt", texts(400))
     with pytest.raises(InputError, match=r"holds parts of another job: texts 150 to 300 \(now 200 to 400\)"):
         job.run(encoder)
-
-
-def test_parts_without_their_facts_are_refused(tmp_path, encoder, source):
-    (tmp_path / "v.npy.parts").mkdir()
-    (tmp_path / "v.npy.parts" / "000000000000-0123456789abcdef-0.part").touch()
-    (tmp_path / "v.npy.parts" / "job.json").write_text("{")
-    with pytest.raises(InputError, match="holds parts of another job"):
-        EmbeddingJob(source, tmp_path / "v.npy").run(encoder)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -95,11 +84,22 @@ def test_a_file_that_cannot_be_written_leaves_what_is_finished(tmp_path, encoder
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     parts = sorted(path.name for path in (tmp_path / f"v.{kind}.parts").iterdir())
-    assert (len(parts), parts[-1]) == (7, "job.json")
-    assert json.loads((tmp_path / f"v.{kind}.parts" / "job.json").read_text())["pooling"] == "mean"
+    assert (len(parts), parts[-1]) == (7, "job.jsonl")
     EmbeddingJob(source, out, **PART).run(encoder, lambda *facts: calls.append(facts))
     assert all(resumed for _, _, resumed in calls)
     assert len(vectors_of(out)) == 300
+
+
+def test_a_disk_that_is_full_at_once_leaves_nothing(tmp_path, encoder, source):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (10, 1000):  # in the manifest's first line; in the first part
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+        try:
+            with pytest.raises(InputError, match=r"cannot write .*v.npy: File too large$"):
+                EmbeddingJob(source, tmp_path / "v.npy").run(encoder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
 def test_a_text_that_stopped_a_job_can_be_truncated_when_it_goes_on(tmp_path, encoder):

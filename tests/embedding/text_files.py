@@ -1,7 +1,8 @@
-"""A small encoder, files of texts, and reading vectors back."""
+"""Files of texts, jobs that stop, and reading vectors back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,20 @@ def texts(count: int) -> list[str]:
 def write_lines(path: Path, lines: list[str]) -> Path:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
+
+
+class Stopped(Exception):
+    """A job was stopped."""
+
+
+def stop_after(count: int) -> Callable[[int, int | None, bool], None]:
+    """An `on_progress` that stops the job when more texts are done."""
+
+    def on_progress(num_done: int, total: int | None, resumed: bool) -> None:
+        if num_done > count:
+            raise Stopped
+
+    return on_progress
 
 
 def vectors_of(path: Path) -> np.ndarray:

@@ -23,7 +23,11 @@ from regard.errors import InputError
     "columns tokens and vectors; in safetensors the vectors of text n are vectors[offsets[n]:offsets[n + 1]], and ids "
     "their tokens.\n\n"
     "A job that was stopped or killed continues where it was, by the same command: finished parts are in OUT.parts "
-    "next to the output. An output that exists is never overwritten.\n\n"
+    "next to the output, where one run works at a time. An output that exists is never overwritten, and files of yours "
+    "in OUT.parts are neither read nor deleted.\n\n"
+    "Memory is bounded by the longest text, not by how many there are. Of a text with more tokens than the model reads "
+    "a tokenizer like BERT's or RoBERTa's takes the beginning; a long text of few tokens, such as a line of spaces, "
+    "needs about 70 bytes for each character.\n\n"
     "Several machines: each embeds a share, --shard 0/2, --shard 1/2, ..., and writes a file of its own, such as "
     "vectors-00000-of-00002.parquet. Sorted by name, the files are in order. Under torchrun each process has its share "
     "by itself.",
@@ -83,9 +87,10 @@ def embed(
             raise
     what = "the tokens' vectors of" if pooling == "none" else "vectors of"
     truncated = f"; {result.num_truncated:,} texts were truncated to what {pretrained.name} reads"
+    damaged = f"; {result.num_damaged:,} damaged parts of an earlier run were computed again"
     print(
         f"{result.path}: {what} {result.num_texts:,} texts, {result.dim} numbers each"
-        f"{truncated if result.num_truncated else ''}"
+        f"{truncated if result.num_truncated else ''}{damaged if result.num_damaged else ''}"
     )
 
 

@@ -5,6 +5,7 @@ Files, each standing on those above it:
 - `readers`: the texts of a file, one at a time.
 - `shard`: the share of the texts that one of several processes embeds.
 - `writers`: Parquet, NumPy and safetensors files of vectors.
+- `manifest`: what makes a folder of parts regard's own, and one run's at a time.
 - `resume`: finished parts in a folder next to the output, so that a stopped job continues.
 - `job`: reads the texts, embeds them part by part, and joins the parts.
 """

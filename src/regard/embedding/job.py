@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from regard.embedding.readers import TextSource
-from regard.embedding.resume import PartsFolder, fingerprint
+from regard.embedding.resume import ensure_new, fingerprint, open_parts
 from regard.embedding.shard import Shard
 from regard.embedding.writers import VectorPart, output_format
 from regard.errors import InputError
@@ -38,6 +38,8 @@ class JobResult:
     """The numbers of one vector."""
     num_truncated: int
     """The number of texts that were truncated."""
+    num_damaged: int
+    """The number of parts from an earlier run that were damaged, and whose texts were embedded again."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class EmbeddingJob:
         max_part_texts: the texts of a part are sorted by length together, and a stop loses at most one part.
 
     Raises:
-        InputError: a format that cannot be written; an output that exists; a folder that does not.
+        InputError: a format that cannot be written; an output that exists; a folder that does not; something that is
+            not regard's where the parts are to be kept.
     """
 
     source: TextSource
@@ -68,8 +71,7 @@ class EmbeddingJob:
         output_format(self.out, per_token=self.pooling == "none")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path.parent} is no folder: make it, or name another place")
-        if self.path.exists():
-            raise InputError(f"{self.path} exists already: remove it, or name another file")
+        ensure_new(self.path)
 
     @property
     def path(self) -> Path:
@@ -85,7 +87,7 @@ class EmbeddingJob:
 
         Raises:
             InputError: a text that cannot be read or is too long, an input without texts, a full disk; parts of
-                another job. Finished parts stay.
+                another job; another run of this job at the same time. Finished parts stay.
         """
         embedder = pretrained.embedder()
         pooling = self._pooling(embedder)
@@ -98,13 +100,12 @@ class EmbeddingJob:
             "texts": "all" if self.shard is None else f"{first} to {stop}",
         }
         file_format = output_format(self.out, per_token=pooling is None)
-        folder = PartsFolder(self.path, file_format, pretrained.name, settings)
         index = first
 
         def report(current: int, *, resumed: bool = False) -> None:
             on_progress(current - first, None if stop is None else stop - first, resumed)
 
-        with folder.writing():
+        with open_parts(self.path, file_format, settings) as folder:
             max_characters = MAX_TOKEN_PART_CHARACTERS if pooling is None else MAX_PART_CHARACTERS
             for texts in split_into_parts(islice(self.source, first, stop), self.max_part_texts, max_characters):
                 resumed = folder.has(index, texts, truncate=self.truncate)
@@ -118,8 +119,8 @@ class EmbeddingJob:
                 raise InputError(f"{self.source.name} has changed while it was read: begin again")
             if index == first:  # the share of one of more processes than texts
                 folder.add(*self._embed(embedder, pooling, index, [], report))
-            num_truncated = folder.join()
-        return JobResult(self.path, index - first, pretrained.config.d_model, num_truncated)
+            num_truncated = folder.join({"model": pretrained.name, "pooling": settings["pooling"]})
+        return JobResult(self.path, index - first, pretrained.config.d_model, num_truncated, folder.num_damaged)
 
     def _pooling(self, embedder: Embedder) -> Pooling | None:
         if self.pooling == "none":

@@ -3,61 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import shutil
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
+from regard.embedding.manifest import FinishedPart, Manifest, ensure_own
 from regard.embedding.writers import OutputFormat, VectorPart
 from regard.errors import InputError
-from regard.files import atomic_path, error_reason, fsync
+from regard.files import error_reason, fsync, publish
 from regard.pretrained import Pretrained
-
-JOB = "job.json"
 
 
 class PartsFolder:
-    """``vectors.parquet.parts/`` next to ``vectors.parquet``: the finished parts, and the settings of the job.
+    """``vectors.parquet.parts/`` next to ``vectors.parquet``: the finished parts, which its manifest lists.
 
-    The name of a part holds the index of its first text, the hash of its texts, and the number of truncated texts, so
-    that a changed input is noticed where it has changed.
+    The manifest has the hash of each part's texts, so that a changed input is noticed where it has changed, and the
+    hash of each part's file.
 
     Args:
         out: the file that will contain all parts.
         file_format: of the parts and of the file.
-        model: the model's name, for the file's metadata.
-        settings: everything except the texts that the vectors depend on.
-
-    Raises:
-        InputError: the folder has parts of another job.
+        manifest: of the folder.
     """
 
-    def __init__(self, out: Path, file_format: OutputFormat, model: str, settings: Mapping[str, str]) -> None:
-        self.out, self.format, self.model, self.settings = out, file_format, model, dict(settings)
-        self.path = out.with_name(f"{out.name}.parts")
-        self.parts = {path.stem.rpartition("-")[0]: path for path in self.path.glob("*-*-*.part")}
-        if self.parts:
-            self._check_settings()
-
-    def _check_settings(self) -> None:
-        try:
-            before = json.loads((self.path / JOB).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            before = {}
-        changes = [
-            f"{name} {before.get(name)} (now {now})" for name, now in self.settings.items() if before.get(name) != now
-        ]
-        if changes:
-            raise InputError(
-                f"{self.path} holds parts of another job: {'; '.join(changes)}. Finish it by its own command, remove "
-                "the folder, or name another output"
-            )
+    def __init__(self, out: Path, file_format: OutputFormat, manifest: Manifest) -> None:
+        self.out, self.format, self.manifest = out, file_format, manifest
+        self.num_damaged = 0
+        """How many kept parts could not be used."""
+        self._joined: list[FinishedPart] = []
 
     def has(self, first: int, texts: Sequence[str], *, truncate: bool) -> bool:
-        """Whether the part with these texts is finished.
+        """Whether the part with these texts is finished and undamaged.
 
         Args:
             first: the index of the first text in the input.
@@ -67,55 +46,103 @@ class PartsFolder:
         Raises:
             InputError: there is a part with other texts at the same index.
         """
-        key = _part_key(first, texts)
-        if key in self.parts:
-            return truncate or _num_truncated(self.parts[key]) == 0
-        if any(other.startswith(f"{first:012}-") for other in self.parts):
+        part = self.manifest.parts.get(first)
+        if part is None:
+            return False
+        if part.texts != _hash_texts(texts):
             raise InputError(
-                f"the input is not the one of which {self.path} holds parts: texts from number {first + 1} on are "
-                "others. Remove the folder, or name another output"
+                f"the input is not the one of which {self.manifest.folder} holds parts: texts from number {first + 1} "
+                "on are others. Remove the folder, or name another output"
             )
-        return False
+        if part.num_truncated and not truncate:
+            return False
+        try:
+            is_whole = _hash_file(self.manifest.file(part)) == part.sha256
+        except FileNotFoundError:  # a process was killed before the file got its name
+            return False
+        if is_whole:
+            self._joined.append(part)
+        else:  # all that it takes is time, and nobody has to find out which file to delete
+            self.num_damaged += 1
+        return is_whole
 
     def add(self, part: VectorPart, num_truncated: int) -> None:
         """Store a finished part."""
-        key = _part_key(part.first, part.texts)
-        path = self.path / f"{key}-{num_truncated}.part"
-        with atomic_path(path, self.path) as draft:
-            self.format.write(part, draft)
-            fsync(draft)
-        self.parts[key] = path
+        draft = self.manifest.draft
+        self.format.write(part, draft)
+        fsync(draft)
+        finished = FinishedPart(part.first, _hash_texts(part.texts), num_truncated, _hash_file(draft))
+        self.manifest.append(finished)
+        draft.replace(self.manifest.file(finished))
+        self._joined.append(finished)
 
-    def join(self) -> int:
-        """Write the output from all parts, and remove the folder; returns the number of truncated texts."""
-        parts = sorted(self.parts.values())
-        with atomic_path(self.out, self.path) as draft:
-            self.format.join(parts, draft, {"model": self.model, "pooling": self.settings["pooling"]})
-            fsync(draft)
-        shutil.rmtree(self.path)
-        return sum(map(_num_truncated, parts))
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Make the folder for the block; remove it at the end if it has no parts.
+    def join(self, metadata: Mapping[str, str]) -> int:
+        """Write the output from the parts that `has` found or `add` stored; returns the number of truncated texts.
 
         Raises:
-            InputError: a file cannot be written; the message says where the finished parts are.
+            InputError: the output has appeared in the meantime.
         """
+        draft = self.manifest.draft
+        self.format.join([self.manifest.file(part) for part in self._joined], draft, metadata)
+        fsync(draft)
         try:
-            self.path.mkdir(exist_ok=True)
-            with atomic_path(self.path / JOB) as draft:
-                draft.write_text(json.dumps(self.settings), encoding="utf-8")
-                fsync(draft)
-            yield
-        except OSError as error:
+            publish(draft, self.out)
+        except FileExistsError:
             raise InputError(
-                f"cannot write {error.filename or self.out}: {error_reason(error)}. What is finished stays in "
-                f"{self.path}, and the same command continues from there"
-            ) from error
-        finally:
-            if not self.parts:
-                shutil.rmtree(self.path, ignore_errors=True)
+                f"another program has written {self.out}, which is not overwritten. What is finished stays in "
+                f"{self.manifest.folder}: move {self.out} away, and the same command continues from there"
+            ) from None
+        with suppress(OSError):  # the output is whole
+            self.manifest.remove()
+        return sum(part.num_truncated for part in self._joined)
+
+
+@contextmanager
+def open_parts(out: Path, file_format: OutputFormat, settings: Mapping[str, str]) -> Iterator[PartsFolder]:
+    """The folder of a job's parts, for this process alone; removed at the end if it has no parts.
+
+    Args:
+        out: the file that will contain all parts.
+        file_format: of the parts and of the file.
+        settings: everything except the texts that the vectors depend on.
+
+    Raises:
+        InputError: the folder has parts of another job, or is not regard's; another process works in it; the output
+            exists; a file cannot be written, and the message says where the finished parts are.
+    """
+    path = parts_path(out)
+    kept = ""
+    try:
+        with closing(Manifest.open(path, settings)) as manifest:
+            try:
+                _ensure_same(manifest, settings)
+                ensure_new(out)  # now that no other run can finish
+                yield PartsFolder(out, file_format, manifest)
+            finally:
+                if manifest.parts:
+                    kept = f". What is finished stays in {path}, and the same command continues from there"
+                    manifest.draft.unlink(missing_ok=True)
+                else:
+                    with suppress(OSError):
+                        manifest.remove()
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error_reason(error)}{kept}") from error
+
+
+def parts_path(out: Path) -> Path:
+    """The folder of the parts of an output."""
+    return out.with_name(f"{out.name}.parts")
+
+
+def ensure_new(out: Path) -> None:
+    """Ensure that nothing would be overwritten.
+
+    Raises:
+        InputError: the output exists, or something that is not regard's has the name of the folder of its parts.
+    """
+    if os.path.lexists(out):
+        raise InputError(f"{out} exists already: remove it, or name another file")
+    ensure_own(parts_path(out))
 
 
 def fingerprint(pretrained: Pretrained) -> str:
@@ -129,13 +156,24 @@ def fingerprint(pretrained: Pretrained) -> str:
     return digest.hexdigest()[:16]
 
 
-def _num_truncated(part: Path) -> int:
-    return int(part.stem.rpartition("-")[2])
+def _ensure_same(manifest: Manifest, settings: Mapping[str, str]) -> None:
+    before = manifest.settings
+    changes = [f"{name} {before.get(name)} (now {now})" for name, now in settings.items() if before.get(name) != now]
+    if changes:
+        raise InputError(
+            f"{manifest.folder} holds parts of another job: {'; '.join(changes)}. Finish it by its own command, remove "
+            "the folder, or name another output"
+        )
 
 
-def _part_key(first: int, texts: Sequence[str]) -> str:
+def _hash_texts(texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
-    return f"{first:012}-{digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.attention import mask
-from regard.errors import InputError
+from regard.errors import InputError, short_repr
+from regard.pretrained.beginnings import encode_beginnings
 from regard.pretrained.pooling import Pooling
 from regard.transformer import Encoder
 
@@ -82,15 +83,18 @@ class Embedder:
             TextError: a text that the model cannot read.
         """
         encodings, truncated = [], []
-        for index, (text, encoding) in enumerate(zip(texts, self._batch_encode(list(texts)), strict=True)):
-            if truncate and encoding is not None and self._is_too_long(encoding):
-                encoding = self._truncate(text)
+        for index, (text, (read, encoding)) in enumerate(zip(texts, self._batch_encode(texts), strict=True)):
+            too_long = encoding is not None and self._is_too_long(encoding)
+            if truncate and too_long:
+                encoding = self._truncate(read)
                 truncated.append(index)
             if encoding is None or not self._is_valid(encoding):
+                if read != text:  # to count all its tokens would take the memory that reading its beginning saves
+                    message = too_many_tokens(self._name, text, f"more than {self.max_tokens}", self.max_tokens)
+                    raise TextError(message, index, too_long=True)
                 try:
                     encoding = self._encode(text)  # raises the error that says what is wrong
                 except InputError as error:
-                    too_long = encoding is not None and self._is_too_long(encoding)
                     raise TextError(str(error), index, too_long=too_long) from error
             encodings.append(encoding)
         return encodings, truncated
@@ -133,14 +137,16 @@ class Embedder:
         """The dtype of the vectors."""
         return self.model.embeddings.token.weight.dtype
 
-    def _batch_encode(self, texts: list[str]) -> Sequence[Any]:
-        """The tokens of each text; None for each where the tokenizer or the model cannot be used."""
+    def _batch_encode(self, texts: Sequence[str]) -> Sequence[tuple[str, Any]]:
+        """What was read of each text, and its tokens; None for them where the tokenizer or the model cannot be used."""
         if self.tokenizer is None or self.model.training:
-            return [None] * len(texts)
+            return [(text, None) for text in texts]
         try:
-            return self.tokenizer.encode_batch(texts)
+            for text in texts:
+                text.encode()  # also what is not tokenized has to be valid
+            return encode_beginnings(self.tokenizer, texts, self.max_tokens)
         except Exception:  # tokenizers raises bare Exception, and does not name the text
-            return [None] * len(texts)
+            return [(texts[0], None)] if len(texts) == 1 else [self._batch_encode([text])[0] for text in texts]
 
     def _is_too_long(self, encoding: Any) -> bool:
         return self.max_tokens is not None and len(encoding.ids) > self.max_tokens
@@ -158,6 +164,14 @@ class Embedder:
             self._truncating = Tokenizer.from_str(self.tokenizer.to_str())
             self._truncating.enable_truncation(self.max_tokens)
         return self._truncating.encode(text)
+
+
+def too_many_tokens(name: str, text: str, count: str, limit: int | None) -> str:
+    """The message of a text that is too long for a model."""
+    return (
+        f"the text has {count} tokens, and {name} has positions for {limit}; it is {short_repr(text)}. Shorten it or "
+        "split it"
+    )
 
 
 def batches_by_length(counts: Sequence[int], batch_size: int | None = None) -> Iterator[list[int]]:

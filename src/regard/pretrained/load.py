@@ -15,7 +15,7 @@ from torch import Tensor
 from regard._shapes import Float
 from regard.errors import InputError, short_repr
 from regard.pretrained.checkpoint import read_json_object, read_tokenizer, read_weights
-from regard.pretrained.embedder import Embedder
+from regard.pretrained.embedder import Embedder, too_many_tokens
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import (
     CheckpointLayout,
@@ -123,10 +123,7 @@ class Pretrained:
         config = self.config.decoder or self.config if target else self.config
         limit = config.max_positions
         if limit is not None and len(encoding.ids) > limit:
-            raise InputError(
-                f"the text has {len(encoding.ids)} tokens, and {self.name} has positions for {limit}; it is "
-                f"{short_repr(text)}. Shorten it or split it"
-            )
+            raise InputError(too_many_tokens(self.name, text, str(len(encoding.ids)), limit))
         ranges = [("id", encoding.ids, config.vocab_size)]
         if config.num_token_types:
             ranges.append(("token type", encoding.type_ids, config.num_token_types))
