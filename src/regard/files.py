@@ -73,13 +73,15 @@ def try_lock(stream: FileIO) -> bool:
     """Lock an open file, until it is closed or the process ends in whatever way, also killed.
 
     Returns:
-        Whether this process has the lock; False if another has it.
+        Whether this process has the lock; False if another has it. On Windows nothing is locked, and it is True.
 
     Raises:
         InputError: a file system without locks.
     """
-    import fcntl  # not on Windows, where the rest of this module works
-
+    try:
+        import fcntl
+    except ImportError:
+        return True
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -199,6 +199,21 @@ class TestResume:
         with pytest.raises(InputError, match=message):
             run(out=stopped_run, resume=True, **arguments)
 
+    def test_while_it_is_trained(self, pairs_file, stopped_run, out):
+        shutil.copytree(stopped_run, out)
+
+        class Other(Callback):
+            """Would continue the same run, once."""
+
+            def on_update_end(self, progress, loss):
+                if progress.step == 5:
+                    with pytest.raises(InputError, match=r"another process trains in .* now: wait for its end"):
+                        run("translate", pairs_file, out, resume=True)
+
+        run("translate", pairs_file, out, resume=True, callback=Other())
+        assert [line["step"] for line in metrics(out) if "loss" in line] == [1, 2, 3, 4, 5, 6]
+        run("translate", pairs_file, out, resume=True)  # the lock has gone
+
     def test_with_data_that_has_changed(self, tmp_path, out):
         data = write_pairs(tmp_path / "pairs.tsv")
         run("translate", data, out, callback=Stop(1))

@@ -8,14 +8,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from io import FileIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import regard
 from regard.errors import InputError, import_optional
-from regard.files import DRAFT, remove_drafts, write_text
+from regard.files import DRAFT, error_reason, publish, remove_drafts, try_lock, write_text
 from regard.lens import Recording
 from regard.pretrained.checkpoint import read_json_object
 
@@ -67,9 +70,38 @@ class RunDir:
             raise InputError(f"{self.path} cannot be made: {error.strerror or error}") from error
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
-        """Write ``run.json``. From now on the run can be resumed."""
+        """Write ``run.json``. From now on the run can be resumed.
+
+        Raises:
+            InputError: it cannot be written, or another process has just begun a run here.
+        """
         run = {**facts, "versions": versions(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-        self._replace(RUN, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+        draft = self.path / f"{DRAFT}{uuid4().hex}"
+        try:
+            draft.write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            publish(draft, self.path / RUN)
+        except FileExistsError:
+            draft.unlink()
+            raise self._busy() from None
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise InputError(f"{self.path} cannot be written: {error_reason(error)}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from this run until the block ends, or this process does, in whatever way.
+
+        Raises:
+            InputError: another process trains it.
+        """
+        with FileIO(self.path / RUN) as stream:
+            try:
+                has_lock = try_lock(stream)
+            except InputError:  # the file system has no locks, which is no reason not to train
+                has_lock = True
+            if not has_lock:
+                raise self._busy()
+            yield
 
     def clear(self) -> None:
         """Delete everything that was written since `create`, of a run that could not start."""
@@ -129,6 +161,9 @@ class RunDir:
         recording.save(directory / f"step-{step:06d}.safetensors")
         has_cross = any(recording.entry(path).kind == "cross" for path in recording)
         plot_heads(recording, "cross" if has_cross else None).savefig(directory / f"step-{step:06d}.png")
+
+    def _busy(self) -> InputError:
+        return InputError(f"another process trains in {self.path} now: wait for its end, or name another folder")
 
     def _replace(self, name: str, text: str) -> None:
         remove_drafts(self.path)

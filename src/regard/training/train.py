@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,15 +81,16 @@ def train(
     config.micro_batch_size(fabric.world_size)
     data = all_ranks(fabric, lambda: task_class.load_data(sources["paths"], sources["eval_file"]))
     trained_task, progress = task_class(config), Progress()
-    rank_zero(fabric, lambda: _prepare(run_dir, trained_task, data, previous, sources, command, fabric))
-    try:
-        pretrained, state, progress = all_ranks(fabric, lambda: _load_state(run_dir))
-        trainer = Trainer(trained_task, data, fabric, run_dir, pretrained, state, progress, callback or Callback())
-        return trainer.run()
-    except InputError:
-        if previous is None and progress.step == 0:
-            rank_zero(fabric, run_dir.clear)  # so that the same command can be tried again
-        raise
+    with ExitStack() as lock:
+        rank_zero(fabric, lambda: _prepare(run_dir, lock, trained_task, data, previous, sources, command, fabric))
+        try:
+            pretrained, state, progress = all_ranks(fabric, lambda: _load_state(run_dir))
+            trainer = Trainer(trained_task, data, fabric, run_dir, pretrained, state, progress, callback or Callback())
+            return trainer.run()
+        except InputError:
+            if previous is None and progress.step == 0:
+                rank_zero(fabric, run_dir.clear)  # so that the same command can be tried again
+            raise
 
 
 def build_config(task: type[Task], overrides: Mapping[str, Any]) -> TrainingConfig:
@@ -148,6 +150,7 @@ def _option(name: str) -> str:
 
 def _prepare(
     run_dir: RunDir,
+    lock: ExitStack,
     task: Task,
     data: TrainingData,
     previous: Mapping[str, Any] | None,
@@ -155,7 +158,9 @@ def _prepare(
     command: Sequence[str],
     fabric: Fabric,
 ) -> None:
-    """Write ``run.json`` of a new run; compare the data of a resumed run with what it had."""
+    """Write ``run.json`` of a new run and lock it; compare the data of a resumed run with what it had."""
+    if previous is not None:
+        lock.enter_context(run_dir.locked())
     data_facts = {"name": data.name, "num_rows": data.num_rows, "num_eval_rows": len(data.eval_rows), **data.facts}
     if previous is None:
         run_dir.create()
@@ -171,6 +176,7 @@ def _prepare(
                 "precision": fabric._precision.precision,
             }
         )
+        lock.enter_context(run_dir.locked())
     elif previous["data"] != data_facts:
         changed = [name for name in data_facts if previous["data"].get(name) != data_facts[name]]
         raise InputError(
