@@ -7,6 +7,7 @@ import pytest
 import torch
 from damage import change_json
 from PIL import Image
+from transformers import AutoTokenizer, TrOCRProcessor
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import regard
@@ -138,6 +139,21 @@ def test_an_argument_that_is_no_image_is_refused(folders, tmp_path):
     for given in (3, [image(), 3]):
         with pytest.raises(TypeError, match="an image is a path, an array of uint8 or a PIL image; got int"):
             pretrained.pixel_values(given)
+
+
+def test_an_image_processor_inside_a_processor_is_read_and_saved(folders, tmp_path):
+    folder = with_settings(folders["RGB"], tmp_path / "made", resample=3)
+    theirs = ViTImageProcessorPil.from_pretrained(folder)
+    TrOCRProcessor(theirs, AutoTokenizer.from_pretrained(folder)).save_pretrained(folder)
+    expected = theirs(image(), return_tensors="pt").pixel_values
+    change_json(folder, PREPROCESSOR_FILE, resample=0)  # an older file, which transformers does not read then
+    assert torch.equal(regard.load(folder).pixel_values(image()), expected)
+    (folder / PREPROCESSOR_FILE).unlink()
+    regard.load(folder).save(tmp_path / "saved")
+    assert torch.equal(regard.load(tmp_path / "saved").pixel_values(image()), expected)
+    change_json(folder, "processor_config.json", image_processor=[3])
+    with pytest.raises(regard.InputError, match=r"image_processor is \[3\]; it must be an object"):
+        regard.load(folder)
 
 
 def test_a_model_without_an_image_processor_is_refused(folders, tmp_path):

@@ -89,6 +89,19 @@ def test_the_tokenizer_is_saved_with_the_model(folder, tmp_path):
     assert regard.load(tmp_path).encode("The river").ids == regard.load(folder).encode("The river").ids
 
 
+def test_a_second_vocabulary_is_not_taken_for_the_first(tmp_path):
+    random_checkpoint(tmp_path, "marian", share_encoder_decoder_embeddings=False)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / file).unlink()
+    for file in (*MARIAN_TOKENIZER_FILES, "target_vocab.json"):
+        (tmp_path / file).write_text("{}")
+    pretrained = regard.load(tmp_path)
+    with pytest.raises(InputError, match=r"works with ids only: .*target_vocab\.json is a second vocabulary"):
+        pretrained.encode("The river")
+    pretrained.save(tmp_path / "copy")
+    assert (tmp_path / "copy" / "target_vocab.json").is_file()
+
+
 class TestDamage:
     @pytest.mark.parametrize(
         ("file", "content", "message"),

@@ -1,10 +1,13 @@
 """Runs that many tests read."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import matplotlib
 import pytest
-from runs import SMALL_PLOTS, Stop, run, upper_case_pairs, write_pairs, write_tsv
+from runs import SMALL_PLOTS, Stop, TrainedTask, run, upper_case_pairs, write_pairs, write_tsv
+
+from regard.training.tasks import TASKS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +34,18 @@ def stopped_run(pairs_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("stopped") / "out"
     run("translate", pairs_file, out, callback=Stop(4))
     return out
+
+
+@pytest.fixture(scope="session")
+def trained_tasks(tmp_path_factory):
+    """A function that returns a trained task, and trains it at the first call."""
+    return cache(lambda name: TrainedTask(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(params=TASKS)
+def trained(request, trained_tasks):
+    """Every task, trained."""
+    return trained_tasks(request.param)
 
 
 @pytest.fixture

@@ -22,8 +22,10 @@ import pyarrow.parquet
 import torch
 from PIL import Image
 
+import regard
 from regard.training.callbacks import Callback, TrainResult
 from regard.training.distributed import create_fabric
+from regard.training.loss_module import LossModule
 from regard.training.tasks import TASKS, Task
 from regard.training.train import MODEL_FIELDS, build_config, train
 
@@ -106,6 +108,44 @@ def run(task: str, path: Path, out: Path, *, model: str | Path | None = None, **
     fabric = create_fabric(accelerator="cpu")
     with matplotlib.rc_context(SMALL_PLOTS):
         return train(task, [path], out=out, fabric=fabric, overrides=overrides, **arguments)
+
+
+LEARNING = {
+    "translate": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
+    "lm": {"max_steps": 24, "max_length": 24, "learning_rate": 2e-2},
+    "mlm": {"max_steps": 48, "max_length": 32, "batch_size": 32, "learning_rate": 3e-2},
+    "caption": {"max_steps": 28, "batch_size": 16, "learning_rate": 2e-2},
+}
+
+
+class TrainedTask:
+    """A task that was trained, its folder and its data."""
+
+    def __init__(self, name, folder):
+        settings = {**LEARNING[name], "eval_steps": LEARNING[name]["max_steps"], "d_model": 32, "dropout": 0.0}
+        path = write_pairs(folder / "pairs.tsv", 200) if name == "translate" else write(name, folder)
+        self.out = folder / "out"
+        self.result = run(name, path, self.out, **settings)
+        self.pretrained = regard.load(self.out)
+        self.task = build_task(name, **settings)
+        self.data = self.task.load_data([path], None)
+        self.rows = [*self.data.train.take(12), *self.data.eval_rows]
+
+    def encode(self, row, epoch=0):
+        return self.task.encode(row, epoch, self.pretrained)
+
+    def encode_eval(self, rows):
+        return [example for row in rows for example in self.task.encode_eval(row, self.pretrained)]
+
+    def summed_loss(self, examples):
+        """Of one batch, and how many tokens it predicts."""
+        batch = self.task.batch(examples)
+        with torch.no_grad():
+            return float(LossModule(self.pretrained.model, self.task).eval()(batch.tensors)), batch.num_predicted
+
+    def losses_one_by_one(self, rows):
+        """The summed loss of examples that are each a batch of its own, and how many tokens they predict."""
+        return np.sum([self.summed_loss([example]) for example in self.encode_eval(rows)], axis=0)
 
 
 def options(**overrides: Any) -> list[str]:

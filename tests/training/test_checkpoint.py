@@ -13,7 +13,7 @@ import regard
 from regard import InputError
 from regard.training import checkpoint
 from regard.training.checkpoint import Progress
-from weights import same_weights, weights_of
+from weights import random_checkpoint, same_weights, weights_of
 
 
 class TestOnDisk:
@@ -51,12 +51,26 @@ class TestOnDisk:
             (out / "checkpoints" / name).mkdir()
         assert checkpoint.latest(out).name == "step-000004"
 
+    def test_the_best_model_may_be_in_several_files(self, tmp_path):
+        random_checkpoint(tmp_path / "one", "gpt2").save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+        model, out = regard.load(tmp_path / "shards"), tmp_path / "out"
+        model.save(out)
+        with torch.no_grad():
+            for parameter in model.model.parameters():
+                parameter.mul_(2)
+        path = checkpoint.write(out, model, {"a/step": torch.tensor(1)}, Progress(step=1))
+        checkpoint.promote(out, path)
+        assert same_weights(regard.load(out), model)
+        assert not list(out.glob("optimizer*"))
+
     def test_a_folder_that_cannot_be_written(self, finished_run, tmp_path):
         (tmp_path / "checkpoints").write_text("in the way")
         with pytest.raises(InputError, match=r"the checkpoint of step 9 cannot be written: .*there is no checkpoint"):
             checkpoint.write(tmp_path, regard.load(finished_run.out), {}, Progress(step=9))
         last = checkpoint.latest(finished_run.out)
-        with pytest.raises(InputError, match=r"model\.safetensors cannot be written: .*; the weights are in .*-000006"):
+        with pytest.raises(
+            InputError, match=r"model\.safetensors cannot be written in .*; the weights are in .*-000006"
+        ):
             checkpoint.promote(tmp_path / "checkpoints", last)
 
 

@@ -54,7 +54,8 @@ class TestARun:
         assert found == [[str(pairs_file)], None, None, 1, "32-true"]
         assert (facts["config"]["seed"], facts["data"]["files"][0]["file"]) == (0, str(pairs_file))
         names = {"run.json", "metrics.jsonl", "loss.png", "attention", "checkpoints"}
-        names |= {"config.json", "tokenizer.json", "model.safetensors"}
+        names |= {"config.json", "model.safetensors", "tokenizer.json"}
+        names |= {"generation_config.json", "tokenizer_config.json"}
         assert {path.name for path in finished_run.out.iterdir()} == names
         steps = [f"step-{step:06d}.{kind}" for step in (3, 6) for kind in ("png", "safetensors")]
         assert sorted(path.name for path in (finished_run.out / "attention").iterdir()) == steps

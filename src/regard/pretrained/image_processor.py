@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,10 +16,14 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.errors import InputError, import_optional
+from regard.pretrained.checkpoint import read_json_object
 from regard.pretrained.config_json import ConfigJSON
+from regard.pretrained.hub import HubUnreachableError, ModelFiles
 from regard.transformer import Patches
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+PROCESSOR_FILE = "processor_config.json"
+"""transformers 5 writes an image processor into this, under ``image_processor``, where it saves a tokenizer with it."""
 
 
 @runtime_checkable
@@ -155,6 +160,28 @@ class ImageProcessor:
             mean, std = (np.array(each, dtype=np.float32) for each in self.mean_and_std)
             values = (values - mean) / std
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+
+
+def read_image_processor(files: ModelFiles, patches: Patches) -> ImageProcessor | None:
+    """The image processor that a checkpoint describes; None without one, and if the Hub was not reachable.
+
+    As in transformers, ``processor_config.json`` goes before ``preprocessor_config.json``.
+
+    Raises:
+        InputError: as `ImageProcessor.from_config` does.
+    """
+    with suppress(HubUnreachableError):
+        path = files.find(PROCESSOR_FILE)
+        values = None if path is None else read_json_object(path).get("image_processor")
+        if path is not None and values is not None:
+            if not isinstance(values, dict):
+                raise InputError(f"{path}: image_processor is {values!r}; it must be an object with its settings")
+            return ImageProcessor.from_config(values, path, patches)
+    with suppress(HubUnreachableError):
+        path = files.find(PREPROCESSOR_FILE)
+        if path is not None:
+            return ImageProcessor.from_config(read_json_object(path), path, patches)
+    return None
 
 
 def _check_size(config_json: ConfigJSON, patches: Patches) -> None:

@@ -34,8 +34,8 @@ from regard.pretrained.hub import (
     ModelFiles,
     locate_files,
 )
-from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor
-from regard.pretrained.marian_tokenizer import MarianEncoding, MarianTokenizer
+from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor, read_image_processor
+from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE, MarianEncoding, MarianTokenizer
 from regard.pretrained.pooling import Pooling, read_pooling
 from regard.pretrained.renames import DTYPES
 from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint
@@ -308,7 +308,7 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
         pooling,
         list(layout.ignored_weights),
         CheckpointSource(files, config_json, layout, weights.shards, tokenizer_error),
-        _read_image_processor(files, config),
+        None if config.patches is None else read_image_processor(files, config.patches),
     )
 
 
@@ -333,17 +333,6 @@ def _with_special_tokens(
     return replace(config, special_tokens=special)
 
 
-def _read_image_processor(files: ModelFiles, config: Config) -> ImageProcessor | None:
-    """The image processor, if the model reads images and the checkpoint describes one."""
-    if config.patches is None:
-        return None
-    try:
-        path = files.find(PREPROCESSOR_FILE)
-    except HubUnreachableError:
-        return None
-    return None if path is None else ImageProcessor.from_config(read_json_object(path), path, config.patches)
-
-
 def _read_tokenizer(
     files: ModelFiles, family: Family, config: Config
 ) -> tuple[Tokenizer | MarianTokenizer | None, str]:
@@ -357,6 +346,8 @@ def _read_tokenizer(
             return None, str(error)
         try:
             path = files.require("vocab.json")
+            if not config.shared_embedding and (second := files.find(TARGET_VOCAB_FILE)) is not None:
+                return None, f"{second} is a second vocabulary, and regard reads texts with one for both languages"
             tokenizer = MarianTokenizer(files)
         except FileMissingError as marian_error:
             return None, f"{error}; {marian_error}"

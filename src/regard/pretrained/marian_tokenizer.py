@@ -13,6 +13,8 @@ from regard.pretrained.hub import ModelFiles
 
 MARIAN_TOKENIZER_FILES = ("source.spm", "target.spm", "vocab.json")
 """The files of a Marian checkpoint, which has no tokenizer.json."""
+TARGET_VOCAB_FILE = "target_vocab.json"
+"""The target language's own vocabulary, in checkpoints that share none; `MarianTokenizer` does not support it."""
 
 SPACE_MARK = "▁"
 EOS, PAD, UNK = "</s>", "<pad>", "<unk>"

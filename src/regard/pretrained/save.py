@@ -18,10 +18,11 @@ from regard.errors import InputError
 from regard.files import fsync
 from regard.pretrained.checkpoint import read_json_array
 from regard.pretrained.hub import CONFIG_FILE, INDEX_FILE, TOKENIZER_FILE, WEIGHTS_FILE, ModelFiles
-from regard.pretrained.image_processor import PREPROCESSOR_FILE
+from regard.pretrained.image_processor import PREPROCESSOR_FILE, PROCESSOR_FILE
+from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE
 from regard.pretrained.pooling import MODULES_FILE
 
-GENERATION_CONFIG_FILE = "generation_config.json"
+GENERATION_CONFIG_FILE, TOKENIZER_CONFIG_FILE = "generation_config.json", "tokenizer_config.json"
 
 DRAFT_FOLDER = ".regard-draft"
 """The subfolder that all files are first written to. The next save removes what a killed process left there."""
@@ -29,9 +30,10 @@ DRAFT_FOLDER = ".regard-draft"
 SIDE_FILES = (
     GENERATION_CONFIG_FILE,
     TOKENIZER_FILE,
-    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
-    *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model", "source.spm", "target.spm"),
-    PREPROCESSOR_FILE,
+    *(TOKENIZER_CONFIG_FILE, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model"),
+    *("source.spm", "target.spm", TARGET_VOCAB_FILE),
+    *(PREPROCESSOR_FILE, PROCESSOR_FILE),
     *(MODULES_FILE, "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 """Files of a checkpoint that are copied unchanged."""

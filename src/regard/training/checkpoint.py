@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from regard.errors import InputError
 from regard.files import DRAFT, atomic_path, fsync, remove_drafts
 from regard.pretrained import Pretrained
 from regard.pretrained.checkpoint import read_json_object
-from regard.pretrained.hub import WEIGHTS_FILE
 from regard.training.distributed import OptimizerState
 
 SUBDIR, OPTIMIZER, PROGRESS = "checkpoints", "optimizer.safetensors", "progress.json"
@@ -78,14 +78,15 @@ def write(run_dir: Path, model: Pretrained, optimizer: OptimizerState, progress:
 
 
 def promote(run_dir: Path, checkpoint: Path) -> None:
-    """Copy the weights of a checkpoint to the run's directory, which `regard.load` reads."""
+    """Copy the weights of a checkpoint, one file or several, to the run's directory, which `regard.load` reads."""
+    files = [path for path in sorted(checkpoint.glob("*.safetensors")) if path.name != OPTIMIZER]
     try:
-        with atomic_path(run_dir / WEIGHTS_FILE) as draft:
-            shutil.copyfile(checkpoint / WEIGHTS_FILE, draft)
+        with ExitStack() as drafts:  # at its end all files are written, and each replaces the one of its name
+            for file in files:
+                shutil.copyfile(file, drafts.enter_context(atomic_path(run_dir / file.name)))
     except OSError as error:
-        raise InputError(
-            f"{run_dir / WEIGHTS_FILE} cannot be written: {error}; the weights are in {checkpoint}"
-        ) from error
+        names = ", ".join(file.name for file in files)
+        raise InputError(f"{names} cannot be written in {run_dir}: {error}; the weights are in {checkpoint}") from error
 
 
 def latest(run_dir: Path) -> Path | None:

@@ -32,7 +32,8 @@ class RunDir:
 
     ``run.json`` has what is needed to repeat the run, ``metrics.jsonl`` a line for each update and each evaluation,
     ``checkpoints/`` the states from which the run can be resumed, ``loss.png`` and ``attention/`` its plots;
-    ``config.json``, ``tokenizer.json`` and ``model.safetensors`` are its best model so far, which `regard.load` reads.
+    ``config.json``, ``tokenizer.json``, ``model.safetensors`` and the files beside them are its best model so far,
+    which `regard.load` and `transformers` read.
     """
 
     path: Path

@@ -113,7 +113,14 @@ class CaptioningTask(Task):
             "image_mean": [0.5] * num_channels,
             "image_std": [0.5] * num_channels,
         }
-        return initialize_model(folder, hf_config, tokenizer, seed=config.seed, side_files={PREPROCESSOR_FILE: pixels})
+        return initialize_model(
+            folder,
+            hf_config,
+            tokenizer,
+            special_tokens={"bos_token": END, "eos_token": END, "pad_token": END},
+            seed=config.seed,
+            side_files={PREPROCESSOR_FILE: pixels},
+        )
 
     def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
         """The one example of an image."""

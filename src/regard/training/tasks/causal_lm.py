@@ -77,7 +77,8 @@ class CausalLMTask(Task):
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
+        special_tokens = {"bos_token": END, "eos_token": END, "pad_token": END}
+        return initialize_model(folder, hf_config, tokenizer, special_tokens=special_tokens, seed=config.seed)
 
     def incompatibility(self, pretrained: Pretrained) -> str | None:
         """Also a model without a token that ends a text."""

@@ -23,7 +23,9 @@ from regard.training.tasks.task import EvalSample, Task, encode_text, text_prefi
 from regard.training.tokenizers import train_bpe
 from regard.transformer import Encoder
 
-SPECIAL_TOKENS = PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+PAD, CLS, SEP, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = {"pad_token": PAD, "unk_token": "[UNK]", "cls_token": CLS, "sep_token": SEP, "mask_token": MASK}
+"""By their names in transformers, in the order of their ids."""
 MASKED_SHARE = 0.15
 """Share of the tokens to predict; of 10 of these, 8 are masked, 1 is replaced and 1 unchanged (BERT, section 3.1)."""
 
@@ -58,9 +60,8 @@ class MaskedLMTask(Task):
         """A BERT."""
         config = self.config
         corpus = (row["text"] for row in data.train)
-        tokenizer = train_bpe(
-            corpus, vocab_size=config.vocab_size, special_tokens=SPECIAL_TOKENS, bos_token=CLS, eos_token=SEP
-        )
+        tokens = list(SPECIAL_TOKENS.values())
+        tokenizer = train_bpe(corpus, vocab_size=config.vocab_size, special_tokens=tokens, bos_token=CLS, eos_token=SEP)
         hf_config = {
             "model_type": "bert",
             "architectures": ["BertForMaskedLM"],
@@ -78,7 +79,7 @@ class MaskedLMTask(Task):
             "tie_word_embeddings": True,
             "pad_token_id": tokenizer.token_to_id(PAD),
         }
-        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
+        return initialize_model(folder, hf_config, tokenizer, special_tokens=SPECIAL_TOKENS, seed=config.seed)
 
     def incompatibility(self, pretrained: Pretrained) -> str | None:
         """Also a model without a head that predicts masked tokens."""

@@ -89,7 +89,8 @@ class TranslationTask(Task):
             "decoder_start_token_id": pad,
             "forced_eos_token_id": eos,
         }
-        return initialize_model(folder, hf_config, tokenizer, seed=config.seed)
+        special_tokens = {"eos_token": EOS, "pad_token": PAD}
+        return initialize_model(folder, hf_config, tokenizer, special_tokens=special_tokens, seed=config.seed)
 
     def encode(self, row: Mapping[str, Any], epoch: int, pretrained: Pretrained) -> Sequence[Example]:
         """The one example of a pair."""
