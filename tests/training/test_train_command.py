@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import typer
@@ -152,17 +153,32 @@ class TestSignals:
         assert capsys.readouterr().err == "saving checkpoint, then stopping; press Ctrl-C again to end at once\n"
 
 
+@contextmanager
+def largest_file(size):
+    """Limits the size of every file that this process writes: the write itself fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_the_disk_is_full_when_a_run_begins(pairs_file, finished_run, command, out):
+    arguments = ("train", "translate", pairs_file, "--out", out, *options(max_steps=3))
+    with largest_file((finished_run.out / "model.safetensors").stat().st_size - 1000):
+        code, _, err = command(*arguments)
+    assert code == 2
+    assert f"regard: {out} cannot be written: " in err
+    assert list(out.iterdir()) == []
+
+
 def test_the_disk_is_full_while_a_checkpoint_is_written(pairs_file, finished_run, command, out):
-    """The size of every file that this process writes is limited: the write itself fails."""
     size = (checkpoint.latest(finished_run.out) / "optimizer.safetensors").stat().st_size
     assert (finished_run.out / "model.safetensors").stat().st_size < size - 20_000
     arguments = ("train", "translate", pairs_file, "--out", out, *options(max_steps=3))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 10_000, before[1]))
-    try:
+    with largest_file(size - 10_000):
         code, _, err = command(*arguments)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert code == 2
     assert "regard: the checkpoint of step 3 cannot be written: " in err
     assert "there is no checkpoint yet; free some space, then continue with --resume" in err

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from regard.errors import InputError
+from regard.files import error_reason
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import MODEL_CLASSES, ModelKind, build_config
 from regard.pretrained.hub import CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE
@@ -74,10 +76,10 @@ def initialize_model(
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in {**files, **(side_files or {})}.items():
             write_config(folder / name, content)
-        tokenizer.save(str(folder / TOKENIZER_FILE))
+        (folder / TOKENIZER_FILE).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
     return load(folder)
 
 
