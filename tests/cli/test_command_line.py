@@ -69,6 +69,40 @@ def test_no_help_loses_a_part(command, name):
         assert letters(holder.help or "") in shown
 
 
+@pytest.mark.parametrize("command_name", ["explain", "see", "watch"])
+def test_a_text_from_standard_input(command, monkeypatch, tmp_path, command_name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeff" + RIVER + "\n"))
+    code, out, err = command(command_name, "-")
+    assert (code, err) == (0, "")
+    assert RIVER in (Path("regard.html").read_text(encoding="utf-8") if command_name == "see" else out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way"),
+    [
+        (["explain", "in.txt"], "regard explain - < in.txt"),
+        (["see", "in.txt"], "--file in.txt"),
+        (["watch", "in.txt"], "--file in.txt"),
+        (["translate", "in.txt", "--model", "none"], "regard translate - < in.txt"),
+    ],
+)
+def test_the_name_of_a_file_is_no_text(command, monkeypatch, tmp_path, arguments, way):
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("the river")
+    assert refusal(command, *arguments) == f"regard: in.txt is a file here, and was given as a text: {way}\n"
+
+
+def test_a_closed_standard_input_is_empty(command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert refusal(command, "explain", "-") == "regard: the text is empty; write a sentence\n"
+
+
+def test_where_a_page_cannot_be_written_no_model_runs(command):
+    refused = refusal(command, "see", RIVER, "--model", "no/such-model", "--out", "/no/such/folder/page.html")
+    assert refused == "regard: cannot write '/no/such/folder/page.html': there is no folder '/no/such/folder'\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -85,7 +119,10 @@ def test_no_help_loses_a_part(command, name):
         (["explain"], "Missing argument"),
         (["explain", RIVER, "--layer", "two"], "Invalid value for '--layer'"),
         (["explain", RIVER, "--later", 2], "No such option: --later"),
-        (["explain", "a", "b"], "unexpected extra argument(s) (b). See regard explain --help\n"),
+        (
+            ["explain", "a", "b"],
+            "(b): a text of several words stands in quotes. See regard explain --help\n",
+        ),
         (["zzz"], "No such command 'zzz'. See regard --help\n"),
     ],
 )

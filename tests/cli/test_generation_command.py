@@ -13,6 +13,7 @@ from terminals import refusal
     ("options", "strategy"),
     [
         ("", None),
+        ("--temperature 0 --top-k 3", None),
         ("--temperature 1.5 --top-k 30 --top-p 0.9 --seed 2", Sample(temperature=1.5, top_k=30, top_p=0.9, seed=2)),
         ("--min-p 0.01 --repetition-penalty 1.4 --seed 1", Sample(min_p=0.01, repetition_penalty=1.4, seed=1)),
         ("--num-beams 3 --length-penalty -1", Beam(num_beams=3, length_penalty=-1.0)),

@@ -14,6 +14,8 @@ from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
 from regard.training.config import TrainingConfig
+from regard.training.tasks import TASKS
+from regard.training.train import build_config
 from weights import same_weights, weights_of
 
 
@@ -247,6 +249,13 @@ class TestConfig:
     def test_values_out_of_range(self, name, value, message):
         with pytest.raises(InputError, match=f"^{message}$"):
             TrainingConfig(**{**FULL, name: value})
+
+    def test_a_short_run_warms_up_for_less_than_half_of_it(self):
+        task = TASKS["lm"]
+        counts = [build_config(task, {"max_steps": n}).warmup_steps for n in (1, 5, 10_000)]
+        assert counts == [0, 2, task.defaults["warmup_steps"]]
+        with pytest.raises(InputError, match="--warmup-steps 5: it must be below --max-steps 5"):
+            build_config(task, {"max_steps": 5, "warmup_steps": 5})
 
     def test_a_batch_divides_among_processes_and_micro_batches(self):
         assert TrainingConfig(**FULL, gradient_accumulation_steps=2).micro_batch_size(2) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -29,7 +30,9 @@ USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Run the command line and leave with its exit code: 0, 2 for input that cannot be used, 130 for Ctrl-C."""
-    # Output to a closed stream is discarded; a character that the encoding lacks is written as an escape.
+    # Output to a closed stream is discarded, and a closed standard input is empty; a character that the encoding lacks
+    # is written as an escape.
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -69,6 +72,8 @@ def _run() -> tuple[int, str]:
         return 2, f"regard: {visible(str(error))}\n"
     except USAGE_ERROR as error:
         message = visible(error.format_message()).rstrip(".?")  # empty if the help was shown
+        if message.startswith("Got unexpected extra argument"):
+            message += ": a text of several words stands in quotes"
         command = f" {error.ctx.info_name}" if error.ctx is not None and error.ctx.parent is not None else ""
         return 2, f"regard: {message}. See regard{command} --help\n" if message else ""
     except (typer.Abort, KeyboardInterrupt):

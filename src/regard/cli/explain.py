@@ -15,6 +15,7 @@ from regard.cli.options import (
     MODEL_HELP,
     import_torch,
     option,
+    read_argument,
     show_or_save,
     status,
 )
@@ -87,6 +88,7 @@ def explain(
     ] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""
+    text = read_argument(text, f"regard explain - < {text}")
     import_torch()
     with status("reading the model"):
         explanation = regard.explain(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ import typer
 import regard
 from regard.cli.app import app
 from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
-from regard.cli.options import MODEL_HELP, import_torch, load_model, option, status
+from regard.cli.options import MODEL_HELP, import_torch, load_model, option, read_argument, status
 from regard.errors import InputError
 from regard.escape import visible
 
@@ -43,7 +42,9 @@ def generate(
         int | None,
         max_new_tokens_option("The most new tokens; by default 128, or as many as the model has positions for."),
     ] = None,
-    temperature: Annotated[float | None, option("T", "Sample: below 1 likely tokens become likelier.")] = None,
+    temperature: Annotated[
+        float | None, option("T", "Sample: below 1 likely tokens become likelier; 0 takes the likeliest.")
+    ] = None,
     top_k: Annotated[int | None, option("K", "Sample among the K likeliest tokens.")] = None,
     top_p: Annotated[
         float | None, option("P", "Sample among the likeliest tokens that together have probability P.")
@@ -74,6 +75,8 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
+    if temperature == 0:  # each token the likeliest one
+        sampling = {}
     strategy = decoding_strategy(
         {name: value for name, value in sampling.items() if value is not None},
         num_beams,
@@ -85,7 +88,7 @@ def generate(
     pretrained = load_model(model)
     if prompt == "-" and pretrained.modality == "images":
         raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = prompt if pretrained.modality == "images" else read_argument(prompt, f"regard generate - < {prompt}")
     if max_new_tokens is None:
         from regard.generation import max_new_tokens_left
 

@@ -6,12 +6,14 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import regard
+from regard.errors import InputError
 
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
@@ -36,6 +38,29 @@ def show_or_save(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], 
     from regard.views.terminal.console import console_for
 
     draw(facts, console_for(sys.stdout))
+
+
+def read_argument(text: str, command: str) -> str:
+    """A text that was given as an argument: itself, or for - the standard input, without a line break at its end.
+
+    Args:
+        text: the argument.
+        command: how the command reads a file, for the message where the text is the name of one.
+
+    Raises:
+        InputError: the text is the name of a file; standard input is no UTF-8.
+    """
+    if text == "-":
+        try:
+            return sys.stdin.read().removeprefix("\ufeff").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input is no text in {error.encoding}: byte {error.start}") from error
+    is_file = False
+    with suppress(OSError, ValueError):  # a text that no file can be called
+        is_file = Path(text).is_file()
+    if is_file:
+        raise InputError(f"{text} is a file here, and was given as a text: {command}")
+    return text
 
 
 def load_model(model: str) -> Any:

@@ -18,6 +18,7 @@ from regard.cli.options import (
     import_torch,
     load_model,
     option,
+    read_argument,
     status,
     stderr_console,
 )
@@ -25,6 +26,7 @@ from regard.errors import InputError
 from regard.escape import visible
 
 MAX_MEGABYTES = 1e9
+DEFAULT_OUT = Path("regard.html")
 
 
 class SeeSource(NamedTuple):
@@ -81,7 +83,7 @@ def see(
         ),
     ] = None,
     max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The largest size of the page.")] = 5.0,
-    out: Annotated[Path | None, option("PATH", "Where to write the page; by default regard.html.")] = None,
+    out: Annotated[Path | None, option("PATH", f"Where to write the page; by default {DEFAULT_OUT}.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
 ) -> None:
@@ -99,7 +101,11 @@ def see(
     if not max_size < MAX_MEGABYTES:
         raise InputError(f"--max-size {max_size}: a number of megabytes")
     import_torch()
+    from regard.files import ensure_writable
     from regard.lens.text.run import parse_heads
+
+    if not terminal:
+        ensure_writable(out or DEFAULT_OUT)
 
     given_heads = None if heads is None else parse_heads(heads)
     if recording is not None:
@@ -118,7 +124,7 @@ def see(
 
     from regard.files import write_text
 
-    out = out or Path("regard.html")
+    out = out or DEFAULT_OUT
     write_text(page, out)
     print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
     if open_:
@@ -136,7 +142,7 @@ def _run(
     from regard.lens.text.contextual import contextual_vectors
 
     indices = None if layers is None else run.parse_layers(layers)
-    words = run.read_text(file) if file is not None else str(text)
+    words = run.read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
     pretrained = load_model(model)
     with status("running the model"):
         text_run = run.run(words, pretrained, indices, target)

@@ -10,7 +10,7 @@ import typer
 import regard
 from regard.cli.app import app
 from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
-from regard.cli.options import MODEL_HELP, import_torch, load_model, stderr_console
+from regard.cli.options import MODEL_HELP, import_torch, load_model, read_argument, stderr_console
 from regard.escape import visible
 
 
@@ -39,7 +39,7 @@ def translate(
 
     import_torch()
     strategy = decoding_strategy({}, num_beams, length_penalty, 1, force_words, bad_words)
-    sources = [line.rstrip("\n") for text in texts for line in (sys.stdin if text == "-" else [text])]
+    sources = [line for text in texts for line in _lines(text)]
     targets = regard.translate(
         load_model(model), sources, strategy=strategy, max_new_tokens=max_new_tokens, batch_size=batch_size
     )
@@ -49,3 +49,9 @@ def translate(
         targets, "translating", len(sources), console=stderr_console(), transient=True, disable=disable
     ):
         print(visible(target), flush=True)
+
+
+def _lines(text: str) -> list[str]:
+    """The texts of an argument: itself, or for - the lines of the standard input."""
+    content = read_argument(text, f"regard translate - < {text}")
+    return content.split("\n") if text == "-" and content else [content] if text != "-" else []

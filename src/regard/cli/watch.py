@@ -16,6 +16,7 @@ from regard.cli.options import (
     import_torch,
     load_model,
     option,
+    read_argument,
     show_or_save,
     status,
     stderr_console,
@@ -59,7 +60,7 @@ def watch(
     from regard.lens.text.overview import LONG_TEXT_TOKENS
 
     layer_numbers = None if layers is None else run.parse_layers(layers)
-    content = run.read_text(file) if text is None and file is not None else str(text)
+    content = run.read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
     if save is not None:
         if save == json_path:
             raise InputError(f"--save and --json both name {save}: give two different files")

