@@ -153,8 +153,8 @@ def through_numpy(q, k, v):
     ("name", "verdict"),
     [
         ("arrays", "right in another layout or convention"),
-        ("tensors_in_arrays_out", "right"),
-        ("through_numpy", "right"),
+        pytest.param("tensors_in_arrays_out", "right", marks=pytest.mark.more),
+        pytest.param("through_numpy", "right", marks=pytest.mark.more),
     ],
 )
 def test_a_function_in_numpy_is_right_and_has_no_gradients(tmp_path, name, verdict):

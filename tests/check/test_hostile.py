@@ -121,7 +121,28 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize(("source", "says"), FORGERIES.values(), ids=FORGERIES)
+LIKE_OTHERS = {
+    "a method of tensors",
+    "a function of math",
+    "a builtin",
+    "JSON, by a mistake",
+    "a method of ours",
+    "a result with code in its pickle",
+    "and no other",
+    "an answer at the exit",
+    "an answer from a thread that stays",
+    "an error while it is collected",
+    "a name with a million letters",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        pytest.param(*each, id=name, marks=[pytest.mark.more] * (name in LIKE_OTHERS))
+        for name, each in FORGERIES.items()
+    ],
+)
 def test_a_forgery_is_told_and_never_right(tmp_path, source, says):
     path = tmp_path / "attention.py"
     ours = [end for end in range(64) if Path(f"/proc/self/fd/{end}").exists()]  # of pytest
@@ -173,6 +194,7 @@ LIES = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("source", LIES.values(), ids=LIES)
 def test_what_lies_about_numbers_is_judged_by_its_numbers(tmp_path, source):
     path = tmp_path / "attention.py"
