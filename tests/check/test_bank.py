@@ -4,11 +4,13 @@ import pytest
 
 from bank import Entry, entries
 from regard.check.causes import MISTAKES
+from regard.check.findings import Findings
 from regard.check.judge import judge
 from regard.check.report import Report
+from regard.check.schema import from_json, to_json
 from regard.check.search import Deadline
 from regard.check.subject import subject_of
-from regard.check.verdict import report_of
+from regard.check.verdict import findings_of
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")  # with shape checks it would take five times as long
 LONG = 60.0
@@ -43,7 +45,8 @@ def fewest(several: list[Entry]) -> list[object]:
 
 
 def judged(entry: Entry) -> Report:
-    return report_of(judge(subject_of(entry.what, entry.args), deadline=Deadline(LONG)))
+    findings = findings_of(judge(subject_of(entry.what, entry.args), deadline=Deadline(LONG)))
+    return from_json(Findings, to_json(findings)).report()  # as it crosses from one process to the other
 
 
 @pytest.mark.parametrize("entry", fewest(WRONG))

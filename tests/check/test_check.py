@@ -128,6 +128,44 @@ def test_what_misbehaves_ends_in_a_clear_word(tmp_path, body, word):
     assert report.exit_code == (1 if word == "output-v" else 3)
 
 
+NUMPY = """
+import numpy as np
+
+
+def arrays(q, k, v, mask=None):
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) / np.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def tensors_in_arrays_out(q, k, v):
+    return arrays(np.asarray(q), np.asarray(k), np.asarray(v))
+
+
+def through_numpy(q, k, v):
+    return arrays(*(each.detach().numpy() for each in (q, k, v)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("arrays", "right in another layout or convention"),
+        pytest.param("tensors_in_arrays_out", "right", marks=pytest.mark.more),
+        pytest.param("through_numpy", "right", marks=pytest.mark.more),
+    ],
+)
+def test_a_function_in_numpy_is_right_and_has_no_gradients(tmp_path, name, verdict):
+    path = tmp_path / "mine.py"
+    path.write_text(NUMPY)
+    report = regard.check.check_file(f"{path}:{name}", {}, timeout=200.0)
+    assert report.verdict == verdict, str(report)
+    assert "it computes in numpy, which has no gradients: no model learns through it" in report.notes
+    assert report.conventions == (("it takes numpy arrays",) if name == "arrays" else ())
+
+
 def test_bad_input():
     with pytest.raises(InputError, match="not a function, class or module"):
         regard.check(3)

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from regard.check.report import CodeLocation, Example, FoundMistake, Report
+from regard.errors import InputError
 
 __all__ = ["CodeLocation", "Example", "FoundMistake", "Report", "check", "check_file"]
 
@@ -37,7 +38,7 @@ def check(
     The implementation is called many times: with sizes that all differ, with sizes that coincide, and with every mask
     it takes. Each output must equal, to 1e-9 in float64, the output of the definition or of the definition with a
     known mistake, which the report then names. Everything runs in a process of its own; the implementation itself is
-    not changed.
+    not changed. That process is no sandbox: it guards against accidents, not against code that means harm.
 
     Args:
         implementation: a function of (q, k, v), with or without a mask or a causal flag; a class of `torch.nn.Module`
@@ -54,20 +55,12 @@ def check(
     Raises:
         InputError: the implementation is none of these, or cannot be constructed with these arguments.
     """
-    from regard.check.process import Stopped, isolated
     from regard.check.subject import source
 
     name = getattr(implementation, "__name__", type(implementation).__name__)
     file = source(implementation)
-    try:
-        return isolated(
-            lambda: _judged(implementation, args or {}, timeout),
-            timeout=timeout,
-            memory=memory,
-            watch=None if file is None else Path(file),
-        )
-    except Stopped as stopped:
-        return _stopped(name, stopped)
+    watch = None if file is None else Path(file)
+    return _checked(name, lambda: implementation, args or {}, timeout=timeout, memory=memory, watch=watch)
 
 
 def check_file(
@@ -82,34 +75,65 @@ def check_file(
         memory: see `check`.
 
     Raises:
-        InputError: there is no such file or name, or the file is not Python; or as in `check`.
+        InputError: there is no such file or name, the file is not Python or cannot be imported; or as in `check`.
     """
-    from regard.check.process import Stopped, isolated
-    from regard.check.subject import loaded
+    from regard.check.importer import load
 
     path, _, name = target.rpartition(":")
     watch = Path(path) if path.endswith(".py") else None
+    return _checked(name, lambda: load(target), args, timeout=timeout, memory=memory, watch=watch)
+
+
+def _checked(
+    name: str,
+    load: Callable[[], Any],
+    args: Mapping[str, Any],
+    *,
+    timeout: float,
+    memory: int | None,
+    watch: Path | None,
+) -> Report:
+    """The report of what the other process found; the verdict is decided here.
+
+    All that the check needs is imported before the user's code runs, so that this code cannot take its place.
+    """
+    from regard.check.findings import Findings
+    from regard.check.process import Stopped, isolated
+    from regard.check.schema import from_builtins
+
+    examine = _examination(load, args, timeout)
     try:
-        return isolated(lambda: _judged(loaded(target)[0], args, timeout), timeout=timeout, memory=memory, watch=watch)
+        return from_builtins(Findings, isolated(examine, timeout=timeout, memory=memory, watch=watch)).report()
     except Stopped as stopped:
-        return _stopped(name, stopped)
+        reason, printed = stopped.reason, stopped.printed.strip()
+        if stopped.where is not None and stopped.where.text:
+            reason = f"{reason}: {stopped.where.text}"
+        notes = (f"the end of what it printed: {printed[-200:]!r}",) if printed else ()
+    except InputError:
+        raise
+    except ValueError as error:
+        reason, notes = f"what the check sent back cannot be read: {error}", ()
+    return Report(name, "undetermined", reasons=(reason,), notes=notes)
 
 
-def _judged(implementation: Any, args: Mapping[str, Any], timeout: float) -> Report:
+def _examination(load: Callable[[], Any], args: Mapping[str, Any], timeout: float) -> Callable[[], Any]:
+    """What the other process does: it loads an implementation and judges it; its findings as JSON holds them."""
     from regard.check.judge import judge
+    from regard.check.schema import to_builtins
     from regard.check.search import Deadline
     from regard.check.subject import subject_of
-    from regard.check.verdict import report_of
+    from regard.check.torch_settings import UserSettings
+    from regard.check.verdict import findings_of
 
-    deadline = Deadline(SEARCH_SHARE * timeout, wall_seconds=MAX_SEARCH_SHARE * timeout)
-    return report_of(judge(subject_of(implementation, args), deadline=deadline))
+    def examine() -> Any:
+        settings = UserSettings()
+        with settings.adopted():
+            with settings.on():
+                implementation = load()
+            deadline = Deadline(SEARCH_SHARE * timeout, wall_seconds=MAX_SEARCH_SHARE * timeout)
+            return to_builtins(findings_of(judge(subject_of(implementation, args, settings), deadline=deadline)))
 
-
-def _stopped(name: str, stopped: Any) -> Report:
-    reason = str(stopped.reason) if stopped.where is None else f"{stopped.reason}: {stopped.where}"
-    printed = stopped.printed.strip()
-    notes = (f"the end of what it printed: {printed[-200:]!r}",) if printed else ()
-    return Report(name, "undetermined", reasons=(reason,), notes=notes)
+    return examine
 
 
 class _CallablePackage(ModuleType):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.check.answer import error_text
 from regard.check.causes import MISTAKES
 from regard.check.probe import Failed, ProbeCall, calls_with, drawn
 from regard.check.recipe import Case, State
@@ -120,9 +121,10 @@ def _result(call: ProbeCall, module: nn.Module | None, given: Mapping[str, Any])
     parameters = call.subject.called
     first = [name for name in given if parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY]
     try:
-        return function(*(given[name] for name in first), **{n: v for n, v in given.items() if n not in first})
+        with call.subject.settings.on():
+            return function(*(given[name] for name in first), **{n: v for n, v in given.items() if n not in first})
     except Exception as error:
-        raise Failed(f"{type(error).__name__}: {error}") from error
+        raise Failed(error_text(error)) from error
 
 
 def _live(call: ProbeCall) -> nn.Module | None:
@@ -531,6 +533,7 @@ def _token(case: Case, at: int) -> Case:
 
 # Gradients. -----------------------------------------------------------------------------------------------------------
 
+IN_NUMPY = "it computes in numpy, which has no gradients: no model learns through it"
 WORDS = {"q": "queries", "k": "keys", "v": "values", "context": "the context"}
 
 
@@ -561,7 +564,13 @@ def _detached(room: _Room) -> None:
         return _output_in(call, case, result)
 
     with quiet(), torch.enable_grad():
-        first = output()
+        try:
+            first = output()
+        except Failed as error:
+            if "call numpy()" not in str(error):  # PyTorch refuses a tensor with a gradient
+                raise
+            room.note(IN_NUMPY)
+            return
         toward = torch.randn(first.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         gradients: dict[str, Tensor | None] = dict.fromkeys(leaves)
         if first.requires_grad:
@@ -573,8 +582,29 @@ def _detached(room: _Room) -> None:
         zero = torch.ones_like(leaf, dtype=torch.bool) if gradient is None else gradient.abs() < 1e-13
         if bool(zero.any()) and _slope(output, leaf, zero, toward):
             missed.append(WORDS.get(room.roles.get(name, ""), name) if name in inputs else f"{name}{_which(zero)}")
-    if missed:
+    if missed and module is None and _uses_numpy(output):
+        room.note(IN_NUMPY)
+    elif missed:
         room.name("detached", what=_joined(missed))
+
+
+class _NumpyWatch(TorchFunctionMode):
+    """Notices tensors that become arrays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.used = self.used or getattr(func, "__name__", "") in ("numpy", "__array__")
+        return func(*args, **(kwargs or {}))
+
+
+def _uses_numpy(output: Callable[[], Tensor]) -> bool:
+    watch = _NumpyWatch()
+    with quiet(), watch:
+        output()
+    return watch.used
 
 
 def _output_in(call: ProbeCall, case: Case, result: Any) -> Tensor:
@@ -714,6 +744,10 @@ def _weak_fill(room: _Room) -> None:
                     return
 
 
+OWN_LIMITS = ("not implemented for", "unsupported ScalarType")
+"""What PyTorch says where it is PyTorch that cannot, on this machine or in numpy."""
+
+
 def _precisions(room: _Room) -> None:
     """In float16 and in bfloat16."""
     call, case, _ = room.pairs[0]
@@ -727,7 +761,7 @@ def _precisions(room: _Room) -> None:
                     module = None if call.module is None else copy.deepcopy(call.module).to(dtype)
                     result = call.output(case, _result(call, module, given))
                 except Failed as error:
-                    if "not implemented for" not in str(error):  # torch's own limit on this machine
+                    if not any(limit in str(error) for limit in OWN_LIMITS):
                         room.note(f"in {name} it raises {_short(error)}")
                         break
                     continue

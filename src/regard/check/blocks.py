@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.answer import error_text
 from regard.check.causes import MISTAKES
 from regard.check.diagnose import diagnose, triangular
 from regard.check.names import role
@@ -25,6 +26,7 @@ from regard.check.search import Deadline
 from regard.check.settings import modules_of
 from regard.check.stage import Diagnosis, Stage
 from regard.check.subject import FORMS, MaskFormat, Sizes, Subject, tensors_in
+from regard.check.torch_settings import UserSettings
 from regard.check.wiring import BlockAttention, alike, is_linear, is_norm, wired
 
 __all__ = ["is_block", "judge_block"]
@@ -156,7 +158,8 @@ class _Outer:
             if name not in call and required and not means.startswith("size"):
                 call[name] = False if means == "causal" else None
         torch.manual_seed(self.seed)
-        result = self.module(**{**call, **(given or {})})
+        with self.subject.settings.on():
+            result = self.module(**{**call, **(given or {})})
         for tensor in tensors_in(result):
             if tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[:2] == self.laid(x).shape[:2]:
                 return self.laid(tensor.detach())
@@ -196,9 +199,7 @@ def _called(subject: Subject) -> tuple[_Outer | None, str]:
                 apart = torch.equal(before[0], outer(outer.moved(x, 1, slice(None)))[0])
                 mixed = not torch.equal(before[0, -1], outer(outer.moved(x, 0, 0))[0, -1])
             except Exception as error:
-                failed = (
-                    failed or f"called with {outer.inputs[0]} {tuple(outer.x().shape)}, {type(error).__name__}: {error}"
-                )
+                failed = failed or f"called with {outer.inputs[0]} {tuple(outer.x().shape)}, {error_text(error)}"
                 continue
             runs.append(outer)
             if apart and mixed:
@@ -234,7 +235,7 @@ def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Di
         try:
             look(diagnosis, outer, attentions)
         except Exception as error:
-            diagnosis.why.append(f"called as a whole, {type(error).__name__}: {error}")
+            diagnosis.why.append(f"called as a whole, {error_text(error)}")
     if not inner and not diagnosis.behaviour:
         _leaks(diagnosis, outer, attentions)
     return diagnosis
@@ -275,7 +276,7 @@ def _judge_inner(
             try:
                 found = judge(_in_place(diagnosis.subject, outer, one), deadline=share)
             except Exception as error:
-                diagnosis.why.append(f"{path}: it could not be checked by itself: {type(error).__name__}: {error}")
+                diagnosis.why.append(f"{path}: it could not be checked by itself: {error_text(error)}")
                 continue
         for stage in found.stages:
             diagnosis.stages.append(_prefixed(stage, path if one.whole else ""))
@@ -306,7 +307,8 @@ def _bound(module: nn.Module) -> bool:
 def _alone(subject: Subject, outer: _Outer, one: BlockAttention) -> Subject:
     """An attention as a subject of its own, of other sizes where the block can be made of other sizes."""
     kind = type(one.leaves)
-    inner = Subject(kind.__name__.lstrip("_"), kind=kind, module=copy.deepcopy(one.leaves), file=subject.file)
+    name, module = kind.__name__.lstrip("_"), copy.deepcopy(one.leaves)
+    inner = Subject(name, kind=kind, module=module, file=subject.file, settings=subject.settings)
     if subject.build is not None:
         build = subject.build
         # The block was made with so many heads: `diagnose` reads that from what is said.
@@ -377,7 +379,7 @@ def _in_place(subject: Subject, outer: _Outer, one: BlockAttention) -> Subject:
         [this, x, *(subject.called[name].replace(annotation=inspect.Parameter.empty) for name in masks)]
     )
     kind = type(subject.name, (_InPlace,), {"forward": forward})
-    inner = Subject(subject.name, kind=kind, file=subject.file)
+    inner = Subject(subject.name, kind=kind, file=subject.file, settings=subject.settings)
 
     def build(sizes: Sizes) -> tuple[nn.Module, list[str]]:
         other, said = subject.build(sizes) if subject.build is not None else (copy.deepcopy(outer.module), [])
@@ -430,7 +432,7 @@ def _wiring(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention
         if given is None:
             diagnosis.why.append(f"{path or diagnosis.subject.name} is never called")
             continue
-        found = wired(block, _runner(block, *given), _first(given), inside)
+        found = wired(block, _runner(block, *given, outer.subject.settings), _first(given), inside)
         for known, numbers in found.causes:
             _add(diagnosis, known.id, numbers)
         before = f"{path}: " if path else ""
@@ -483,7 +485,9 @@ def _first(given: tuple[tuple[Any, ...], dict[str, Any]]) -> Tensor:
     return next(tensors_in(given))
 
 
-def _runner(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[bool], Tensor]:
+def _runner(
+    block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], settings: UserSettings
+) -> Callable[[bool], Tensor]:
     """Runs a block on what it was given, or on another input."""
 
     def run(other: bool) -> Tensor:
@@ -493,7 +497,9 @@ def _runner(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             with torch.no_grad():
                 x.copy_(x * -0.7 + 0.4 if x.is_floating_point() else torch.where(x == 0, 1, x - 1))
         torch.manual_seed(0)
-        found: Tensor = next(each for each in tensors_in(block(*mine, **named)) if each.is_floating_point()).detach()
+        with settings.on():
+            result = block(*mine, **named)
+        found: Tensor = next(each for each in tensors_in(result) if each.is_floating_point()).detach()
         return found
 
     return run
@@ -625,7 +631,7 @@ def _leaks(diagnosis: Diagnosis, outer: _Outer, attentions: list[BlockAttention]
         before = outer(x, given=flags)
         other = outer(outer.moved(x, 1, slice(None)), given=flags)
     except Exception as error:
-        diagnosis.why.append(f"called as a whole, {type(error).__name__}: {error}")
+        diagnosis.why.append(f"called as a whole, {error_text(error)}")
         return
     mixed = float((before[0] - other[0]).abs().max())
     if mixed > BLOCKED:

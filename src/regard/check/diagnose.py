@@ -20,7 +20,7 @@ from regard.check.recipe import Case, Choices
 from regard.check.search import Deadline, Found, Search
 from regard.check.settings import CallConfig, settings_of, square
 from regard.check.stage import Diagnosis, Stage
-from regard.check.subject import Subject
+from regard.check.subject import Subject, on_arrays
 
 __all__ = ["diagnose", "triangular"]
 
@@ -44,6 +44,10 @@ def diagnose(subject: Subject, *, deadline: Deadline) -> Diagnosis:
     """
     diagnosis = Diagnosis(subject)
     settings, failed = settings_of(subject)
+    if not settings and subject.function is not None:
+        subject.function = on_arrays(subject.function)
+        settings, _ = settings_of(subject)
+        diagnosis.conventions += ["it takes numpy arrays"] if settings else []
     if not settings:
         diagnosis.why.append(failed or "it could not be called")
         return diagnosis

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.answer import error_text
 from regard.check.recipe import Case
 from regard.check.subject import FORMS, MaskFormat, Sizes, Subject, Way, from_layout, tensors_in, to_layout
 
@@ -73,9 +74,10 @@ class ProbeCall:
         try:
             parameters = self.subject.called
             first = [n for n in given if parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY]
-            return call(*(given[n] for n in first), **{n: v for n, v in given.items() if n not in first})
+            with self.subject.settings.on():
+                return call(*(given[n] for n in first), **{n: v for n, v in given.items() if n not in first})
         except Exception as error:
-            raise Failed(f"{type(error).__name__}: {error}") from error
+            raise Failed(error_text(error)) from error
 
     def arguments(self, case: Case) -> dict[str, Any]:
         """What is handed over, by name."""
@@ -196,6 +198,8 @@ class ProbeCall:
         found = list(tensors_in(result))
         for which, layout in self.which or itertools.product(range(len(found)), self._layouts(case)):
             if which < len(found) and found[which].is_floating_point():
+                if found[which].device.type != "cpu":
+                    raise Failed(f"it returned a tensor on {found[which].device}; its inputs are on cpu")
                 read = self._read(case, found[which].detach(), layout)
                 if read is not None:
                     self.which[:] = [(which, layout)]

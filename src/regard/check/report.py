@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from json import loads
+from typing import Literal
+
+from regard.check.schema import from_builtins, to_builtins, to_json
+from regard.errors import InputError
 
 __all__ = ["CodeLocation", "Example", "FoundMistake", "Report", "Verdict"]
 
@@ -104,19 +107,23 @@ class Report:
         return self.ok
 
     def to_json(self) -> str:
-        """The whole report as JSON."""
-        return json.dumps({**asdict(self), "ok": self.ok}, indent=1)
+        """The whole report as JSON; infinite and undefined numbers are the texts "inf", "-inf" and "nan"."""
+        return to_json({**to_builtins(self), "ok": self.ok}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """A report that `to_json` wrote."""
-        read: dict[str, Any] = json.loads(text)
-        read.pop("ok")
-        for name in ("conventions", "reasons", "notes", "assumptions"):
-            read[name] = tuple(read[name])
-        read["causes"] = tuple(_found_mistake(each) for each in read["causes"])
-        read["example"] = read["example"] and Example(**read["example"])
-        return cls(**read)
+        """A report that `to_json` wrote.
+
+        Raises:
+            InputError: it is no such report; the message names what is wrong.
+        """
+        try:
+            facts = loads(text)
+            if isinstance(facts, dict):
+                facts.pop("ok", None)
+            return from_builtins(cls, facts)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"this is no report of regard check: {error}") from error
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.verdict}"]
@@ -139,10 +146,3 @@ def _listed(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     return ["", *([f"{title}:"] if title else []), *(f"- {item}" for item in items)]
-
-
-def _found_mistake(read: dict[str, Any]) -> FoundMistake:
-    location = read.pop("location")
-    return FoundMistake(
-        **{**read, "references": tuple(read["references"])}, location=location and CodeLocation(**location)
-    )

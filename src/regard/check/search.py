@@ -62,6 +62,14 @@ class Observed:
         with torch._C.DisableTorchFunction():
             return state is not None and state.last is not None and fits(self.output, state, self.ignored)
 
+    def error(self, choices: Choices) -> float:
+        """How far a recipe is from what was returned, in units of what rounding allows."""
+        state = self.state(choices)
+        if state is None or state.last is None:
+            return math.inf
+        with torch._C.DisableTorchFunction():
+            return _error(self.output, state, self.ignored)
+
     def gap(self, choices: Choices) -> float:
         """How far a recipe is from what was returned; where it is rounding alone, 0."""
         state = self.state(choices)
@@ -84,10 +92,14 @@ class Found:
 
 def fits(output: Tensor, state: State, ignored: Tensor | None = None) -> bool:
     """Whether an output is a recipe's, but for queries that have nothing to attend to, where customs differ."""
+    return _error(output, state, ignored) <= 1
+
+
+def _error(output: Tensor, state: State, ignored: Tensor | None) -> float:
     mine = state.last
     assert mine is not None
     if mine.shape != output.shape:
-        return False
+        return math.inf
     gap = (mine - output).abs()
     dead = _dead(state, output)
     if ignored is not None:
@@ -98,7 +110,7 @@ def fits(output: Tensor, state: State, ignored: Tensor | None = None) -> bool:
         output = output.masked_fill(dead, 0.0)
     most = output.abs().max().item()
     worst = gap.max().item()
-    return worst <= CLOSE * max(1.0, most) and math.isfinite(worst)
+    return worst / (CLOSE * max(1.0, most)) if math.isfinite(worst) else math.inf
 
 
 def _dead(state: State, output: Tensor) -> Tensor | None:

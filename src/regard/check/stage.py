@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regard.check.causes import MaskSource, Mistake
+from regard.check.findings import Measurement
 from regard.check.probe import ProbeCall
 from regard.check.search import Found, Observed
 from regard.check.settings import CallConfig
@@ -42,3 +43,5 @@ class Diagnosis:
     designs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    """Of what is compared with another definition than attention's."""

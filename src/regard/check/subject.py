@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
 import itertools
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention import mask
+from regard.check.answer import error_text
 from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.recipe import Case
+from regard.check.torch_settings import UserSettings
 from regard.errors import InputError
 
-__all__ = ["FORMS", "MaskFormat", "Sizes", "Subject", "Way", "loaded", "source", "subject_of"]
+__all__ = ["FORMS", "MaskFormat", "Sizes", "Subject", "Way", "source", "subject_of"]
+
+
+FUSED = torch._C._nn.scaled_dot_product_attention
+"""PyTorch's own, whatever a file puts in its place in `torch.nn.functional`."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ class Subject:
     assumptions: list[str] = field(default_factory=list)
     told: bool = False
     """Whether its constructor was told how many heads to have."""
+    settings: UserSettings = field(default_factory=UserSettings)
+    """PyTorch's settings during its calls."""
 
     @cached_property
     def called(self) -> Mapping[str, inspect.Parameter]:
@@ -158,104 +164,66 @@ class Subject:
         return next((name for name, found in self.roles().items() if found == means), None)
 
 
-def loaded(target: str) -> tuple[Any, str]:
-    """The object that FILE.py:NAME, or module.path:NAME, names.
-
-    Raises:
-        InputError: no such file or name, or a file that is not Python.
-    """
-    path, colon, name = target.rpartition(":")
-    if not colon or not name:
-        raise InputError(
-            f"{target!r} names no implementation: give FILE.py:NAME, such as attention.py:MultiHeadAttention"
-        )
-    if path.endswith(".py") or "/" in path:
-        module = _file(Path(path))
-    else:
-        try:
-            module = pkgutil.resolve_name(path)  # also of a package's attribute, such as regard.course
-        except (ImportError, AttributeError) as error:
-            raise InputError(f"{path}: no such file, and no module of that name: {error}") from error
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            kinds = [
-                n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__
-            ]
-            raise InputError(f"{path} has no {name}; it has {', '.join(kinds) or 'no function or class'}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise InputError(f"{target} is a {type(found).__name__}; check takes a function, a class or a module")
-    return found, name
-
-
-def _file(path: Path) -> Any:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    name = f"regard_checked_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise InputError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
-    except ImportError as error:
-        raise InputError(f"{path} imports a package that is not installed: {error}") from error
-    finally:
-        sys.path.pop(0)
-    return module
-
-
-def subject_of(implementation: Any, args: Mapping[str, Any]) -> Subject:
+def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSettings | None = None) -> Subject:
     """What is known of an implementation before it is called.
 
     Args:
         implementation: a function, a class of `torch.nn.Module` or one that is made.
         args: for the constructor; what they leave open is guessed by name.
+        settings: PyTorch's settings during its calls; by default PyTorch's own.
 
     Raises:
         InputError: neither, or arguments that it does not take.
     """
+    settings = settings or UserSettings()
     if isinstance(implementation, nn.Module):
         if args:
             raise InputError(
                 f"{type(implementation).__name__} is already constructed and takes no arguments: {sorted(args)}"
             )
+        _require_cpu(implementation)
         module = copy.deepcopy(implementation)
-        return Subject(type(module).__name__, module=module, kind=type(module), file=source(type(module)))
+        kind = type(module)
+        return Subject(kind.__name__, module=module, kind=kind, file=source(kind), settings=settings)
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
-        subject = Subject(implementation.__name__, kind=implementation, file=source(implementation))
+        subject = Subject(implementation.__name__, kind=implementation, file=source(implementation), settings=settings)
         wrong = set(args) - set(inspect.signature(implementation).parameters)
         if wrong and not _any_names(implementation):
             names = ", ".join(inspect.signature(implementation).parameters) or "none"
             raise InputError(f"{implementation.__name__} takes no {', '.join(sorted(wrong))}; it takes {names}")
-        subject.build = lambda sizes: _constructed(implementation, sizes, args)
+        subject.build = lambda sizes: _constructed(implementation, sizes, args, settings)
         return subject
     if inspect.isclass(implementation):
-        made = _plain_class(implementation, args)
-        subject = Subject(implementation.__name__, function=made, file=source(implementation))
-        return subject
+        with settings.on():
+            made = _plain_class(implementation, args)
+        return Subject(implementation.__name__, function=made, file=source(implementation), settings=settings)
     if not callable(implementation):
         raise InputError(f"{implementation!r} is not a function, class or module")
     name = getattr(implementation, "__name__", type(implementation).__name__)
-    if implementation is torch.nn.functional.scaled_dot_product_attention:
+    if implementation is FUSED:
         implementation = _fused
     try:
         inspect.signature(implementation)
     except ValueError as error:
         raise InputError(f"{name} has no signature: wrap it in a function of (q, k, v)") from error
-    return Subject(name, function=implementation, file=source(implementation))
+    return Subject(name, function=implementation, file=source(implementation), settings=settings)
+
+
+def _require_cpu(module: nn.Module) -> None:
+    for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
+                + ("" if tensor.is_meta else ", such as module.cpu()")
+            )
 
 
 def _fused(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
 ) -> Tensor:
     """PyTorch's own, which is built in and has no signature."""
-    return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal)
+    output: Tensor = FUSED(query, key, value, attn_mask, is_causal=is_causal)
+    return output
 
 
 def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[..., Any]:
@@ -328,7 +296,9 @@ def _number(means: str, name: str, sizes: Sizes) -> Any:
     }[means]
 
 
-def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[str, Any]) -> tuple[nn.Module, list[str]]:
+def _constructed(
+    implementation: type[nn.Module], sizes: Sizes, args: Mapping[str, Any], settings: UserSettings
+) -> tuple[nn.Module, list[str]]:
     """A module of the sizes that are wanted, and what was guessed for it."""
     given, said = dict(args), []
     for name, parameter in inspect.signature(implementation).parameters.items():
@@ -356,14 +326,16 @@ def _constructed(implementation: type[nn.Module], sizes: Sizes, args: Mapping[st
         given[name] = _number(means, name, sizes)
         said.append(f"{name}={given[name]}")
     try:
-        module = implementation(**given)
+        with settings.on():
+            module = implementation(**given)
     except InputError:
         raise
     except Exception as error:
         with_what = ", ".join(f"{key}={value}" for key, value in given.items() if not isinstance(value, Guessed))
         raise InputError(
-            f"{implementation.__name__}({with_what}) cannot be constructed: {type(error).__name__}: {error}"
+            f"{implementation.__name__}({with_what}) cannot be constructed: {error_text(error)}"
         ) from error
+    _require_cpu(module)
     for value in given.values():
         if isinstance(value, Guessed):
             said += [f"config.{name}={number}" for name, number in value._asked.items()]
@@ -404,13 +376,43 @@ def from_layout(tensor: Tensor, way: Way, heads: int) -> Tensor:
 
 
 def tensors_in(result: Any) -> Iterator[Tensor]:
-    """Every tensor that a call returned, the first one first."""
+    """Every tensor that a call returned, the first one first; numpy's arrays too."""
     if isinstance(result, Tensor):
-        yield result
+        yield _plain(result)
+    elif _is_array(result):
+        with suppress(TypeError):  # of texts or objects
+            yield torch.tensor(result)
     elif isinstance(result, Mapping):
         yield from itertools.chain.from_iterable(map(tensors_in, result.values()))
     elif isinstance(result, list | tuple):
         yield from itertools.chain.from_iterable(map(tensors_in, result))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor: what a class of the user's own makes of an operation is not what it returned."""
+    if type(tensor) is Tensor:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
+
+
+def _is_array(value: object) -> bool:
+    """Whether it is an array of numpy, which is imported where there is one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numpy's arrays as one of tensors."""
+
+    def array(value: Any) -> Any:
+        return value.detach().numpy() if isinstance(value, Tensor) else value
+
+    def called(*args: Any, **named: Any) -> Any:
+        return function(*map(array, args), **{name: array(value) for name, value in named.items()})
+
+    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return called
 
 
 def shown(case: Case) -> str:

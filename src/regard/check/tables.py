@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.answer import error_text
 from regard.check.causes import MISTAKES, Convention
+from regard.check.findings import Measurement
 from regard.check.names import SIZES, meaning
 from regard.check.search import Found
 from regard.check.stage import Diagnosis, Stage
@@ -106,6 +108,10 @@ class Formula:
     def fits(self, tables: Iterable[Tensor], base: float) -> bool:
         """Whether it gives every number."""
         return all(bool((self.gap(table, base) <= 1).all()) for table in tables)
+
+    def measured(self, tables: Sequence[Tensor], base: float) -> Measurement:
+        """How near the tables are to this one's."""
+        return Measurement("", len(tables), max(self.gap(table, base).max().item() for table in tables))
 
     def base(self, table: Tensor) -> float | None:
         """The base that the angle of position 1 tells, in the fastest sine whose exponent is not 0."""
@@ -226,6 +232,7 @@ def judge_table(subject: Subject) -> TableDiagnosis:
 def _explained(tables: Sequence[Tensor], diagnosis: TableDiagnosis) -> Found | None:
     for formula in FORMULAS:
         if formula.fits(tables, BASE):
+            diagnosis.measurements.append(formula.measured(tables, BASE))
             return _found(formula, formula.causes)
     widths = {table.shape[1] for table in tables}
     for formula in BASED:
@@ -247,6 +254,7 @@ def _explained(tables: Sequence[Tensor], diagnosis: TableDiagnosis) -> Found | N
             )
             return None
         diagnosis.numbers["number"] = base
+        diagnosis.measurements.append(formula.measured(tables, base))
         return _found(formula, ("pe-base", *formula.causes))
     return None
 
@@ -328,7 +336,7 @@ def _called(subject: Subject, length: int, width: int, diagnosis: TableDiagnosis
         try:
             table = _table(_call(subject, {names[0]: positions, names[1]: width}), length, width, diagnosis)
         except Exception as error:
-            table = f"{type(error).__name__}: {error}"
+            table = error_text(error)
         if isinstance(table, Tensor):
             return table
         failed = failed or f"called with {names[0]}={shown}, {names[1]}={width}, {table}"
@@ -338,9 +346,10 @@ def _called(subject: Subject, length: int, width: int, diagnosis: TableDiagnosis
 def _call(subject: Subject, given: dict[str, Any]) -> Any:
     assert subject.function is not None
     positional = [name for name in given if subject.called[name].kind is inspect.Parameter.POSITIONAL_ONLY]
-    if positional:  # in the order of the signature
-        return subject.function(*(given[name] for name in subject.called if name in given))
-    return subject.function(**given)
+    with subject.settings.on():
+        if positional:  # in the order of the signature
+            return subject.function(*(given[name] for name in subject.called if name in given))
+        return subject.function(**given)
 
 
 def _one_by_one(subject: Subject, length: int, width: int) -> Tensor | str:
@@ -354,7 +363,7 @@ def _one_by_one(subject: Subject, length: int, width: int) -> Tensor | str:
                 row.append(float(_call(subject, dict(zip(names, (position, channel, width), strict=True)))))
             except Exception as error:
                 given = f"{names[0]}={position}, {names[1]}={channel}, {names[2]}={width}"
-                return f"called with {given}, {type(error).__name__}: {error}"
+                return f"called with {given}, {error_text(error)}"
         rows.append(row)
     return torch.tensor(rows, dtype=torch.float64)
 
@@ -409,7 +418,7 @@ def _built(subject: Subject, pairs: int, each: int) -> nn.Module | None:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{subject.name} cannot be constructed: {type(error).__name__}: {error}") from error
+        raise InputError(f"{subject.name} cannot be constructed: {error_text(error)}") from error
 
 
 def _of_module(subject: Subject, diagnosis: TableDiagnosis) -> Iterator[Tensor | str]:
@@ -435,9 +444,11 @@ def _added(module: nn.Module, length: int, width: int, diagnosis: TableDiagnosis
     for shape, axis in (((2, length, width), 1), ((length, 2, width), 0), ((length, width), 0)):
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         try:
-            still, moved = (next(tensors_in(module(x.clone())), None) for x in (torch.zeros_like(noise), noise))
+            with diagnosis.subject.settings.on():
+                results = [module(x) for x in (torch.zeros_like(noise), noise.clone())]
+            still, moved = (next(tensors_in(result), None) for result in results)
         except Exception as error:
-            failed = failed or f"called with x {shape}, {type(error).__name__}: {error}"
+            failed = failed or f"called with x {shape}, {error_text(error)}"
             continue
         if still is None or moved is None:
             return "it returned no tensor"

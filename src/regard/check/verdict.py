@@ -1,4 +1,4 @@
-"""What was found, in words: the verdict, the causes with their numbers, the first step that deviates, an example."""
+"""What was found, in words: the mistakes with their numbers and lines, conventions and designs, an example."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import Tensor
 
 from regard.check.behaviour import quiet
 from regard.check.causes import Mistake
+from regard.check.findings import Findings, Measurement
 from regard.check.recipe import NAMES, Choices, State
-from regard.check.report import CodeLocation, Example, FoundMistake, Report, Verdict
+from regard.check.report import CodeLocation, Example, FoundMistake
 from regard.check.search import Observed
 from regard.check.stage import Diagnosis, Stage
 from regard.check.trace import place_of, traced
 from regard.check.worked import Worked, begins, leak, worked
 
-__all__ = ["report_of"]
+__all__ = ["findings_of"]
 
 AROUND = ("call", "positions", *NAMES, "block")
 """Every step that a cause may be in, in their order."""
 
 
-def report_of(diagnosis: Diagnosis) -> Report:
-    """A diagnosis as a report."""
+def findings_of(diagnosis: Diagnosis) -> Findings:
+    """A diagnosis as findings, in words and plain numbers."""
     subject = diagnosis.subject
     causes, example = [], None
     for known, choices, stage in _causes(diagnosis):
@@ -34,22 +35,10 @@ def report_of(diagnosis: Diagnosis) -> Report:
             causes.append(_said(known, numbers))
             example = example or _example(known, {})
     causes.sort(key=lambda cause: AROUND.index(cause.step))
-    undetermined = [*diagnosis.why, *(stage.why for stage in diagnosis.stages if stage.found is None)]
     conventions, designs = _conventions(diagnosis)
-    verdict: Verdict
-    if causes:
-        verdict = "wrong"
-    elif undetermined:
-        verdict = "undetermined"
-    elif designs:
-        verdict = "different by design"
-    elif conventions:
-        verdict = "right in another layout or convention"
-    else:
-        verdict = "right"
     notes = list(diagnosis.notes)
-    if verdict == "wrong":
-        notes += undetermined
+    if note := subject.settings.note():
+        notes.append(note)
     roles = set(subject.roles().values())
     if (
         roles & {"x", "q"}
@@ -57,17 +46,27 @@ def report_of(diagnosis: Diagnosis) -> Report:
         and [stage.asked for stage in diagnosis.stages] == ["none"]
     ):
         notes.append("it has no mask argument: nothing can be masked")
-    return Report(
+    return Findings(
         subject.name,
-        verdict,
-        causes=tuple(causes),
-        conventions=() if verdict == "undetermined" else (*conventions, *designs),
-        reasons=tuple(undetermined) if verdict == "undetermined" else (),
+        mistakes=tuple(causes),
+        measurements=(*diagnosis.measurements, *_measurements(diagnosis.stages)),
+        conventions=tuple(conventions),
+        designs=tuple(designs),
+        undetermined=(*diagnosis.why, *(stage.why for stage in diagnosis.stages if stage.found is None)),
         notes=tuple(dict.fromkeys(notes)),
         assumptions=tuple(dict.fromkeys(subject.assumptions)),
         example=example,
-        step=causes[0].step if causes else None,
     )
+
+
+def _measurements(stages: Sequence[Stage]) -> Iterator[Measurement]:
+    """Of each attention, its calls without a mask that is an argument."""
+    for stage in stages:
+        if stage.asked in ("none", "built-in") and stage.found is not None and stage.observed:
+            by_design = any(each.kind == "design" for each in stage.found.otherwise)
+            several = stage.observed[:1] if by_design else stage.observed  # a design's numbers are the first call's
+            errors = [observed.error(stage.found.choices) for observed in several]
+            yield Measurement(stage.mask, len(errors), max(errors))
 
 
 def _causes(diagnosis: Diagnosis) -> Iterator[tuple[Mistake, Choices, Stage]]:

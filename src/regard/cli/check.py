@@ -29,8 +29,11 @@ OK_STYLE = "bold green"
     "The verdict is right, right in another layout or convention, different by design, wrong, or undetermined. If it "
     "is wrong, the report shows the first step that deviates, this step in your code and in the definition on a small "
     "example, the mistake with the measured number, its line where that was found, and what it does to a model.\n\n"
-    "The file runs in a process of its own, with a limit of time and memory. Exit codes: 0 right in any way; 1 "
-    "wrong; 3 undetermined; 2 for what cannot be checked at all.",
+    "The file runs in a process of its own, with a limit of time and memory. This is no sandbox: it guards against "
+    "accidents, not against malice. Check only code that you would run: it may do whatever you may do, and code that "
+    "means to deceive can forge the verdict.\n\n"
+    "Exit codes: 0 right in any way; 1 wrong; 3 undetermined, also where the code exits, crashes or takes too long; 2 "
+    "for what cannot be checked at all, such as a file whose import fails.",
     epilog="Examples:\n\n"
     "regard check attention.py:scaled_dot_product\n\n"
     "regard check model.py:CausalSelfAttention --arg n_embd=64 --arg n_head=4\n\n"
