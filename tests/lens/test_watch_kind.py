@@ -1,5 +1,7 @@
 """Self- or cross-attention: what the model computed queries and keys from, whatever their sizes and names."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -16,7 +18,7 @@ class Attention(nn.Module):
 
     def __init__(self, core):
         super().__init__()
-        self.projections, self.core = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)), core
+        self.projections, self.core = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)), deepcopy(core)
 
     def forward(self, x, context=None, cond=None):
         keys = x if context is None else context
@@ -56,7 +58,10 @@ def test_regards_own():
     assert kind(model, X, MEMORY) == "cross"
 
 
-@pytest.mark.parametrize("core", [scaled_dot_product_attention, Core(), by_hand], ids=["sdpa", "module", "by hand"])
+CORES = [scaled_dot_product_attention, Core(), by_hand]
+
+
+@pytest.mark.parametrize("core", CORES, ids=["sdpa", "module", "by hand"])
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -70,6 +75,23 @@ def test_regards_own():
 )
 def test_the_arguments_tell(core, arguments, expected):
     assert kind(Attention(core), X, **arguments) == expected
+
+
+@pytest.mark.parametrize("core", CORES, ids=["sdpa", "module", "by hand"])
+def test_what_the_layer_around_it_reads_is_not_what_it_reads(core):
+    """A decoder's layer gets the encoder's output too; its self-attention does not."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.other = Attention(core), Attention(core)
+
+        def forward(self, x, encoder_hidden_states):
+            return self.own(x), self.other(x, encoder_hidden_states)
+
+    with torch.no_grad(), regard.watch(layer := Layer()) as seen:
+        layer(X, MEMORY)
+    assert [seen.entry(path).kind for path in seen] == ["self", "cross"]
 
 
 def test_one_query_over_another_sequence():

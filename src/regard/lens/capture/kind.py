@@ -47,9 +47,10 @@ def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: Fram
         return "cross" if declared else "self"
     if call.cross is not None:
         return "cross" if call.cross else "self"
-    for arguments in _calls(frame, module):
-        if (cross := _reads_another_sequence(arguments, call)) is not None:
-            return "cross" if cross else "self"
+    # A module that gets queries and keys already projected says nothing, and the one that called it may.
+    calls = (arguments for arguments in _calls(frame, module) if not _are_projected(arguments, call))
+    if (cross := _reads_another_sequence(next(calls, {}), call)) is not None:
+        return "cross" if cross else "self"
     queries, keys = call.shape[2:]
     # Fewer queries than keys, or a mask, may come from a cache.
     other_sequence = queries > keys or (1 < queries < keys and not call.is_causal and not call.has_mask)
@@ -78,11 +79,17 @@ def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     return {**bound.arguments, **kwargs}
 
 
-def _reads_another_sequence(arguments: Mapping[str, Any], call: CapturedCall) -> bool | None:
-    """Whether a module got a sequence for its keys that is not that of its queries; None if that cannot be told.
+def _are_projected(arguments: Mapping[str, Any], call: CapturedCall) -> bool:
+    """Whether a module got the queries and keys of the attention itself, and not what they are computed from."""
+    own = {memory_address(t) for t in (call.q, call.k, call.v)} - {0}
+    return any(
+        isinstance(t, Tensor) and (memory_address(t) in own or (t.ndim > 3 and KEY_SOURCES.fullmatch(name)))
+        for name, t in arguments.items()
+    )
 
-    It cannot where no argument has such a name, and where queries and keys came in already projected.
-    """
+
+def _reads_another_sequence(arguments: Mapping[str, Any], call: CapturedCall) -> bool | None:
+    """Whether a module got a sequence for its keys that is not that of its queries; None if no argument tells."""
     sequences = {name: t for name, t in arguments.items() if isinstance(t, Tensor) and t.is_floating_point()}
     names = [name for name in sequences if 1 < sequences[name].ndim < 4]
     key_name = next((name for name in names if KEY_SOURCES.fullmatch(name)), "")
@@ -91,6 +98,4 @@ def _reads_another_sequence(arguments: Mapping[str, Any], call: CapturedCall) ->
     if not (key_name and query_name) or call.shape[3] not in sequences[key_name].shape[:-1]:
         return None
     q, k = sequences[query_name], sequences[key_name]
-    if {memory_address(q), memory_address(k)} & {memory_address(t) for t in (call.q, call.k, call.v)} - {0}:
-        return None  # projected already
     return not (q is k or (q.shape == k.shape and q.device == k.device and torch.equal(q, k)))
