@@ -35,9 +35,12 @@ def test_what_is_somebody_elses_is_refused(tmp_path):
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
-    (tmp_path / "run.json").mkdir()
-    with pytest.raises(InputError, match=r"cannot write '.*run\.json': Is a directory"):
+    with pytest.raises(InputError, match="missing cannot be written: No such file or directory"):
+        RunDir(tmp_path / "missing").write_run(FACTS)
+    (tmp_path / "run.json").write_text("of a run that began a moment before")
+    with pytest.raises(InputError, match="another process trains in .* now"):
         RunDir(tmp_path).write_run(FACTS)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: No space left on device"):
         RunDir(tmp_path).append_metrics({"step": 1})
