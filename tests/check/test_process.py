@@ -111,6 +111,7 @@ class TestItsResult:
         assert says in reason
 
 
+@pytest.mark.more
 def test_it_computes_where_many_threads_computed_and_what_was_printed_before_is_printed_once():
     """A fork has no threads but one; who waits for the others, as faulthandler does, waits for ever."""
     code = """

@@ -126,6 +126,7 @@ def test_a_run_killed_before_its_first_checkpoint(pairs_file, stopped_run, finis
         assert losses(out) == losses(finished_run.out)[:2]
 
 
+@pytest.mark.more
 def test_a_run_killed_by_kill_9(pairs_file, finished_run, out):
     """A process of its own, killed after an update and started again."""
     process = start_process(run, "translate", pairs_file, out, resume=True, callback=Kill(4))

@@ -38,7 +38,7 @@ def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="missing cannot be written: No such file or directory"):
         RunDir(tmp_path / "missing").write_run(FACTS)
     (tmp_path / "run.json").write_text("of a run that began a moment before")
-    with pytest.raises(InputError, match="another process trains in .* now"):
+    with pytest.raises(InputError, match=r"another process trains in .* now"):
         RunDir(tmp_path).write_run(FACTS)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")

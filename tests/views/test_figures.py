@@ -75,7 +75,7 @@ def test_what_is_no_number_is_red_and_said():
     assert figure.axes[0].get_title() == "head 1, entropy nan nats\nred: not a number"
 
 
-@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.more) for kind in ("pdf", "png"))])
 def test_any_token_can_be_drawn(kind, tmp_path):
     """Warnings are errors here, and a token that were read as a formula would be one too."""
     m = random_map(7, len(HOSTILE), mask=mask.causal())

@@ -96,6 +96,7 @@ def test_the_output_is_weights_times_values(open_page, odd_page):
     assert "The other 32 keys together" in page.locator(".terms").inner_text()
 
 
+@pytest.mark.more
 def test_of_long_texts_some_lines_are_shown(open_page, tmp_path):
     m = watched(tmp_path / "page.html", Attends(1, 8), 600)
     page = open_page(tmp_path / "page.html", at())

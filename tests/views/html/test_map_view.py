@@ -1,6 +1,7 @@
 """The map in a browser: its cells are Python's, from single ones to those of a long text."""
 
 import re
+from contextlib import contextmanager
 
 import pytest
 
@@ -33,6 +34,15 @@ def rest(page):
           return !viewport || viewport.join(" ") === document.querySelector("canvas.marks").dataset.viewport;
         }"""
     )
+
+
+@contextmanager
+def moving(page):
+    """Until what is done in the block has moved the map."""
+    before = page.locator(MARKS).get_attribute("data-viewport")
+    yield
+    page.wait_for_function("before => document.querySelector('canvas.marks').dataset.viewport !== before", arg=before)
+    rest(page)
 
 
 def middle(page):
@@ -81,25 +91,26 @@ def test_wheel_drag_and_keys_zoom_pan_and_come_back(open_head):
     x, y = middle(page)
     page.mouse.move(x, y)
     for _ in range(3):
-        page.mouse.wheel(0, -120)
+        with moving(page):
+            page.mouse.wheel(0, -120)
     page.wait_for_function("() => location.hash.includes('viewport')")
     rest(page)
     near = viewport(page)
     assert 0 < near[0] < near[1] < whole[1]
     assert state_of(page)["viewport"] == near
-    page.mouse.down()
-    page.mouse.move(x + 900, y + 900, steps=4)
-    page.mouse.up()
-    rest(page)
+    with moving(page):
+        page.mouse.down()
+        page.mouse.move(x + 900, y + 900, steps=4)
+        page.mouse.up()
     dragged = viewport(page)
     assert dragged[0] == dragged[2] == 0
     assert dragged[1] - dragged[0] == near[1] - near[0]
     page.focus(MARKS)
-    page.keyboard.press("Shift+ArrowDown")
-    rest(page)
+    with moving(page):
+        page.keyboard.press("Shift+ArrowDown")
     assert viewport(page)[0] > viewport(page)[2] == 0
-    page.keyboard.press("+")
-    rest(page)
+    with moving(page):
+        page.keyboard.press("+")
     assert viewport(page)[1] - viewport(page)[0] < near[1] - near[0]
     page.keyboard.press("0")
     page.wait_for_function("() => !location.hash.includes('viewport')")
