@@ -75,7 +75,7 @@ def test_attend_exports(name):
 
 
 @outside_checks
-@pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[("padding",)]))
+@pytest.mark.parametrize("name", cases([(name,) for name in (*KERNELS, "algebra")], fast=[]))
 def test_one_graph_for_any_number_of_tokens(name):
     attend = Attend(gpu.MASKS[name], {})
     any_length = compiled(attend, dynamic=True)
@@ -153,7 +153,7 @@ class Masked(nn.Module):
     ("kind", "name"),
     cases(
         [(kind, name) for kind in MODULES for name in KERNELS if kind == "plain" or name in ("causal", "window")],
-        fast=[("rotary", "causal"), ("T5", "causal")],
+        fast=[("rotary", "causal")],
     ),
 )
 def test_the_module_compiles_and_exports(kind, name):

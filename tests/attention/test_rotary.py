@@ -189,7 +189,7 @@ def test_nothing_to_learn_or_to_save(scaling):
     assert [*rotary.state_dict(), *rotary.parameters(), *rotary.buffers()] == []
 
 
-FAST_GRAPHS = {("dynamic", "compile"), ("yarn", "export")}
+FAST_GRAPHS = {("dynamic", "compile")}
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

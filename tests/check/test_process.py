@@ -238,7 +238,7 @@ def test_the_reason_is_told_without_a_file_to_watch(work, options, reason):
     assert (why.reason, why.where) == (reason, None)
 
 
-@pytest.mark.parametrize("end", ["pass", "os.abort()", "time.sleep(1000)"])
+@pytest.mark.parametrize("end", ["pass", "os.abort()", pytest.param("time.sleep(1000)", marks=pytest.mark.more)])
 def test_it_leaves_no_process_of_its_own(written, tmp_path, end):
     source = f"""
         import os, subprocess, time

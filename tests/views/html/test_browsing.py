@@ -79,6 +79,7 @@ def test_what_the_policy_refuses_is_seen(chromium, written):
     assert not [line for line in log if line.startswith("request: ")]
 
 
+@pytest.mark.more
 def test_a_page_that_never_ends_fails_and_the_next_one_opens(chromium, written):
     with pytest.raises(TimeoutError), opened(chromium, written("<script>for (;;);</script>"), timeout=0.5):
         pass
