@@ -165,6 +165,8 @@ def test_what_the_check_does_not_compute_with_may_be_replaced(tmp_path):
         torch.nn.functional.scaled_dot_product_attention = attention
         torch.Tensor.__repr__ = lambda tensor: "a tensor"
         torch.compile = print
+        from regard.attention.mask.export import MaskExport
+        MaskExport.__annotations__  # which Python then writes into the class
     """
     path.write_text(PRELUDE + textwrap.dedent(source))
     assert "it returned (2, 3, 6, 1)" in str(regard.check.check_file(f"{path}:attention", {}))

@@ -34,6 +34,7 @@ class TestOnDisk:
             checkpoint.write(tmp_path, model, {"a/step": torch.tensor(step)}, Progress(step=step))
         assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000010", "step-000011"}
 
+    @pytest.mark.usefixtures("as_a_user_runs_it")
     def test_a_damaged_one_is_named(self, pairs_file, stopped_run, out):
         shutil.copytree(stopped_run, out)
         last = checkpoint.latest(out)

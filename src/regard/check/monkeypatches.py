@@ -87,16 +87,26 @@ def _bindings(space: ModuleType | type, names: Container[str]) -> dict[str, Bind
     return {
         name: (value, getattr(value, "__code__", None))
         for name, value in vars(space).items()
-        if (callable(value) or isinstance(value, property)) and _is_used(name, space, names)
+        if _is_function(value) and _is_used(name, space, names)
     }
 
 
 def _hidden(space: ModuleType | type, names: Container[str]) -> frozenset[str]:
-    """Names of builtins or base classes that the space does not have: bound there, they would be found first."""
+    """Names of builtins or functions of base classes that the space does not have: bound there, they would be first.
+
+    Python itself writes data into classes, such as ``__annotations__`` when somebody reads them.
+    """
     bases: Iterable[Any] = space.__mro__[1:] if isinstance(space, type) else [builtins]
     return frozenset(
-        name for base in bases for name in vars(base) if name not in vars(space) and _is_used(name, space, names)
+        name
+        for base in bases
+        for name, value in vars(base).items()
+        if _is_function(value) and name not in vars(space) and _is_used(name, space, names)
     )
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) or isinstance(value, property)
 
 
 def _is_used(name: str, space: ModuleType | type, names: Container[str]) -> bool:
