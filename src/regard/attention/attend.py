@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
@@ -17,10 +16,9 @@ from regard.attention.bias import PositionBias
 from regard.attention.hooks import disable_hooks, hook_state
 from regard.attention.kernels import band, chunked, flash, flex, fused
 from regard.attention.kernels.call import AttentionCall
-from regard.attention.kernels.schedule import tiles
+from regard.attention.kernels.schedule import single_block, tiles
 from regard.attention.mask import Mask
 from regard.attention.plan import KernelChoice, choose, is_plain
-from regard.attention.steps import dense_steps
 from regard.attention.validation import validate
 
 HALF_PRECISION = (torch.bfloat16, torch.float16)
@@ -119,21 +117,13 @@ def _compute(
     in_graph: bool,
 ) -> Tensor:
     """The output: validate the arguments, choose a kernel, run it."""
-    if torch._C._are_functorch_transforms_active():
-        # The kernels have no rule for vmap, nor for forward derivatives. The definition is plain tensor code.
-        validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
-        drop = partial(F.dropout, p=dropout) if dropout else None
-        options: dict[str, Any] = {"scale": scale, "bias": bias, "softcap": softcap, "sinks": sinks}
-        return dense_steps(q, k, v, mask, **options, dropout=drop).output
-    if isinstance(q, Tensor) and q.dtype in HALF_PRECISION and q.device.type == "cpu" and not in_graph:
-        # PyTorch's kernels add up the gradients of keys and values in q's dtype, a term for each block of rows and each
-        # head of a group: in bfloat16 off by 2 % where one rounding is 0.3 %. Few CPUs multiply it faster than float32.
-        validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
-        bias = bias.float() if isinstance(bias, Tensor) else bias
-        sinks = None if sinks is None else sinks.float()
-        wide = q.float(), k.float(), v.float()
-        return _compute(*wide, mask, scale, bias, softcap, sinks, dropout, in_graph).to(q.dtype)
-    if not in_graph and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
+    # The kernels have no rule for vmap, nor for forward derivatives.
+    in_transform = torch._C._are_functorch_transforms_active()
+    # PyTorch's kernels add up the gradients of keys and values in q's dtype, a term for each block of rows and each
+    # head of a group: in bfloat16 off by 2 % where one rounding is 0.3 %. Few CPUs multiply it faster than float32.
+    widen = isinstance(q, Tensor) and q.dtype in HALF_PRECISION and q.device.type == "cpu" and not in_graph
+    special = in_graph or in_transform or widen
+    if not special and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
         # The queries are the last positions: a single one attends to every key.
         causal = mask is not None and q.shape[2] > 1
         plain: Tensor
@@ -141,11 +131,19 @@ def _compute(
         if _is_sound(lse):
             return plain
     validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
+    if widen:
+        bias = bias.float() if isinstance(bias, Tensor) else bias
+        sinks = None if sinks is None else sinks.float()
+        wide = q.float(), k.float(), v.float()
+        return _compute(*wide, mask, scale, bias, softcap, sinks, dropout, in_graph).to(q.dtype)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     call = AttentionCall.from_inputs(
         q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout
     )
-    output = _run(call, choose(call, in_graph=in_graph), in_graph=in_graph)
+    if in_transform:
+        output = chunked.run_whole(call, partial(single_block, keys=mask))
+    else:
+        output = _run(call, choose(call, in_graph=in_graph), in_graph=in_graph)
     return output.reshape(*q.shape[:-1], v.shape[-1])
 
 
@@ -160,7 +158,7 @@ def _run(call: AttentionCall, choice: KernelChoice, *, in_graph: bool) -> Tensor
     if choice.kernel == "unfold":
         return band.run(call)
     if choice.kernel == "definition":
-        return chunked.run_in_graph(call, choice.schedule)
+        return chunked.run_whole(call, choice.schedule)
     if choice.kernel in ("fused", "dense") and call.sinks is None:
         (block,) = choice.schedule(call)
         if in_graph or call.q.device.type != "cpu":

@@ -94,22 +94,6 @@ def steps(
         ValueError: shapes that do not fit.
     """
     validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks)
-    return dense_steps(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks)
-
-
-def dense_steps(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask | None,
-    *,
-    scale: float | int | None,
-    bias: Tensor | PositionBias | None,
-    softcap: float | int | None,
-    sinks: Tensor | None,
-    dropout: Callable[[Tensor], Tensor] | None = None,
-) -> Steps:
-    """`steps` of arguments that are valid; mask and bias as tensors of every pair."""
     if isinstance(bias, PositionBias):
         bias = bias.dense(q.shape[-2], k.shape[-2], device=q.device).to(q.dtype)
         bias = bias if q.ndim > 2 else bias[0]
@@ -122,7 +106,6 @@ def dense_steps(
         bias=bias,
         softcap=softcap,
         sinks=sinks,
-        dropout=dropout,
     )
 
 

@@ -38,8 +38,8 @@ def run(call: AttentionCall, schedule: Schedule) -> Tensor:
     return _Chunked.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def run_in_graph(call: AttentionCall, schedule: Schedule) -> Tensor:
-    """The output of the only block of a schedule, with operations that a graph can contain."""
+def run_whole(call: AttentionCall, schedule: Schedule) -> Tensor:
+    """The output of the only block of a schedule, in plain tensor code: for graphs and transforms of `torch.func`."""
     (block,) = schedule(call)
     return compute_steps(
         call.q,
