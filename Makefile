@@ -38,7 +38,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # ARGS chooses a part: make test ARGS="tests/lens -k received"
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # Shapes and types of every annotated call are enforced: two to three times slower, hence not in the fast tier.
-ENFORCED := --jaxtyping-packages=regard,beartype.beartype
+# A whole number is a float, as it is for mypy: beartype looks at one item of a list, drawn by chance.
+ENFORCED := "--jaxtyping-packages=regard,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 # No graph of torch.compile can hold the checks of shapes.
 GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py
 

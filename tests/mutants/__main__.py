@@ -28,7 +28,12 @@ from .runs import Run, copy_checkout, preload
 
 CHECKOUT = Path(__file__).parents[2]
 NEAREST = 3
-FULL_TIER = ("-m", "not slow", "--hypothesis-profile=more", "--jaxtyping-packages=regard,beartype.beartype")
+FULL_TIER = (
+    "-m",
+    "not slow",
+    "--hypothesis-profile=more",
+    "--jaxtyping-packages=regard,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
+)
 
 
 @dataclass
