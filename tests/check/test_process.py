@@ -338,3 +338,20 @@ def test_where_nothing_forks_nothing_is_raised_or_printed_here_either(monkeypatc
     why = stopped(lambda: sys.exit(print("leaving")))
     assert (why.reason, why.printed) == ("raised SystemExit", "leaving\n")
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.more
+def test_code_that_a_test_run_altered_never_gets_into_pythons_cache(tmp_path):
+    """A check reads the code of our modules; a loader that enforces types would keep it where every Python finds it."""
+    kept = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    enforced = """
+        import jaxtyping
+        with jaxtyping.install_import_hook("regard", "beartype.beartype"):
+            import regard
+            print(regard.check(lambda q, k, v: regard.attend(q, k, v)).verdict)
+    """
+    for code, said in ((enforced, "right\n"), ("from regard.attention import steps; print(steps.__name__)", "steps\n")):
+        run = [sys.executable, "-c", textwrap.dedent(code)]
+        ended = subprocess.run(run, env=kept, capture_output=True, text=True, timeout=300)
+        assert (ended.stdout, ended.stderr) == (said, "")

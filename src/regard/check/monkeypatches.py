@@ -15,6 +15,7 @@ import math
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -123,7 +124,9 @@ def _is_torchs_own(code: object) -> bool:
 def _names_used(modules: tuple[str, ...]) -> frozenset[str]:
     """Every name in the code of some modules."""
     loaders: list[tuple[str, Any]] = [(name, sys.modules[name].__loader__) for name in modules]
-    several = [loader.get_code(name) for name, loader in loaders if hasattr(loader, "get_code")]
+    # A loader of a test run would write the code that it alters into the cache in which Python keeps its own.
+    plain = [(name, SourceFileLoader(name, at.path) if isinstance(at, SourceFileLoader) else at) for name, at in loaders]
+    several = [loader.get_code(name) for name, loader in plain if hasattr(loader, "get_code")]
     names: set[str] = set()
     while several:
         code = several.pop()
