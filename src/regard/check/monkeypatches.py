@@ -125,7 +125,7 @@ def _names_used(modules: tuple[str, ...]) -> frozenset[str]:
     """Every name in the code of some modules."""
     loaders: list[tuple[str, Any]] = [(name, sys.modules[name].__loader__) for name in modules]
     # A loader of a test run would write the code that it alters into the cache in which Python keeps its own.
-    plain = [(name, SourceFileLoader(name, at.path) if isinstance(at, SourceFileLoader) else at) for name, at in loaders]
+    plain = [(n, SourceFileLoader(n, each.path) if isinstance(each, SourceFileLoader) else each) for n, each in loaders]
     several = [loader.get_code(name) for name, loader in plain if hasattr(loader, "get_code")]
     names: set[str] = set()
     while several:
