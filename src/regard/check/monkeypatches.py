@@ -123,10 +123,14 @@ def _is_torchs_own(code: object) -> bool:
 @cache
 def _names_used(modules: tuple[str, ...]) -> frozenset[str]:
     """Every name in the code of some modules."""
-    loaders: list[tuple[str, Any]] = [(name, sys.modules[name].__loader__) for name in modules]
-    # A loader of a test run would write the code that it alters into the cache in which Python keeps its own.
-    plain = [(n, SourceFileLoader(n, each.path) if isinstance(each, SourceFileLoader) else each) for n, each in loaders]
-    several = [loader.get_code(name) for name, loader in plain if hasattr(loader, "get_code")]
+    several: list[CodeType] = []
+    for name in modules:
+        loader: Any = sys.modules[name].__loader__
+        if isinstance(loader, SourceFileLoader):
+            # Another kind, of a test run, would write the code that it alters into the cache where Python keeps its own.
+            loader = SourceFileLoader(name, loader.path)
+        if hasattr(loader, "get_code"):
+            several.append(loader.get_code(name))
     names: set[str] = set()
     while several:
         code = several.pop()
