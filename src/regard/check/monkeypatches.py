@@ -127,7 +127,7 @@ def _names_used(modules: tuple[str, ...]) -> frozenset[str]:
     for name in modules:
         loader: Any = sys.modules[name].__loader__
         if isinstance(loader, SourceFileLoader):
-            # Another kind, of a test run, would write the code that it alters into the cache where Python keeps its own.
+            # Another kind, of a test run, would write the code that it alters into the cache that holds Python's own.
             loader = SourceFileLoader(name, loader.path)
         if hasattr(loader, "get_code"):
             several.append(loader.get_code(name))
