@@ -12,6 +12,7 @@ import regard
 from grids import grid
 from lens.watching import MODES, FunctionModel, FunctionModule, assert_map, random_qkv, record, sharpen
 from regard.lens import AttentionMap, AttentionSummary
+from regard.lens.capture.unseen import unseen_attentions
 
 EAGER = {
     "torch.softmax": lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 3, -1) @ v,
@@ -274,3 +275,57 @@ def test_a_softmax_that_is_no_attention_is_not_noted(mode):
         recording, _ = record(sharpen(model), torch.randn(2, 6, 16))
     assert list(recording) == ["attn"]
     assert not recording.notes
+
+
+class DeltaAttention(nn.Module):
+    """A linear attention: products of queries and keys, and no softmax."""
+
+    def forward(self, q, k, v):
+        return functional.elu(q) @ (functional.elu(k).mT @ v)
+
+
+class Hybrid(nn.Module):
+    """Layers of linear attention, and perhaps one of softmax attention."""
+
+    def __init__(self, softmax: bool) -> None:
+        super().__init__()
+        self.linear = nn.ModuleList(DeltaAttention() for _ in range(2))
+        self.softmax = FunctionModule(sdpa if softmax else lambda q, k, v: v)
+
+    def forward(self, q, k, v):
+        return sum(layer(q, k, v) for layer in self.linear) + self.softmax(q, k, v)
+
+
+def test_a_module_named_as_an_attention_is_never_left_out_in_silence():
+    qkv = random_qkv(queries=7)
+    recording, _ = record(Hybrid(softmax=True), *qkv)
+    assert list(recording) == ["softmax"]
+    (note,) = recording.notes
+    assert note.startswith(
+        "no attention was seen in linear.0 (DeltaAttention) and 1 more: not called in this block, or"
+    )
+    model = Hybrid(softmax=False)
+    why = r"its linear\.0 \(DeltaAttention\) and 1 more take no softmax over products of queries and keys"
+    with pytest.raises(ValueError, match=why), regard.watch(model):
+        model(*qkv)
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen"),
+    [
+        ([], ["a.self", "a.output", "b"]),
+        (["a.self"], ["b"]),  # the output of this attention is a part of it
+        (["a.self.inner"], ["b"]),
+        (["b"], ["a.self", "a.output"]),
+        (["a"], ["b"]),
+        ([""], []),  # the model itself
+    ],
+)
+def test_which_attentions_were_not_seen(seen, unseen):
+    class SelfAttention(nn.Module):
+        """An attention by its name."""
+
+    part = nn.ModuleDict({"self": SelfAttention(), "output": SelfAttention(), "dense": nn.Linear(1, 1)})
+    part.__class__ = type("AttentionLayer", (nn.ModuleDict,), {})
+    model = nn.ModuleDict({"a": part, "b": SelfAttention(), "c": nn.Linear(1, 1)})
+    assert unseen_attentions(model.named_modules(), set(seen)) == [f"{path} (SelfAttention)" for path in unseen]

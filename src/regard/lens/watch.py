@@ -182,6 +182,12 @@ def _add_summary(recording: Recording, sequence: CallSequence, call: CapturedCal
 
 def _fill_recording(recording: Recording, recorder: CallRecorder) -> None:
     recorder.note_open_softmaxes()
+    unseen = recorder.unseen_attentions()
+    if unseen and (recorder.kinds_and_layers or recorder.notes):
+        recorder.add_note(
+            f"no attention was seen in {_shortened(unseen)}: not called in this block, or without a softmax over "
+            "products of queries and keys that can be followed"
+        )
     for text in recorder.notes:
         recording.add_note(text)
     _copy_shared_tensors(recorder.sequences)
@@ -213,14 +219,21 @@ def _copy_shared_tensors(sequences: list[CallSequence]) -> None:
             sequence.replace_tensors(copies)
 
 
+def _shortened(modules: Sequence[str]) -> str:
+    more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
+    return f"{modules[0]}{more}"
+
+
 def _raise_if_missing(model: nn.Module, recorder: CallRecorder) -> None:
     """Raise if there is no attention, or no such layer or head."""
     name = type(model).__name__
     if not recorder.kinds_and_layers:
         if recorder.notes:
             return
+        unseen = recorder.unseen_attentions()
+        has = f"its {_shortened(unseen)} take no softmax over products of queries and keys" if unseen else "it has none"
         raise ValueError(
-            f"no attention was seen in {name}: it was not called in this block and this thread, or it has none, or it "
+            f"no attention was seen in {name}: it was not called in this block and this thread, or {has}, or it "
             "hides its calls, as a compiled function does"
         )
     last = max(layer for _, layer in recorder.kinds_and_layers.values())

@@ -17,6 +17,7 @@ from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.capture.eager_weights import eager_weights_call
 from regard.lens.capture.kind import CALL_CODE, attention_kind
 from regard.lens.capture.sequence import CallSequence
+from regard.lens.capture.unseen import unseen_attentions
 
 MAX_OPEN_SEQUENCES = 8
 """How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
@@ -85,6 +86,8 @@ class CallRecorder:
         self.open_softmaxes: Counter[str] = Counter()
         """For each path, how many softmaxes over scores have not multiplied values yet."""
         self.notes: dict[str, None] = {}
+        self.noted_paths: set[str] = set()
+        """The modules that notes are about."""
         self.parameters: set[int] | None = None
         """The memory of each parameter of the model, once it is asked for."""
         self.max_heads = 0
@@ -118,7 +121,7 @@ class CallRecorder:
                 computing = module.get_submodule(call.submodule) if call.submodule else module
                 self._add(inner, computing, call, frame)
         except Exception as error:
-            self.add_note(f"{path or 'the model itself'}: an attention was not recorded: {error}")
+            self.note_module(path, f"an attention was not recorded: {error}")
 
     def record_eager(self, eager: EagerAttention, frame: FrameType) -> None:
         """Record an attention in the model's own code, when its softmax ran and again when it is complete."""
@@ -134,20 +137,31 @@ class CallRecorder:
         else:
             with suppress(NotImplementedError), torch.no_grad(), disable_hooks():
                 eager_weights_call(eager, owner[1])  # raises where it is no attention, but a router of experts
-                self.add_note(
-                    f"{owner[0] or 'the model itself'}: a softmax multiplied values, but not over products of queries "
-                    "and keys (additive or linear attention): it is not in the recording"
+                self.note_module(
+                    owner[0],
+                    "a softmax multiplied values, but not over products of queries and keys (additive or linear "
+                    "attention): it is not in the recording",
                 )
 
     def note_open_softmaxes(self) -> None:
         """Note each module whose softmax over scores was not followed to a product with values."""
         for path, count in self.open_softmaxes.items():
             if count > 0:
-                self.add_note(
-                    f"{path or 'the model itself'}: the weights of its attention (a softmax over products of queries "
-                    "and keys) did not multiply values in a way that can be followed, so it is not in the recording. "
-                    "Let it call regard.attend or torch.nn.functional.scaled_dot_product_attention"
+                self.note_module(
+                    path,
+                    "the weights of its attention (a softmax over products of queries and keys) did not multiply "
+                    "values in a way that can be followed, so it is not in the recording. Let it call regard.attend or "
+                    "torch.nn.functional.scaled_dot_product_attention",
                 )
+
+    def unseen_attentions(self) -> list[str]:
+        """Modules that are named as attentions, and neither recorded nor noted."""
+        return unseen_attentions(self.modules.values(), {*self.kinds_and_layers, *self.noted_paths})
+
+    def note_module(self, path: str, text: str) -> None:
+        """Add a note about a module of the model, once."""
+        self.noted_paths.add(path)
+        self.add_note(f"{path or 'the model itself'}: {text}")
 
     def add_note(self, text: str) -> None:
         """Add a note about the model, once."""
