@@ -145,8 +145,9 @@ T5_BUCKETS = "num_buckets=31 must be at least 2, and with bidirectional=True an 
         (lambda: T5Relative(4, num_buckets=31), T5_BUCKETS),
         (lambda: T5Relative(4, num_buckets=2), "num_buckets=2 must be"),
         (lambda: T5Relative(4, num_buckets=1, bidirectional=False), "num_buckets=1 must be"),
-        (lambda: T5Relative(4, max_distance=8), "max_distance=8 must be above 8: .* own bucket with num_buckets=32"),
+        (lambda: T5Relative(4, max_distance=8), "max_distance=8 must be above 8, .* own bucket with num_buckets=32"),
         (lambda: T5Relative(4, max_distance=16, bidirectional=False), "max_distance=16 must be above 16"),
+        (lambda: T5Relative(4, max_distance=10**400), "max_distance=10+ must be above 8, and at most 4.6e.18"),
     ],
 )  # fmt: skip
 def test_numbers_that_make_no_sense(make, message):

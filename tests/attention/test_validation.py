@@ -92,6 +92,8 @@ def allowed(*shape):
           for shape in ((), (1,), (2,), (4, 1))),
         ("sinks", torch.zeros(4).half(), TypeError, "sinks"),
         ("scale", "1", TypeError, "scale is a number; got str"),
+        ("scale", 10**30, ValueError, "scale=10+ is a whole number beyond int64: write it as a float"),
+        ("softcap", 2**63, ValueError, "softcap=9223372036854775808 is a whole number beyond int64"),
         ("scale", -math.inf, ValueError, "scale=-inf must be finite, and a number of float32"),
         ("softcap", 0.0, ValueError, r"softcap=0\.0 must be above 0, and a number of float32"),
         ("softcap", 1e39, ValueError, r"softcap=1e\+39 must be above 0, and a number of float32"),

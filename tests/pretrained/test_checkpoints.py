@@ -249,8 +249,10 @@ class TestSpellings:
                 for rope, message in (
                     ({"rope_type": "longrope"}, "of these scalings regard has default, linear, dynamic"),
                     ({"rope_type": "linear"}, "'factor' is missing"),
-                    ({"rope_type": "linear", "factor": 0.5}, "factor=0.5 must be a number from 1 up"),
+                    ({"rope_type": "linear", "factor": 0.5}, "factor=0.5 must be a number from 1 to"),
                     ({"rope_type": "yarn", "factor": 2.0, "spin": 1}, "does not know its 'spin'"),
+                    ({"rope_type": {}}, "rope_parameters is .*of these scalings regard has"),
+                    ({"rope_theta": 10**30}, "rope_theta is 10+; it must be a number above 1 and at most"),
                     ({"rope_theta": 1}, "rope_theta is 1; it must be a number above 1"),
                 )
             ),

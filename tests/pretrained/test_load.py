@@ -85,6 +85,10 @@ class TestModel:
                 use(argument)
 
 
+CLS_AND_TEXT = [{"SpecialToken": {"id": "[CLS]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 1}}]
+TEMPLATE = {"type": "TemplateProcessing", "single": CLS_AND_TEXT, "pair": CLS_AND_TEXT}
+
+
 class TestFiles:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
@@ -186,6 +190,7 @@ class TestTokenizer:
         [
             ({"model__vocab": {"[UNK]": 1, "w25": 1000}}, "up to id 1000, the model has 40 of them"),
             ({"post_processor__sep": ["[SEP]", 77]}, "gives the id 77, the model has 40"),
+            ({"post_processor": {**TEMPLATE, "special_tokens": {}}}, "tokenizer.json cannot be read as a tokenizer"),
             ({"model__unk_token": "[NO]"}, "the tokenizer of .* cannot read 'the zebra'"),
         ],
     )
@@ -195,10 +200,8 @@ class TestTokenizer:
             regard.load(folder).embed("the zebra")
 
     def test_the_tokenizers_token_types_reach_the_model(self, folder):
-        template = {"SpecialToken": {"id": "[CLS]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 1}}
         special = {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}}
-        processor = {"type": "TemplateProcessing", "single": template, "pair": template, "special_tokens": special}
-        change_json(folder, "tokenizer.json", post_processor=processor)
+        change_json(folder, "tokenizer.json", post_processor={**TEMPLATE, "special_tokens": special})
         pretrained = regard.load(folder)
         with torch.no_grad():
             states = pretrained.model(torch.tensor([2, 4, 5]), torch.tensor([1, 1, 1]))

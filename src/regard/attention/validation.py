@@ -11,6 +11,7 @@ from regard.attention.mask.base import POLARITY_HINT, Mask
 from regard.attention.mask.geometry import Tile
 
 MAX_FLOAT32 = torch.finfo(torch.float32).max
+MAX_INT64 = torch.iinfo(torch.int64).max
 
 
 def validate(
@@ -67,6 +68,8 @@ def validate(
     for name, number in (("scale", scale), ("softcap", softcap), ("dropout", dropout)):
         if number is not None and not isinstance(number, (int, float)):
             raise TypeError(f"{name} is a number; got {type(number).__name__}")
+        if isinstance(number, int) and not -MAX_INT64 <= number <= MAX_INT64:
+            raise ValueError(f"{name}={number} is a whole number beyond int64: write it as a float")
     if scale is not None and not -MAX_FLOAT32 <= scale <= MAX_FLOAT32:
         raise ValueError(f"scale={scale} must be finite, and a number of float32")
     if softcap is not None and not 0 < softcap <= MAX_FLOAT32:

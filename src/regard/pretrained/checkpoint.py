@@ -77,12 +77,13 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """
     try:
         tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode("")  # panics where a template names a token that is nowhere
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is no Exception
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     return tokenizer
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
-from regard.attention.positions.scaling import Scaling
+from regard.attention.positions.scaling import MAX_NUMBER, Scaling
 from regard.errors import InputError
 from regard.pretrained.config_json import ConfigJSON
 
@@ -49,7 +48,7 @@ def rope_fields(config_json: ConfigJSON) -> dict[str, Any]:
     if not isinstance(rope, dict):
         config_json.refuse(name, "it must be an object or null")
     rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type not in SCALING_KEYS:
+    if not isinstance(rope_type, str) or rope_type not in SCALING_KEYS:
         config_json.refuse(name, f"of these scalings regard has {', '.join(SCALING_KEYS)}")
     for key, value in rope.items():
         if key not in {"rope_type", "type", "rope_theta", "original_max_position_embeddings", *SCALING_KEYS[rope_type]}:
@@ -65,8 +64,10 @@ def rope_fields(config_json: ConfigJSON) -> dict[str, Any]:
         config_json.refuse(name, f"{error} is missing")
     except (TypeError, ValueError) as error:
         raise InputError(f"{config_json.path}: {name}: {error}") from error
-    if type(base) not in (int, float) or not 1 < base < math.inf:
-        raise InputError(f"{config_json.path}: rope_theta is {base!r}; it must be a number above 1")
+    if type(base) not in (int, float) or not 1 < base <= MAX_NUMBER:
+        raise InputError(
+            f"{config_json.path}: rope_theta is {base!r}; it must be a number above 1 and at most {MAX_NUMBER:.1e}"
+        )
     return {"positions": "rotary", "rotary_base": base, "rotary_scaling": scaling, "max_positions": max_positions}
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard._shapes import Float, Int
+from regard.attention.positions.scaling import MAX_NUMBER
 
 
 def sinusoidal(
@@ -38,8 +39,10 @@ def sinusoidal(
         ValueError: a negative number of tokens, a width below 1, a base not above 0.
     """
     positions = torch.arange(max(tokens, 0)) if isinstance(tokens, int) else tokens
-    if (isinstance(tokens, int) and tokens < 0) or d_model < 1 or base <= 0:
-        raise ValueError(f"sinusoidal({tokens}, {d_model}, base={base}): tokens >= 0, d_model >= 1, base > 0")
+    if (isinstance(tokens, int) and tokens < 0) or d_model < 1 or not 0 < base <= MAX_NUMBER:
+        raise ValueError(
+            f"sinusoidal({tokens}, {d_model}, base={base}): tokens >= 0, d_model >= 1, 0 < base <= {MAX_NUMBER:.1e}"
+        )
     dimension = torch.arange(d_model, dtype=torch.float64, device=positions.device)
     pair = dimension - dimension % 2
     angle = positions.double()[..., None] / base ** (pair / d_model)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard._shapes import Float, Int
 from regard.attention.bias import PositionBias
+from regard.attention.positions.scaling import MAX_NUMBER
 
 
 class ALiBi(PositionBias):
@@ -98,9 +99,9 @@ class T5Relative(PositionBias):
         self.bidirectional = bidirectional
         self._buckets_per_side = num_buckets // 2 if bidirectional else num_buckets
         self._num_exact = self._buckets_per_side // 2
-        if max_distance <= self._num_exact:
+        if not self._num_exact < max_distance <= MAX_NUMBER:
             raise ValueError(
-                f"max_distance={max_distance} must be above {self._num_exact}: "
+                f"max_distance={max_distance} must be above {self._num_exact}, and at most {MAX_NUMBER:.1e}: "
                 f"this many distances have their own bucket with num_buckets={num_buckets}"
             )
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))

@@ -6,13 +6,11 @@ rotation by m - n.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from regard._shapes import Float, Int
-from regard.attention.positions.scaling import Scaling, inverse_frequencies
+from regard.attention.positions.scaling import MAX_NUMBER, Scaling, inverse_frequencies
 
 
 class Rotary(nn.Module):
@@ -61,8 +59,8 @@ class Rotary(nn.Module):
         rotary_dim = width if rotary_dim is None else rotary_dim
         if rotary_dim % 2 or not 2 <= rotary_dim <= width:
             raise ValueError(f"rotary_dim={rotary_dim} must be an even number from 2 to width={width}")
-        if not 1 < base < math.inf:
-            raise ValueError(f"base={base} must be a number above 1")
+        if not 1 < base <= MAX_NUMBER:
+            raise ValueError(f"base={base} must be a number above 1 and at most {MAX_NUMBER:.1e}")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise TypeError(
                 f"scaling must be a Linear, DynamicNTK, Llama3 or YaRN of regard.positions; got {scaling!r}"

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from regard._shapes import Float
 
+MAX_NUMBER = 2.0**62
+"""The largest base, factor or number of positions: beyond int64 PyTorch multiplies no tensor by a whole number."""
+
 
 def inverse_frequencies(
     base: float | int | Tensor, rotary_dim: int, positions: Float[Tensor, "*batch tokens"]
@@ -144,10 +147,10 @@ class Llama3(Scaling):
 
     def __post_init__(self) -> None:
         _at_least_one(self, "factor", "original_max_positions")
-        if not 0 < self.low_freq_factor < self.high_freq_factor < math.inf:
+        if not 0 < self.low_freq_factor < self.high_freq_factor <= MAX_NUMBER:
             raise ValueError(
                 f"{self}: low_freq_factor={self.low_freq_factor} must be above 0 and below "
-                f"high_freq_factor={self.high_freq_factor}"
+                f"high_freq_factor={self.high_freq_factor}, and that at most {MAX_NUMBER:.1e}"
             )
 
     def frequencies(
@@ -196,14 +199,18 @@ class YaRN(Scaling):
 
     def __post_init__(self) -> None:
         _at_least_one(self, "factor", "original_max_positions")
-        if not 0 < self.beta_slow <= self.beta_fast < math.inf:
+        if not 0 < self.beta_slow <= self.beta_fast <= MAX_NUMBER:
             raise ValueError(
-                f"{self}: beta_slow={self.beta_slow} must be above 0 and not above beta_fast={self.beta_fast}"
+                f"{self}: beta_slow={self.beta_slow} must be above 0 and not above beta_fast={self.beta_fast}, and "
+                f"that at most {MAX_NUMBER:.1e}"
             )
         for name in ("attention_factor", "mscale", "mscale_all_dim"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be above 0; leave it out for the factor of the paper")
+            if value is not None and not 0 < value <= MAX_NUMBER:
+                raise ValueError(
+                    f"{name}={value} must be above 0 and at most {MAX_NUMBER:.1e}; leave it out for the factor of the "
+                    "paper"
+                )
         if (self.mscale is None) != (self.mscale_all_dim is None):
             raise ValueError(
                 f"mscale={self.mscale} and mscale_all_dim={self.mscale_all_dim} work together: give both or neither"
@@ -248,5 +255,5 @@ class YaRN(Scaling):
 def _at_least_one(scaling: Scaling, *names: str) -> None:
     for name in names:
         value = getattr(scaling, name)
-        if not 1 <= value < math.inf:
-            raise ValueError(f"{scaling}: {name}={value} must be a number from 1 up")
+        if not 1 <= value <= MAX_NUMBER:
+            raise ValueError(f"{scaling}: {name}={value} must be a number from 1 to {MAX_NUMBER:.1e}")
