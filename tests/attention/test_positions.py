@@ -35,7 +35,7 @@ def test_far_positions_keep_the_accuracy_of_the_default_dtype():
 
 @pytest.mark.parametrize(("tokens", "d_model", "base"), [(-1, 4, 10.0), (3, 0, 10.0), (3, 4, 0.0), (3, 4, 10**30)])
 def test_sizes_that_make_no_sense(tokens, d_model, base):
-    with pytest.raises(ValueError, match="tokens >= 0, d_model >= 1, 0 < base <= 4.6e"):
+    with pytest.raises(ValueError, match=r"tokens >= 0, d_model >= 1, 0 < base <= 4\.6e"):
         positions.sinusoidal(tokens, d_model, base=base)
 
 
