@@ -294,6 +294,7 @@ class TestSpellings:
             ("mistral", {"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; it must be"),
             ("qwen2", {"layer_types": ["full_attention"]}, "layer_types is .*; there are 3 layers"),
             ("qwen2", {"layer_types": ["chunked_attention"] * 3}, "regard has sliding_attention and full_attention"),
+            ("qwen2", {"layer_types": 3, "use_sliding_window": False}, "layer_types is 3; use_sliding_window says"),
             ("qwen2", {"use_sliding_window": False}, "use_sliding_window says that no layer has a window"),
             ("qwen2", {"use_mrope": True}, "use_mrope is True"),
             ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),

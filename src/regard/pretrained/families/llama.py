@@ -113,7 +113,8 @@ def _mistral(config_json: ConfigJSON) -> dict[str, Any]:
 def _qwen(config_json: ConfigJSON) -> dict[str, Any]:
     """With ``use_sliding_window``, the layers from ``max_window_layers`` on have a window; without it, no layer has."""
     if not config_json.boolean("use_sliding_window"):
-        if "sliding_attention" in (config_json.get("layer_types") or []):
+        types = config_json.get("layer_types") or []
+        if not isinstance(types, list) or any(each != "full_attention" for each in types):
             config_json.refuse("layer_types", "use_sliding_window says that no layer has a window")
         return rope_fields(config_json)
     num_layers = config_json.positive_int("num_hidden_layers", maximum=10_000)
