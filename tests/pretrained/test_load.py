@@ -190,6 +190,15 @@ class TestTokenizer:
         [
             ({"model__vocab": {"[UNK]": 1, "w25": 1000}}, "up to id 1000, the model has 40 of them"),
             ({"post_processor__sep": ["[SEP]", 77]}, "gives the id 77, the model has 40"),
+            (
+                {
+                    "post_processor": {
+                        **TEMPLATE,
+                        "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": []}},
+                    }
+                },
+                "tokenizer.json cannot be read as a tokenizer: its template adds 1 ids and 0 tokens",
+            ),
             ({"post_processor": {**TEMPLATE, "special_tokens": {}}}, "tokenizer.json cannot be read as a tokenizer"),
             ({"model__unk_token": "[NO]"}, "the tokenizer of .* cannot read 'the zebra'"),
         ],

@@ -79,7 +79,9 @@ def read_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode("")  # panics where a template names a token that is nowhere
+        added = tokenizer.encode("")  # panics where a template names a token that is nowhere
+        if len(added.ids) != len(added.tokens):
+            raise ValueError(f"its template adds {len(added.ids)} ids and {len(added.tokens)} tokens")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is no Exception
