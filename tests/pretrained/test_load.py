@@ -86,6 +86,7 @@ class TestModel:
 
 
 CLS_AND_TEXT = [{"SpecialToken": {"id": "[CLS]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 1}}]
+CLS = {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}
 TEMPLATE = {"type": "TemplateProcessing", "single": CLS_AND_TEXT, "pair": CLS_AND_TEXT}
 
 
@@ -209,8 +210,7 @@ class TestTokenizer:
             regard.load(folder).embed("the zebra")
 
     def test_the_tokenizers_token_types_reach_the_model(self, folder):
-        special = {"[CLS]": {"id": "[CLS]", "ids": [2], "tokens": ["[CLS]"]}}
-        change_json(folder, "tokenizer.json", post_processor={**TEMPLATE, "special_tokens": special})
+        change_json(folder, "tokenizer.json", post_processor={**TEMPLATE, "special_tokens": {"[CLS]": CLS}})
         pretrained = regard.load(folder)
         with torch.no_grad():
             states = pretrained.model(torch.tensor([2, 4, 5]), torch.tensor([1, 1, 1]))
