@@ -48,7 +48,7 @@ def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: Fram
     if call.cross is not None:
         return "cross" if call.cross else "self"
     # A module that gets queries and keys already projected says nothing, and the one that called it may.
-    calls = (arguments for arguments in _calls(frame, module) if not _are_projected(arguments, call))
+    calls = (arguments for _, arguments in enclosing_calls(frame, module) if not _are_projected(arguments, call))
     if (cross := _reads_another_sequence(next(calls, {}), call)) is not None:
         return "cross" if cross else "self"
     queries, keys = call.shape[2:]
@@ -58,15 +58,15 @@ def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: Fram
     return "cross" if CROSS_ATTENTION_PATH.search(path) or by_shape else "self"
 
 
-def _calls(frame: FrameType | None, module: nn.Module) -> Iterator[Mapping[str, Any]]:
-    """The arguments, by name, with which the module is called, and those of the calls around it."""
+def enclosing_calls(frame: FrameType | None, module: nn.Module) -> Iterator[tuple[nn.Module, Mapping[str, Any]]]:
+    """The call of a module and the calls around it: each module that is called, and its arguments by name."""
     inside = False
     while frame is not None:
         if frame.f_code is CALL_CODE:
             called = frame.f_locals["self"]
             inside = inside or called is module
             if inside:
-                yield _by_name(called, frame.f_locals["args"], frame.f_locals["kwargs"])
+                yield called, _by_name(called, frame.f_locals["args"], frame.f_locals["kwargs"])
         frame = frame.f_back
 
 

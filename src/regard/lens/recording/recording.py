@@ -14,6 +14,7 @@ from regard.attention.mask import Mask
 from regard.lens import display
 from regard.lens.maps.head_types import HeadTypes
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
 from regard.lens.maps.rollout import rollout
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
@@ -64,6 +65,7 @@ class Recording(Maps):
         kind: str,
         layer: int | None,
         heads: Sequence[int] | None = None,
+        patches: AttentionPatches = NO_PATCHES,
     ) -> None:
         """Add an attention; `regard.watch` calls it.
 
@@ -76,17 +78,21 @@ class Recording(Maps):
             kind: "self", "cross", or "" if it is not known.
             layer: its number among those of its kind.
             heads: the heads of the model that it has, if not all.
+            patches: which of its queries and keys are patches of an image.
 
         Raises:
-            ValueError: there is an attention of that path already.
+            ValueError: there is an attention of that path already; patches that it does not have.
         """
         if path in self._entries:
             raise ValueError(f"{path!r} is in this recording already; each attention has a path of its own")
+        patches.validate(shape)
         if isinstance(source, AttentionSummary):
             mask = source.mask
         mask_text = mask if isinstance(mask, str) else "none" if mask is None else repr(mask)
         numbers = None if heads is None else tuple(heads)
-        self._entries[path] = RecordingEntry(path, source, shape, mask_text, kernel, kind, layer, numbers)
+        self._entries[path] = RecordingEntry(
+            path, source, shape, mask_text, kernel, kind, layer, numbers, patches=patches
+        )
 
     def add_note(self, text: str) -> None:
         """Add a note about the model, which the table shows."""
@@ -327,7 +333,7 @@ class Recording(Maps):
         for entry in self._entries.values():
             m = entry.map()
             fields = {name: getattr(entry, name) for name in _ENTRY_FIELDS} | {"tokens": m.tokens}
-            attentions.append({**fields, "data": map_to_json(m, writer)})
+            attentions.append({**fields, "patches": entry.patches.to_json(), "data": map_to_json(m, writer)})
         header = {"notes": self._notes, "has_all_layers": self.has_all_layers, "model_class": self.model_class}
         write_recording(path, header | {"attentions": attentions}, writer)
 
@@ -353,7 +359,9 @@ class Recording(Maps):
                 tokens = fields.pop("tokens")
                 source = map_from_json(attention["data"], reader)
                 validate_entry(fields, source)
-                entry = RecordingEntry(**fields, source=source)
+                patches = AttentionPatches.from_json(attention.get("patches", {}))
+                patches.validate(fields["shape"])
+                entry = RecordingEntry(**fields, source=source, patches=patches)
                 if tokens is not None:
                     entry.label(tuple(tokens))
                 recording._entries[entry.path] = entry
