@@ -70,6 +70,10 @@ class RecordingEntry:
         path, mark, times = self.path.partition("#")
         return stack_of(path) + mark + times
 
+    def matches(self, name: str) -> bool:
+        """Whether its kind is "self" or "cross", as the name says, or else its path has that part."""
+        return self.kind == name if name in ("self", "cross") else f".{name}." in f".{self.path}."
+
     def label(self, tokens: tuple[Tokens, Tokens | None]) -> None:
         """Attach tokens that fit."""
         if isinstance(self.source, AttentionMap | AttentionSummary):

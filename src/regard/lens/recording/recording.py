@@ -133,7 +133,7 @@ class Recording(Maps):
         """
         part = self._without_entries()
         for path, entry in self._entries.items():
-            if entry.kind == name if name in ("self", "cross") else f".{name}." in f".{path}.":
+            if entry.matches(name):
                 part._entries[path] = entry
         if not part:
             kinds = (
@@ -274,7 +274,8 @@ class Recording(Maps):
         batch: int = 0,
         heads: Sequence[tuple[str | int, int]] | None = None,
         image: Any = None,
-        patches: tuple[int, int] | None = None,
+        image_index: int = 0,
+        patches: Sequence[int] | Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> str:
         """An interactive page of the attention: one file that needs no network.
@@ -293,7 +294,10 @@ class Recording(Maps):
                 of `regard.lens.recording.head_selection.most_informative_head`.
             image: the image that a vision model read, on which its patches are drawn: a path, the bytes of a PNG, JPEG,
                 GIF or WebP file, or a ``PIL.Image``.
-            patches: (rows, columns) of its patches; by default a square.
+            image_index: which image of the text it is, where the model read several.
+            patches: where its patches are, if the recording does not know: (rows, columns), or with the token that is
+                the first patch (first, rows, columns). For some attentions {path: (rows, columns)}, with a path or a
+                word as for `subset`; None for one that has none, {"queries": (rows, columns)} for one side of it.
             context: words in several sentences, to be compared: the ``to_dict()`` of a study from
                 `regard.lens.text.contextual`.
 
@@ -303,16 +307,17 @@ class Recording(Maps):
         Raises:
             InputError: the path cannot be written; an image that cannot be read.
             TypeError: an argument of another type.
-            ValueError: there is nothing to show; max_size too small for any page; patches that are no square.
-            IndexError: no such batch row or head.
+            ValueError: there is nothing to show; max_size too small for any page; patches that do not fit.
+            IndexError: no such batch row, head or image.
             KeyError: no such layer or path.
         """
         if context is not None and not isinstance(context, Mapping):
             raise TypeError(
                 f"context is the to_dict() of what regard.lens.text.contextual returns; got {type(context).__name__}"
             )
-        options = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
-        return display.render_page(self, path, image=image, patches=patches, context=context, **options)
+        options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
+        options |= {"image": image, "image_index": image_index, "patches": patches, "context": context}
+        return display.render_page(self, path, **options)
 
     def _repr_html_(self) -> str | None:
         """The page in a frame, for notebooks; None if there is nothing to show: they then print the recording."""
