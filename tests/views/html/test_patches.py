@@ -78,7 +78,9 @@ def test_the_image_is_what_cross_attention_and_the_encoder_look_at(captioner, no
         assert facts["key_patches"] == (GRID if facts["path"] in sees else None)
         assert facts["query_patches"] == (GRID if is_encoder else None)
     # Said by hand, a text of as many tokens as patches does not take the image's place either.
-    assert decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["attentions"] == page.facts["attentions"]
+    assert (
+        decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["attentions"] == page.facts["attentions"]
+    )
 
 
 @pytest.mark.parametrize(("name", "query", "dark"), [("encoder.blocks.0.attention", 0, False), (CROSS, 7, True)])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.lens.capture.call import CapturedCall
-from regard.lens.capture.kind import KEY_SOURCES, enclosing_calls
+from regard.lens.capture.kind import KEY_SOURCES, QUERY_SOURCES, enclosing_calls
 from regard.lens.maps.patches import NO_PATCHES, AttentionPatches, ImagePatches
 
 MAX_EXTRA_TOKENS = 8
@@ -26,7 +26,7 @@ MAX_EXTRA_TOKENS = 8
 IMAGE_TOKEN_NAMES = "image_token_id", "image_token_index"
 """What configs call the id of the tokens that stand for patches."""
 
-NO_SEQUENCE = re.compile(r"mask|bias|pos|type|label|seg|grid|size|len", re.IGNORECASE)
+NO_SEQUENCE = re.compile(r"mask|bias|pos|type|label|seg|grid|size|shape|len", re.IGNORECASE)
 """Arguments that are neither a text nor an image."""
 
 LATENTS = re.compile(r"qformer|perceiver|resampler|latent|num_query_tokens", re.IGNORECASE)
@@ -124,13 +124,13 @@ class PatchFinder:
         sizes = arguments.get("image_grid_thw")
         if isinstance(sizes, Tensor):
             merged = getattr(getattr(config, "vision_config", None), "spatial_merge_size", 1)
-            yield [(0, height // merged, width // merged) for frames, height, width in sizes.tolist() if frames == 1]
+            yield [(0, height // merged, width // merged) for _, height, width in sizes.tolist()]
             return
-        extra = 1 if getattr(config, "vision_feature_select_strategy", "") == "full" else 0
+        has_extra = getattr(config, "vision_feature_select_strategy", "") == "full"
         for side in range(1, 1 + min((min(each.rows, each.columns) for each in self._tower), default=0)):
             # A projector may join squares of patches.
             if all(each.rows % side == each.columns % side == 0 for each in self._tower):
-                yield [(extra, each.rows // side, each.columns // side) for each in self._tower]
+                yield [(has_extra * each.first, each.rows // side, each.columns // side) for each in self._tower]
 
 
 def _laid_out(places: Sequence[Sequence[int]], grids: Sequence[tuple[int, int, int]]) -> tuple[ImagePatches, ...]:
@@ -140,7 +140,7 @@ def _laid_out(places: Sequence[Sequence[int]], grids: Sequence[tuple[int, int, i
         places: (batch row, token) of each image token.
         grids: of each image, as of `_token_grids`.
     """
-    if sum(extra + rows * columns for extra, rows, columns in grids) != len(places):
+    if not places or sum(extra + rows * columns for extra, rows, columns in grids) != len(places):
         return ()
     found, start = [], 0
     for image, (extra, rows, columns) in enumerate(grids):
@@ -184,16 +184,22 @@ def _of_feature_map(kind: str, caller: nn.Module, arguments: Arguments, call: Ca
         return NO_PATCHES
     name, pixels = named
     queries, keys = (_of_grid(caller, pixels, size) for size in call.shape[2:])
-    others = [
-        t for other, t in arguments.items() if isinstance(t, Tensor) and t.ndim == 3 and not NO_SEQUENCE.search(other)
-    ]
+    others = {
+        other: t
+        for other, t in arguments.items()
+        if isinstance(t, Tensor) and t.ndim == 3 and not NO_SEQUENCE.search(other)
+    }
     if kind == "self":
         # Of two sequences of equal length, either may be the one that attends.
-        ambiguous = any(t.shape[1] == call.shape[3] for t in others)
-        return NO_PATCHES if ambiguous or call.shape[2] != call.shape[3] else AttentionPatches(keys, keys)
+        is_ambiguous = any(t.shape[1] == call.shape[3] for t in others.values())
+        return NO_PATCHES if is_ambiguous or call.shape[2] != call.shape[3] else AttentionPatches(keys, keys)
+    if KEY_SOURCES.fullmatch(name):
+        return AttentionPatches((), keys)
+    if any(KEY_SOURCES.fullmatch(other) for other in others):
+        return AttentionPatches(queries, ())
     if others:
-        return AttentionPatches((), keys) if KEY_SOURCES.fullmatch(name) else AttentionPatches(queries, ())
-    # Learned queries that read an image: fewer than it has patches.
+        return AttentionPatches(queries, ()) if QUERY_SOURCES.fullmatch(name) else NO_PATCHES
+    # Learned queries read an image: fewer than it has patches.
     return NO_PATCHES if queries else AttentionPatches((), keys)
 
 
