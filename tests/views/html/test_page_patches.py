@@ -8,6 +8,7 @@ import regard
 from regard.lens import AttentionMap
 from regard.lens.maps.patches import AttentionPatches, ImagePatches
 from regard.views.html.patches import PagePatches
+from views.html.decoded import decode
 
 PICTURE = Image.new("RGB", (8, 8), "teal")
 
@@ -114,6 +115,25 @@ def test_of_several_images_one_is_painted_everywhere(batch, image, first, row):
     assert placed(seen, batch=batch, image_index=image)["text"] == ((first, 2, 2),) * 2
     patches = PagePatches(seen, batch, image)
     assert (patches.row("tower"), patches.row("text")) == (row, batch)
+
+
+def test_a_page_says_which_of_several_images_it_shows(node):
+    notes = decode(node, two_texts().to_html(image=PICTURE, image_index=1)).facts["notes"]
+    assert "This is image 1 of the 2 of text 0: to_html(image=..., image_index=...) shows another." in notes
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        (["<s>", "<i>", "<i>", "<i>", "<i>", "hi"], ["<s>", "<i> 0,0", "<i> 0,1", "<i> 1,0", "<i> 1,1", "hi"]),
+        (["<s>", "a", "b", "c", "d", "hi"], ["<s>", "a", "b", "c", "d", "hi"]),
+    ],
+)
+def test_image_tokens_of_one_label_say_which_patch_they_are(node, labels, named):
+    patches = (grid(1, 2, 2),)
+    seen = recording(text=known("self", 6, 6, queries=patches, keys=patches))
+    seen.label(labels)
+    assert [text["tokens"] for text in decode(node, seen.to_html()).facts["texts"]] == [named]
 
 
 def test_an_image_that_the_text_has_not_is_refused():

@@ -130,6 +130,21 @@ class PagePatches:
         return (ImagePatches(self._rows[entry.path], 0, first, rows, columns, columns),)
 
 
+def name_patches(tokens: list[str], patches: tuple[ImagePatches, ...], batch: int) -> list[str]:
+    """The tokens of a batch row, where patches that all have one label, the image token's, say which they are."""
+    named = list(tokens)
+    for each in patches:
+        places = {
+            each.first + row * each.stride + column: f"{row},{column}"
+            for row in range(each.rows)
+            for column in range(each.columns)
+        }
+        if each.batch == batch and len(places) > 1 and len({tokens[token] for token in places}) == 1:
+            for token, place in places.items():
+                named[token] = f"{tokens[token]} {place}"
+    return named
+
+
 def _images_of_text(entries: list[RecordingEntry], batch: int) -> list[int]:
     """The images of a text; of a vision tower, which has a row for each image, only where nothing has rows of texts."""
     with_rows = [entry for entry in entries if entry.patches != NO_PATCHES and entry.shape[0] > batch]
