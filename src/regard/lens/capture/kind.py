@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.lens.capture.call import CapturedCall, memory_address
+
+MAX_SIGNATURES = 256
+"""How many signatures of functions are remembered."""
 
 CALL_CODE = nn.Module._call_impl.__code__
 """The code that runs while a module is called."""
@@ -70,9 +74,17 @@ def enclosing_calls(frame: FrameType | None, module: nn.Module) -> Iterator[tupl
         frame = frame.f_back
 
 
+_signature = lru_cache(maxsize=MAX_SIGNATURES)(inspect.signature)
+"""The signature of a function. Most of the time goes into it, and the layers of a model share theirs."""
+
+
 def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = getattr(module.forward, "__func__", None)
     try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        if function is None:  # somebody gave this module a function of its own
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        else:
+            bound = _signature(function).bind(module, *args, **kwargs)
     except (TypeError, ValueError):  # hooks changed the arguments
         return {}
     bound.apply_defaults()
