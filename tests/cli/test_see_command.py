@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import regard
+from captioners import image as noise
 from regard.lens.text import run
 from terminals import refusal
 from views.recordings import random_map, recorded
@@ -34,6 +35,17 @@ def test_a_page_is_written(command, tmp_path):
 def test_a_recording_is_shown(command, tmp_path, kept):
     assert command("see", "--recording", kept, "--out", tmp_path / "page.html", "--heads", "0.3")[0] == 0
     assert "river.safetensors" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_an_image_lies_under_the_weights_of_a_recording(command, tmp_path):
+    image, recording = tmp_path / "noise.png", tmp_path / "seen.safetensors"
+    noise(size=(96, 96)).save(image)
+    recorded(random_map(3, 3)).save(recording)
+    sizes = []
+    for options in ([], ["--image", image]):
+        assert command("see", "--recording", recording, "--out", tmp_path / "page.html", *options)[::2] == (0, "")
+        sizes.append((tmp_path / "page.html").stat().st_size)
+    assert sizes[1] - sizes[0] > image.stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -64,6 +76,8 @@ def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch, query, 
         ([RIVER, "--out", "-"], "--out -: a page is a file; give it a name"),
         ([RIVER, "--terminal", "--open"], "--terminal draws here and writes no page"),
         (["--recording", "kept.safetensors", "--model", "other"], "--recording shows a file: --model"),
+        ([RIVER, "--image", "cat.png"], "--image belongs to the page of a --recording"),
+        (["--recording", "empty", "--image", "missing.png"], "missing.png cannot be read"),
         ([], "give a TEXT, --file PATH or --recording PATH, one of them"),
         (["a", "--file", "b"], "one of them"),
         (["the river", "--query", "river"], "--query belongs to --terminal"),

@@ -246,6 +246,10 @@ def test_what_is_no_whole_recording_is_refused(path, spoil, message):
         lambda facts: facts["attentions"][0].update(tokens=[["a"], ["b"]]),
         lambda facts: facts.update(attentions=3),
         lambda facts: facts["attentions"][0]["data"]["map"].update(q=None),
+        *(
+            lambda facts, numbers=numbers: facts["attentions"][0]["patches"].update(queries=[numbers])
+            for numbers in ([0, 0, 5, 2, 2, 2], [9, 0, 0, 2, 2, 2], [0, 0, 0.5, 2, 2, 2], [0, 0, 0, 2, 2, 1], [0, 0])
+        ),
     ],
 )
 def test_facts_that_do_not_fit_are_refused(path, edit, as_a_user_runs_it):

@@ -53,6 +53,9 @@ def see(
     recording: Annotated[
         Path | None, option("PATH", "A file of regard watch --save or Recording.save, in place of TEXT.")
     ] = None,
+    image: Annotated[
+        Path | None, option("PATH", "With --recording: the image that the model read, to draw the weights over it.")
+    ] = None,
     model: Annotated[
         str | None, option("NAME", f"{MODEL_HELP}{ANY_FAMILY} By default {DEFAULT_MODEL}.", "--model")
     ] = None,
@@ -92,6 +95,8 @@ def see(
         raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
     if recording is not None and any(value is not None for value in (model, compare, target, layers)):
         raise InputError("--recording shows a file: --model, --compare, --target and --layers belong to a TEXT")
+    if image is not None and (recording is None or terminal):
+        raise InputError("--image belongs to the page of a --recording: a TEXT has no image, and --terminal draws none")
     if terminal and (open_ or compare or out is not None):
         raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
     if query is not None and not terminal:
@@ -118,7 +123,7 @@ def see(
         if terminal:
             _draw(source.recording, given_heads, query)
             return
-        page = _render(source, given_heads, int(max_size * 1e6))
+        page = _render(source, given_heads, int(max_size * 1e6), image)
     except ValueError as error:  # there is nothing to show; the size is too small
         raise InputError(str(error)) from error
 
@@ -172,11 +177,11 @@ def _draw(recording: regard.Recording, heads: Sequence[tuple[int, int]] | None, 
         draw(recording, console_for(sys.stdout), path=path, head=head, query=position)
 
 
-def _render(source: SeeSource, heads: Sequence[tuple[int, int]] | None, max_size: int) -> str:
+def _render(source: SeeSource, heads: Sequence[tuple[int, int]] | None, max_size: int, image: Path | None) -> str:
     """The page, with a progress bar."""
     from rich.progress import track
 
-    from regard.views.html import render_page
+    from regard.views.html import PageImage, render_page
 
     disabled = not sys.stderr.isatty()
     return render_page(
@@ -185,6 +190,7 @@ def _render(source: SeeSource, heads: Sequence[tuple[int, int]] | None, max_size
         model=source.model,
         max_size=max_size,
         heads=heads,
+        image=None if image is None else PageImage.load(image),
         context=source.context,
         progress=lambda paths: track(
             paths, "reading each layer", console=stderr_console(), transient=True, disable=disabled

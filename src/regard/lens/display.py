@@ -27,14 +27,14 @@ def plot_heads(recording: Any, stack: str | None, **options: Any) -> Figure:
 
 
 def render_page(
-    recording: Any, path: str | Path | None, *, image: Any, patches: tuple[int, int] | None, **options: Any
+    recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, **options: Any
 ) -> str:
     """See `Recording.to_html`."""
     html = import_module("regard.views.html")
     if patches is not None and image is None:
         raise ValueError(f"patches={patches} are those of an image: give image= too")
-    image = None if image is None else html.PageImage.load(image, patches)
-    text: str = html.render_page(recording, image=image, **options)
+    image = None if image is None else html.PageImage.load(image)
+    text: str = html.render_page(recording, image=image, image_index=image_index, patches=patches, **options)
     if path is not None:
         write_text(text, path)
     return text

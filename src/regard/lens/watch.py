@@ -177,6 +177,7 @@ def _add_summary(recording: Recording, sequence: CallSequence, call: CapturedCal
         kind=sequence.kind,
         layer=sequence.layer,
         heads=sequence.heads,
+        patches=sequence.patches,
     )
 
 
@@ -201,6 +202,7 @@ def _fill_recording(recording: Recording, recorder: CallRecorder) -> None:
             kind=sequence.kind,
             layer=sequence.layer,
             heads=sequence.heads,
+            patches=sequence.patches,
         )
 
 

@@ -86,7 +86,7 @@ def pages(tmp_path_factory):
     """The page, and a notebook's page with it in a frame."""
     folder, recording = tmp_path_factory.mktemp("hostile"), watched(TOKENS, SCRIPT, "<!--", "0")
     page, notebook = folder / "page.html", folder / "notebook.html"
-    more = {"image": Image.new("RGB", (12, 12), "teal"), "patches": (4, 4), "context": hostile_context().to_dict()}
+    more = {"image": Image.new("RGB", (12, 12), "teal"), "patches": (21, 4, 4), "context": hostile_context().to_dict()}
     recording.to_html(page, title=TITLE, model=TITLE, **more)
     notebook.write_text(f"<!doctype html><meta charset=utf-8><title>notebook</title>{recording._repr_html_()}", "utf-8")
     return page, notebook

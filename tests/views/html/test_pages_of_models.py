@@ -178,9 +178,12 @@ def test_what_cannot_be_shown_is_a_note_and_the_rest_is_there(shown):
 
 @pytest.mark.parametrize("name", ["clip", "vit"])
 def test_an_image_goes_to_the_tower_that_sees(shown, name):
-    image = shown(name).page.facts["image"]
-    assert [image[key] for key in ("rows", "columns", "first_patch")] == [4, 4, 1]
-    assert Image.open(io.BytesIO(b64decode(image["source"].partition(",")[2]))).tobytes() == PICTURE.tobytes()
+    facts = shown(name).page.facts
+    grid = {"first": 1, "rows": 4, "columns": 4, "stride": 4}
+    for attention in facts["attentions"]:
+        expected = None if "text_model" in attention["path"] else grid
+        assert (attention["query_patches"], attention["key_patches"]) == (expected, expected)
+    assert Image.open(io.BytesIO(b64decode(facts["image"]["source"].partition(",")[2]))).tobytes() == PICTURE.tobytes()
 
 
 def test_an_image_is_a_path_or_bytes_or_pils(shown, tmp_path):

@@ -12,6 +12,7 @@ from views.html.rows import assert_weights, painted, weights_by
 
 SIDE = 4
 TOKENS = ["[class]", *(f"{row},{column}" for row in range(SIDE) for column in range(SIDE))]
+GRID = {"first": 1, "rows": SIDE, "columns": SIDE, "stride": SIDE}
 CROSS, OWN = "decoder.blocks.0.cross_attention", "decoder.blocks.0.attention"
 
 CENTRES = """(canvas, side) => {
@@ -59,7 +60,7 @@ def show(open_page, captioner):
 
 def listed(page):
     """The weights in the list, by key."""
-    return weights_by(page, ".patches tbody", "key")
+    return weights_by(page, ".patches tbody", "token")
 
 
 def place(page, row, column):
@@ -71,12 +72,15 @@ def place(page, row, column):
 def test_the_image_is_what_cross_attention_and_the_encoder_look_at(captioner, node):
     recording, path = captioner
     page = decode(node, path.read_text())
-    facts = page.facts["image"]
-    paths = [page.facts["attentions"][index]["path"] for index in facts["attentions"]]
-    assert (facts["rows"], facts["columns"], facts["first_patch"]) == (4, 4, 1)
-    assert sorted(paths) == sorted(path for path in recording if "encoder" in path or "cross" in path)
+    sees = {path for path in recording if "encoder" in path or "cross" in path}
+    for facts in page.facts["attentions"]:
+        is_encoder = "encoder" in facts["path"]
+        assert facts["key_patches"] == (GRID if facts["path"] in sees else None)
+        assert facts["query_patches"] == (GRID if is_encoder else None)
     # Said by hand, a text of as many tokens as patches does not take the image's place either.
-    assert decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["image"] == facts
+    assert (
+        decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["attentions"] == page.facts["attentions"]
+    )
 
 
 @pytest.mark.parametrize(("name", "query", "dark"), [("encoder.blocks.0.attention", 0, False), (CROSS, 7, True)])
@@ -114,7 +118,7 @@ def test_the_list_says_what_a_word_looks_at_and_a_click_moves_no_word(show):
     assert_weights(listed(page), m[5])
     page.mouse.click(*place(page, 0, 0))
     assert page.locator(".patches .chosen").text_content().startswith("Query: token 5 'w")
-    assert page.locator(".readout").get_attribute("data-key") == "1"
+    assert page.locator(".readout").get_attribute("data-token") == "1"
 
 
 def test_patches_are_chosen_by_click_by_arrows_and_the_class_token_by_its_button(show):
@@ -140,4 +144,4 @@ def test_attention_to_something_else_says_so_and_leads_to_the_image(open_page, c
     recording, path = captioner
     state = {"view": "patches", "attention": list(recording).index(OWN), "query": 1}
     page = open_page(path, state, ready=".patches .missing button")
-    assert "not the patches of the image" in page.locator(".patches .missing").text_content()
+    assert "No token of this attention is known to be a patch" in page.locator(".patches .missing").text_content()

@@ -10,6 +10,7 @@ it turns PyTorch's fused layers off and does not see inside FlexAttention; a dis
 - `sequence`: `CallSequence`, which calls of a module belong together: a forward pass, or all steps of a generation.
 - `merge`: their map.
 - `kind`: whether an attention is self- or cross-attention.
+- `patches`: `PatchFinder`, which of its queries and keys are patches of an image.
 - `recorder`: `CallRecorder`, which finds the module of each call.
 - `dispatch_mode`: capture of PyTorch's operations.
 - `function_mode`: capture of Python calls.

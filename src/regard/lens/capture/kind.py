@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.lens.capture.call import CapturedCall, memory_address
+
+MAX_SIGNATURES = 256
+"""How many signatures of functions are remembered."""
 
 CALL_CODE = nn.Module._call_impl.__code__
 """The code that runs while a module is called."""
@@ -48,7 +52,7 @@ def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: Fram
     if call.cross is not None:
         return "cross" if call.cross else "self"
     # A module that gets queries and keys already projected says nothing, and the one that called it may.
-    calls = (arguments for arguments in _calls(frame, module) if not _are_projected(arguments, call))
+    calls = (arguments for _, arguments in enclosing_calls(frame, module) if not _are_projected(arguments, call))
     if (cross := _reads_another_sequence(next(calls, {}), call)) is not None:
         return "cross" if cross else "self"
     queries, keys = call.shape[2:]
@@ -58,21 +62,29 @@ def attention_kind(path: str, module: nn.Module, call: CapturedCall, frame: Fram
     return "cross" if CROSS_ATTENTION_PATH.search(path) or by_shape else "self"
 
 
-def _calls(frame: FrameType | None, module: nn.Module) -> Iterator[Mapping[str, Any]]:
-    """The arguments, by name, with which the module is called, and those of the calls around it."""
+def enclosing_calls(frame: FrameType | None, module: nn.Module) -> Iterator[tuple[nn.Module, Mapping[str, Any]]]:
+    """The call of a module and the calls around it: each module that is called, and its arguments by name."""
     inside = False
     while frame is not None:
         if frame.f_code is CALL_CODE:
             called = frame.f_locals["self"]
             inside = inside or called is module
             if inside:
-                yield _by_name(called, frame.f_locals["args"], frame.f_locals["kwargs"])
+                yield called, _by_name(called, frame.f_locals["args"], frame.f_locals["kwargs"])
         frame = frame.f_back
 
 
+_signature = lru_cache(maxsize=MAX_SIGNATURES)(inspect.signature)
+"""The signature of a function. Most of the time goes into it, and the layers of a model share theirs."""
+
+
 def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = getattr(module.forward, "__func__", None)
     try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        if function is None:  # somebody gave this module a function of its own
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        else:
+            bound = _signature(function).bind(module, *args, **kwargs)
     except (TypeError, ValueError):  # hooks changed the arguments
         return {}
     bound.apply_defaults()

@@ -16,8 +16,10 @@ from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, memo
 from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.capture.eager_weights import eager_weights_call
 from regard.lens.capture.kind import CALL_CODE, attention_kind
+from regard.lens.capture.patches import PatchFinder
 from regard.lens.capture.sequence import CallSequence
 from regard.lens.capture.unseen import unseen_attentions
+from regard.lens.maps.paths import stack_of
 
 MAX_OPEN_SEQUENCES = 8
 """How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
@@ -91,6 +93,7 @@ class CallRecorder:
         self.parameters: set[int] | None = None
         """The memory of each parameter of the model, once it is asked for."""
         self.max_heads = 0
+        self.patch_finder = PatchFinder()
         # With `on_call` nothing of a mask's size may be kept.
         self.parse: MaskParser = _MaskParserCache() if on_call is None else parse_attn_mask
 
@@ -178,6 +181,8 @@ class CallRecorder:
             self.kinds_and_layers[path] = attention_kind(path, module, call, frame), self._layer_number(path, module)
         kind, layer = self.kinds_and_layers[path]
         self.max_heads = max(self.max_heads, call.shape[1])
+        # Also of layers that are not recorded: their tokens may be the keys of those that are.
+        patches = self.patch_finder.find(stack_of(path), kind, module, call, frame)
         if self.layers is not None and layer not in self.layers:
             return
         if self.heads is not None and min(self.heads) >= call.shape[1]:
@@ -190,7 +195,7 @@ class CallRecorder:
             count += 1
             name = f"{path}#{count}"
         self.names.add(name)
-        sequence = CallSequence(name, kind, layer, call, self.parse, self.heads)
+        sequence = CallSequence(name, kind, layer, call, self.parse, self.heads, patches)
         if self.on_call is not None:
             self.on_call(sequence, call)
         else:

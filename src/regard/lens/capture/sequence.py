@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.lens.capture.call import CapturedCall, MaskParser, VersionGuard
 from regard.lens.capture.merge import CallStep, is_causal, merge_steps
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
 from regard.lens.maps.summary import AttentionSummary
 
 
@@ -27,6 +28,7 @@ class CallSequence:
         call: the first call.
         parse: reads an ``attn_mask``.
         heads: the heads to show; None for all.
+        patches: which of its tokens are patches of an image.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class CallSequence:
         call: CapturedCall,
         parse: MaskParser,
         heads: Sequence[int] | None = None,
+        patches: AttentionPatches = NO_PATCHES,
     ) -> None:
-        self.path, self.kind, self.layer, self.parse = path, kind, layer, parse
+        self.path, self.kind, self.layer, self.parse, self.patches = path, kind, layer, parse, patches
         self.heads = None if heads is None else [head for head in heads if head < call.shape[1]]
         self.steps = [CallStep(call, 0, call.shape[2])]
         self.key_value_parts = [(call.k, call.v)]

@@ -7,6 +7,8 @@ the fused kernel does not support: with a soft-cap, or on a GPU.
 
 - `inputs`: q, k, v, mask and the other inputs of one attention call; every statistic takes these.
 - `tokens`: the tokens at the queries and keys.
+- `patches`: which queries and keys are patches of an image.
+- `paths`: the stack of layers that a module belongs to.
 - `prepared`: the inputs in the dtype to compute in, with the empty rows.
 - `streaming`: scores a few rows at a time; the largest weights, pooled maps.
 - `moments`: entropy, mass on groups of keys, distance.

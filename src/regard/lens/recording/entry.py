@@ -10,6 +10,8 @@ from torch import Tensor
 
 from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
+from regard.lens.maps.paths import stack_of
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
 
@@ -30,6 +32,7 @@ class RecordingEntry:
     heads: tuple[int, ...] | None
     """The heads of the model that the map has; None for all."""
     tokens: tuple[Tokens, Tokens | None] | None = None
+    patches: AttentionPatches = NO_PATCHES
 
     def map(self) -> AttentionMap | AttentionSummary:
         """The map, made at the first call."""
@@ -65,9 +68,11 @@ class RecordingEntry:
     def stack(self) -> str:
         """The stack of layers that it belongs to: its path up to the first number, with the mark of a repeated call."""
         path, mark, times = self.path.partition("#")
-        parts = path.split(".")
-        numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
-        return ".".join(parts[: numbers[0]] if numbers else parts[:-1]) + mark + times
+        return stack_of(path) + mark + times
+
+    def matches(self, name: str) -> bool:
+        """Whether its kind is "self" or "cross", as the name says, or else its path has that part."""
+        return self.kind == name if name in ("self", "cross") else f".{name}." in f".{self.path}."
 
     def label(self, tokens: tuple[Tokens, Tokens | None]) -> None:
         """Attach tokens that fit."""

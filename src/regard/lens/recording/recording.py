@@ -14,6 +14,7 @@ from regard.attention.mask import Mask
 from regard.lens import display
 from regard.lens.maps.head_types import HeadTypes
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
 from regard.lens.maps.rollout import rollout
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
@@ -64,6 +65,7 @@ class Recording(Maps):
         kind: str,
         layer: int | None,
         heads: Sequence[int] | None = None,
+        patches: AttentionPatches = NO_PATCHES,
     ) -> None:
         """Add an attention; `regard.watch` calls it.
 
@@ -76,17 +78,21 @@ class Recording(Maps):
             kind: "self", "cross", or "" if it is not known.
             layer: its number among those of its kind.
             heads: the heads of the model that it has, if not all.
+            patches: which of its queries and keys are patches of an image.
 
         Raises:
-            ValueError: there is an attention of that path already.
+            ValueError: there is an attention of that path already; patches that it does not have.
         """
         if path in self._entries:
             raise ValueError(f"{path!r} is in this recording already; each attention has a path of its own")
+        patches.validate(shape)
         if isinstance(source, AttentionSummary):
             mask = source.mask
         mask_text = mask if isinstance(mask, str) else "none" if mask is None else repr(mask)
         numbers = None if heads is None else tuple(heads)
-        self._entries[path] = RecordingEntry(path, source, shape, mask_text, kernel, kind, layer, numbers)
+        self._entries[path] = RecordingEntry(
+            path, source, shape, mask_text, kernel, kind, layer, numbers, patches=patches
+        )
 
     def add_note(self, text: str) -> None:
         """Add a note about the model, which the table shows."""
@@ -127,7 +133,7 @@ class Recording(Maps):
         """
         part = self._without_entries()
         for path, entry in self._entries.items():
-            if entry.kind == name if name in ("self", "cross") else f".{name}." in f".{path}.":
+            if entry.matches(name):
                 part._entries[path] = entry
         if not part:
             kinds = (
@@ -268,7 +274,8 @@ class Recording(Maps):
         batch: int = 0,
         heads: Sequence[tuple[str | int, int]] | None = None,
         image: Any = None,
-        patches: tuple[int, int] | None = None,
+        image_index: int = 0,
+        patches: Sequence[int] | Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> str:
         """An interactive page of the attention: one file that needs no network.
@@ -287,7 +294,10 @@ class Recording(Maps):
                 of `regard.lens.recording.head_selection.most_informative_head`.
             image: the image that a vision model read, on which its patches are drawn: a path, the bytes of a PNG, JPEG,
                 GIF or WebP file, or a ``PIL.Image``.
-            patches: (rows, columns) of its patches; by default a square.
+            image_index: which image of the text it is, where the model read several.
+            patches: where its patches are, if the recording does not know: (rows, columns), or with the token that is
+                the first patch (first, rows, columns). For some attentions {path: (rows, columns)}, with a path or a
+                word as for `subset`; None for one that has none, {"queries": (rows, columns)} for one side of it.
             context: words in several sentences, to be compared: the ``to_dict()`` of a study from
                 `regard.lens.text.contextual`.
 
@@ -297,16 +307,17 @@ class Recording(Maps):
         Raises:
             InputError: the path cannot be written; an image that cannot be read.
             TypeError: an argument of another type.
-            ValueError: there is nothing to show; max_size too small for any page; patches that are no square.
-            IndexError: no such batch row or head.
+            ValueError: there is nothing to show; max_size too small for any page; patches that do not fit.
+            IndexError: no such batch row, head or image.
             KeyError: no such layer or path.
         """
         if context is not None and not isinstance(context, Mapping):
             raise TypeError(
                 f"context is the to_dict() of what regard.lens.text.contextual returns; got {type(context).__name__}"
             )
-        options = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
-        return display.render_page(self, path, image=image, patches=patches, context=context, **options)
+        options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
+        options |= {"image": image, "image_index": image_index, "patches": patches, "context": context}
+        return display.render_page(self, path, **options)
 
     def _repr_html_(self) -> str | None:
         """The page in a frame, for notebooks; None if there is nothing to show: they then print the recording."""
@@ -327,7 +338,7 @@ class Recording(Maps):
         for entry in self._entries.values():
             m = entry.map()
             fields = {name: getattr(entry, name) for name in _ENTRY_FIELDS} | {"tokens": m.tokens}
-            attentions.append({**fields, "data": map_to_json(m, writer)})
+            attentions.append({**fields, "patches": entry.patches.to_json(), "data": map_to_json(m, writer)})
         header = {"notes": self._notes, "has_all_layers": self.has_all_layers, "model_class": self.model_class}
         write_recording(path, header | {"attentions": attentions}, writer)
 
@@ -353,7 +364,9 @@ class Recording(Maps):
                 tokens = fields.pop("tokens")
                 source = map_from_json(attention["data"], reader)
                 validate_entry(fields, source)
-                entry = RecordingEntry(**fields, source=source)
+                patches = AttentionPatches.from_json(attention.get("patches", {}))
+                patches.validate(fields["shape"])
+                entry = RecordingEntry(**fields, source=source, patches=patches)
                 if tokens is not None:
                     entry.label(tuple(tokens))
                 recording._entries[entry.path] = entry

@@ -8,7 +8,8 @@
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
 - `bundle`: the JavaScript modules and the styles in one file
-- `image`: an image whose patches are the tokens
+- `image`: an image whose patches are tokens
+- `patches`: where they are in each attention
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 

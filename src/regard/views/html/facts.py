@@ -13,11 +13,13 @@ from torch import Tensor
 from regard._shapes import Float
 from regard.lens.maps.head_types import HeadTypes, detect_heads, is_delimiter
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.patches import ImagePatches
 from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.summary import SUMMARY_CELLS, SUMMARY_TOP_K, AttentionSummary
 from regard.lens.maps.tokens import Tokens, text_tokens
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
+from regard.views.html.patches import name_patches
 
 THUMBNAIL_CELLS = 32
 """The most rows and columns of the pooled map of a head whose payload is in the page."""
@@ -189,10 +191,14 @@ def attention_facts(recording: Recording, path: str, group: str, batch: int, tex
     cross = entry.kind == "cross" or queries > keys
     query_offset = 0 if cross else keys - queries
     tokens = source.tokens
-    key_text = texts.number(_tokens_of_row(tokens and tokens[1], row), keys)
+    key_text = texts.number(_tokens_of_row(tokens and tokens[1], entry.patches.keys, row, batch), keys)
     # Without tokens, the queries are the last positions and share the keys' text.
     has_query_text = tokens or cross
-    query_text = texts.number(_tokens_of_row(tokens and tokens[0], row), queries) if has_query_text else key_text
+    query_text = (
+        texts.number(_tokens_of_row(tokens and tokens[0], entry.patches.queries, row, batch), queries)
+        if has_query_text
+        else key_text
+    )
     statistics = MapStatistics(source, row)
     entropy, distance = statistics.entropy().mean(-1), statistics.distance(query_offset).mean(-1)
     if not bool((entropy.isfinite() & distance.isfinite()).all()):
@@ -249,8 +255,9 @@ def attention_facts(recording: Recording, path: str, group: str, batch: int, tex
     return AttentionFacts(path, entry, source, statistics, facts)
 
 
-def _tokens_of_row(tokens: Tokens | None, batch: int) -> list[str] | None:
-    return text_tokens(tokens, batch) if tokens else None
+def _tokens_of_row(tokens: Tokens | None, patches: tuple[ImagePatches, ...], row: int, batch: int) -> list[str] | None:
+    """The tokens of a row of a source, which is this batch row of the attention."""
+    return name_patches(text_tokens(tokens, row), patches, batch) if tokens else None
 
 
 def _head_type_scores(types: HeadTypes, head: int) -> dict[str, float | None]:

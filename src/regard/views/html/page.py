@@ -16,6 +16,7 @@ from regard.views.html.budget import HeadRef, PagePlan, plan_page
 from regard.views.html.draft import PageDraft
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
+from regard.views.html.patches import PagePatches
 from regard.views.html.payload import unsupported_reason
 from regard.views.html.quantization import MAX_WEIGHT_ERROR, MapQuantization
 
@@ -27,6 +28,9 @@ MAX_ATTEMPTS = 5
 
 REFILL = 0.985
 """The share of the corrected room that the next attempt fills."""
+
+NOT_PATCHES = {"query_patches": None, "key_patches": None}
+"""The facts of an attention in a page without an image."""
 
 Progress = Callable[[Iterable[str]], Iterable[str]]
 
@@ -41,6 +45,8 @@ def render_page(
     batch: int = 0,
     heads: Sequence[tuple[str | int, int]] | None = None,
     image: PageImage | None = None,
+    image_index: int = 0,
+    patches: Any = None,
     context: Mapping[str, Any] | None = None,
     progress: Progress = lambda paths: paths,
 ) -> str:
@@ -53,14 +59,16 @@ def render_page(
         max_size: see there.
         batch: see there.
         heads: see there.
-        image: the image whose patches are the tokens.
+        image: the image whose patches are tokens.
+        image_index: see there.
+        patches: see there.
         context: the contextual study as plain data: the `to_dict` of the result of `regard.lens.text.contextual`.
         progress: wraps the paths that are read one by one: a progress bar.
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: there is nothing to show; max_size is too small for any page.
-        IndexError: there is no such batch row or head.
+        ValueError: there is nothing to show; max_size is too small for any page; patches that do not fit.
+        IndexError: there is no such batch row, head or image.
         KeyError: there is no such path.
     """
     _check_types(title=title, model=model, max_size=max_size, batch=batch)
@@ -68,13 +76,15 @@ def render_page(
     rows = max((recording.entry(path).shape[0] for path in recording), default=1)
     if not 0 <= batch < rows:
         raise IndexError(f"batch={batch}: the recording has {rows} texts, counted from 0")
+    page_patches = None if image is None else PagePatches(recording, batch, image_index, patches)
     groups, texts, notes = group_names(recording), PageTexts(), list(recording.notes)
     attentions: list[AttentionFacts] = []
     quantizations: dict[int, MapQuantization] = {}
     unsupported: dict[str, str] = {}
     for path in progress(list(recording)):
         try:
-            attention = attention_facts(recording, path, groups[path], batch, texts)
+            row = batch if page_patches is None else page_patches.row(path)
+            attention = attention_facts(recording, path, groups[path], row, texts)
         except (RuntimeError, ValueError, IndexError) as error:
             notes.append(f"{path}: {error}")
             continue
@@ -86,11 +96,17 @@ def render_page(
             quantizations[len(attentions)] = quantization
         attention.statistics.pooled(SUMMARY_CELLS)
         attention.statistics.release_weights()
+        attention.facts |= NOT_PATCHES if page_patches is None else page_patches.facts(path)
         attentions.append(attention)
     if not attentions:
         raise ValueError(f"there is no attention to show: {'; '.join(notes) or 'the recording is empty'}")
     if rows > 1:
         notes.append(f"This is text {batch} of a batch of {rows}: to_html(batch=...) shows another.")
+    if page_patches is not None and page_patches.num_images > 1:
+        notes.append(
+            f"This is image {image_index} of the {page_patches.num_images} of text {batch}: "
+            "to_html(image=..., image_index=...) shows another."
+        )
     paths = [attention.path for attention in attentions]
     if given_heads is None:
         initial = _informative_head(attentions, quantizations or range(len(attentions)))
@@ -104,7 +120,7 @@ def render_page(
         "generator": f"regard {version('regard')}",
         "texts": texts.facts(),
         "notes": notes,
-        "image": None if image is None else image.facts(_image_candidates(attentions)),
+        "image": None if image is None else {"source": image.source},
         "context": context,
     }
     draft = PageDraft(attentions, quantizations, unsupported, given_heads is not None, max_size, facts)
@@ -176,19 +192,6 @@ def _unsupported_reason(attention: AttentionFacts) -> str | None:
     if isinstance(attention.source, AttentionMap):
         return unsupported_reason(attention.source)
     return 'this recording keeps summaries; watch with keep="maps"'
-
-
-def _image_candidates(attentions: Sequence[AttentionFacts]) -> dict[int, int]:
-    """The attentions whose keys may be an image's patches, and their numbers of keys.
-
-    Where a model has cross-attention, its keys are the image's, and the self-attention of the same stack reads text.
-    """
-    decoders = {attention.entry.stack for attention in attentions if attention.entry.kind == "cross"}
-    return {
-        index: attention.facts["keys"]
-        for index, attention in enumerate(attentions)
-        if attention.entry.kind == "cross" or attention.entry.stack not in decoders
-    }
 
 
 def _informative_head(attentions: Sequence[AttentionFacts], indices: Iterable[int]) -> HeadRef:

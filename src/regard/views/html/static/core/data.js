@@ -60,6 +60,8 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
  * @property {Ref | null} end_key the key after the last
  * @property {{k: Ref, v: Ref | null}[]} kv_heads keys and values; several heads may share them
  * @property {HeadFacts[]} heads
+ * @property {PatchGrid | null} query_patches those of the queries that are patches of the image; null: none is known to be one
+ * @property {PatchGrid | null} key_patches
  */
 
 /**
@@ -78,13 +80,18 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
  */
 
 /**
- * An image whose patches are the tokens.
+ * An image whose patches are queries or keys.
  * @typedef {object} Image
  * @property {string} source a data: address
- * @property {number} rows of patches
+ */
+
+/**
+ * The tokens that are patches of the image: first + row * stride + column.
+ * @typedef {object} PatchGrid
+ * @property {number} first the token of the patch at row 0, column 0
+ * @property {number} rows
  * @property {number} columns
- * @property {number} first_patch the token that is the first patch
- * @property {number[]} attentions those whose keys are the patches
+ * @property {number} stride tokens from a patch to the one below
  */
 
 /**
@@ -219,6 +226,20 @@ export class Data {
     const decoded = this.head(index, head);
     if (!decoded || decoded.rows || queries * keys > MAX_EXACT_WEIGHTS) return null;
     return cached(this.#maps, `${index}.${head}`, 16, () => tile(decoded, 0, queries, 0, keys));
+  }
+
+  /**
+   * The weight that each query gives to a key; null where they are not all in the page.
+   * @param {number} index
+   * @param {number} head
+   * @param {number} key
+   */
+  column(index, head, key) {
+    const { queries, keys } = this.attention(index);
+    const decoded = this.head(index, head);
+    if (!decoded || decoded.rows) return null;
+    const weights = this.map(index, head);
+    return weights ? Float64Array.from({ length: queries }, (_, query) => Number(weights[query * keys + key])) : Float64Array.from(tile(decoded, 0, queries, key, key + 1));
   }
 
   /**

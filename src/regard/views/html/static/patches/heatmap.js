@@ -3,7 +3,7 @@
 import { isDark, rampColour } from "../core/colour.js";
 import { patchOfToken } from "./grid.js";
 
-/** @typedef {import("../core/data.js").Image} Image */
+/** @typedef {import("../core/data.js").PatchGrid} PatchGrid */
 
 /**
  * A canvas as sharp as the screen, empty.
@@ -23,7 +23,7 @@ function prepareCanvas(canvas) {
 /**
  * Paints each patch by its share of the largest one, as a square root, so that small weights are seen too.
  * @param {HTMLCanvasElement} canvas over the image
- * @param {Image} image
+ * @param {PatchGrid} grid
  * @param {ArrayLike<number>} shares of the patches, row by row
  * @param {number} most the largest share
  * @param {number} strength 0: the image alone, to 1: the heat alone
@@ -45,31 +45,31 @@ export function paintHeat(canvas, { rows, columns }, shares, most, strength) {
 }
 
 /**
- * Marks patches: the query by a solid frame, others by a dashed one.
+ * Marks patches: the chosen one by a solid frame, others by a dashed one.
  * @param {HTMLCanvasElement} canvas over the heat
- * @param {Image} image
- * @param {number | null} query
+ * @param {PatchGrid} grid
+ * @param {number | null} chosen
  * @param {(number | null)[]} others
  */
-export function paintFrames(canvas, image, query, others) {
+export function paintFrames(canvas, grid, chosen, others) {
   const prepared = prepareCanvas(canvas);
   if (!prepared) return;
   const { ctx, width, height } = prepared;
-  const [wide, high] = [width / image.columns, height / image.rows];
+  const [wide, high] = [width / grid.columns, height / grid.rows];
   ctx.strokeStyle = isDark() ? "rgb(255 255 255 / 18%)" : "rgb(0 0 0 / 14%)";
   ctx.lineWidth = 1;
   ctx.beginPath();
-  for (let i = 1; i < image.columns; i++) {
+  for (let i = 1; i < grid.columns; i++) {
     ctx.moveTo(i * wide, 0);
     ctx.lineTo(i * wide, height);
   }
-  for (let i = 1; i < image.rows; i++) {
+  for (let i = 1; i < grid.rows; i++) {
     ctx.moveTo(0, i * high);
     ctx.lineTo(width, i * high);
   }
   ctx.stroke();
-  for (const [index, dash] of /** @type {[number | null, number[]][]} */ ([...others.map((each) => [each, [4, 3]]), [query, []]])) {
-    const place = index === null ? null : patchOfToken(image, index);
+  for (const [index, dash] of /** @type {[number | null, number[]][]} */ ([...others.map((each) => [each, [4, 3]]), [chosen, []]])) {
+    const place = index === null ? null : patchOfToken(grid, index);
     if (!place) continue;
     const frame = /** @type {const} */ ([place.column * wide + 1.5, place.row * high + 1.5, wide - 3, high - 3]);
     // Black and white and an inner line: seen on any image.
