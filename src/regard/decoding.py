@@ -47,7 +47,8 @@ class Sample:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature} must be above 0 and finite")
+            hint = "; for the likeliest token take Greedy()" if self.temperature == 0 else ""
+            raise ValueError(f"temperature={self.temperature} must be above 0 and finite{hint}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k={self.top_k} must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
