@@ -249,6 +249,12 @@ class TestConfig:
         with pytest.raises(InputError, match=f"^{message}$"):
             TrainingConfig(**{**FULL, name: value})
 
+    def test_a_task_or_a_field_that_there_is_not(self, out):
+        with pytest.raises(InputError, match="there is no task 'summarize'; there are translate, lm, mlm, caption"):
+            regard.train("summarize", out=out)
+        with pytest.raises(TypeError, match="max_step: training has no such option; it has num_layers, d_model, num"):
+            regard.train("lm", out=out, max_step=3)
+
     def test_a_short_run_warms_up_for_less_than_half_of_it(self):
         counts = [build_config("lm", {"max_steps": n}).warmup_steps for n in (1, 5, 10_000)]
         assert counts == [0, 2, TASK_DEFAULTS["lm"]["warmup_steps"]]

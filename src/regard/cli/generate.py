@@ -48,8 +48,9 @@ def generate(
     prompt: Annotated[
         str,
         typer.Argument(
+            metavar="PROMPT",
             help="The text to continue, in quotes; - reads it from standard input. The path of an image where the "
-            "model reads images."
+            "model reads images.",
         ),
     ],
     model: Annotated[
