@@ -46,7 +46,7 @@ def test_standard_input(tmp_path, command, folder, monkeypatch):
 def test_the_json_of_a_share_is_named_as_its_vectors_are(tmp_path, command, folder):
     source, out = write_lines(tmp_path / "t.txt", ["a", "b " * 50, "c"]), tmp_path / "v.npy"
     call = ["embed", source, "--model", folder, "--truncate", "--out", out]
-    facts = {"path": str(out), "model": str(folder), "pooling": None, "num_texts": 3, "dim": 24}
+    facts = {"path": str(out), "model": str(folder), "pooling": "mean", "num_texts": 3, "dim": 24}
     facts |= {"num_truncated": 1, "num_damaged": 0, "max_tokens": 40}
     assert json.loads(command(*call, "--json", "-")[1]) == facts
     code, said, _ = command(*call, "--shard", "1/2", "--json", tmp_path / "facts.json")

@@ -97,7 +97,7 @@ def embed(
         except KeyboardInterrupt:
             print("regard: stopped; the same command continues from here", file=sys.stderr)
             raise
-    if write_json({"model": model, "pooling": pooling, **result.to_dict()}, json_path):
+    if write_json({"model": model, **result.to_dict()}, json_path):
         return
     what = "the tokens' vectors of" if pooling == "none" else "vectors of"
     truncated = f"; {result.num_truncated:,} texts were cut to {result.max_tokens} tokens"

@@ -40,6 +40,8 @@ class JobResult:
     """The number of parts from an earlier run that were damaged, and whose texts were embedded again."""
     max_tokens: int | None
     """The most tokens of a text that the model takes."""
+    pooling: str
+    """``mean``, ``cls`` or ``none``; with ``, length 1`` where the vectors are normalized."""
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as JSON has them."""
@@ -142,7 +144,13 @@ class EmbeddingJob:
                 folder.add(*embedder.embed(index, [], report))
             num_truncated = folder.join({"model": pretrained.name, "pooling": settings["pooling"]})
         return JobResult(
-            self.path, index - first, pretrained.config.d_model, num_truncated, folder.num_damaged, embedder.max_tokens
+            self.path,
+            num_texts=index - first,
+            dim=pretrained.config.d_model,
+            num_truncated=num_truncated,
+            num_damaged=folder.num_damaged,
+            max_tokens=embedder.max_tokens,
+            pooling=settings["pooling"],
         )
 
 
