@@ -123,7 +123,7 @@ class Beam:
                 raise ValueError(f"{name}={phrases!r} wants a list of words or of token ids")
             for phrase in phrases:
                 if len(phrase) == 0:
-                    raise ValueError(f"{name}={phrase!r} is empty: give a word or token ids")
+                    raise ValueError(f"{name}={phrase!r} is empty: leave it out")
 
 
 Strategy = Greedy | Sample | Beam

@@ -104,7 +104,7 @@ def test_translate_writes_a_line_for_each_text_in_order(models, command, monkeyp
             ["generate", "x", "--num-beams", 2, "--force-word", "a", "--bad-word", "a"],
             "--force-word 'a' and --bad-",
         ),
-        ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", ""], "--force-word '' is empty: give a word"),
+        ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", ""], "--force-word '' is empty: leave it out"),
         ("gpt2", ["generate", "x", "--stop", ""], "--stop '' is empty: give the text that generation ends before"),
         ("gpt2", ["generate", "x", "--seed", 2**64], "--seed 18446744073709551616 must be a number of 64 bits"),
         ("gpt2", ["generate", "x", "--json", "/no/such/x"], "cannot write '/no/such/x': there is no folder"),

@@ -75,6 +75,7 @@ def test_the_function_does_what_the_command_does(tmp_path, command, folder, enco
         (["--pooling", "max"], "regard: Invalid value for '--pooling': 'max' is not one of 'mean', 'cls', 'none'"),
         (["--shard", "2/2"], "regard: --shard 2/2: it is I/N, share I of N"),
         (["--column", "x"], "--column x:"),
+        (["--json", "v.npy"], "regard: --out and --json both name v.npy: give two different files"),
         (["--out", "v.safetensors", "--json", "/no/such/x"], "regard: cannot write '/no/such/x': there is no folder"),
         (["--out", "v.pt"], "regard: v.pt: vectors are written to .parquet, .npy, .safetensors"),
     ],

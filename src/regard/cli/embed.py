@@ -20,6 +20,7 @@ from regard.cli.options import (
     stderr_console,
     write_json,
 )
+from regard.errors import InputError
 
 
 @app.command(
@@ -79,6 +80,8 @@ def embed(
     job = EmbeddingJob.create(source, out, pooling=pooling, column=column, truncate=truncate, shard=shard)
     if json_path is not None and json_path != Path("-") and job.shard is not None:
         json_path = job.shard.path(json_path)  # as with --out: no process overwrites another's
+    if json_path == job.path:
+        raise InputError(f"--out and --json both name {json_path}: give two different files")
     ensure_json_writable(json_path)
     import_torch()
     pretrained = load_model(model)
