@@ -92,7 +92,7 @@ def without_torch(*arguments, **environment):
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        ("regard tra", ["train", "translate"]),
+        pytest.param("regard tra", ["train", "translate"], marks=pytest.mark.more),
         pytest.param("regard train ", ["translate", "lm", "mlm", "caption"], marks=pytest.mark.more),
         ("regard train lm --strategy ", ["auto", "ddp", "fsdp"]),
         pytest.param("regard train lm --precision bf", ["bf16-mixed", "bf16-true"], marks=pytest.mark.more),
@@ -111,7 +111,7 @@ def test_the_shell_completes_commands_options_and_values(words, values):
     [
         ("train nonsense --out x", "'nonsense' is not one of 'translate', 'lm', 'mlm', 'caption'"),
         pytest.param("train lm --out x --strategy y", "'y' is not one of 'auto', 'ddp'", marks=pytest.mark.more),
-        ("train lm --out x --max-steps 0", "regard: --max-steps 0: it must be at least 1"),
+        pytest.param("train lm --out x --max-steps 0", "--max-steps 0: it must be at", marks=pytest.mark.more),
         pytest.param("embed missing.txt --out v.npy", "missing.txt cannot be read: No such", marks=pytest.mark.more),
         ("embed - --out v.npy --shard 5/2", "regard: --shard 5/2: it is I/N, share I of N"),
         pytest.param("embed - --out v.npy --pooling x", "'x' is not one of 'mean', 'cls'", marks=pytest.mark.more),
