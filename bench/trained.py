@@ -17,9 +17,9 @@ from bench.table import Row
 from regard.lens.text.run import run
 from regard.pretrained import Pretrained
 from regard.training.callbacks import TrainResult
-from regard.training.distributed import create_fabric
+from regard.training.config import build_config
 from regard.training.tasks import TASKS, Task
-from regard.training.train import build_config, train
+from regard.training.train import train
 
 Rows = Sequence[Any]
 
@@ -94,11 +94,11 @@ def digits(**overrides: Any) -> Iterator[Row]:
 
 def _trained(name: str, overrides: dict[str, Any]) -> tuple[Task, Pretrained, Rows, TrainResult, str]:
     """A task, its trained model, the eval rows, the result of the run, and the minutes it took."""
-    task = TASKS[name](build_config(TASKS[name], overrides))
+    task = TASKS[name](build_config(name, overrides))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         started = time.perf_counter()
-        result = train(name, out=out, fabric=create_fabric(accelerator="cpu"), overrides=overrides)
+        result = train(name, out=out, accelerator="cpu", **overrides)
         took = time.perf_counter() - started
         model = regard.load(out)
     minutes = f"{took / 60:.1f} min on {torch.get_num_threads()} threads"

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 import regard
 from bench.table import Row
 from bench.timing import MATMUL, matmul, medians
+from regard.training.config import build_config
 from regard.training.loss_module import LossModule, build_optimizer
 from regard.training.tasks import TASKS, Batch
-from regard.training.train import build_config
 
 TEXTS, TOKENS, ROUNDS = 4, 256, 7
 LR, DECAY, CLIP = 1e-4, 0.1, 1.0
@@ -104,7 +104,7 @@ def updates(rounds: int = ROUNDS, **changes: Any) -> Iterator[Row]:
     text = torch.randint(theirs.config.vocab_size, (TEXTS, TOKENS + 1), generator=drawn)
     ids, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
-    task = TASKS["lm"](build_config(TASKS["lm"], {}))
+    task = TASKS["lm"](build_config("lm", {}))
     examples = [
         {"ids": some, "targets": following, "location": f"row {row}"}
         for row, (some, following) in enumerate(zip(ids.tolist(), targets.tolist(), strict=True))

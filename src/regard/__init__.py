@@ -12,12 +12,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from regard import check
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
+    from regard.decoding import Beam, Greedy, Sample
+    from regard.embedding import embed
     from regard.errors import InputError
-    from regard.generation import Beam, Greedy, Sample, generate, stream, translate
+    from regard.generation import generate, stream, translate
     from regard.lens import AttentionMap, Explanation, Recording
     from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
+    from regard.training.train import train
 
 __all__ = [
     "AttentionMap",
@@ -35,6 +38,7 @@ __all__ = [
     "cache",
     "check",
     "course",
+    "embed",
     "explain",
     "generate",
     "load",
@@ -43,26 +47,28 @@ __all__ = [
     "positions",
     "steps",
     "stream",
+    "train",
     "translate",
     "watch",
 ]
 
 _ROOMS = {
     "AttentionMap": "regard.lens",
-    "Beam": "regard.generation",
+    "Beam": "regard.decoding",
     "Explanation": "regard.lens",
-    "Greedy": "regard.generation",
+    "Greedy": "regard.decoding",
     "InputError": "regard.errors",
     "MultiHeadAttention": "regard.attention",
     "Plan": "regard.attention",
     "Pretrained": "regard.pretrained",
     "Recording": "regard.lens",
-    "Sample": "regard.generation",
+    "Sample": "regard.decoding",
     "Steps": "regard.attention",
     "attend": "regard.attention",
     "cache": "regard.attention",
     "check": "regard.check",
     "course": "regard.attention",
+    "embed": "regard.embedding",
     "explain": "regard.lens",
     "generate": "regard.generation",
     "load": "regard.pretrained",
@@ -71,6 +77,7 @@ _ROOMS = {
     "positions": "regard.attention",
     "steps": "regard.attention",
     "stream": "regard.generation",
+    "train": "regard.training.train",
     "translate": "regard.generation",
     "watch": "regard.lens",
 }

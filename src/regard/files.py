@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from torch import Tensor
-
 from regard.errors import InputError
 
 DRAFT = ".draft-"
@@ -162,7 +160,7 @@ def error_reason(error: BaseException) -> str:
 
 def to_builtins(value: Any) -> Any:
     """Tensors, dataclasses and lists of them as lists, numbers and dicts."""
-    if isinstance(value, Tensor):
+    if hasattr(value, "tolist"):  # a tensor; without torch.Tensor, since the command line imports this module first
         return value.tolist()
     if isinstance(value, list):
         return [to_builtins(item) for item in value]

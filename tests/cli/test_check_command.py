@@ -57,7 +57,7 @@ def test_the_list_fits_a_terminal():
 
 
 def test_the_list_as_json(command):
-    listed, names = json.loads(command("check", "--list", "--json")[1]), ("id", "step", "example", "message")
+    listed, names = json.loads(command("check", "--list", "--json", "-")[1]), ("id", "step", "example", "message")
     assert listed == [{name: getattr(cause, name) for name in names} for cause in MISTAKES.values()]
 
 
@@ -78,8 +78,8 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:attention", "--timeout", "soon"], "Invalid value for '--timeout'"),
         (["right.py:attention", "--memory", "0"], "--memory 0: give a number of GiB above 0"),
         (["right.py:attention", "--memory", "1000001"], "--memory 1e+06: give a number of GiB above 0"),
-        (["right.py:attention", "--out", "-"], "--out -: give a file; --json prints the report"),
-        (["right.py:attention", "--out", "no/such/folder/x.json"], "cannot write 'no/such/folder/x.json'"),
+        (["right.py:attention", "--json", "no/such/folder/x.json"], "cannot write 'no/such/folder/x.json'"),
+        (["--list", "--json", "no/such/folder/x.json"], "cannot write 'no/such/folder/x.json'"),
         (["right.py:attention", "--arg", "heads"], "--arg 'heads': it is NAME=VALUE, such as num_heads=4"),
         (["right.py:attention", "--arg", "=4"], "--arg '=4': it is NAME=VALUE"),
         (["right.py:attention", "--arg", "num-heads=4"], "--arg 'num-heads=4': it is NAME=VALUE"),
@@ -87,7 +87,6 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:attention", "--arg", "bias=false"], "--arg 'bias=false': Python writes it bias=False"),
         (["--list", "a.py:f"], "--list checks nothing"),
         (["--list", "--arg", "x=1"], "--list checks nothing"),
-        (["--list", "--out", "x.json"], "--list checks nothing"),
         (["right.py:attention", "right.py:Attention"], "unexpected extra argument"),
         (["missing.py:attention"], "missing.py: no such file"),
         (["right.py"], "give FILE.py:NAME"),
@@ -175,7 +174,7 @@ def test_what_stops_within_a_call_is_undetermined_and_told_once(command, here, b
 def test_what_the_file_prints_is_no_part_of_the_json(command, here):
     loud = "import os\nprint('{')\nos.write(1, b'}')\n\ndef attention(q, k, v):\n    print(q)\n"
     (here / "mine.py").write_text(loud)
-    code, out, err = command("check", "mine.py:attention", "--json")
+    code, out, err = command("check", "mine.py:attention", "--json", "-")
     assert (code, err, json.loads(out)["verdict"]) == (3, "", "undetermined")
 
 
@@ -194,11 +193,8 @@ def test_the_report_of_what_is_right(command, here, target):
 
 
 def test_the_report_of_what_is_wrong_as_text_as_json_and_in_a_file(command, here):
-    code, out, err = command("check", "scaleless.py:attention", "--json", "--out", "report.json")
-    report = Report.from_json(out)
-    assert (code, err, report.verdict) == (1, "", "wrong")
-    assert (here / "report.json").read_text() == out
-    code, out, err = command("check", "scaleless.py:attention")
+    code, out, err = command("check", "scaleless.py:attention", "--json", "report.json")
+    report = Report.from_json((here / "report.json").read_text())
     assert (code, out, err) == (1, f"{report}\n", "")
     assert out.splitlines()[0].endswith(": wrong")
     assert "no-scale" in out

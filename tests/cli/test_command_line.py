@@ -15,6 +15,7 @@ import typer
 
 import regard
 from regard.cli.app import app
+from regard.training.defaults import TASK_DEFAULTS
 from terminals import on_a_terminal, refusal
 from weights import PIZZA, RIVER
 
@@ -39,11 +40,11 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "Usage explain see watch check train embed"),
+        ("", "Usage explain see watch check train embed --install-completion"),
         ("--help", "Usage explain see watch check train embed"),
         ("explain -h", "--token --layer --head --compare --model --json Example:"),
         ("watch --help", "TEXT --file --model --layers --save --json Example:"),
-        ("check --help", "--arg --timeout --memory --json --out --list attention.py: undetermined"),
+        ("check --help", "--arg --timeout --memory --json --list attention.py: undetermined"),
         ("see --help", "--file --recording --model --compare --target --layers --heads --query --max-size --out"),
         ("see --help", "--open --terminal Example: regard.html"),
         ("generate --help", "Example:"),
@@ -67,6 +68,69 @@ def test_no_help_loses_a_part(command, name):
     shown, known = letters(command(name, "--help")[1]), typer.main.get_command(app).commands[name]
     for holder in (known, *known.params):
         assert letters(holder.help or "") in shown
+
+
+WITHOUT_TORCH = """
+import sys
+from regard.cli import main
+
+sys.argv = sys.argv[1:]
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+
+
+def without_torch(*arguments, **environment):
+    """Exit code, output and message of a command in a process of its own, which may not import PyTorch."""
+    call = [sys.executable, "-c", WITHOUT_TORCH, "regard", *map(str, arguments)]
+    ended = subprocess.run(call, capture_output=True, text=True, env={**os.environ, **environment})
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        pytest.param("regard tra", ["train", "translate"], marks=pytest.mark.more),
+        pytest.param("regard train ", ["translate", "lm", "mlm", "caption"], marks=pytest.mark.more),
+        ("regard train lm --strategy ", ["auto", "ddp", "fsdp"]),
+        pytest.param("regard train lm --precision bf", ["bf16-mixed", "bf16-true"], marks=pytest.mark.more),
+        pytest.param("regard embed x.txt --pooling ", ["mean", "cls", "none"], marks=pytest.mark.more),
+        pytest.param("regard generate --num-b", ["--num-beams"], marks=pytest.mark.more),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(words, values):
+    position = str(words.count(" "))
+    ended = without_torch(_REGARD_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=position)
+    assert ended == (0, "\n".join(values) + "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train nonsense --out x", "'nonsense' is not one of 'translate', 'lm', 'mlm', 'caption'"),
+        pytest.param("train lm --out x --strategy y", "'y' is not one of 'auto', 'ddp'", marks=pytest.mark.more),
+        pytest.param("train lm --out x --max-steps 0", "--max-steps 0: it must be at", marks=pytest.mark.more),
+        pytest.param("embed missing.txt --out v.npy", "missing.txt cannot be read: No such", marks=pytest.mark.more),
+        ("embed - --out v.npy --shard 5/2", "regard: --shard 5/2: it is I/N, share I of N"),
+        pytest.param("embed - --out v.npy --pooling x", "'x' is not one of 'mean', 'cls'", marks=pytest.mark.more),
+        pytest.param("embed - --out v.pt", "v.pt: vectors are written to .parquet, .npy", marks=pytest.mark.more),
+        ("generate x --model y --top-k 0", "regard: --top-k 0 must be at least 1"),
+        pytest.param("check a.py:f --timeout 0", "--timeout 0: give a number of seconds", marks=pytest.mark.more),
+    ],
+)
+def test_what_no_model_is_needed_to_refuse_does_not_wait_for_pytorch(arguments, message):
+    code, out, err = without_torch(*arguments.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+@pytest.mark.parametrize("task", TASK_DEFAULTS)
+def test_the_help_of_train_shows_the_default_of_every_option(command, task):
+    shown = re.sub(r"[│╭╰─╮╯\s]+", " ", command("train", "--help")[1])
+    for name, default in TASK_DEFAULTS[task].items():
+        assert re.search(rf"--{name.replace('_', '-')} .*?default: [^]]*({task} )?{default:g}\b", shown), name
 
 
 @pytest.mark.parametrize("command_name", ["explain", "see", "watch"])

@@ -1,6 +1,7 @@
 """`regard generate` and `regard translate`: small random checkpoints, the real command."""
 
 import io
+import json
 
 import pytest
 
@@ -25,8 +26,10 @@ from terminals import refusal
 )
 def test_generate_prints_what_the_library_generates(models, command, options, strategy):
     chosen = {} if strategy is None else {"strategy": strategy}
+    if getattr(strategy, "num_return_sequences", 1) > 1:
+        chosen["return_hypotheses"] = True
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=12, **chosen)
-    lines = [expected] if isinstance(expected, str) else expected
+    lines = [expected] if isinstance(expected, str) else [f"{h.score:.4f}\t{h.text}" for h in expected]
     printed = command("generate", "the river", "--model", models["gpt2"], "-n", 12, *options.split())
     assert printed == (0, "".join(f"{line}\n" for line in lines), "")
 
@@ -37,6 +40,37 @@ def test_a_prompt_comes_from_standard_input_and_ends_before_a_stop_string(models
         monkeypatch.setattr("sys.stdin", io.StringIO("the river"))
         code, out, _ = command("generate", "-", "--model", models["gpt2"], *options)
         assert (code, out) == (0, f"{expected}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ("", {}),
+        ("--num-beams 3 --num-return-sequences 2", {"strategy": Beam(num_beams=3, num_return_sequences=2)}),
+    ],
+)
+def test_the_json_has_each_text_with_its_tokens_and_its_score(models, command, tmp_path, options, arguments):
+    pretrained, path = regard.load(models["gpt2"]), tmp_path / "facts.json"
+    call = ["generate", "the river", "--model", models["gpt2"], "-n", 6, *options.split()]
+    found = regard.generate(pretrained, "the river", max_new_tokens=6, return_hypotheses=True, **arguments)
+    expected = [
+        {**h._asdict(), "tokens": [pretrained.tokenizer.id_to_token(token) for token in h.ids]}
+        for h in (found if options else [found])
+    ]
+    facts = json.loads(command(*call, "--json", "-")[1])
+    assert facts == {"prompt": "the river", "model": str(models["gpt2"]), "hypotheses": expected}
+    assert command(*call, "--json", path) == command(*call)
+    assert json.loads(path.read_text()) == facts
+
+
+def test_the_json_of_translations_has_each_source(models, command):
+    beams = ("--num-beams", 3, "--num-return-sequences", 2, "-n", 4)
+    call = ["translate", "a man", "", "--model", models["t5"], *beams]
+    facts = json.loads(command(*call, "--json", "-")[1])
+    first, empty = facts["translations"]
+    assert (first["source"], [h["text"] for h in empty["hypotheses"]]) == ("a man", ["", ""])
+    lines = [f"{h['score']:.4f}\t{h['text']}" for h in first["hypotheses"]]
+    assert command(*call) == (0, "\n".join([*lines, "\t", "\t", ""]), "")
 
 
 def test_control_characters_stay_harmless():
@@ -60,13 +94,25 @@ def test_translate_writes_a_line_for_each_text_in_order(models, command, monkeyp
     ("model", "arguments", "message"),
     [
         ("gpt2", ["generate", ""], "prompt is empty: a model continues at least one token"),
-        ("gpt2", ["generate", "x", "-n", 1000], "max_new_tokens=64 at the most"),
-        ("gpt2", ["generate", "x", "--num-beams", 0], "num_beams=0 must be at least 1"),
+        ("gpt2", ["generate", "x", "-n", 1000], "--max-new-tokens 64 at the most"),
+        ("gpt2", ["generate", "x", "--num-beams", 0], "regard: --num-beams 0 must be at least 1"),
         ("gpt2", ["generate", "x", "--num-beams", 2, "--seed", 1], "--num-beams searches and --seed samples: give one"),
-        ("gpt2", ["generate", "x", "--top-k", 0], "top_k=0 must be at least 1"),
+        ("gpt2", ["generate", "x", "--top-k", 0], "regard: --top-k 0 must be at least 1\n"),
         ("gpt2", ["generate", "x", "--force-word", "a"], "--force-word needs a beam search: give --num-beams N too"),
-        ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", "a", "--bad-word", "a"], "contradict each other"),
-        ("gpt2", ["generate", "x", "--num-beams", 2, "--num-return-sequences", 3], "must be 1 to num_beams=2"),
+        (
+            "gpt2",
+            ["generate", "x", "--num-beams", 2, "--force-word", "a", "--bad-word", "a"],
+            "--force-word 'a' and --bad-",
+        ),
+        ("gpt2", ["generate", "x", "--num-beams", 2, "--force-word", ""], "--force-word '' is empty: leave it out"),
+        ("gpt2", ["generate", "x", "--stop", ""], "--stop '' is empty: give the text that generation ends before"),
+        ("gpt2", ["generate", "x", "--seed", 2**64], "--seed 18446744073709551616 must be a number of 64 bits"),
+        ("gpt2", ["generate", "x", "--json", "/no/such/x"], "cannot write '/no/such/x': there is no folder"),
+        (
+            "gpt2",
+            ["generate", "x", "--num-beams", 2, "--num-return-sequences", 3],
+            "-sequences 3 must be 1 to --num-beams 2\n",
+        ),
         ("gpt2", ["generate", "x", "--length", 2], "No such option: --length"),
         ("bert", ["generate", "x"], "is an encoder; an encoder reads text and writes none"),
         ("gpt2", ["translate", "x"], "translating needs an encoder-decoder (Marian, BART, T5)"),

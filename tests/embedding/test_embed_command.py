@@ -1,6 +1,7 @@
 """regard embed, as a user types it."""
 
 import io
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+import regard
 from embedding.text_files import texts, vectors_of, write_lines
 from regard.cli.embed import _progress_bar
 from weights import minilm, random_bert
@@ -18,9 +20,9 @@ def test_lines_to_vectors_of_the_default_model(tmp_path, command):
     lines = ["a river bank", "a bank of a river", "", "word " * 600]
     source = write_lines(tmp_path / "t.txt", lines)
     code, out, err = command("embed", source, "--truncate", "--out", tmp_path / "v.npy")
-    said = "vectors of 4 texts, 384 numbers each; 1 texts were truncated to what sentence-transformers/all-MiniLM-L6-v2"
-    assert (code, out, err) == (0, f"{tmp_path / 'v.npy'}: {said} reads\n", "")
-    lines[-1] = "word " * 510
+    said = "vectors of 4 texts, 384 numbers each; 1 texts were cut to 256 tokens"
+    assert (code, out, err) == (0, f"{tmp_path / 'v.npy'}: {said}\n", "")
+    lines[-1] = "word " * 254
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), minilm().embed(lines).numpy(), atol=1e-6)
 
 
@@ -41,12 +43,40 @@ def test_standard_input(tmp_path, command, folder, monkeypatch):
     assert vectors_of(tmp_path / "v.parquet").shape == (2, 24)
 
 
+def test_the_json_of_a_share_is_named_as_its_vectors_are(tmp_path, command, folder):
+    source, out = write_lines(tmp_path / "t.txt", ["a", "b " * 50, "c"]), tmp_path / "v.npy"
+    call = ["embed", source, "--model", folder, "--truncate", "--out", out]
+    facts = {"path": str(out), "model": str(folder), "pooling": "mean", "num_texts": 3, "dim": 24}
+    facts |= {"num_truncated": 1, "num_damaged": 0, "max_tokens": 40}
+    assert json.loads(command(*call, "--json", "-")[1]) == facts
+    code, said, _ = command(*call, "--shard", "1/2", "--json", tmp_path / "facts.json")
+    share = json.loads((tmp_path / "facts-00001-of-00002.json").read_text())
+    assert (code, share["num_texts"]) == (0, 2)
+    assert said.startswith(f"{share['path']}: vectors of 2 texts")
+
+
+def test_the_function_does_what_the_command_does(tmp_path, command, folder, encoder):
+    source, texts = write_lines(tmp_path / "t.txt", ["a river", "b " * 50]), tmp_path / "f.npy"
+    assert command("embed", source, "--model", folder, "--truncate", "--out", tmp_path / "c.npy")[0] == 0
+    for model, out in ((folder, "one.npy"), (encoder, "two.npy")):
+        result = regard.embed(source, tmp_path / out, model=model, truncate=True)
+        assert (result.path, result.num_texts, result.num_truncated) == (tmp_path / out, 2, 1)
+        assert np.array_equal(np.load(result.path), np.load(tmp_path / "c.npy"))
+    with pytest.raises(regard.InputError, match=r"or cut it with truncate=True$"):
+        regard.embed(source, texts, model=encoder)
+    assert command("embed", source, "--model", folder, "--out", texts)[2].endswith("or cut it with --truncate\n")
+    with pytest.raises(regard.InputError, match="pooling=max: it is one of mean, cls, none"):
+        regard.embed(source, texts, pooling="max")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--pooling", "max"], "regard: --pooling max: it is mean, cls or none"),
+        (["--pooling", "max"], "regard: Invalid value for '--pooling': 'max' is not one of 'mean', 'cls', 'none'"),
         (["--shard", "2/2"], "regard: --shard 2/2: it is I/N, share I of N"),
         (["--column", "x"], "--column x:"),
+        (["--json", "v.npy"], "regard: --out and --json both name v.npy: give two different files"),
+        (["--out", "v.safetensors", "--json", "/no/such/x"], "regard: cannot write '/no/such/x': there is no folder"),
         (["--out", "v.pt"], "regard: v.pt: vectors are written to .parquet, .npy, .safetensors"),
     ],
 )

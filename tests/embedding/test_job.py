@@ -110,7 +110,7 @@ class TestVectors:
         monkeypatch.setenv("WORLD_SIZE", "8")
         monkeypatch.setenv("RANK", "5")
         assert Shard.from_environment(None) == Shard(5, 8)
-        with pytest.raises(InputError, match="--shard 1/4: under torchrun each of the 8 processes has its own share"):
+        with pytest.raises(InputError, match="shard=1/4: under torchrun each of the 8 processes has its own share"):
             Shard.from_environment("1/4")
         monkeypatch.setenv("RANK", "8")
         with pytest.raises(InputError, match="RANK='8' in the environment is no number below WORLD_SIZE=8"):
@@ -124,7 +124,7 @@ class TestRefusals:
     def test_a_text_that_is_too_long_is_named(self, tmp_path, encoder):
         lines, out = ["a", "a", "b", "man " * 50, "a", "man " * 50], tmp_path / "v.npy"
         source = TextSource(str(write_lines(tmp_path / "t.txt", lines)))
-        message = r"t.txt, line 4: the text has 52 tokens, and .* has positions for 40; .*, or give --truncate$"
+        message = r"t.txt, line 4: the text has 52 tokens, and .* has positions for 40; .*or cut it with truncate=True$"
         with pytest.raises(InputError, match=message):
             EmbeddingJob(source, out).run(encoder)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt"]
@@ -151,7 +151,7 @@ class TestRefusals:
             ("v.npy", {}, "v.npy exists already: remove it, or name another file"),
             ("nowhere/v.npy", {}, "nowhere is no folder"),
             ("v.pkl", {}, "v.pkl: vectors are written to .parquet, .npy, .safetensors"),
-            ("v.npy", {"pooling": "none"}, "v.npy: with --pooling none each text has as many vectors as tokens"),
+            ("v.npy", {"pooling": "none"}, "v.npy: with pooling=none each text has as many vectors as tokens"),
         ],
     )
     def test_places_that_cannot_be_written(self, tmp_path, source, out, options, message):
@@ -167,5 +167,5 @@ class TestRefusals:
 
     @pytest.mark.parametrize("text", ["2/2", "3/2", "-1/2", "1", "1/0", "a/b", "1/2/3", "", "１/２"])
     def test_shares_that_are_none(self, text):
-        with pytest.raises(InputError, match=rf"--shard {text}: it is I/N, share I of N, and I is 0 to N - 1"):
+        with pytest.raises(InputError, match=rf"shard={text}: it is I/N, share I of N, and I is 0 to N - 1"):
             Shard.parse(text)

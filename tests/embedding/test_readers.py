@@ -73,9 +73,9 @@ def damaged_parquet(path):
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', "x.jsonl, line 2 is not JSON"),
         ("x.jsonl", b"[" * 100_000, "x.jsonl, line 1 is nested too deeply"),
         ("x.jsonl", b"[1]\n", r"x.jsonl, line 1 is not a JSON object: '\[1\]'"),
-        ("x.jsonl", b'{"words": "a"}\n', "x.jsonl, line 1 lacks 'text'; found: 'words'. Name .* with --column"),
+        ("x.jsonl", b'{"words": "a"}\n', "x.jsonl, line 1 lacks 'text'; found: 'words'. Name .* with column=NAME"),
         ("x.jsonl", b'{"text": 7}\n', "x.jsonl, line 1: 'text' is '7', which is not a text"),
-        ("x.csv", b"n,words\n1,a\n", "x.csv lacks 'text'; found: 'n', 'words'. Name .* with --column"),
+        ("x.csv", b"n,words\n1,a\n", "x.csv lacks 'text'; found: 'n', 'words'. Name .* with column=NAME"),
         ("x.csv", b"n,text\n1,a\n1\n", "x.csv, line 3 has 1 values for 2 columns: put a text with commas in"),
         ("x.csv", b'n,text\n1,"a\n', "x.csv, line 2 is not CSV: unexpected end of data"),
         ("x.csv", b"", "x.csv is empty; it should begin with a header"),
@@ -99,7 +99,7 @@ def test_invalid_rows_are_refused_with_their_line(tmp_path, name, content, messa
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"x.pdf: texts are read from .txt, .jsonl, .csv, .tsv, .parquet, or from -"):
         TextSource("x.pdf")
-    with pytest.raises(InputError, match=r"--column name: x.txt has a text on each line, and no columns"):
+    with pytest.raises(InputError, match=r"column=name: x.txt has a text on each line, and no columns"):
         TextSource("x.txt", "name")
     for read in (list, TextSource.count):
         with pytest.raises(InputError, match=r"x.txt cannot be read: No such file"):

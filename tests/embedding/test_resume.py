@@ -105,12 +105,12 @@ def test_a_disk_that_is_full_at_once_leaves_nothing(tmp_path, encoder, source):
 def test_a_text_that_stopped_a_job_can_be_truncated_when_it_goes_on(tmp_path, encoder):
     lines = [*texts(175), "man " * 50, *texts(40)]
     source, out = TextSource(str(write_lines(tmp_path / "t.txt", lines))), tmp_path / "v.npy"
-    with pytest.raises(InputError, match=r"t.txt, line 176: .*, or give --truncate"):
+    with pytest.raises(InputError, match=r"t.txt, line 176: .*, or cut it with truncate=True"):
         EmbeddingJob(source, out, **PART).run(encoder)
     assert len(list((tmp_path / "v.npy.parts").glob("*.part"))) == 3
     with pytest.raises(Stopped):
         EmbeddingJob(source, out, truncate=True, **PART).run(encoder, stop_after(205))
-    with pytest.raises(InputError, match=r"t.txt, line 176: .*, or give --truncate"):  # also where truncation finished
+    with pytest.raises(InputError, match=r"t.txt, line 176: .*truncate=True"):  # also where truncation finished
         EmbeddingJob(source, out, **PART).run(encoder)
     assert EmbeddingJob(source, out, truncate=True, **PART).run(encoder).num_truncated == 1
     np.testing.assert_allclose(vectors_of(out)[175], encoder.embed("man " * 38)[0].numpy(), atol=1e-6)

@@ -11,7 +11,6 @@ from transformers import GenerationConfig
 
 import regard
 from regard import Beam
-from regard.generation import beam_search
 from regard.pretrained import Pretrained
 from weights import FAMILIES, random_checkpoint
 
@@ -141,12 +140,14 @@ FAST |= {(("gpt2", "t5")[i % 2], name) for i, name in enumerate(BEAMS) if i}
     indirect=["pair"],
 )
 def test_beams(pair, name):
-    """All texts that are returned, and their scores; with several stop tokens, which widen what is looked at."""
+    """All texts, and their scores (`sequences_scores`); with several stop tokens, which widen what is looked at."""
     stop, count = [pair.stop(1 / 2), 9, 17], BEAMS[name].get("num_return_sequences", 1)
     texts, scores = theirs_search(pair.theirs, stop, **BEAMS[name])
-    results = beam_search(pair.ours, ROWS, max_new_tokens=NEW, strategy=Beam(**BEAMS[name]), stop=stop)
-    assert differences([[h.ids for h in row[:count]] for row in results], texts) == []
-    ours = torch.tensor([[h.score for h in row[:count]] for row in results])
+    options = {"max_new_tokens": NEW, "strategy": Beam(**BEAMS[name]), "stop": stop}
+    results = regard.generate(pair.ours, ROWS, return_hypotheses=True, **options)
+    results = [[row] for row in results] if count == 1 else results
+    assert differences([[h.ids for h in row] for row in results], texts) == []
+    ours = torch.tensor([[h.score for h in row] for row in results])
     torch.testing.assert_close(ours, torch.tensor(scores), rtol=1e-5, atol=1e-5)
     assert name == "long ones" or any(len(text) < NEW for row in texts for text in row)
 

@@ -101,13 +101,11 @@ def test_translate_takes_a_beam_of_4_and_as_many_tokens_as_there_are_positions(t
     translator, texts = regard.load(tmp_path), ["a man", "the river bank"]
     expected = regard.generate(translator, texts, max_new_tokens=64, strategy=Beam(num_beams=4))
     assert list(regard.translate(translator, texts)) == expected
-    best_of_two = Beam(num_beams=4, num_return_sequences=2)
-    assert list(regard.translate(translator, texts[1], strategy=best_of_two, batch_size=1)) == expected[1:]
     with pytest.raises(ValueError, match="batch_size=0 must be at least 1"):
         regard.translate(translator, texts, batch_size=0)
     with pytest.raises(InputError, match=r"text 2 \('a a a .*\): the text has .* tokens, and .* has positions for 64"):
         list(regard.translate(translator, [*texts, "a " * 70]))
-    with pytest.raises(InputError, match=r"translating needs an encoder-decoder .* this is a Decoder"):
+    with pytest.raises(InputError, match=r"translating needs an encoder-decoder .*: Decoder"):
         regard.translate(tiny(), texts)
 
 
@@ -227,3 +225,27 @@ def test_a_word_that_may_not_appear(model):
         texts = regard.generate(model, "The river", max_new_tokens=12, strategy=strategy)
         assert full not in texts
         assert not any(word in re.findall(r"\w+", text) for text in texts)
+
+
+def test_each_of_several_translations_has_its_score(tmp_path):
+    random_checkpoint(tmp_path, "t5")
+    translator, strategy = regard.load(tmp_path), Beam(num_beams=4, num_return_sequences=2)
+    sources, options = ["the river bank", "", "a man"], {"strategy": strategy, "max_new_tokens": 6}
+    first, empty, last = regard.translate(translator, sources, batch_size=1, **options, return_hypotheses=True)
+    assert empty == [([], None, "", None)] * 2
+    for source, found in (("the river bank", first), ("a man", last)):
+        assert found == regard.generate(translator, source, **options, return_hypotheses=True)
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    texts = [[h.text for h in found] for found in (first, empty, last)]
+    assert list(regard.translate(translator, sources, **options)) == texts
+
+
+def test_a_text_ends_for_a_reason(tmp_path):
+    random_checkpoint(tmp_path, "gpt2")
+    writer = regard.load(tmp_path)
+    ids = regard.generate(writer, "the river", max_new_tokens=6, stop=(), return_hypotheses=True).ids
+    piece = writer.decode(ids)[2:4]
+    for stop, reason in (((), "max_new_tokens"), (ids[2], "eos_token"), (piece, "stop_string")):
+        ended = regard.generate(writer, "the river", max_new_tokens=6, stop=stop, return_hypotheses=True)
+        assert (ended.stop_reason, ended.score) == (reason, None)
+        assert ended.text == regard.generate(writer, "the river", max_new_tokens=6, stop=stop)

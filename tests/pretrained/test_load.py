@@ -12,7 +12,7 @@ from damage import change_json, change_weights, refused
 import regard
 from regard import InputError, mask
 from regard.pretrained.hub import LocalFiles
-from regard.pretrained.pooling import Pooling, read_pooling
+from regard.pretrained.pooling import Pooling, read_max_seq_length, read_pooling
 from weights import minilm, minilm_folder, random_bert, sentences, weights_of
 
 DENSE = "encoder.layer.0.output.dense.weight"
@@ -293,9 +293,11 @@ class TestSentenceVectors:
     def test_every_sentence_vector_equals_sentence_transformers(self):
         from sentence_transformers import SentenceTransformer
 
-        texts = sentences(200)
-        expected = SentenceTransformer(str(minilm_folder()), device="cpu").encode(texts, convert_to_tensor=True)
-        torch.testing.assert_close(minilm().embed(texts), expected, atol=1e-5, rtol=0)
+        texts = [*sentences(200), "word " * 254, "word " * 255, " ".join(sentences(80))]  # 256, 257 and more tokens
+        theirs = SentenceTransformer(str(minilm_folder()), device="cpu")
+        assert theirs.max_seq_length == minilm().max_seq_length
+        expected = theirs.encode(texts, convert_to_tensor=True)
+        torch.testing.assert_close(minilm().embed(texts, truncate=True), expected, atol=1e-5, rtol=0)
 
     @torch.inference_mode()
     def test_both_token_types_are_as_in_transformers(self, tmp_path):
@@ -321,14 +323,37 @@ class TestSentenceVectors:
         pretrained.model.double()
         torch.testing.assert_close(pretrained.embed("the river"), expected.double(), atol=1e-6, rtol=0)
 
-    def test_a_text_beyond_other_tools_limits_counts_whole(self):
-        start = "word " * 300
-        assert not torch.allclose(minilm().embed(start + "river"), minilm().embed(start + "piano"), atol=1e-4)
+    def test_a_text_may_have_as_many_tokens_as_the_checkpoint_says(self):
+        """256 in MiniLM, of which two are special tokens, although it has positions for 512."""
+        assert minilm().max_seq_length == 256
+        whole, longer = minilm().embed(["word " * 254, "word " * 300 + "river"], truncate=True)
+        torch.testing.assert_close(whole, longer, atol=1e-6, rtol=0)
+        torch.testing.assert_close(whole, minilm().embed("word " * 254)[0], atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("written", [{}, {"max_seq_length": None}])
+    def test_without_such_a_number_the_positions_are_the_limit(self, tmp_path, written):
+        random_bert(tmp_path, max_position_embeddings=16)
+        (tmp_path / "sentence_bert_config.json").write_text(json.dumps(written))
+        pretrained = regard.load(tmp_path)
+        assert pretrained.max_seq_length is None
+        with pytest.raises(InputError, match=r"the text has 22 tokens, and .* has positions for 16; .*truncate=True"):
+            pretrained.embed("man " * 20)
+
+    @pytest.mark.parametrize("value", [0, -1, True, 1.5, "256"])
+    def test_what_is_no_number_of_tokens_is_refused(self, tmp_path, value):
+        (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": value}))
+        with pytest.raises(InputError, match=r"max_seq_length is .*, which is no number of tokens"):
+            read_max_seq_length(LocalFiles(tmp_path))
 
     @pytest.mark.parametrize(
         ("texts", "options", "kind", "message"),
         [
-            (["fine", "word " * 600], {}, InputError, r"the text has 602 tokens, and .* has positions for 512"),
+            (
+                ["fine", "word " * 300],
+                {},
+                InputError,
+                r"has 302 tokens, and .* makes a vector of 256 at most \(max_seq",
+            ),
             ("half a character: \udce9", {}, InputError, "is not valid text: it holds bytes that are not UTF-8"),
             (["a"], {"batch_size": 0}, ValueError, "batch_size=0 must be at least 1"),
             (["a"], {"batch_size": -1}, ValueError, "batch_size=-1 must be at least 1"),

@@ -24,10 +24,10 @@ from PIL import Image
 
 import regard
 from regard.training.callbacks import Callback, TrainResult
-from regard.training.distributed import create_fabric
+from regard.training.config import MODEL_FIELDS, build_config
 from regard.training.loss_module import LossModule
 from regard.training.tasks import TASKS, Task
-from regard.training.train import MODEL_FIELDS, build_config, train
+from regard.training.train import train
 
 TINY: dict[str, Any] = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_length": 16, "vocab_size": 280}
 TINY |= {"batch_size": 8, "learning_rate": 1e-2, "warmup_steps": 2, "max_steps": 6, "eval_steps": 3}
@@ -95,7 +95,7 @@ def _write_images(folder: Path) -> Path:
 
 def build_task(name: str, **overrides: Any) -> Task:
     """The task of such a run."""
-    return TASKS[name](build_config(TASKS[name], {**TINY, **overrides}))
+    return TASKS[name](build_config(name, {**TINY, **overrides}))
 
 
 def run(task: str, path: Path, out: Path, *, model: str | Path | None = None, **options: Any) -> TrainResult:
@@ -105,9 +105,8 @@ def run(task: str, path: Path, out: Path, *, model: str | Path | None = None, **
     if model is not None:
         arguments["model"] = str(model)
         overrides = {name: value for name, value in overrides.items() if name not in MODEL_FIELDS}
-    fabric = create_fabric(accelerator="cpu")
     with matplotlib.rc_context(SMALL_PLOTS):
-        return train(task, [path], out=out, fabric=fabric, overrides=overrides, **arguments)
+        return train(task, [path], out=out, accelerator="cpu", **overrides, **arguments)
 
 
 LEARNING = {

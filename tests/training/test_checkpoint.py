@@ -43,7 +43,7 @@ class TestOnDisk:
         damages = [*(("progress.json", json.dumps(each)) for each in progress), ("optimizer.safetensors", "cut off")]
         for name, content in damages:
             (last / name).write_text(content)
-            with pytest.raises(InputError, match=r"step-000004 is damaged: .*Delete it, and --resume continues from"):
+            with pytest.raises(InputError, match=r"step-000004 is damaged: .*Delete it, and resume=True continues"):
                 run("translate", pairs_file, out, resume=True)
 
     def test_other_folders_beside_them_stay_and_are_no_checkpoints(self, stopped_run, out):

@@ -74,7 +74,7 @@ class TestTranslation:
         row = {"source": "ab", "target": "AB", "image": image, "location": "line 3", side: "a b " * 9}
         count = len(pretrained.tokenizer.encode(row[side], add_special_tokens=False).ids) + 1
         message = f"^line 3: the {side} has {count} tokens, and the model has positions for 16. "
-        message += f"Give --max-length {count}, or skip such {rows} with --skip-long$"
+        message += f"Give max_length={count}, or skip such {rows} with skip_long=True$"
         with pytest.raises(InputError, match=message):
             trained_tasks(task).encode(row)
         assert build_task(task, skip_long=True).encode(row, 0, pretrained) == []
@@ -183,7 +183,7 @@ class TestCaptioning:
 
     def test_sizes_that_do_not_divide_are_refused(self, tmp_path):
         data = write("caption", tmp_path)
-        with pytest.raises(InputError, match=r"--image-size 9 does not divide into patches of --patch-size 2"):
+        with pytest.raises(InputError, match=r"image_size=9 does not divide into patches of patch_size=2"):
             run("caption", data, tmp_path / "out", image_size=9, patch_size=2)
         run("caption", data, tmp_path / "out", image_size=4, patch_size=2, callback=Stop(1))
         assert regard.load(tmp_path / "out").config.patches.image_size == (4, 4)

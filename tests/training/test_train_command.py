@@ -14,6 +14,7 @@ import pytest
 import typer
 from runs import losses, metrics, options, run, start_processes, wait_for_exit, wait_for_lines
 
+import regard
 from regard.errors import install_hint
 from regard.training import checkpoint
 from regard.training.console import ConsoleCallback
@@ -69,6 +70,10 @@ class TestARun:
         code, said, err = command("train", "translate", "--out", out, "--resume")
         assert (code, err) == (0, "")
         assert said.startswith("the run was complete already; the best was update 6")
+        best = regard.train("translate", out=out, resume=True, accelerator="cpu").progress.best_loss
+        facts = {"task": "translate", "out": str(out), "stop_reason": "completed", "step": 6, "metrics": {}}
+        code, said, err = command("train", "translate", "--out", out, "--resume", "--json", "-")
+        assert (code, json.loads(said), err) == (0, {**facts, "best_step": 6, "best_loss": best}, "")
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
     def test_on_a_terminal_there_is_a_bar_and_an_early_stop_is_reported(self, command, pairs_file, out, monkeypatch):
@@ -115,16 +120,21 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ("summarize", "there is no task 'summarize'; there are translate, lm, mlm, caption"),
-            ("translate --strategy magic", "--strategy magic: it is one of auto, ddp, fsdp"),
-            ("translate --precision 8", "--precision 8: it is one of 32-true, bf16-mixed, bf16-true"),
+            ("summarize", "'summarize' is not one of 'translate', 'lm', 'mlm', 'caption'"),
+            ("translate --strategy magic", "'magic' is not one of 'auto', 'ddp', 'fsdp'"),
+            ("translate --precision 8", "'8' is not one of '32-true', 'bf16-mixed', 'bf16-true'"),
             ("translate --accelerator abacus", "these processes are not available: "),
             ("translate --token-noise 0.1", "--token-noise 0.1 is an option of lm; translate has no token noise"),
+            ("translate --dropout 1", "regard: --dropout 1.0: it must be at least 0 and below 1"),
+            ("translate --json /no/such/x", "cannot write '/no/such/x': there is no folder"),
             ("translate --max-steps many", "Invalid value for '--max-steps'"),
             ("lm --d-model 12 --num-heads 4", "config.json: "),
             ("translate nothing.tsv", "nothing.tsv: there is no such file"),
             ("translate --model no/such/folder/here", "no/such/folder/here"),
-            ("translate --model gpt2 --num-layers 3", "--num-layers is an option of a new model, and --model gpt2 can"),
+            (
+                "translate --model gpt2 --num-layers 3",
+                "--num-layers 3 is an option of a new model, and --model gpt2",
+            ),
         ],
     )
     def test_options(self, arguments, message, command, out):

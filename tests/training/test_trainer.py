@@ -13,9 +13,8 @@ from regard import InputError
 from regard.pretrained.hub import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
-from regard.training.config import TrainingConfig
-from regard.training.tasks import TASKS
-from regard.training.train import build_config
+from regard.training.config import TrainingConfig, build_config
+from regard.training.defaults import TASK_DEFAULTS
 from weights import same_weights, weights_of
 
 
@@ -130,7 +129,7 @@ class TestBadRow:
 
     def test_too_many_long_ones_are_refused(self, pairs_file, tmp_path, out):
         data = write_tsv(tmp_path / "long.tsv", [(f"{i}", "xyz " * 20) for i in range(40)])
-        with pytest.raises(InputError, match=r"all 2 eval rows of .*long\.tsv are longer than --max-length 16"):
+        with pytest.raises(InputError, match=r"all 2 eval rows of .*long\.tsv are longer than max_length=16"):
             run("translate", data, out, skip_long=True)
         with pytest.raises(InputError, match=r"fewer than the 8 examples of one batch \(40 rows are skipped for their"):
             run("translate", data, out, skip_long=True, eval_file=pairs_file)
@@ -179,7 +178,7 @@ class TestRefusals:
         ):
             with pytest.raises(InputError, match=message):
                 run(task, data, out, model=model)
-        with pytest.raises(InputError, match=r"--max-length 17: .*out has positions for 16"):
+        with pytest.raises(InputError, match=r"max_length=17: .*out has positions for 16"):
             run("translate", pairs_file, out, model=trained, max_length=17)
         assert not list(out.iterdir())
 
@@ -188,11 +187,11 @@ class TestResume:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({"learning_rate": 0.5}, r"has --learning-rate 0\.01, not 0\.5: a resumed run ends as it would have ended"),
-            ({"max_steps": 20}, "has --max-steps 6, not 20"),
-            ({"model": "gpt2"}, "has --model by default, not gpt2"),
-            ({"eval_file": "other.tsv"}, r"has --eval-file by default, not .*other\.tsv"),
-            ({"path": "other.tsv"}, r"has the data .*pairs\.tsv, not .*other\.tsv"),
+            ({"learning_rate": 0.5}, r"has learning_rate=0\.01, not 0\.5: a resumed run ends as it would have ended"),
+            ({"max_steps": 20}, "has max_steps=6, not 20"),
+            ({"model": "gpt2"}, "began with no model, not with model=gpt2"),
+            ({"eval_file": "other.tsv"}, r"began with no eval_file, not with eval_file=.*other\.tsv"),
+            ({"path": "other.tsv"}, r"began with the data .*pairs\.tsv, not with the data .*other\.tsv"),
             ({"task": "lm"}, "holds a run of translate, not of lm"),
         ],
     )
@@ -231,37 +230,42 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("name", "value", "message"),
         [
-            ("max_steps", 0, "--max-steps 0: it must be at least 1"),
-            ("patience", 0, "--patience 0: it must be at least 1"),
-            ("image_size", 0, "--image-size 0: it must be at least 1"),
-            ("learning_rate", 0.0, "--learning-rate 0.0: it must be above 0"),
-            ("learning_rate", math.nan, "--learning-rate nan: it must be above 0"),
-            ("max_grad_norm", math.inf, "--max-grad-norm inf: it must be above 0"),
-            ("weight_decay", math.inf, "--weight-decay inf: it must be at least 0"),
-            ("dropout", 1.0, "--dropout 1.0: it must be at least 0 and below 1"),
-            ("label_smoothing", -0.1, "--label-smoothing -0.1: it must be at least 0 and below 1"),
-            ("num_heads", 3, "--d-model 16: it must be a multiple of --num-heads 3"),
-            ("max_length", 3, "--max-length 3: it must be at least 4"),
-            ("warmup_steps", 6, "--warmup-steps 6: it must be below --max-steps 6"),
-            ("seed", 2**63, f"--seed {2**63}: it must be at least 0 and below 2\\*\\*63"),
+            ("max_steps", 0, "max_steps=0: it must be at least 1"),
+            ("patience", 0, "patience=0: it must be at least 1"),
+            ("image_size", 0, "image_size=0: it must be at least 1"),
+            ("learning_rate", 0.0, "learning_rate=0.0: it must be above 0"),
+            ("learning_rate", math.nan, "learning_rate=nan: it must be above 0"),
+            ("max_grad_norm", math.inf, "max_grad_norm=inf: it must be above 0"),
+            ("weight_decay", math.inf, "weight_decay=inf: it must be at least 0"),
+            ("dropout", 1.0, "dropout=1.0: it must be at least 0 and below 1"),
+            ("label_smoothing", -0.1, "label_smoothing=-0.1: it must be at least 0 and below 1"),
+            ("num_heads", 3, "d_model=16: it must be a multiple of num_heads=3"),
+            ("max_length", 3, "max_length=3: it must be at least 4"),
+            ("warmup_steps", 6, "warmup_steps=6: it must be below max_steps=6"),
+            ("seed", 2**63, f"seed={2**63}: it must be at least 0 and below 2\\*\\*63"),
         ],
     )
     def test_values_out_of_range(self, name, value, message):
         with pytest.raises(InputError, match=f"^{message}$"):
             TrainingConfig(**{**FULL, name: value})
 
+    def test_a_task_or_a_field_that_there_is_not(self, out):
+        with pytest.raises(InputError, match="there is no task 'summarize'; there are translate, lm, mlm, caption"):
+            regard.train("summarize", out=out)
+        with pytest.raises(TypeError, match="max_step: training has no such option; it has num_layers, d_model, num"):
+            regard.train("lm", out=out, max_step=3)
+
     def test_a_short_run_warms_up_for_less_than_half_of_it(self):
-        task = TASKS["lm"]
-        counts = [build_config(task, {"max_steps": n}).warmup_steps for n in (1, 5, 10_000)]
-        assert counts == [0, 2, task.defaults["warmup_steps"]]
-        with pytest.raises(InputError, match="--warmup-steps 5: it must be below --max-steps 5"):
-            build_config(task, {"max_steps": 5, "warmup_steps": 5})
+        counts = [build_config("lm", {"max_steps": n}).warmup_steps for n in (1, 5, 10_000)]
+        assert counts == [0, 2, TASK_DEFAULTS["lm"]["warmup_steps"]]
+        with pytest.raises(InputError, match="warmup_steps=5: it must be below max_steps=5"):
+            build_config("lm", {"max_steps": 5, "warmup_steps": 5})
 
     def test_a_batch_divides_among_processes_and_micro_batches(self):
         assert TrainingConfig(**FULL, gradient_accumulation_steps=2).micro_batch_size(2) == 2
-        with pytest.raises(InputError, match=r"--batch-size 8 does not divide among 3 processes with .*-steps 1; 9 "):
+        with pytest.raises(InputError, match=r"batch_size=8 does not divide among 3 processes with .*_steps=1; 9 "):
             TrainingConfig(**FULL).micro_batch_size(3)
-        with pytest.raises(InputError, match=r"among 2 processes with --gradient-accumulation-steps 3; 12 would"):
+        with pytest.raises(InputError, match=r"among 2 processes with gradient_accumulation_steps=3; 12 would"):
             TrainingConfig(**FULL, gradient_accumulation_steps=3).micro_batch_size(2)
 
     def test_warm_up_and_cosine(self):

@@ -18,11 +18,14 @@ from regard.escape import visible
 
 app = typer.Typer(
     help="Attention for transformers that you can run, see and check.",
+    epilog="Completion of commands, options and values in your shell: regard --install-completion",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+LIBRARY_COMMANDS = ("embed", "generate", "train", "translate")
+"""Commands whose options are the arguments of a function of the library, which has its own names for them."""
 
 # The base class of Typer's usage errors is in another module in each version of Typer.
 USAGE_ERROR: type[Any] = typer.BadParameter.__bases__[0]
@@ -55,7 +58,10 @@ def main() -> None:
 @cache
 def _command() -> Any:
     """The application's commands and options, read from its functions once."""
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
+    for option in command.params:
+        if option.name in ("install_completion", "show_completion"):
+            option.hidden = True  # the help of the application has a line on them
     for each in (command, *getattr(command, "commands", {}).values()):
         for holder in (each, *each.params):
             if getattr(holder, "help", None):
@@ -69,9 +75,10 @@ def _run() -> tuple[int, str]:
     try:
         code = _command()(standalone_mode=False)
     except InputError as error:
-        return 2, f"regard: {visible(str(error))}\n"
+        return 2, f"regard: {visible(_in_options(str(error)))}\n"
     except USAGE_ERROR as error:
         message = visible(error.format_message()).rstrip(".?")  # empty if the help was shown
+        message = message.replace(": Value error, ", ": ")  # which a version of Typer puts before its own words
         if message.startswith("Got unexpected extra argument"):
             message += ": a text of several words stands in quotes"
         command = f" {error.ctx.info_name}" if error.ctx is not None and error.ctx.parent is not None else ""
@@ -83,6 +90,24 @@ def _run() -> tuple[int, str]:
     except OSError as error:
         return 2, f"regard: {error.filename or 'cannot write the output'}: {error.strerror or error}\n"
     return code if isinstance(code, int) else 0, ""
+
+
+def _in_options(message: str) -> str:
+    """A message of the library with the options of the command in place of Python's arguments.
+
+    ``max_steps=0`` is ``--max-steps 0``, ``truncate=True`` is ``--truncate``.
+    """
+    name = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
+    for parameter in _command().commands[name].params if name in LIBRARY_COMMANDS else ():
+        option = next((each for each in parameter.opts if each.startswith("--")), None)
+        if option is None:
+            continue
+        given = r"=True\b" if getattr(parameter, "is_flag", False) else r"=(?=\S)"
+        text = option if getattr(parameter, "is_flag", False) else f"{option} "
+        message = re.sub(rf"(?<![\w./-]){parameter.name}{given}", text, message)
+        if "_" in parameter.name:
+            message = re.sub(rf"(?<![\w./=-]){parameter.name}\b(?![\w./=])", option, message)
+    return message
 
 
 def _print_version(requested: bool) -> None:

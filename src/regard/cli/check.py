@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.app import app
-from regard.cli.options import import_torch, option, status
+from regard.cli.options import ensure_json_writable, import_torch, json_option, option, status, write_json
 from regard.errors import InputError, short_repr
 from regard.escape import visible
 
@@ -56,15 +56,14 @@ def check(
     ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Stop the check after this time.")] = 60.0,
     memory: Annotated[float, typer.Option(metavar="GIB", help="The memory that the code may allocate.")] = 4.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    out: Annotated[Path | None, option("FILE", "Also write the report as JSON.")] = None,
+    json_path: Annotated[Path | None, json_option("the report")] = None,
     list_mistakes: Annotated[bool, typer.Option("--list", help="List every known mistake, and stop.")] = False,
 ) -> int:
     """Check an attention: which step is wrong, and why."""
     if list_mistakes:
-        if target is not None or arg or out is not None:
-            raise InputError("--list checks nothing: leave out FILE.py:NAME, --arg and --out")
-        _list(as_json)
+        if target is not None or arg:
+            raise InputError("--list checks nothing: leave out FILE.py:NAME and --arg")
+        _list(json_path)
         return 0
     if target is None:
         raise InputError("give FILE.py:NAME or module.path:NAME, or --list")
@@ -72,22 +71,14 @@ def check(
         raise InputError(f"--timeout {timeout:g}: give a number of seconds above 0, and at most a day")
     if not 0 < memory <= 1e6:
         raise InputError(f"--memory {memory:g}: give a number of GiB above 0")
-    if out == Path("-"):
-        raise InputError("--out -: give a file; --json prints the report")
+    ensure_json_writable(json_path)
     values = _arguments(arg or [])
     import_torch()
     from regard.check import check_file
-    from regard.files import ensure_writable, write_text
 
-    if out is not None:
-        ensure_writable(out)
     with status("checking"):
         report = check_file(target, values, timeout=timeout, memory=int(memory * 2**30))
-    if out is not None:
-        write_text(report.to_json() + "\n", out)
-    if as_json:
-        print(report.to_json())
-    else:
+    if not write_json(json.loads(report.to_json()), json_path):
         _show(report)
     return report.exit_code
 
@@ -128,17 +119,14 @@ def _show(report: Any) -> None:
         console.print(shown, soft_wrap=not console.is_terminal)  # lines of a pipe are for programs
 
 
-def _list(as_json: bool) -> None:
+def _list(json_path: Path | None) -> None:
     """Print every known mistake."""
+    ensure_json_writable(json_path)
     import_torch()
     from regard.check.causes import MISTAKES
 
-    if as_json:
-        facts = [
-            {"id": each.id, "step": each.step, "example": each.example, "message": each.message}
-            for each in MISTAKES.values()
-        ]
-        print(json.dumps(facts, indent=1))
+    names = ("id", "step", "example", "message")
+    if write_json([{name: getattr(each, name) for name in names} for each in MISTAKES.values()], json_path):
         return
 
     from rich import box

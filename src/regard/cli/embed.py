@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
 
 from regard.cli.app import app
-from regard.cli.options import DEFAULT_MODEL, MODEL_HELP, import_torch, load_model, option, stderr_console
+from regard.cli.options import (
+    DEFAULT_MODEL,
+    MODEL_HELP,
+    ensure_json_writable,
+    import_torch,
+    json_option,
+    load_model,
+    option,
+    stderr_console,
+    write_json,
+)
 from regard.errors import InputError
 
 
@@ -42,35 +52,40 @@ def embed(
     out: Annotated[Path, typer.Option(metavar="PATH", help="A .parquet, .npy or .safetensors file.")],
     model: Annotated[str, typer.Option(metavar="NAME", help=MODEL_HELP + "BERT, RoBERTa.")] = DEFAULT_MODEL,
     pooling: Annotated[
-        str | None,
+        Literal["mean", "cls", "none"] | None,
         option(
             "MODE",
             "mean: the mean of the tokens' vectors; cls: the vector of the first token; none: the vectors of all "
             "tokens. By default as the model was trained.",
         ),
     ] = None,
-    column: Annotated[str | None, option("NAME", "The texts' column.")] = None,
+    column: Annotated[str | None, option("NAME", "The texts' column; by default text.")] = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Truncate texts that are longer than the model's positions.")
+        bool,
+        typer.Option(
+            "--truncate",
+            help="Cut texts that have more tokens than the model's max_seq_length (256 in the default model), or than "
+            "it has positions, as sentence-transformers does. By default they are refused.",
+        ),
     ] = False,
-    shard: Annotated[str | None, option("I/N", "Only share I of N, counted from 0.")] = None,
+    shard: Annotated[str | None, option("I/N", "Only share I of N, counted from 0; by default all.")] = None,
+    json_path: Annotated[
+        Path | None,
+        json_option("path, model, pooling, num_texts, dim, num_truncated, num_damaged, max_tokens"),
+    ] = None,
 ) -> None:
     """Embed each text of a file as a vector."""
-    import_torch()
-    from regard.embedding import EmbeddingJob, Shard, TextSource
+    from regard.embedding import EmbeddingJob  # needs no PyTorch, which a refused job does not wait for
 
-    if pooling not in (None, "mean", "cls", "none"):
-        raise InputError(f"--pooling {pooling}: it is mean, cls or none")
-    process_shard = Shard.from_environment(shard)
-    job = EmbeddingJob(
-        TextSource(source, column),
-        out,
-        pooling=cast('Literal["mean", "cls", "none"] | None', pooling),
-        truncate=truncate,
-        shard=process_shard,
-    )
+    job = EmbeddingJob.create(source, out, pooling=pooling, column=column, truncate=truncate, shard=shard)
+    if json_path is not None and json_path != Path("-") and job.shard is not None:
+        json_path = job.shard.path(json_path)  # as with --out: no process overwrites another's
+    if json_path == job.path:
+        raise InputError(f"--out and --json both name {json_path}: give two different files")
+    ensure_json_writable(json_path)
+    import_torch()
     pretrained = load_model(model)
-    is_first = process_shard is None or process_shard.index == 0 or shard is not None
+    is_first = job.shard is None or job.shard.index == 0 or shard is not None
     with _progress_bar(disable=not sys.stderr.isatty() or not is_first) as bar:
         task = bar.add_task("embedding", total=None)
 
@@ -85,8 +100,10 @@ def embed(
         except KeyboardInterrupt:
             print("regard: stopped; the same command continues from here", file=sys.stderr)
             raise
+    if write_json({"model": model, **result.to_dict()}, json_path):
+        return
     what = "the tokens' vectors of" if pooling == "none" else "vectors of"
-    truncated = f"; {result.num_truncated:,} texts were truncated to what {pretrained.name} reads"
+    truncated = f"; {result.num_truncated:,} texts were cut to {result.max_tokens} tokens"
     damaged = f"; {result.num_damaged:,} damaged parts of an earlier run were computed again"
     print(
         f"{result.path}: {what} {result.num_texts:,} texts, {result.dim} numbers each"

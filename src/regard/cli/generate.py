@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import regard
 from regard.cli.app import app
-from regard.cli.decoding import BadWords, ForceWords, LengthPenalty, decoding_strategy, max_new_tokens_option
-from regard.cli.options import MODEL_HELP, import_torch, load_model, option, read_argument, status
+from regard.cli.decoding import (
+    BadWords,
+    ForceWords,
+    LengthPenalty,
+    NumReturnSequences,
+    decoding_strategy,
+    hypothesis_facts,
+    max_new_tokens_option,
+    print_hypotheses,
+)
+from regard.cli.options import (
+    MODEL_HELP,
+    ensure_json_writable,
+    import_torch,
+    json_option,
+    load_model,
+    option,
+    read_argument,
+    status,
+    write_json,
+)
+from regard.decoding import Beam
 from regard.errors import InputError
 from regard.escape import visible
 
@@ -27,8 +48,9 @@ def generate(
     prompt: Annotated[
         str,
         typer.Argument(
+            metavar="PROMPT",
             help="The text to continue, in quotes; - reads it from standard input. The path of an image where the "
-            "model reads images."
+            "model reads images.",
         ),
     ],
     model: Annotated[
@@ -43,30 +65,38 @@ def generate(
         max_new_tokens_option("The most new tokens; by default 128, or as many as the model has positions for."),
     ] = None,
     temperature: Annotated[
-        float | None, option("T", "Sample: below 1 likely tokens become likelier; 0 takes the likeliest.")
+        float | None, option("T", "Sample: below 1 likely tokens become likelier; 0 takes the likeliest. By default 1.")
     ] = None,
-    top_k: Annotated[int | None, option("K", "Sample among the K likeliest tokens.")] = None,
+    top_k: Annotated[int | None, option("K", "Sample among the K likeliest tokens; by default all.")] = None,
     top_p: Annotated[
-        float | None, option("P", "Sample among the likeliest tokens that together have probability P.")
+        float | None, option("P", "Sample among the likeliest tokens that together have probability P; by default all.")
     ] = None,
     min_p: Annotated[
-        float | None, option("P", "Sample among tokens with at least P times the largest probability.")
+        float | None, option("P", "Sample among tokens with at least P times the largest probability; by default all.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, option("R", "Sample: above 1, tokens that the text already has become less likely.")
+        float | None, option("R", "Sample: above 1, tokens that the text already has become less likely. By default 1.")
     ] = None,
-    seed: Annotated[int | None, option("N", "Sample: the same seed gives the same text.")] = None,
-    num_beams: Annotated[int | None, option("N", "Beam search with N texts at once.")] = None,
+    seed: Annotated[
+        int | None, option("N", "Sample: the same seed gives the same text; by default another one each time.")
+    ] = None,
+    num_beams: Annotated[int | None, option("N", "Beam search with N texts at once; by default none.")] = None,
     length_penalty: LengthPenalty = 1.0,
-    num_return_sequences: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Beam search: print the N best texts, the best first.")
-    ] = 1,
+    num_return_sequences: NumReturnSequences = 1,
     force_words: ForceWords = None,
     bad_words: BadWords = None,
-    stop: Annotated[list[str] | None, option("TEXT", "End before this text. May be given several times.")] = None,
+    stop: Annotated[
+        list[str] | None,
+        option("TEXT", "End before this text, as well as at the model's own end. May be given several times."),
+    ] = None,
+    json_path: Annotated[
+        Path | None,
+        json_option(
+            "prompt, model and hypotheses, each with text, ids, tokens, score (of a beam search), stop_reason,"
+        ),
+    ] = None,
 ) -> None:
     """Generate text from a prompt, and print it while it is generated."""
-    import_torch()
     sampling = {
         "temperature": temperature,
         "top_k": top_k,
@@ -85,6 +115,8 @@ def generate(
         force_words,
         bad_words,
     )
+    ensure_json_writable(json_path)
+    import_torch()
     pretrained = load_model(model)
     if prompt == "-" and pretrained.modality == "images":
         raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
@@ -94,11 +126,13 @@ def generate(
 
         max_new_tokens = min(128, max_new_tokens_left(pretrained, text))
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "strategy": strategy, "stop": stop or None}
-    if isinstance(strategy, regard.Beam):
-        with status("searching"):
-            result = regard.generate(pretrained, text, **options)
-        for best in [result] if num_return_sequences == 1 else result:
-            print(_escape(str(best)))
+    if json_path is not None or isinstance(strategy, Beam):
+        with status("generating"):
+            result: Any = regard.generate(pretrained, text, return_hypotheses=True, **options)
+        hypotheses = [result] if num_return_sequences == 1 else result
+        facts = {"prompt": text, "model": model, "hypotheses": hypothesis_facts(hypotheses, pretrained)}
+        if not write_json(facts, json_path):
+            print_hypotheses(hypotheses, _escape)
         return
     for piece in regard.stream(pretrained, text, **options):
         print(_escape(str(piece)), end="", flush=True)

@@ -27,6 +27,32 @@ def option(metavar: str, help_: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=metavar, help=help_, show_default=False, **more)
 
 
+def json_option(facts: str) -> Any:
+    """The option `--json`; each command names the facts that it writes."""
+    return option("PATH", f"Also write {facts} as JSON; - prints only the JSON.", "--json")
+
+
+def ensure_json_writable(path: Path | None) -> None:
+    """Refuse a path of `--json` before anything is computed."""
+    from regard.files import ensure_writable
+
+    if path is not None and path != Path("-"):
+        ensure_writable(path)
+
+
+def write_json(facts: Any, path: Path | None) -> bool:
+    """Write facts to the path of `--json`, if there is one; whether they are all that the command shall print."""
+    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
+    if path == Path("-"):
+        print(text)
+        return True
+    if path is not None:
+        from regard.files import write_text
+
+        write_text(text + "\n", path)
+    return False
+
+
 def show_or_save(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:
     """Draw the facts, and write them as JSON if there is a path; the path - prints only the JSON."""
     if json_path == Path("-"):

@@ -11,14 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.app import app
-from regard.cli.options import import_torch, option, status
+from regard.cli.options import ensure_json_writable, import_torch, json_option, option, status, write_json
 from regard.errors import InputError
+from regard.training.config import build_config, task_defaults
+from regard.training.defaults import PrecisionName, StrategyName, TaskName
 
 MODEL, OPTIMIZER, HARDWARE = "The model", "The optimizer", "The hardware"
 
 
-def _number(metavar: str, help_: str, panel: str, **more: Any) -> Any:
-    return option(metavar, help_, rich_help_panel=panel, **more)
+def _number(name: str, metavar: str, help_: str, panel: str) -> Any:
+    """The option of a field of the configuration, with its default in each task."""
+    defaults = {task: "none" if value is None else f"{value:g}" for task, value in task_defaults(name).items()}
+    shown = ", ".join(f"{task} {value}" for task, value in defaults.items())
+    if len(set(defaults.values())) == 1:
+        shown = defaults["lm"]
+    return option(metavar, help_ if shown == "none" else f"{help_} [default: {shown}]", rich_help_panel=panel)
 
 
 @app.command(
@@ -43,7 +50,7 @@ def _number(metavar: str, help_: str, panel: str, **more: Any) -> Any:
     "train lm 'corpus/*.parquet' --out /shared/lm --strategy fsdp --precision bf16-mixed --resume",
 )
 def train(
-    task: Annotated[str, typer.Argument(help="translate, lm, mlm or caption.")],
+    task: Annotated[TaskName, typer.Argument(metavar="TASK", help="One of the tasks above.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The directory of the run.")],
     data: Annotated[
         list[str] | None, typer.Argument(metavar="[DATA]...", help="Files or globs of the formats named above.")
@@ -58,54 +65,93 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in DIR; start one where there is none.")
     ] = False,
-    max_steps: Annotated[int | None, _number("N", "Updates of the weights.", OPTIMIZER)] = None,
-    batch_size: Annotated[int | None, _number("N", "Examples of an update, over all processes.", OPTIMIZER)] = None,
+    max_steps: Annotated[int | None, _number("max_steps", "N", "Updates of the weights.", OPTIMIZER)] = None,
+    batch_size: Annotated[
+        int | None, _number("batch_size", "N", "Examples of an update, over all processes.", OPTIMIZER)
+    ] = None,
     gradient_accumulation_steps: Annotated[
         int | None,
-        _number("N", "Compute each batch as N micro-batches, one after the other, to save memory.", OPTIMIZER),
+        _number(
+            "gradient_accumulation_steps",
+            "N",
+            "Compute each batch as N micro-batches, one after the other, to save memory.",
+            OPTIMIZER,
+        ),
     ] = None,
-    learning_rate: Annotated[float | None, _number("R", "The learning rate at its peak.", OPTIMIZER)] = None,
-    warmup_steps: Annotated[int | None, _number("N", "Updates until that peak; then a cosine down.", OPTIMIZER)] = None,
-    weight_decay: Annotated[float | None, _number("W", "Of AdamW, on matrices.", OPTIMIZER)] = None,
-    max_grad_norm: Annotated[float | None, _number("L", "The gradient is clipped to this norm.", OPTIMIZER)] = None,
+    learning_rate: Annotated[
+        float | None, _number("learning_rate", "R", "The learning rate at its peak.", OPTIMIZER)
+    ] = None,
+    warmup_steps: Annotated[
+        int | None,
+        _number(
+            "warmup_steps",
+            "N",
+            "Updates until that peak; then a cosine down. In a short run less than half of it.",
+            OPTIMIZER,
+        ),
+    ] = None,
+    weight_decay: Annotated[float | None, _number("weight_decay", "W", "Of AdamW, on matrices.", OPTIMIZER)] = None,
+    max_grad_norm: Annotated[
+        float | None, _number("max_grad_norm", "L", "The gradient is clipped to this norm.", OPTIMIZER)
+    ] = None,
     label_smoothing: Annotated[
-        float | None, _number("E", "Probability spread over all tokens (paper, section 5.4).", OPTIMIZER)
+        float | None,
+        _number("label_smoothing", "E", "Probability spread over all tokens (paper, section 5.4).", OPTIMIZER),
     ] = None,
     eval_steps: Annotated[
-        int | None, _number("N", "Updates between two evaluations; each saves a checkpoint.", OPTIMIZER)
+        int | None, _number("eval_steps", "N", "Updates between two evaluations; each saves a checkpoint.", OPTIMIZER)
     ] = None,
-    patience: Annotated[int | None, _number("N", "Stop after N evaluations without a better loss.", OPTIMIZER)] = None,
-    seed: Annotated[int | None, _number("N", "Of weights, order and dropout.", OPTIMIZER)] = None,
-    num_layers: Annotated[int | None, _number("N", "Blocks of each stack.", MODEL)] = None,
-    d_model: Annotated[int | None, _number("N", "Width of the token vectors.", MODEL)] = None,
-    num_heads: Annotated[int | None, _number("N", "Heads of each attention.", MODEL)] = None,
-    d_ff: Annotated[int | None, _number("N", "Width of the feed-forward networks.", MODEL)] = None,
+    patience: Annotated[
+        int | None,
+        _number("patience", "N", "Stop after N evaluations without a better loss; by default never.", OPTIMIZER),
+    ] = None,
+    seed: Annotated[int | None, _number("seed", "N", "Of weights, order and dropout.", OPTIMIZER)] = None,
+    num_layers: Annotated[int | None, _number("num_layers", "N", "Blocks of each stack.", MODEL)] = None,
+    d_model: Annotated[int | None, _number("d_model", "N", "Width of the token vectors.", MODEL)] = None,
+    num_heads: Annotated[int | None, _number("num_heads", "N", "Heads of each attention.", MODEL)] = None,
+    d_ff: Annotated[int | None, _number("d_ff", "N", "Width of the feed-forward networks.", MODEL)] = None,
     max_length: Annotated[
-        int | None, _number("N", "The longest text in tokens; longer documents are split into chunks.", MODEL)
+        int | None,
+        _number("max_length", "N", "The longest text in tokens; longer documents are split into chunks.", MODEL),
     ] = None,
     vocab_size: Annotated[
-        int | None, _number("N", "The largest vocabulary of the tokenizer that is trained.", MODEL)
+        int | None, _number("vocab_size", "N", "The largest vocabulary of the tokenizer that is trained.", MODEL)
     ] = None,
     dropout: Annotated[
-        float | None, _number("P", "Share of each sub-layer's output that is dropped.", OPTIMIZER)
+        float | None, _number("dropout", "P", "Share of each sub-layer's output that is dropped.", OPTIMIZER)
     ] = None,
     token_noise: Annotated[
         float | None,
-        _number("P", "Share of input tokens replaced in training; lm, for small data sets.", OPTIMIZER),
+        _number("token_noise", "P", "Share of input tokens replaced in training; lm, for small data sets.", OPTIMIZER),
     ] = None,
     image_size: Annotated[
-        int | None, _number("N", "Images are resized to N x N pixels; by default to the size of the first.", MODEL)
+        int | None,
+        _number(
+            "image_size",
+            "N",
+            "Images are resized to N x N pixels; by default to the size of the first, at most 224.",
+            MODEL,
+        ),
     ] = None,
-    patch_size: Annotated[int | None, _number("N", "Images are split into patches of N x N pixels.", MODEL)] = None,
+    patch_size: Annotated[
+        int | None,
+        _number(
+            "patch_size",
+            "N",
+            "Images are split into patches of N x N pixels; by default a quarter of the image's side, at most 16.",
+            MODEL,
+        ),
+    ] = None,
     skip_long: Annotated[
         bool, typer.Option("--skip-long", help="Skip pairs longer than --max-length.", rich_help_panel=MODEL)
     ] = False,
     devices: Annotated[
-        int | None, _number("N", "Processes on each machine; by default one for each GPU, or one.", HARDWARE, min=1)
+        int | None,
+        option("N", "Processes on each machine; by default one for each GPU, or one.", rich_help_panel=HARDWARE, min=1),
     ] = None,
     nodes: Annotated[int, typer.Option(metavar="N", min=1, help="Machines.", rich_help_panel=HARDWARE)] = 1,
     strategy: Annotated[
-        str,
+        StrategyName,
         typer.Option(
             metavar="S",
             rich_help_panel=HARDWARE,
@@ -113,14 +159,17 @@ def train(
         ),
     ] = "auto",
     precision: Annotated[
-        str, typer.Option(metavar="P", rich_help_panel=HARDWARE, help="32-true, bf16-mixed or bf16-true.")
+        PrecisionName, typer.Option(metavar="P", rich_help_panel=HARDWARE, help="32-true, bf16-mixed or bf16-true.")
     ] = "32-true",
     accelerator: Annotated[
         str, typer.Option(metavar="A", rich_help_panel=HARDWARE, help="cpu, cuda, ...; auto takes the best there is.")
     ] = "auto",
+    json_path: Annotated[
+        Path | None,
+        json_option("task, out, stop_reason, step, best_step, best_loss, metrics (of the last evaluation)"),
+    ] = None,
 ) -> int:
     """Train a transformer."""
-    import_torch()
     overrides = {
         "max_steps": max_steps,
         "batch_size": batch_size,
@@ -145,14 +194,15 @@ def train(
         "patch_size": patch_size,
         "skip_long": skip_long or None,
     }
+    config = {name: value for name, value in overrides.items() if value is not None}
+    if not resume:
+        build_config(task, config)  # what is out of range is refused before PyTorch is imported
+    ensure_json_writable(json_path)
+    import_torch()
     with status("starting"):
         from regard.training.console import ConsoleCallback, format_metrics
-        from regard.training.distributed import create_fabric
+        from regard.training.distributed import is_rank_zero
         from regard.training.train import train as run_training
-
-        fabric = create_fabric(
-            devices=devices, nodes=nodes, strategy=strategy, precision=precision, accelerator=accelerator
-        )
     console = ConsoleCallback()
     try:
         with console.handle_signals():
@@ -160,27 +210,44 @@ def train(
                 task,
                 data or (),
                 out=out,
-                fabric=fabric,
                 eval_file=eval_file,
                 model=model,
                 resume=resume,
-                overrides={name: value for name, value in overrides.items() if value is not None},
-                command=["regard", *sys.argv[1:]],
+                devices=devices,
+                nodes=nodes,
+                strategy=strategy,
+                precision=precision,
+                accelerator=accelerator,
                 callback=console,
+                command=["regard", *sys.argv[1:]],
+                **config,
             )
     except InputError:
-        if fabric.is_global_zero:
+        if is_rank_zero():
             raise
         return 0  # the process of rank 0 prints the same error
-    if not fabric.is_global_zero:
+    if not is_rank_zero():
         return 0
+    progress = result.progress
+    facts = {
+        "task": task,
+        "out": str(out),
+        "stop_reason": result.stop_reason,
+        "step": progress.step,
+        "best_step": progress.best_step,
+        "best_loss": progress.best_loss,
+        "metrics": result.metrics,
+    }
+    is_all = write_json(facts, json_path)
     if result.stop_reason == "interrupted":
         console.print_line(
-            f"saved a checkpoint after update {result.progress.step:,}; continue with: regard train {task} "
+            f"saved a checkpoint after update {progress.step:,}; continue with: regard train {task} "
             f"--out {shlex.quote(str(out))} --resume"
         )
         return 128 + (console.signal_number or signal.SIGTERM)
+    if is_all:
+        return 0
     stopped = ", stopped early" if result.stop_reason == "patience" else ""
-    best = f"the best was update {result.progress.best_step:,}, with an eval loss of {result.progress.best_loss:.3f}"
+    best = f"the best was update {progress.best_step:,}, with an eval loss of {progress.best_loss:.3f}"
     print(f"{format_metrics(result.metrics) or 'the run was complete already'}{stopped}; {best}. The model is in {out}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class TextSource:
         column: of the texts, in a file that has columns; ``text`` by default.
 
     Raises:
-        InputError: another file type; a column for a file without columns.
+        InputError: another file type; no such file; a column for a file without columns.
     """
 
     path: str
@@ -46,7 +47,12 @@ class TextSource:
         if self.path != "-" and self.suffix not in SUFFIXES:
             raise InputError(f"{self.path}: texts are read from {', '.join(SUFFIXES)}, or from - for standard input")
         if self.column is not None and self._is_plain_text:
-            raise InputError(f"--column {self.column}: {self.name} has a text on each line, and no columns")
+            raise InputError(f"column={self.column}: {self.name} has a text on each line, and no columns")
+        try:
+            if self.path != "-":
+                os.stat(self.path)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.name} cannot be read: {error_reason(error)}") from error
 
     @property
     def suffix(self) -> str:
@@ -110,7 +116,7 @@ class TextSource:
                     raise InputError(f"{location}: {column!r} is {short_repr(repr(row[column]))}, which is not a text")
                 yield row[column]
         except MissingColumnError as error:
-            raise InputError(f"{error}. Name the texts' column with --column") from error
+            raise InputError(f"{error}. Name the texts' column with column=NAME") from error
 
 
 def _count_lines(stream: BufferedIOBase) -> int:

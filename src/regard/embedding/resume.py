@@ -8,13 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import torch
-
 from regard.embedding.manifest import FinishedPart, Manifest, ensure_own
 from regard.embedding.writers import OutputFormat, VectorPart
 from regard.errors import InputError
 from regard.files import error_reason, fsync, publish
-from regard.pretrained import Pretrained
 
 
 class PartsFolder:
@@ -143,17 +140,6 @@ def ensure_new(out: Path) -> None:
     if os.path.lexists(out):
         raise InputError(f"{out} exists already: remove it, or name another file")
     ensure_own(parts_path(out))
-
-
-def fingerprint(pretrained: Pretrained) -> str:
-    """A hash of a model's weights, its config and its tokenizer."""
-    digest = hashlib.sha256(repr(pretrained.config).encode())
-    if pretrained.tokenizer is not None:
-        digest.update(str(pretrained.tokenizer.to_str()).encode())  # type: ignore[union-attr]
-    for name, tensor in pretrained.model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
 
 
 def _ensure_same(manifest: Manifest, settings: Mapping[str, str]) -> None:

@@ -26,12 +26,12 @@ class Shard:
         """
         match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text, re.ASCII)
         if match is None or not int(match[1]) < int(match[2]):
-            raise InputError(f"--shard {text}: it is I/N, share I of N, and I is 0 to N - 1")
+            raise InputError(f"shard={text}: it is I/N, share I of N, and I is 0 to N - 1")
         return cls(int(match[1]), int(match[2]))
 
     @classmethod
     def from_environment(cls, option: str | None) -> Shard | None:
-        """The share of the option ``--shard``, or under torchrun that of this process; None for all texts.
+        """The given share, or under torchrun that of this process; None for all texts.
 
         Raises:
             InputError: both, or no valid share.
@@ -40,7 +40,7 @@ class Shard:
         if not world_size.isdecimal() or int(world_size) < 2:
             return None if option is None else cls.parse(option)
         if option is not None:
-            raise InputError(f"--shard {option}: under torchrun each of the {world_size} processes has its own share")
+            raise InputError(f"shard={option}: under torchrun each of the {world_size} processes has its own share")
         rank = os.environ.get("RANK", "")
         if not rank.isdecimal() or int(rank) >= int(world_size):
             raise InputError(f"RANK={rank!r} in the environment is no number below WORLD_SIZE={world_size}")

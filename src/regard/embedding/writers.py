@@ -137,7 +137,7 @@ def output_format(path: Path, *, per_token: bool) -> OutputFormat:
         raise InputError(f"{path}: vectors are written to {', '.join(FORMATS)}")
     if per_token and isinstance(file_format, NpyFormat):
         raise InputError(
-            f"{path}: with --pooling none each text has as many vectors as tokens, and the rows of a NumPy array have "
+            f"{path}: with pooling=none each text has as many vectors as tokens, and the rows of a NumPy array have "
             "one length. Write to .parquet or .safetensors"
         )
     if isinstance(file_format, ParquetFormat):

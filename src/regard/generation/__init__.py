@@ -2,7 +2,7 @@
 
 Files, each standing on those above it:
 
-- `strategy`: `Greedy`, `Sample` and `Beam`, the strategies and their parameters.
+- `hypothesis`: a generated text with its score.
 - `session`: a batch of prompts in a model, decoded token by token with a cache.
 - `sampling`: the next token from logits.
 - `streaming`: text from token ids: pieces that are final, stop strings, banned words.
@@ -14,10 +14,10 @@ Files, each standing on those above it:
 - `translate`: many texts through an encoder-decoder.
 """
 
-from regard.generation.beam import Hypothesis
+from regard.decoding import Beam, Greedy, Sample
 from regard.generation.generate import beam_search, generate, stream
+from regard.generation.hypothesis import Hypothesis
 from regard.generation.request import max_new_tokens_left
-from regard.generation.strategy import Beam, Greedy, Sample
 from regard.generation.translate import translate
 
 __all__ = [

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
+from regard.decoding import Beam
 from regard.generation.constraints import Constraints
+from regard.generation.hypothesis import Hypothesis
 from regard.generation.session import DecodeSession
-from regard.generation.strategy import Beam
 from regard.generation.streaming import BannedWords
 from regard.transformer import SpecialTokens
 
@@ -26,13 +27,12 @@ EXTRA_CANDIDATES = 16
 """More tokens of each beam are candidates where banned words will refuse some."""
 
 
-class Hypothesis(NamedTuple):
-    """A finished text."""
+class _Finished(NamedTuple):
+    """A text that has ended."""
 
-    ids: list[int]
-    """The new tokens, with the stop token if there is one."""
     score: float
-    """Sum of the log-probabilities over (number of tokens) ** length_penalty."""
+    """The sum of the log-probabilities over (number of tokens) ** length_penalty."""
+    ids: list[int]
 
 
 class _Candidate(NamedTuple):
@@ -55,7 +55,7 @@ class _PromptBeams:
     texts: list[list[int]]
     """The new tokens of each beam."""
     scores: list[float]
-    finished: list[list[Hypothesis]]
+    finished: list[list[_Finished]]
     """For each group of beams the best finished texts so far, the best first."""
     is_done: list[bool]
     """Whether a group can find no better text."""
@@ -138,10 +138,11 @@ def search_beams(session: DecodeSession, num_prompts: int, rules: BeamRules) -> 
         else:
             session.reorder(parents, common_prefix=_common_prefix(before, parents))
         logits = session.decode([text[-1] for prompt in active for text in prompt.texts])
-    return [
-        sorted((h for group in prompt.finished for h in group), key=lambda h: -h.score)[:num_beams]
-        for prompt in prompts
-    ]
+    hypotheses = []
+    for prompt in prompts:
+        best = sorted((h for group in prompt.finished for h in group), key=lambda h: -h.score)[:num_beams]
+        hypotheses.append([Hypothesis(ids, score) for score, ids in best])
+    return hypotheses
 
 
 def _common_prefix(texts: list[list[int]], parents: list[int]) -> int:
@@ -209,8 +210,7 @@ def _advance(prompt: _PromptBeams, continuations: list[dict[int, float]], rules:
             if not (is_stop or length == rules.max_new_tokens or rules.is_finished(prompt.prompt, text)):
                 unfinished.append(candidate)
             elif place < size and not prompt.is_done[group]:
-                hypothesis = Hypothesis(text, candidate.score / length**penalty)
-                finished = [*prompt.finished[group], hypothesis]
+                finished = [*prompt.finished[group], _Finished(candidate.score / length**penalty, text)]
                 prompt.finished[group] = sorted(finished, key=lambda h: -h.score)[:size]
         unfinished = _allocate_banks(unfinished, prompt, rules) if rules.constraints.force_words else unfinished[:size]
         best = max((candidate.score for candidate in unfinished), default=-torch.inf) / length**penalty

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from regard.decoding import Beam, Greedy, Sample, Strategy
 from regard.errors import InputError
-from regard.generation.beam import BeamRules, Hypothesis, search_beams
+from regard.generation.beam import BeamRules, search_beams
 from regard.generation.constraints import Constraints
+from regard.generation.hypothesis import Hypothesis
 from regard.generation.loop import decode_tokens
 from regard.generation.request import Generated, GenerationRequest, Prompt, Prompts, Stop, build_request
 from regard.generation.sampling import token_selector
-from regard.generation.strategy import Beam, Greedy, Sample, Strategy
 from regard.generation.streaming import BannedWords, phrase_ids
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, EncoderDecoder
@@ -28,6 +28,7 @@ def generate(
     stop: Stop | None = None,
     decoder_start: int | None = None,
     pad: int | None = None,
+    return_hypotheses: bool = False,
 ) -> Generated:
     """Generate the continuation of a prompt, or with an encoder-decoder the target of a source.
 
@@ -47,10 +48,13 @@ def generate(
             By default the stop tokens of the model; ``()`` for none.
         decoder_start: the first token that the decoder of an encoder-decoder reads; by default the model's own.
         pad: fills shorter rows of a tensor; by default the model's own padding token, or the first stop token.
+        return_hypotheses: return each text as a `Hypothesis`: its new tokens, its score in a beam search (the
+            ``sequences_scores`` of transformers), its text, and why it ended.
 
     Returns:
         For a tensor ``(tokens,)`` or ``(batch, tokens)``, for lists a list of ids or of such lists, for text a text or
         a list of texts. With ``Beam(num_return_sequences=n)`` above 1 there are n for each prompt, the best first.
+        With `return_hypotheses`, hypotheses in the place of texts, and lists in the place of tensors.
 
     Raises:
         InputError: an empty prompt; ids outside the vocabulary; more tokens than the model has positions; constraints
@@ -59,13 +63,17 @@ def generate(
         ValueError: max_new_tokens below 1.
     """
     request = build_request(model, ids, max_new_tokens, stop, decoder_start, pad)
-    texts = _generate(request, strategy)
-    results: list[list[Any]]
+    hypotheses = _generate(request, strategy)
+    num_return_sequences = getattr(strategy, "num_return_sequences", 1)
+    if return_hypotheses:
+        return request.format.restore(hypotheses, num_return_sequences)
     if request.format.is_text:
-        results = [["".join(request.streamer(n).pieces(iter(new))) for new in row] for n, row in enumerate(texts)]
-    else:
-        results = [[[*prompt, *new] for new in row] for prompt, row in zip(request.decoder_prompts, texts, strict=True)]
-    return request.format.restore(results, getattr(strategy, "num_return_sequences", 1), request.pad)
+        return request.format.restore([[h.text for h in row] for row in hypotheses], num_return_sequences)
+    prompts = request.decoder_prompts
+    rows = [[[*prompt, *h.ids] for h in row] for prompt, row in zip(prompts, hypotheses, strict=True)]
+    if request.format.is_tensor:
+        return request.format.pad(rows, num_return_sequences, request.pad)
+    return request.format.restore(rows, num_return_sequences)
 
 
 def beam_search(
@@ -77,7 +85,7 @@ def beam_search(
     stop: Stop | None = None,
     decoder_start: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The finished hypotheses of each prompt, the best first: new ids and scores. Arguments as in `generate`."""
+    """All finished hypotheses of each prompt, the best first: new ids and scores. Arguments as in `generate`."""
     if not isinstance(strategy, Beam):
         raise TypeError(f"strategy must be a Beam: other strategies have one text and no score; got {strategy!r}")
     return _beam_search(build_request(model, ids, max_new_tokens, stop, decoder_start), strategy)
@@ -109,17 +117,29 @@ def stream(
     return request.streamer(0).pieces(new) if request.format.is_text else new
 
 
-def _generate(request: GenerationRequest, strategy: Strategy) -> list[list[list[int]]]:
-    """The new tokens of each prompt's texts, the best first; a beam search may return several texts."""
+def _generate(request: GenerationRequest, strategy: Strategy) -> list[list[Hypothesis]]:
+    """The texts of each prompt, the best first; a beam search may return several."""
     if isinstance(strategy, Beam):
-        return [[h.ids for h in row[: strategy.num_return_sequences]] for row in _beam_search(request, strategy)]
-    if not isinstance(strategy, (Greedy, Sample)):
+        found = [row[: strategy.num_return_sequences] for row in _beam_search(request, strategy)]
+    elif isinstance(strategy, (Greedy, Sample)):
+        found = [[Hypothesis([], None)] for _ in request.prompts]
+        for step in _decode(request, strategy):
+            for row, token in step.items():
+                found[row][0].ids.append(token)
+    else:
         raise TypeError(f"strategy must be a Greedy, Sample or Beam; got {strategy!r}")
-    new: list[list[int]] = [[] for _ in request.prompts]
-    for step in _decode(request, strategy):
-        for row, token in step.items():
-            new[row].append(token)
-    return [[row] for row in new]
+    return [[_with_text(request, n, hypothesis) for hypothesis in row] for n, row in enumerate(found)]
+
+
+def _with_text(request: GenerationRequest, row: int, hypothesis: Hypothesis) -> Hypothesis:
+    """A hypothesis with its text, and why it ended."""
+    ids = hypothesis.ids
+    text = "".join(request.streamer(row).pieces(iter(ids))) if request.format.is_text else None
+    if request.has_stop_string(row, ids):
+        reason = "stop_string"
+    else:
+        reason = "eos_token" if ids[-1] in request.special_tokens.eos else "max_new_tokens"
+    return hypothesis._replace(text=text, stop_reason=reason)
 
 
 def _decode(request: GenerationRequest, strategy: Greedy | Sample) -> Iterator[dict[int, int]]:
@@ -145,7 +165,8 @@ def _beam_search(request: GenerationRequest, strategy: Beam) -> list[list[Hypoth
     banned_words = BannedWords(words, request.decode)
     for phrase, ids in zip(strategy.force_words, force_ids, strict=True):
         if banned_words(0, ids):
-            raise InputError(f"force_words={phrase!r} and bad_words={words} contradict each other")
+            banned = next(word for word in words if BannedWords([word], request.decode)(0, ids))
+            raise InputError(f"force_words={phrase!r} and bad_words={banned!r} contradict each other")
     try:
         constraints = Constraints(force_ids, bad_ids, request.special_tokens.eos, request.max_new_tokens)
     except ValueError as error:
@@ -156,9 +177,10 @@ def _beam_search(request: GenerationRequest, strategy: Beam) -> list[list[Hypoth
     hypotheses = search_beams(request.start_session(strategy.num_beams), len(request.prompts), rules)
     for row in hypotheses:
         if len(row) < strategy.num_return_sequences:
+            phrases = [f"{name}={p!r}" for name in ("force_words", "bad_words") for p in getattr(strategy, name)]
             raise InputError(
-                f"the search found {len(row)} texts of up to {request.max_new_tokens} tokens with "
-                f"force_words={strategy.force_words!r} and bad_words={strategy.bad_words!r}, fewer than "
+                f"the search found {len(row)} texts of up to {request.max_new_tokens} tokens"
+                f"{' with ' if phrases else ''}{', '.join(phrases)}, fewer than "
                 f"num_return_sequences={strategy.num_return_sequences}: allow more tokens, or more than "
                 f"num_beams={strategy.num_beams}"
             )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.errors import InputError
+from regard.generation.hypothesis import Hypothesis
 from regard.generation.session import DecodeSession
 from regard.generation.streaming import StopStrings, TextStreamer
 from regard.pretrained import Pretrained
@@ -20,7 +21,7 @@ from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | ImageInput | Float[Tensor, "channels height width"]
 Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]
-Generated = Tensor | str | list[Any]
+Generated = Tensor | str | Hypothesis | list[Any]
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class PromptFormat:
     is_batch: bool
     is_tensor: bool
 
-    def restore(self, generated: list[list[Any]], num_return_sequences: int, pad: int) -> Generated:
-        """The best texts of each prompt in the format of the prompts; shorter rows of a tensor are padded."""
-        if not self.is_tensor:
-            results = [best for (best,) in generated] if num_return_sequences == 1 else generated
-            return results if self.is_batch else results[0]
+    def restore(self, generated: Sequence[Sequence[Any]], num_return_sequences: int) -> Generated:
+        """What was generated for each prompt, in lists like those of the prompts."""
+        results: list[Any] = [best for (best,) in generated] if num_return_sequences == 1 else list(generated)
+        return results if self.is_batch else results[0]
+
+    def pad(self, generated: Sequence[Sequence[list[int]]], num_return_sequences: int, pad: int) -> Tensor:
+        """The tokens that were generated for each prompt as one tensor; shorter rows are padded."""
         rows = [torch.tensor(ids) for texts in generated for ids in texts]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad)
         if num_return_sequences > 1:
@@ -119,7 +122,10 @@ def build_request(
     if isinstance(module, EncoderDecoder):
         decoder_start = special_tokens.decoder_start if decoder_start is None else decoder_start
         if decoder_start is None:
-            raise InputError("this encoder-decoder does not say its decoder's start token: give decoder_start=ID")
+            raise InputError(
+                "this encoder-decoder does not say its decoder's start token: give decoder_start=ID, or write "
+                "decoder_start_token_id into its config.json"
+            )
         if not 0 <= decoder_start < vocab_size:
             raise InputError(f"decoder_start={decoder_start}: the vocabulary has ids 0 to {vocab_size - 1}")
     elif decoder_start is not None:
@@ -175,8 +181,10 @@ def _split_stop(
     stops = [stop] if isinstance(stop, (int, str)) else list(stop)
     ids = tuple(s for s in stops if type(s) is int)
     strings = tuple(s for s in stops if isinstance(s, str))
-    if len(ids) + len(strings) < len(stops) or "" in strings:
-        raise TypeError(f"stop={stop!r} wants token ids and strings, none of them empty")
+    if len(ids) + len(strings) < len(stops):
+        raise TypeError(f"stop={stop!r} wants token ids and strings")
+    if "" in strings:
+        raise InputError("stop='' is empty: give the text that generation ends before")
     if any(not 0 <= s < vocab_size for s in ids):
         raise InputError(f"stop={stop!r}: the vocabulary has ids 0 to {vocab_size - 1}")
     if strings and pretrained is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.generation.strategy import Greedy, Sample
+from regard.decoding import Greedy, Sample
 
 
 class Argmax:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from regard.decoding import Phrase
 from regard.errors import InputError
-from regard.generation.strategy import Phrase
 from regard.pretrained import Pretrained
 
 INCOMPLETE_BYTES = "\N{REPLACEMENT CHARACTER}"

@@ -14,7 +14,7 @@ from regard._shapes import Float, Int
 from regard.attention import mask
 from regard.errors import InputError, short_repr
 from regard.pretrained.beginnings import encode_beginnings
-from regard.pretrained.pooling import Pooling
+from regard.pretrained.pooling import SENTENCE_FILE, Pooling
 from regard.transformer import Encoder
 
 TOKENS_PER_BATCH = 2048
@@ -25,12 +25,10 @@ activations to stay in the processor's caches."""
 class TextError(InputError):
     """A text that the model cannot read."""
 
-    def __init__(self, message: str, index: int, *, too_long: bool) -> None:
+    def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
         self.index = index
         """The index of the text."""
-        self.too_long = too_long
-        """Whether truncation would help."""
 
 
 class Embedder:
@@ -41,6 +39,7 @@ class Embedder:
         tokenizer: text to ids, if there is one.
         encode: the tokens of one text; raises the `InputError` of a text that the model cannot read.
         pooling: how the vectors of a text's tokens become one vector, if that is known.
+        max_seq_length: the most tokens of a text that make its vector, if there are fewer than positions.
         name: the model's name, for errors.
     """
 
@@ -51,11 +50,15 @@ class Embedder:
         encode: Callable[[str], Any],
         *,
         pooling: Pooling | None,
+        max_seq_length: int | None,
         name: str,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.max_tokens = model.config.max_positions
+        limits = [limit for limit in (model.config.max_positions, max_seq_length) if limit is not None]
+        self.max_tokens = min(limits, default=None)
+        """The most tokens of a text; None for any number."""
+        self._max_seq_length = max_seq_length
         self._encode, self._pooling, self._name = encode, pooling, name
         self._truncating: Tokenizer | None = None
 
@@ -77,7 +80,8 @@ class Embedder:
 
         Args:
             texts: any texts.
-            truncate: whether a text with more tokens than the model has positions is cut there; special tokens stay.
+            truncate: whether a text with more tokens than the model takes is cut there, as sentence-transformers cuts
+                it; special tokens stay.
 
         Raises:
             TextError: a text that the model cannot read.
@@ -88,14 +92,15 @@ class Embedder:
             if truncate and too_long:
                 encoding = self._truncate(read)
                 truncated.append(index)
+            elif too_long:
+                # To count all its tokens would take the memory that reading its beginning saves.
+                count = str(len(encoding.ids)) if read == text else f"more than {self.max_tokens}"
+                raise TextError(self._too_long(text, count), index)
             if encoding is None or not self._is_valid(encoding):
-                if read != text:  # to count all its tokens would take the memory that reading its beginning saves
-                    message = too_many_tokens(self._name, text, f"more than {self.max_tokens}", self.max_tokens)
-                    raise TextError(message, index, too_long=True)
                 try:
                     encoding = self._encode(text)  # raises the error that says what is wrong
                 except InputError as error:
-                    raise TextError(str(error), index, too_long=too_long) from error
+                    raise TextError(str(error), index) from error
             encodings.append(encoding)
         return encodings, truncated
 
@@ -151,11 +156,20 @@ class Embedder:
     def _is_too_long(self, encoding: Any) -> bool:
         return self.max_tokens is not None and len(encoding.ids) > self.max_tokens
 
+    def _too_long(self, text: str, count: str) -> str:
+        if self.max_tokens == self._max_seq_length:
+            source = f"makes a vector of {self.max_tokens} at most (max_seq_length in its {SENTENCE_FILE})"
+        else:
+            source = f"has positions for {self.max_tokens}"
+        return (
+            f"the text has {count} tokens, and {self._name} {source}; it is {short_repr(text)}. Shorten it, split it, "
+            "or cut it with truncate=True"
+        )
+
     def _is_valid(self, encoding: Any) -> bool:
         config = self.model.config
         largest_id, largest_type = max(encoding.ids, default=0), max(encoding.type_ids, default=0)
-        known = largest_id < config.vocab_size and (not config.num_token_types or largest_type < config.num_token_types)
-        return known and not self._is_too_long(encoding)
+        return largest_id < config.vocab_size and (not config.num_token_types or largest_type < config.num_token_types)
 
     def _truncate(self, text: str) -> Any:
         if self._truncating is None:
@@ -164,14 +178,6 @@ class Embedder:
             self._truncating = Tokenizer.from_str(self.tokenizer.to_str())
             self._truncating.enable_truncation(self.max_tokens)
         return self._truncating.encode(text)
-
-
-def too_many_tokens(name: str, text: str, count: str, limit: int | None) -> str:
-    """The message of a text that is too long for a model."""
-    return (
-        f"the text has {count} tokens, and {name} has positions for {limit}; it is {short_repr(text)}. Shorten it or "
-        "split it"
-    )
 
 
 def batches_by_length(counts: Sequence[int], batch_size: int | None = None) -> Iterator[list[int]]:

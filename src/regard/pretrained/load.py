@@ -15,7 +15,7 @@ from torch import Tensor
 from regard._shapes import Float
 from regard.errors import InputError, short_repr
 from regard.pretrained.checkpoint import read_json_object, read_tokenizer, read_weights
-from regard.pretrained.embedder import Embedder, too_many_tokens
+from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import (
     CheckpointLayout,
@@ -36,7 +36,7 @@ from regard.pretrained.hub import (
 )
 from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor, read_image_processor
 from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE, MarianEncoding, MarianTokenizer
-from regard.pretrained.pooling import Pooling, read_pooling
+from regard.pretrained.pooling import Pooling, read_max_seq_length, read_pooling
 from regard.pretrained.renames import DTYPES
 from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint
 from regard.pretrained.special_tokens import read_special_tokens
@@ -77,6 +77,9 @@ class Pretrained:
     """Weights of the checkpoint that are no part of the model, such as a classifier's; `save` writes them back."""
     checkpoint: CheckpointSource
     """The files that the model was read from."""
+    max_seq_length: int | None = None
+    """The most tokens of a text that make its vector, special tokens included, as sentence-transformers counts; None
+    where ``sentence_bert_config.json`` names no number, and all that the model has positions for count."""
     image_processor: ImageProcessor | None = None
     """Turns images into `pixel_values`; None for a model of texts, and if the checkpoint does not describe it."""
 
@@ -123,7 +126,10 @@ class Pretrained:
         config = self.config.decoder or self.config if target else self.config
         limit = config.max_positions
         if limit is not None and len(encoding.ids) > limit:
-            raise InputError(too_many_tokens(self.name, text, str(len(encoding.ids)), limit))
+            raise InputError(
+                f"the text has {len(encoding.ids)} tokens, and {self.name} has positions for {limit}; it is "
+                f"{short_repr(text)}. Shorten it or split it"
+            )
         ranges = [("id", encoding.ids, config.vocab_size)]
         if config.num_token_types:
             ranges.append(("token type", encoding.type_ids, config.num_token_types))
@@ -193,14 +199,17 @@ class Pretrained:
         return self.tokenizer
 
     @torch.no_grad()
-    def embed(self, texts: str | Sequence[str], *, batch_size: int | None = None) -> Float[Tensor, "texts d_model"]:
+    def embed(
+        self, texts: str | Sequence[str], *, truncate: bool = False, batch_size: int | None = None
+    ) -> Float[Tensor, "texts d_model"]:
         """One vector for each text.
 
-        A text is never truncated: sentence-transformers truncates at a limit of its own, but here the whole text
-        counts, and a text with more tokens than the model has positions is refused.
+        A text may have `max_seq_length` tokens, or as many as the model has positions for. Texts of a file, any number
+        of them: `regard.embed`.
 
         Args:
             texts: one text or several.
+            truncate: whether a text with more tokens is cut, as sentence-transformers does; by default it is refused.
             batch_size: the most texts that go through the model together, packed without padding; by default as many
                 as have 2,048 tokens.
 
@@ -219,7 +228,7 @@ class Pretrained:
         texts = [texts] if isinstance(texts, str) else list(texts)
         unique = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         vectors = torch.empty(len(unique), self.config.d_model, dtype=embedder.dtype, device=self.device)
-        encodings, _ = embedder.tokenize(list(unique))
+        encodings, _ = embedder.tokenize(list(unique), truncate=truncate)
         for indices, hidden_states, lengths in embedder.hidden_states(encodings, batch_size=batch_size):
             vectors[indices] = pooling(hidden_states, lengths)
         return vectors if len(unique) == len(texts) else vectors[[unique[text] for text in texts]]
@@ -236,7 +245,14 @@ class Pretrained:
                 f"for example {DEFAULT_MODEL}"
             )
         assert not isinstance(self.tokenizer, MarianTokenizer), "only encoder-decoders have it"
-        return Embedder(self.model, self.tokenizer, self.encode, pooling=self.pooling, name=self.name)
+        return Embedder(
+            self.model,
+            self.tokenizer,
+            self.encode,
+            pooling=self.pooling,
+            max_seq_length=self.max_seq_length,
+            name=self.name,
+        )
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder, in the format in which it was read.
@@ -295,9 +311,10 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
     tokenizer, tokenizer_error = _read_tokenizer(files, family, config)
     weights = read_weights(files)
     model, layout = build_model(family, config, weights.tensors, dtype=dtype, path=weights.path)
-    pooling = None
+    pooling = max_seq_length = None
     if family.kind == "encoder":
         with suppress(HubUnreachableError):
+            max_seq_length = read_max_seq_length(files)
             pooling = read_pooling(files)
     return Pretrained(
         name,
@@ -308,6 +325,7 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
         pooling,
         list(layout.ignored_weights),
         CheckpointSource(files, config_json, layout, weights.shards, tokenizer_error),
+        max_seq_length,
         None if config.patches is None else read_image_processor(files, config.patches),
     )
 

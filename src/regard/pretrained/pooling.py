@@ -16,9 +16,10 @@ from regard.pretrained.checkpoint import read_json_array, read_json_object
 from regard.pretrained.hub import ModelFiles
 
 MODULES_FILE = "modules.json"
+SENTENCE_FILE = "sentence_bert_config.json"
 
 UNSUPPORTED_KEYS = {
-    "sentence_bert_config.json": ("do_lower_case",),
+    SENTENCE_FILE: ("do_lower_case",),
     "config_sentence_transformers.json": ("default_prompt_name",),
 }
 """Keys of sentence-transformers that change the text before it is encoded, by file."""
@@ -76,6 +77,19 @@ def read_pooling(files: ModelFiles) -> Pooling:
         _refuse_keys(files, file, keys)
     mode = _pooling_mode(files, f"{modules[1]['path']}/config.json")
     return Pooling(cast("Literal['mean', 'cls']", mode), normalize=len(modules) == 3)
+
+
+def read_max_seq_length(files: ModelFiles) -> int | None:
+    """The most tokens of a text that make its vector, special tokens included; None where the checkpoint says none.
+
+    Raises:
+        InputError: a value that is no number of tokens.
+    """
+    path = files.find(SENTENCE_FILE)
+    value = None if path is None else read_json_object(path).get("max_seq_length")
+    if value is not None and (type(value) is not int or value < 1):
+        raise InputError(f"{path}: max_seq_length is {value!r}, which is no number of tokens")
+    return value
 
 
 def _pooling_mode(files: ModelFiles, file: str) -> str:

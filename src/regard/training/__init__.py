@@ -1,6 +1,7 @@
 """Training a transformer on Lightning Fabric.
 
 - `train`: the entry: a task, data and a directory in; a trained model out
+- `defaults`: the defaults of each task
 - `config`: the configuration of a run
 - `trainer`: the training loop
 - `dataloader`: the batches of a run, over all processes

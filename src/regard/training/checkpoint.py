@@ -70,7 +70,7 @@ def write(run_dir: Path, model: Pretrained, optimizer: OptimizerState, progress:
         state = f"the last checkpoint is {previous}" if previous else "there is no checkpoint yet"
         raise InputError(
             f"the checkpoint of step {progress.step} cannot be written: {error}. {state}; free some space, then "
-            "continue with --resume"
+            "continue with resume=True"
         ) from error
     for old in _all_checkpoints(run_dir)[:-MAX_CHECKPOINTS]:
         _remove(old)
@@ -108,7 +108,7 @@ def read(checkpoint: Path) -> tuple[OptimizerState, Progress]:
         return load_file(checkpoint / OPTIMIZER), progress
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise InputError(
-            f"{checkpoint} is damaged: {error}. Delete it, and --resume continues from the one before"
+            f"{checkpoint} is damaged: {error}. Delete it, and resume=True continues from the one before"
         ) from error
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from regard.errors import InputError
+from regard.training.defaults import TASK_DEFAULTS
+
+MODEL_FIELDS = frozenset({"num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "image_size", "patch_size"})
+"""Fields of `TrainingConfig` that only a model with random weights has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +83,13 @@ class TrainingConfig:
             self._require(name, getattr(self, name) > 0 and math.isfinite(getattr(self, name)), "above 0")
         for name in ("dropout", "label_smoothing", "token_noise"):
             self._require(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
-        self._require("d_model", self.d_model % self.num_heads == 0, f"a multiple of --num-heads {self.num_heads}")
+        self._require("d_model", self.d_model % self.num_heads == 0, f"a multiple of num_heads={self.num_heads}")
         self._require("max_length", self.max_length >= 4, "at least 4")
-        self._require("warmup_steps", self.warmup_steps < self.max_steps, f"below --max-steps {self.max_steps}")
+        self._require("warmup_steps", self.warmup_steps < self.max_steps, f"below max_steps={self.max_steps}")
 
     def _require(self, name: str, is_valid: bool, requirement: str) -> None:
         if not is_valid:
-            raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be {requirement}")
+            raise InputError(f"{name}={getattr(self, name)}: it must be {requirement}")
 
     def micro_batch_size(self, world_size: int) -> int:
         """The number of examples that a process computes at once.
@@ -95,8 +100,8 @@ class TrainingConfig:
         micro_batches = world_size * self.gradient_accumulation_steps
         if self.batch_size % micro_batches:
             raise InputError(
-                f"--batch-size {self.batch_size} does not divide among {world_size} processes with "
-                f"--gradient-accumulation-steps {self.gradient_accumulation_steps}; "
+                f"batch_size={self.batch_size} does not divide among {world_size} processes with "
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}; "
                 f"{math.ceil(self.batch_size / micro_batches) * micro_batches} would"
             )
         return self.batch_size // micro_batches
@@ -111,3 +116,31 @@ class TrainingConfig:
     def to_dict(self) -> dict[str, Any]:
         """The fields, as ``run.json`` stores them."""
         return asdict(self)
+
+
+def build_config(task: str, overrides: Mapping[str, Any]) -> TrainingConfig:
+    """The default configuration of a task with some fields changed.
+
+    Raises:
+        InputError: there is no such task; a value is out of range, or not one of the task.
+        TypeError: there is no such field.
+    """
+    if task not in TASK_DEFAULTS:
+        raise InputError(f"there is no task {task!r}; there are {', '.join(TASK_DEFAULTS)}")
+    defaults = TASK_DEFAULTS[task]
+    names = [field.name for field in fields(TrainingConfig)]
+    for name in overrides:
+        if name not in names:
+            raise TypeError(f"{name}: training has no such option; it has {', '.join(names)}")
+    if overrides.get("token_noise") and "token_noise" not in defaults:
+        raise InputError(f"token_noise={overrides['token_noise']} is an option of lm; {task} has no token noise")
+    config = {**defaults, **overrides}
+    if "warmup_steps" not in overrides and config["max_steps"] > 0:
+        config["warmup_steps"] = min(config["warmup_steps"], (config["max_steps"] - 1) // 2)  # of a short run, half
+    return TrainingConfig(**config)
+
+
+def task_defaults(name: str) -> dict[str, Any]:
+    """The default of a field in each task; None where a task has none."""
+    (field,) = (field for field in fields(TrainingConfig) if field.name == name)
+    return {task: defaults.get(name, field.default) for task, defaults in TASK_DEFAULTS.items()}

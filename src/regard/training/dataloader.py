@@ -104,5 +104,5 @@ class BatchLoader:
         skipped = f" ({self._num_skipped} rows are skipped for their length)" if self._num_skipped else ""
         return (
             f"{self.data.name} makes fewer than the {self.task.config.batch_size} examples of one batch{skipped}: "
-            "give more data, or a smaller --batch-size"
+            "give more data, or a smaller batch_size"
         )

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError, import_optional
+from regard.training.defaults import PRECISIONS, STRATEGIES
 from regard.transformer.block import Block
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
-
-STRATEGIES = ("auto", "ddp", "fsdp")
-PRECISIONS = ("32-true", "bf16-mixed", "bf16-true")
 
 T = TypeVar("T")
 
@@ -52,7 +50,7 @@ def create_fabric(
     """
     for name, value, choices in (("strategy", strategy, STRATEGIES), ("precision", precision, PRECISIONS)):
         if value not in choices:
-            raise InputError(f"--{name} {value}: it is one of {', '.join(choices)}")
+            raise InputError(f"{name}={value}: it is one of {', '.join(choices)}")
     library: Any = import_optional("lightning_fabric", "train")
     # Fabric prints the rank of each process when it starts; the progress bar shows what matters.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -84,6 +82,12 @@ def _shard(loss_module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             fully_shard(module, mesh=data_parallel)
     fully_shard(loss_module, mesh=data_parallel)
     return loss_module
+
+
+def is_rank_zero() -> bool:
+    """Whether this is the process of rank 0, also after `regard.train` has raised an error."""
+    library: Any = import_optional("lightning_fabric.utilities.rank_zero", "train")
+    return int(library.rank_zero_only.rank) == 0
 
 
 def is_sharded(fabric: Fabric) -> bool:

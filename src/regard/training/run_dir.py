@@ -58,7 +58,7 @@ class RunDir:
         """
         if self.has_run:
             raise InputError(
-                f"{self.path} holds a run already. Continue it with --resume, or name another folder: nothing is "
+                f"{self.path} holds a run already. Continue it with resume=True, or name another folder: nothing is "
                 "overwritten"
             )
         if self.path.exists() and not self.path.is_dir():

@@ -13,9 +13,9 @@ from regard.pretrained import Pretrained, load
 from regard.training import checkpoint
 from regard.training.callbacks import Callback, TrainResult
 from regard.training.checkpoint import Progress
-from regard.training.config import TrainingConfig
+from regard.training.config import MODEL_FIELDS, TrainingConfig, build_config
 from regard.training.data import TrainingData
-from regard.training.distributed import OptimizerState, all_ranks, rank_zero
+from regard.training.distributed import OptimizerState, all_ranks, create_fabric, rank_zero
 from regard.training.run_dir import RunDir
 from regard.training.tasks import TASKS, Task
 from regard.training.trainer import Trainer
@@ -23,60 +23,94 @@ from regard.training.trainer import Trainer
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-MODEL_FIELDS = frozenset({"num_layers", "d_model", "num_heads", "d_ff", "vocab_size", "image_size", "patch_size"})
-"""Fields of `TrainingConfig` that only a model with random weights has."""
 RESUME_FIELDS = frozenset({"gradient_accumulation_steps", "patience"})
 """Fields that may differ when a run is resumed: they change how it is computed, or when it ends, and no weight."""
 
 
 def train(
     task: str,
-    paths: Sequence[str | Path] = (),
+    data: Sequence[str | Path] = (),
     *,
     out: str | Path,
-    fabric: Fabric,
     eval_file: str | Path | None = None,
-    model: str | None = None,
+    model: str | Path | None = None,
     resume: bool = False,
-    overrides: Mapping[str, Any] | None = None,
-    command: Sequence[str] = (),
+    devices: int | None = None,
+    nodes: int = 1,
+    strategy: str = "auto",
+    precision: str = "32-true",
+    accelerator: str = "auto",
     callback: Callback | None = None,
+    command: Sequence[str] = (),
+    **config: Any,
 ) -> TrainResult:
-    """Train a transformer.
+    """Train a transformer, as the command ``regard train`` does.
+
+    >>> import regard
+    >>> result = regard.train("translate", ["pairs.tsv"], out="en-de", max_steps=2_000, d_model=256)  # doctest: +SKIP
+    >>> result.metrics["eval_loss"], result.progress.best_step  # doctest: +SKIP
+    >>> regard.load("en-de")  # doctest: +SKIP
 
     Args:
         task: ``translate``, ``lm``, ``mlm`` or ``caption``.
-        paths: the data; by default the built-in data of the task.
+        data: files or globs; by default the built-in data of the task.
         out: the directory of the run. `regard.load` reads its best model there.
-        fabric: the processes, from `regard.training.distributed`, not yet launched.
         eval_file: examples for the evaluations; by default every twentieth row of the data.
         model: the name or folder of a model to start from, as `regard.load` takes it; by default random weights.
         resume: continue the run of the directory. Without a run there, start one.
-        overrides: fields of `TrainingConfig` that differ from the task's defaults.
+        devices: processes on each machine; by default one for each GPU, or one.
+        nodes: machines.
+        strategy: ``ddp``: every process has all weights; ``fsdp``: each has its share of them; ``auto``: none for one
+            process and ddp for more.
+        precision: of the arithmetic: ``32-true``, ``bf16-mixed`` or ``bf16-true``.
+        accelerator: ``cpu``, ``cuda``, ... of Lightning Fabric; ``auto`` takes the best of this machine.
+        callback: is called during the run, and can stop it.
         command: the command line of the run, which ``run.json`` stores.
-        callback: is called during the run.
+        **config: fields of `TrainingConfig` that differ from the task's defaults, such as ``max_steps``,
+            ``learning_rate``, ``num_layers``, ``max_length``.
+
+    Returns:
+        How the run ended, the step and the loss of the best model, and the metrics of the last evaluation.
 
     Raises:
-        InputError: data, a configuration or a directory that cannot be used; a loss that is not finite; a checkpoint
-            that cannot be written.
+        InputError: data, a configuration, hardware or a directory that cannot be used; a loss that is not finite; a
+            checkpoint that cannot be written.
+        TypeError: a field that `TrainingConfig` does not have.
     """
-    task_class = TASKS.get(task)
-    if task_class is None:
-        raise InputError(f"there is no task {task!r}; there are {', '.join(TASKS)}")
-    import_optional("matplotlib", "train")  # here, and not at the first evaluation
-    run_dir, overrides = RunDir(Path(out)), {**(overrides or {})}
-    sources: dict[str, Any] = {
-        "paths": [str(Path(path).absolute()) for path in paths],
+    data = [data] if isinstance(data, str | Path) else list(data)
+    if not resume:
+        build_config(task, config)  # refused before the processes are prepared
+    fabric = create_fabric(
+        devices=devices, nodes=nodes, strategy=strategy, precision=precision, accelerator=accelerator
+    )
+    sources = {
+        "paths": [str(Path(path).absolute()) for path in data],
         "eval_file": None if eval_file is None else str(Path(eval_file).absolute()),
-        "model": model,
+        "model": None if model is None else str(model),
     }
+    return _train(task, sources, RunDir(Path(out)), fabric, resume, config, command, callback or Callback())
+
+
+def _train(
+    task: str,
+    sources: dict[str, Any],
+    run_dir: RunDir,
+    fabric: Fabric,
+    resume: bool,
+    overrides: Mapping[str, Any],
+    command: Sequence[str],
+    callback: Callback,
+) -> TrainResult:
+    """`train` on these processes, which are not launched yet."""
+    import_optional("matplotlib", "train")  # here, and not at the first evaluation
     previous = None
     if resume and run_dir.has_run:
         previous = run_dir.read_run()
         sources, config = _resumed(run_dir, previous, task, sources, overrides)
     else:
         _validate_new_run(run_dir, sources, overrides)
-        config = build_config(task_class, overrides)
+        config = build_config(task, overrides)
+    task_class = TASKS[task]
     fabric.launch()
     config.micro_batch_size(fabric.world_size)
     data = all_ranks(fabric, lambda: task_class.load_data(sources["paths"], sources["eval_file"]))
@@ -85,22 +119,12 @@ def train(
         rank_zero(fabric, lambda: _prepare(run_dir, lock, trained_task, data, previous, sources, command, fabric))
         try:
             pretrained, state, progress = all_ranks(fabric, lambda: _load_state(run_dir))
-            trainer = Trainer(trained_task, data, fabric, run_dir, pretrained, state, progress, callback or Callback())
+            trainer = Trainer(trained_task, data, fabric, run_dir, pretrained, state, progress, callback)
             return trainer.run()
         except InputError:
             if previous is None and progress.step == 0:
                 rank_zero(fabric, run_dir.clear)  # so that the same command can be tried again
             raise
-
-
-def build_config(task: type[Task], overrides: Mapping[str, Any]) -> TrainingConfig:
-    """A task's default configuration with some fields changed."""
-    if overrides.get("token_noise") and "token_noise" not in task.defaults:
-        raise InputError(f"--token-noise {overrides['token_noise']} is an option of lm; {task.name} has no token noise")
-    config = {**task.defaults, **overrides}
-    if "warmup_steps" not in overrides and config["max_steps"] > 0:
-        config["warmup_steps"] = min(config["warmup_steps"], (config["max_steps"] - 1) // 2)  # of a short run, half
-    return TrainingConfig(**config)
 
 
 def _validate_new_run(run_dir: RunDir, sources: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
@@ -109,7 +133,7 @@ def _validate_new_run(run_dir: RunDir, sources: Mapping[str, Any], overrides: Ma
         run_dir.create()
     for name in MODEL_FIELDS & overrides.keys() if sources["model"] is not None else ():
         raise InputError(
-            f"--{_option(name)} is an option of a new model, and --model {sources['model']} cannot be changed. "
+            f"{name}={overrides[name]} is an option of a new model, and model={sources['model']} cannot be changed. "
             "Leave one of them out"
         )
 
@@ -126,29 +150,24 @@ def _resumed(
         raise InputError(f"{run_dir.path} holds a run of {previous['task']}, not of {task}")
     hint = (
         "a resumed run ends as it would have ended without the stop. Leave the option out, or start another run from "
-        f"this one: --model {run_dir.path} --out ANOTHER"
+        f"this one: model={run_dir.path} out=ANOTHER"
     )
     for name, value in sources.items():
         if value and value != previous[name]:
-            subject = "the data" if name == "paths" else f"--{_option(name)}"
-            raise InputError(
-                f"the run in {run_dir.path} has {subject} {_source_text(previous[name])}, not {_source_text(value)}: "
-                f"{hint}"
-            )
+            before, now = _source_text(name, previous[name]), _source_text(name, value)
+            raise InputError(f"the run in {run_dir.path} began with {before}, not with {now}: {hint}")
     names = {field.name for field in fields(TrainingConfig)}
     config = {name: value for name, value in previous["config"].items() if name in names}
     for name, value in overrides.items():
         if name not in RESUME_FIELDS and config.get(name) != value:
-            raise InputError(f"the run in {run_dir.path} has --{_option(name)} {config.get(name)}, not {value}: {hint}")
-    return {name: previous[name] for name in sources}, build_config(TASKS[task], {**config, **overrides})
+            raise InputError(f"the run in {run_dir.path} has {name}={config.get(name)}, not {value}: {hint}")
+    return {name: previous[name] for name in sources}, build_config(task, {**config, **overrides})
 
 
-def _source_text(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) and value else str(value or "by default")
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
+def _source_text(name: str, value: Any) -> str:
+    if name == "paths":
+        return f"the data {' '.join(value)}" if value else "the built-in data"
+    return f"{name}={value}" if value else f"no {name}"
 
 
 def _prepare(
@@ -184,7 +203,7 @@ def _prepare(
         changed = [name for name in data_facts if previous["data"].get(name) != data_facts[name]]
         raise InputError(
             f"the data of the run in {run_dir.path} has changed since ({', '.join(changed)}): a resumed run needs "
-            "the same data. Start another run from this one: --model and another --out"
+            f"the same data. Start another run from this one: model={run_dir.path} out=ANOTHER"
         )
     path = checkpoint.latest(run_dir.path)
     if path is not None:
@@ -220,7 +239,7 @@ def _init_model(run_dir: RunDir, task: Task, data: TrainingData, model: str | No
         )
     max_positions = (pretrained.config.decoder or pretrained.config).max_positions
     if max_positions is not None and max_positions < task.config.max_length:
-        raise InputError(f"--max-length {task.config.max_length}: {model} has positions for {max_positions}")
+        raise InputError(f"max_length={task.config.max_length}: {model} has positions for {max_positions}")
     pretrained.save(run_dir.path)
 
 

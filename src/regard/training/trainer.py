@@ -103,7 +103,7 @@ class Trainer:
         self.eval_examples.sort(key=lambda example: len(example["targets"]))
         if not self.eval_examples:
             raise InputError(
-                f"all {self.num_skipped} eval rows of {data.name} are longer than --max-length {config.max_length}"
+                f"all {self.num_skipped} eval rows of {data.name} are longer than max_length={config.max_length}"
             )
 
     def run(self) -> TrainResult:
@@ -192,8 +192,8 @@ class Trainer:
         raise InputError(
             f"in update {self.progress.step + 1} the loss is {loss:g} and the norm of its gradient {grad_norm:g}: the "
             f"weights were not changed. The rows were {', '.join(rows[:3])}{', ...' if len(rows) > 3 else ''}. "
-            f"{self._checkpoint_text()}. If the training diverges, a smaller --learning-rate, a longer --warmup-steps "
-            "or a smaller --max-grad-norm helps"
+            f"{self._checkpoint_text()}. If the training diverges, a smaller learning_rate, longer warmup_steps "
+            "or a smaller max_grad_norm helps"
         )
 
     def _checkpoint_text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,21 +37,6 @@ class CaptioningTask(Task):
     name = "caption"
     kind = "encoder-decoder"
     modality = "images"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "num_layers": 3,
-        "d_model": 96,
-        "num_heads": 4,
-        "d_ff": 384,
-        "max_length": 32,
-        "vocab_size": 300,
-        "dropout": 0.2,
-        "max_steps": 1_000,
-        "batch_size": 64,
-        "learning_rate": 1e-3,
-        "warmup_steps": 50,
-        "weight_decay": 0.05,
-        "eval_steps": 250,
-    }
 
     @staticmethod
     def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
@@ -68,7 +53,7 @@ class CaptioningTask(Task):
         if config.image_size is None:
             image_size = -(-image_size // patch_size) * patch_size
         if image_size % patch_size:
-            raise InputError(f"--image-size {image_size} does not divide into patches of --patch-size {patch_size}")
+            raise InputError(f"image_size={image_size} does not divide into patches of patch_size={patch_size}")
         num_channels = 1 if image.ndim == 2 else 3
         encoder = {
             "model_type": "vit",
@@ -131,7 +116,7 @@ class CaptioningTask(Task):
                 return []
             raise InputError(
                 f"{row['location']}: the text has {len(targets)} tokens, and the model has positions for "
-                f"{self.config.max_length}. Give --max-length {len(targets)}, or skip such texts with --skip-long"
+                f"{self.config.max_length}. Give max_length={len(targets)}, or skip such texts with skip_long=True"
             )
         pixels = pretrained.pixel_values(np.asarray(row["image"], dtype=np.uint8))[0].cpu().numpy()
         ids = [special.decoder_start, *targets[:-1]]

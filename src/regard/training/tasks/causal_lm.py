@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -32,22 +32,6 @@ class CausalLMTask(Task):
 
     name = "lm"
     kind = "decoder"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "num_layers": 4,
-        "d_model": 256,
-        "num_heads": 4,
-        "d_ff": 704,
-        "max_length": 256,
-        "vocab_size": 2_000,
-        "dropout": 0.25,
-        "token_noise": 0.2,
-        "max_steps": 1_200,
-        "batch_size": 16,
-        "learning_rate": 2e-3,
-        "warmup_steps": 60,
-        "weight_decay": 1.0,
-        "eval_steps": 100,
-    }
 
     @staticmethod
     def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:

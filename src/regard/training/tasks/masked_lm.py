@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,21 +35,6 @@ class MaskedLMTask(Task):
 
     name = "mlm"
     kind = "encoder"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "num_layers": 4,
-        "d_model": 256,
-        "num_heads": 4,
-        "d_ff": 1024,
-        "max_length": 128,
-        "vocab_size": 2_000,
-        "dropout": 0.1,
-        "max_steps": 2_000,
-        "batch_size": 32,
-        "learning_rate": 5e-4,
-        "warmup_steps": 200,
-        "weight_decay": 0.01,
-        "eval_steps": 250,
-    }
 
     @staticmethod
     def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:

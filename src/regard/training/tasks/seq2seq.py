@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,22 +31,6 @@ class TranslationTask(Task):
 
     name = "translate"
     kind = "encoder-decoder"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "num_layers": 2,
-        "d_model": 128,
-        "num_heads": 4,
-        "d_ff": 512,
-        "max_length": 128,
-        "vocab_size": 2_000,
-        "dropout": 0.1,
-        "max_steps": 1_000,
-        "batch_size": 128,
-        "learning_rate": 2e-3,
-        "warmup_steps": 100,
-        "weight_decay": 0.01,
-        "label_smoothing": 0.1,
-        "eval_steps": 250,
-    }
 
     @staticmethod
     def load_data(paths: Sequence[str | Path], eval_file: str | Path | None) -> TrainingData:
@@ -101,7 +85,7 @@ class TranslationTask(Task):
                     return []
                 raise InputError(
                     f"{row['location']}: the {side} has {len(ids)} tokens, and the model has positions for "
-                    f"{self.config.max_length}. Give --max-length {len(ids)}, or skip such pairs with --skip-long"
+                    f"{self.config.max_length}. Give max_length={len(ids)}, or skip such pairs with skip_long=True"
                 )
         start = pretrained.config.special_tokens.decoder_start
         assert start is not None

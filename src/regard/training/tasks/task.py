@@ -41,8 +41,6 @@ class Task(ABC):
     """Of the model: ``encoder``, ``decoder`` or ``encoder-decoder``."""
     modality: ClassVar[str] = "text"
     """What the model reads: ``text`` or ``images``."""
-    defaults: ClassVar[Mapping[str, Any]]
-    """Fields of `TrainingConfig`."""
 
     def __init__(self, config: TrainingConfig) -> None:
         self.config = config

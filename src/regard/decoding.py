@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MAX_LENGTH_PENALTY = 50
+"""Of the longest texts, with a million tokens, length ** penalty is still a float64."""
+
 Phrase = str | Sequence[int]
 """Words as text, or as token ids."""
 
@@ -44,15 +47,18 @@ class Sample:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature} must be above 0; for the likeliest token take Greedy()")
+            hint = "; for the likeliest token take Greedy()" if self.temperature == 0 else ""
+            raise ValueError(f"temperature={self.temperature} must be above 0 and finite{hint}")
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k={self.top_k} must be at least 1, or None for all")
+            raise ValueError(f"top_k={self.top_k} must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p} must be above 0 and at most 1")
         if self.min_p is not None and not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p={self.min_p} must be from 0 to 1")
         if not 0 < self.repetition_penalty < math.inf:
             raise ValueError(f"repetition_penalty={self.repetition_penalty} must be above 0; 1 changes nothing")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed={self.seed} must be a number of 64 bits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +103,9 @@ class Beam:
             raise ValueError(
                 f"num_return_sequences={self.num_return_sequences} must be 1 to num_beams={self.num_beams}"
             )
-        if not math.isfinite(self.length_penalty):
-            raise ValueError(f"length_penalty={self.length_penalty} must be a finite number")
+        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
+            limit = MAX_LENGTH_PENALTY
+            raise ValueError(f"length_penalty={self.length_penalty} must be from -{limit} to {limit}")
         if self.num_beam_groups < 1 or self.num_beams % self.num_beam_groups:
             raise ValueError(f"num_beam_groups={self.num_beam_groups} must divide num_beams={self.num_beams} evenly")
         if not 0 <= self.diversity_penalty < math.inf:
@@ -112,8 +119,11 @@ class Beam:
             )
         for name in ("force_words", "bad_words"):
             phrases = getattr(self, name)
-            if isinstance(phrases, str) or any(len(phrase) == 0 for phrase in phrases):
-                raise ValueError(f"{name}={phrases!r} wants a list of words or of token ids, none of them empty")
+            if isinstance(phrases, str):
+                raise ValueError(f"{name}={phrases!r} wants a list of words or of token ids")
+            for phrase in phrases:
+                if len(phrase) == 0:
+                    raise ValueError(f"{name}={phrase!r} is empty: leave it out")
 
 
 Strategy = Greedy | Sample | Beam
