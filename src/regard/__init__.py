@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
+    from regard.views.see import see
 
 __all__ = [
     "AttentionMap",
@@ -41,6 +42,7 @@ __all__ = [
     "mask",
     "plan",
     "positions",
+    "see",
     "steps",
     "stream",
     "translate",
@@ -69,6 +71,7 @@ _ROOMS = {
     "mask": "regard.attention",
     "plan": "regard.attention",
     "positions": "regard.attention",
+    "see": "regard.views.see",
     "steps": "regard.attention",
     "stream": "regard.generation",
     "translate": "regard.generation",

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from torch import Tensor
-
 from regard.errors import InputError
 
 DRAFT = ".draft-"
@@ -108,6 +106,20 @@ def fsync(path: Path) -> None:
                 os.fsync(stream.fileno())
 
 
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
+    except (OSError, ValueError) as error:  # a ValueError is for names that no file can have
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
 def write_text(text: str, path: str | Path) -> None:
     """Write a text file atomically.
 
@@ -162,7 +174,7 @@ def error_reason(error: BaseException) -> str:
 
 def to_builtins(value: Any) -> Any:
     """Tensors, dataclasses and lists of them as lists, numbers and dicts."""
-    if isinstance(value, Tensor):
+    if hasattr(value, "tolist"):  # a tensor; the command line checks paths before it imports PyTorch
         return value.tolist()
     if isinstance(value, list):
         return [to_builtins(item) for item in value]
