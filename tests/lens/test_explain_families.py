@@ -253,7 +253,11 @@ def test_each_language_of_marian_has_its_own_tokens(tmp_path):
         ("marian", {"target": TARGET, "compare": "a bank"}, "an encoder-decoder's source choose the attention encoder"),
         ("bart", {"target": ""}, "the text is empty"),
         ("bart", {"target": TARGET, "token": "loan"}, "the word 'loan' is not in the text .*the river is a bank"),
-        ("bart", {"target": "a", "token": "bank"}, "'bank' is not in .* a word of the source; .* choose the attention encoder"),
+        (
+            "bart",
+            {"target": "a", "token": "bank"},
+            "'bank' is not in .* a word of the source; .* choose the attention encoder",
+        ),
         ("bart", {"target": TARGET, "layer": 2}, "there is no layer 2: this model has layers 0 to 1"),
         ("bart", {"target": "a b " * 40, "token": "b"}, "the (text|target) has .* tokens"),
         ("gpt2", {"text": "bank " * 70}, "has .* tokens"),

@@ -138,7 +138,7 @@ def _source_of_text(
     if word is not None:
         number = candidates.recording.entry(word.path).head_numbers[word.head]
         head = list(recording.entry(word.path).head_numbers).index(number)
-        initial = (word.path, head, word.word.token_index[0])
+        initial = (word.path, head, word.query)
     if compare:
         first_word = None if word is None else word.word.text
         context = contextual_vectors([text, *compare], pretrained, first_word).to_dict()

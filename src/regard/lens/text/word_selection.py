@@ -29,6 +29,12 @@ class TextWord:
     weights: Float[Tensor, " keys"]
     """Of this head, the mean over the word's tokens."""
 
+    @property
+    def query(self) -> int:
+        """The first token of the word that is more than a space."""
+        words, positions = self.streams.query_words, self.word.token_index
+        return next((position for position in positions if words.surface_form([position])), positions[0])
+
 
 def select_word(token: str | int | None, streams: Streams, others: Sequence[Words] = ()) -> ExplainedWord:
     """A word among the queries.
