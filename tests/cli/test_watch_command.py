@@ -112,7 +112,7 @@ def test_layers_choose(models, watch, family, layers, paths):
 
 
 def test_heads_choose(watch, command, tmp_path):
-    every, _ = watch(RIVER)
+    every, _ = watch(RIVER, "--layer", "0,3")
     some, _ = watch(RIVER, "--head", "3.1,0.4,0.2")
     heads = {layer["layer"]: layer["heads"] for layer in every["layers"]}
     assert {layer["layer"]: layer["heads"] for layer in some["layers"]} == {
@@ -126,7 +126,7 @@ def test_heads_choose(watch, command, tmp_path):
     assert [loaded.entry(path).heads for path in loaded] == [(0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize("heads", [[], ["--head", "2-11"]])
+@pytest.mark.parametrize("heads", [[], pytest.param(["--head", "2-11"], marks=pytest.mark.more)])
 def test_a_word_has_its_strongest_keys_in_the_head_that_explain_chooses(watch, heads):
     overview, out = watch(RIVER, "--layer", "0", *heads, "--token", "bank")
     explained = regard.explain(RIVER, "bank", minilm(), layer=0)

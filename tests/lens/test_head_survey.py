@@ -100,7 +100,10 @@ def test_without_another_word_the_delimiters_count():
 
 def test_the_survey_of_maps_is_that_of_the_definition():
     """Each head is a layer of its own, since maps may have different numbers of heads."""
-    layers, streams = ([BEFORE, FAINT], [OWN], [VARIED, CLS]), Streams.of("a bank in the river ran", minilm(), None, None)
+    layers, streams = (
+        ([BEFORE, FAINT], [OWN], [VARIED, CLS]),
+        Streams.of("a bank in the river ran", minilm(), None, None),
+    )
     by_head = survey(*([head] for layer in layers for head in layer), position=4)
     found = HeadSurvey.of_maps([planted_map(*heads) for heads in layers], streams, [4])
     assert found.patterns == by_head.patterns

@@ -166,6 +166,8 @@ def _draw(
         drawn, row = shown.heads or [], None
     try:
         drawn = drawn or [most_informative_head(shown.recording)]
-    except ValueError as error:  # no weight is above 0
+        show_or_save(DrawnHeads(shown.recording, shown.title, shown.model, drawn, row), json_path, draw_heads)
+    except InputError:
+        raise
+    except ValueError as error:  # no weight is above 0; a map that is empty or has NaN
         raise InputError(str(error)) from error
-    show_or_save(DrawnHeads(shown.recording, shown.title, shown.model, drawn, row), json_path, draw_heads)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError, short_repr
+from regard.errors import InputError, errors_of_argument, short_repr
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.head_selection import most_informative_head
@@ -141,7 +141,8 @@ def _source_of_text(
         initial = (word.path, head, word.query)
     if compare:
         first_word = None if word is None else word.word.text
-        context = contextual_vectors([text, *compare], pretrained, first_word).to_dict()
+        with errors_of_argument("compare"):
+            context = contextual_vectors([text, *compare], pretrained, first_word).to_dict()
     return AttentionSource(recording, text, pretrained.name, named, initial, context)
 
 
