@@ -109,6 +109,10 @@ def test_where_a_page_cannot_be_written_no_model_runs(command):
         (["explain", ""], "regard: the text is empty; write a sentence\n"),
         (["explain", RIVER, "--token", "loan"], "regard: --token loan: the word 'loan' is not in the text"),
         (["explain", RIVER, "--layer", 6], "regard: --layer 6: there is no layer 6: this model has layers 0 to 5\n"),
+        (
+            ["explain", RIVER, "--head", "9.1"],
+            "regard: --head 9.1: there is no layer 9: this model has layers 0 to 5\n",
+        ),
         (["explain", RIVER, "--head", "3.12"], "--head 3.12: there is no head 12: this model has heads 0 to 11\n"),
         (["explain", RIVER, "--compare", "loan"], "--compare: the texts share no word; the first one's are: Write, a"),
         (["explain", RIVER, "--compare", ""], "--compare: the text is empty"),

@@ -39,8 +39,10 @@ def errors_of_options(**values: object) -> Iterator[None]:
     except InputError as error:
         if error.argument not in values:
             raise
-        value = values[error.argument]
-        name = f"--{error.argument.replace('_', '-')}"
+        # A layer that --layer did not give is that of --head LAYER.HEAD.
+        is_in_head = error.argument == "layer" and values["layer"] is None
+        argument = "head" if is_in_head else error.argument
+        value, name = values.get(argument), f"--{argument.replace('_', '-')}"
         shown = "" if value is None or isinstance(value, list) else f" {value}"
         raise InputError(f"{name}{shown}: {error}") from error
 
