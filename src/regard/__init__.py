@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
     from regard.training.train import train
+    from regard.views.see import see
 
 __all__ = [
     "AttentionMap",
@@ -45,6 +46,7 @@ __all__ = [
     "mask",
     "plan",
     "positions",
+    "see",
     "steps",
     "stream",
     "train",
@@ -75,6 +77,7 @@ _ROOMS = {
     "mask": "regard.attention",
     "plan": "regard.attention",
     "positions": "regard.attention",
+    "see": "regard.views.see",
     "steps": "regard.attention",
     "stream": "regard.generation",
     "train": "regard.training.train",

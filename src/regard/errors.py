@@ -1,5 +1,7 @@
 """`InputError`, and functions that errors and their messages need."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -9,7 +11,26 @@ class InputError(ValueError):
 
     The command line prints the message and exits with code 2. Wrong tensors are plain ``ValueError``,
     ``TypeError`` or ``NotImplementedError``, as in PyTorch.
+
+    Args:
+        message: one line.
+        argument: the name of the function's argument that is to blame, where there is one: the command line names the
+            option.
     """
+
+    def __init__(self, message: str, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
+
+
+@contextmanager
+def errors_of_argument(name: str) -> Iterator[None]:
+    """Say of the `InputError` that leaves the block which argument of the function is to blame."""
+    try:
+        yield
+    except InputError as error:
+        error.argument = error.argument or name
+        raise
 
 
 def short_repr(text: str, max_length: int = 60) -> str:

@@ -106,6 +106,20 @@ def fsync(path: Path) -> None:
                 os.fsync(stream.fileno())
 
 
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        InputError: the file cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
+    except (OSError, ValueError) as error:  # a ValueError is for names that no file can have
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
 def write_text(text: str, path: str | Path) -> None:
     """Write a text file atomically.
 

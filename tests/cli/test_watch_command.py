@@ -28,7 +28,7 @@ def watch(command, tmp_path):
 
 def test_every_number_is_the_definition_s(watch):
     """All heads of two layers of the default model, every matrix written out in float64."""
-    overview, out = watch(RIVER, "--layers", "0,1")
+    overview, out = watch(RIVER, "--layer", "0,1")
     tokens, recording = overview["tokens"], run.run(RIVER, minilm(), [0, 1]).recording
     assert [layer["path"] for layer in overview["layers"]] == list(recording)
     position = torch.arange(14.0, dtype=torch.float64)
@@ -62,7 +62,7 @@ def test_every_number_is_the_definition_s(watch):
 def test_a_long_file_gets_a_report(watch, tmp_path):
     path = tmp_path / "story.txt"
     path.write_text(f"{RIVER} " * 8, encoding="utf-8")
-    overview, out = watch("--file", path, "--layers", "0")
+    overview, out = watch("--file", path, "--layer", "0")
     first = next(w for w in overview["most_attended"][0]["words"] if w["is_text"] and w["word"] != ".")
     assert f"{first['word']} " in out.split("What it looked at most")[1]
     assert f"{100 * first['received_share']:.1f} %" in out
@@ -107,24 +107,46 @@ def test_an_encoder_decoder_has_three_attentions(models, watch, family):
     ("family", "layers", "paths"), [("gpt2", "2,0-0", ["blocks.0", "blocks.2"]), ("bart", "2", ["encoder.blocks.2"])]
 )
 def test_layers_choose(models, watch, family, layers, paths):
-    overview, _ = watch("the river", "--model", models[family], "--layers", layers)
+    overview, _ = watch("the river", "--model", models[family], "--layer", layers)
     assert [layer["path"] for layer in overview["layers"]] == [f"{path}.attention" for path in paths]
 
 
-@pytest.mark.parametrize(("said", "numbers"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1-2", [1, 2]), ("007", [7])])
-def test_lists_of_layers(said, numbers):
-    assert run.parse_layers(said) == numbers
+def test_heads_choose(watch, command, tmp_path):
+    every, _ = watch(RIVER, "--layer", "0,3")
+    some, _ = watch(RIVER, "--head", "3.1,0.4,0.2")
+    heads = {layer["layer"]: layer["heads"] for layer in every["layers"]}
+    assert {layer["layer"]: layer["heads"] for layer in some["layers"]} == {
+        0: [heads[0][2], heads[0][4]],
+        3: [heads[3][1]],
+    }
+    assert {(word["layer"], word["head"]) for word in some["most_attended"][0]["words"]} <= {(0, 2), (0, 4), (3, 1)}
+    path = tmp_path / "river.safetensors"
+    assert command("watch", RIVER, "--layer", "0,3", "--head", "0-1", "--save", path)[0] == 0
+    loaded = regard.Recording.load(path)
+    assert [loaded.entry(path).heads for path in loaded] == [(0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize("said", ["", ",", "1-", "-1", "3-1", "a", "1.5", "0,,2", "1-2-3", "²", "0-99999"])
-def test_what_is_no_list_of_layers(said):
-    with pytest.raises(regard.InputError, match="numbers from 0 and ranges of them, such as 0,3-5"):
-        run.parse_layers(said)
+@pytest.mark.parametrize("heads", [[], pytest.param(["--head", "2-11"], marks=pytest.mark.more)])
+def test_a_word_has_its_strongest_keys_in_the_head_that_explain_chooses(watch, heads):
+    overview, out = watch(RIVER, "--layer", "0", *heads, "--token", "bank")
+    explained = regard.explain(RIVER, "bank", minilm(), layer=0)
+    word, weights = overview["word"], explained.row.weights[0]
+    assert (word["layer"], word["head"], word["token_index"]) == (0, explained.head, [11])
+    assert [key["weight"] for key in word["keys"]] == pytest.approx(weights.topk(12).values.tolist(), abs=1e-6)
+    assert sum(key["weight"] for key in word["keys"]) + word["rest"] == pytest.approx(1.0)
+    assert f"What 'bank' looks at: layer 0, head {explained.head}" in out
+    assert f"{weights.max().item():.4f}" in out
+
+
+def test_without_a_word_there_is_none(watch):
+    overview, out = watch(RIVER, "--layer", "0")
+    assert overview["word"] is None
+    assert "What 'bank'" not in out
 
 
 def test_a_recording_is_kept(command, tmp_path):
     path = tmp_path / "river.safetensors"
-    assert command("watch", RIVER, "--save", path, "--layers", "1,3")[0] == 0
+    assert command("watch", RIVER, "--save", path, "--layer", "1,3")[0] == 0
     loaded, recorded = regard.Recording.load(path), run.run(RIVER, minilm(), [1, 3]).recording
     assert list(loaded) == ["blocks.1.attention", "blocks.3.attention"]
     for name, attention_map in loaded.items():
@@ -134,7 +156,7 @@ def test_a_recording_is_kept(command, tmp_path):
 
 
 def test_without_a_file_the_json_is_all_that_is_printed(command, watch):
-    assert json.loads(command("watch", RIVER, "--layers", "3", "--json", "-")[1]) == watch(RIVER, "--layers", "3")[0]
+    assert json.loads(command("watch", RIVER, "--layer", "3", "--json", "-")[1]) == watch(RIVER, "--layer", "3")[0]
 
 
 @pytest.mark.parametrize(
@@ -146,12 +168,14 @@ def test_without_a_file_the_json_is_all_that_is_printed(command, watch):
         (["--file", "bytes"], "is no UTF-8 text: byte 2 is 0xff"),
         (["--file", "empty"], "the text is empty; write a sentence"),
         (["word " * 600], "the text has 602 tokens, and sentence-transformers/all-MiniLM-L6-v2 has positions for 512"),
-        ([RIVER, "--layers", "6"], "there is no layer 6: this model has layers 0 to 5"),
-        ([RIVER, "--layers", "a", "--model", "no/such"], "layers 'a': numbers from 0 and ranges of them"),
+        ([RIVER, "--layer", "6"], "--layer 6: there is no layer 6: this model has layers 0 to 5"),
+        ([RIVER, "--layer", "a", "--model", "no/such"], "--layer a: numbers from 0 and ranges of them"),
+        ([RIVER, "--head", "0.12"], "--head 0.12: blocks.0.attention has no head 12"),
+        ([RIVER, "--token", "loan"], "--token loan: the word 'loan' is not in the text"),
         ([RIVER, "--save", "/no/folder/x", "--model", "no/such"], "cannot write '/no/folder/x': there is no folder"),
         ([RIVER, "--save", "/dev/null"], "cannot write '/dev/null': it is no file"),
         ([RIVER, "--save", "x", "--json", "x"], "--save and --json both name x: give two different files"),
-        ([RIVER, "--layers", "0", "--json", "/no/such/folder/x"], "cannot write '/no/such/folder/x': No such file"),
+        ([RIVER, "--layer", "0", "--json", "/no/such/folder/x"], "cannot write '/no/such/folder/x': No such file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, monkeypatch, arguments, message):
@@ -165,7 +189,7 @@ def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, monkeypatch, a
 def test_on_a_terminal_a_long_file_shows_progress(tmp_path):
     path = tmp_path / "story.txt"
     path.write_text(f"{RIVER} " * 8, encoding="utf-8")
-    code, shown = on_a_terminal("watch", "--file", path, "--layers", "0")
+    code, shown = on_a_terminal("watch", "--file", path, "--layer", "0")
     assert code == 0
     assert b"running the model" in shown
     assert b"summarizing layers" in shown

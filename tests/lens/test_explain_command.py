@@ -1,6 +1,7 @@
 """`regard explain` for decoders and encoder-decoders, by the command line's own `main`."""
 
 import json
+import re
 
 import pytest
 
@@ -46,3 +47,34 @@ def test_the_explanation_of_a_decoder_says_what_a_token_sees(command):
 def test_help_explains_both_options(command):
     out = command("explain", "--help")[1]
     assert all(part in out for part in ("--target", "--attention", "cross-attention"))
+
+
+LONG = "the man in the bank said that " * 4 + "river"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all"]])
+def test_of_a_long_text_the_strongest_keys_are_shown_and_the_sum_of_the_others(command, arguments):
+    code, out, _ = command("explain", LONG, "--token", "river", *arguments)
+    assert code == 0
+    table = out.split("2. Where")[1].split("\n\n")[0]
+    weights = [float(weight) for weight in re.findall(r" (0\.\d{4}) ", table)]
+    assert sum(weights) == pytest.approx(1, abs=2e-3)
+    facts = json.loads(command("explain", LONG, "--token", "river", "--json", "-")[1])
+    exact = facts["row"]["weights"]
+    assert len(exact) == 31
+    if arguments:
+        assert weights == pytest.approx(exact, abs=1e-4)
+        assert "the other" not in out
+    else:
+        assert weights[:20] == pytest.approx(sorted(exact, reverse=True)[:20], abs=1e-4)
+        assert re.search(r"^the other 11 +0\.\d{4} *$", table, re.MULTILINE)
+        assert "For all of them: --all, or --json PATH." in table
+        assert out.count("the other 11 ") == 2  # in the row, and in its arithmetic
+
+
+def test_of_a_long_source_and_target_those_around_the_word_are_shown(command):
+    options = ["--model", checkpoint("bart")[0], "--target", "the man in the bank, the river by the bank and the man"]
+    code, out, _ = command("explain", "the river bank " * 6, *options, "--token", "river")
+    assert code == 0
+    assert "other tokens of the source are not shown" in out
+    assert "<- explained" in out

@@ -109,10 +109,13 @@ def test_at_length_it_makes_no_map():
         ([(0, 0, 0)], TypeError, "in heads"),
         ([(7, 0)], KeyError, "there is no layer 7 here; there is 0"),
         ([(0, 9)], IndexError, "9"),
+        ([9], IndexError, "no head 9; it has 0, 1"),
+        ([True], TypeError, "in heads"),
     ],
 )
 def test_heads_that_are_not_there_are_refused(heads, error, message):
     recording = make_recording(planted_map(FIRST, OWN))
     assert resolve_heads(recording, [(0, 1), ("h.0.attn", 0)]) == [("h.0.attn", 1), ("h.0.attn", 0)]
+    assert resolve_heads(recording, [1]) == [("h.0.attn", 1)]
     with pytest.raises(error, match=message):
         resolve_heads(recording, heads)

@@ -96,3 +96,16 @@ def test_without_another_word_the_delimiters_count():
     assert found.most_informative_head(None, None) == (0, 1)
     assert found.top_keys() == []
     assert torch.isclose(found.weights.sum(-1), torch.ones(1, 2).double()).all()
+
+
+def test_the_survey_of_maps_is_that_of_the_definition():
+    """Each head is a layer of its own, since maps may have different numbers of heads."""
+    layers, streams = (
+        ([BEFORE, FAINT], [OWN], [VARIED, CLS]),
+        Streams.of("a bank in the river ran", minilm(), None, None),
+    )
+    by_head = survey(*([head] for layer in layers for head in layer), position=4)
+    found = HeadSurvey.of_maps([planted_map(*heads) for heads in layers], streams, [4])
+    assert found.patterns == by_head.patterns
+    torch.testing.assert_close(found.weights, by_head.weights, atol=1e-6, rtol=0)
+    assert found.most_informative_head(None, None) == by_head.most_informative_head(None, None) == (3, 0)

@@ -513,9 +513,12 @@ def test_a_model_without_attention_is_named():
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize("wrong", [None, "bert-base-uncased", FunctionModel])
-def test_what_is_no_module_is_refused(wrong):
-    with pytest.raises(TypeError, match="Module"), regard.watch(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(None, "Module"), (FunctionModel, "Module"), ("a text", "got the text 'a text': for a text regard.see")],
+)
+def test_what_is_no_module_is_refused(wrong, message):
+    with pytest.raises(TypeError, match=message), regard.watch(wrong):
         pass
 
 

@@ -12,7 +12,8 @@ from regard import mask
 from regard.errors import InputError
 from regard.lens import AttentionSummary
 from regard.views.figures.cells import head_cells
-from regard.views.terminal.head import draw, find_query
+from regard.views.source import find_query
+from regard.views.terminal.head import draw
 from regard.views.terminal.heatmap import percent
 from views.recordings import random_map, recorded, river
 
@@ -172,7 +173,7 @@ def test_summaries_show_what_they_kept(drawn):
 
 
 def test_a_longer_text_shows_its_beginning(drawn):
-    assert "The first 40 of 60 queries. For another one: --query TOKEN." in drawn(random_map(60, 60))
+    assert "The first 40 of 60 queries. For another one: --token WORD." in drawn(random_map(60, 60))
 
 
 def test_heads_have_the_model_s_own_numbers(drawn):

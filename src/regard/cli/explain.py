@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,16 +10,25 @@ import typer
 
 import regard
 from regard.cli.app import app
+from regard.cli.heads import parse_one_head
 from regard.cli.options import (
     ANY_FAMILY,
     DEFAULT_MODEL,
     MODEL_HELP,
+    errors_of_options,
     import_torch,
     option,
     read_argument,
+    require_choice,
     show_or_save,
     status,
 )
+from regard.errors import InputError
+
+ATTENTIONS = ("cross", "decoder", "encoder")
+
+MAX_KEYS = 20
+"""The most keys of a row that are shown without --all."""
 
 
 @app.command(
@@ -45,14 +55,14 @@ def explain(
         ),
     ] = None,
     layer: Annotated[
-        int | None,
+        str | None,
         option(
             "N",
             "Which layer, from 0. By default layer and head are those in which the word gives one other token of the "
             "text the largest weight, among heads in which tokens look to different places.",
         ),
     ] = None,
-    head: Annotated[int | None, option("N", "Which head, from 0.")] = None,
+    head: Annotated[str | None, option("N", "Which head, from 0; or LAYER.HEAD, such as 3.1.")] = None,
     compare: Annotated[
         list[str] | None,
         option(
@@ -83,18 +93,26 @@ def explain(
             help=MODEL_HELP + ANY_FAMILY,
         ),
     ] = DEFAULT_MODEL,
+    all_keys: Annotated[
+        bool, typer.Option("--all", help=f"Show every token of a long text, not only the {MAX_KEYS} strongest.")
+    ] = False,
     json_path: Annotated[
         Path | None, option("PATH", "Also write all facts as JSON; - prints only the JSON.", "--json")
     ] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""
+    one_layer, one_head = parse_one_head(layer, head)
+    require_choice("--attention", attention, ATTENTIONS)
+    if attention == "encoder" and target is not None:
+        raise InputError("--attention encoder reads the source only: leave --target out")
     text = read_argument(text, f"regard explain - < {text}")
     import_torch()
-    with status("reading the model"):
+    options = {"token": token, "compare": compare, "target": target, "attention": attention, "model": model}
+    with status("reading the model"), errors_of_options(layer=layer, head=head, **options):
         explanation = regard.explain(
-            text, token, model, compare, layer=layer, head=head, target=target, attention=attention
+            text, token, model, compare, layer=one_layer, head=one_head, target=target, attention=attention
         )
 
     from regard.views.terminal.explanation import draw
 
-    show_or_save(explanation, json_path, draw)
+    show_or_save(explanation, json_path, partial(draw, max_keys=None if all_keys else MAX_KEYS))

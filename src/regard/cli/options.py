@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,36 @@ def write_json(facts: Any, path: Path | None) -> bool:
 
         write_text(text + "\n", path)
     return False
+
+
+@contextmanager
+def errors_of_options(**values: object) -> Iterator[None]:
+    """Name the option in the error of a function: ``--token x: ...``.
+
+    Args:
+        values: what the options were given, by the names of the function's arguments.
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.argument not in values:
+            raise
+        # A layer that --layer did not give is that of --head LAYER.HEAD.
+        is_in_head = error.argument == "layer" and values["layer"] is None
+        argument = "head" if is_in_head else error.argument
+        value, name = values.get(argument), f"--{argument.replace('_', '-')}"
+        shown = "" if value is None or isinstance(value, list) else f" {value}"
+        raise InputError(f"{name}{shown}: {error}") from error
+
+
+def require_choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
+    """Refuse a value of an option that is none of its choices.
+
+    Raises:
+        InputError: the value is another one.
+    """
+    if value is not None and value not in choices:
+        raise InputError(f"{name} {value}: it is {', '.join(choices[:-1])} or {choices[-1]}")
 
 
 def show_or_save(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 import regard
 from regard.cli.app import app
+from regard.cli.heads import Heads, parse_layers_and_heads
 from regard.cli.options import (
     ANY_FAMILY,
     DEFAULT_MODEL,
     MODEL_HELP,
+    errors_of_options,
     import_torch,
     load_model,
     option,
     read_argument,
+    show_or_save,
     status,
     stderr_console,
 )
 from regard.errors import InputError
-from regard.escape import visible
+from regard.files import ensure_writable, read_text
 
 MAX_MEGABYTES = 1e9
 DEFAULT_OUT = Path("regard.html")
-
-
-class SeeSource(NamedTuple):
-    """What the command shows."""
-
-    recording: regard.Recording
-    title: str
-    model: str
-    context: Mapping[str, Any] | None
 
 
 @app.command(
@@ -44,7 +38,7 @@ class SeeSource(NamedTuple):
     "small picture, the map down to single cells, the numbers of each row, and what would change if a score, the "
     "scale, the temperature or the mask were another. With --compare also how context changes a word's vector.",
     epilog='Example: regard see "Write a poem about a man fishing on a river bank." --open\n\n'
-    'In the terminal: regard see "The animal was too tired." --terminal --query animal\n\n'
+    'In the terminal: regard see "The animal was too tired." --terminal --token animal\n\n'
     "A file of regard watch --save: regard see --recording story.safetensors",
 )
 def see(
@@ -66,72 +60,93 @@ def see(
     target: Annotated[
         str | None, option("TEXT", "The output of an encoder-decoder for TEXT. By default the model generates it.")
     ] = None,
-    layers: Annotated[
+    layer: Annotated[
         str | None, option("LIST", "Only these layers: numbers from 0 and ranges, such as 0,3-5. By default all.")
     ] = None,
-    heads: Annotated[
+    head: Annotated[
         str | None,
         option(
             "LIST",
-            "LAYER.HEAD, such as 3.5,4.0: the page has these heads whole, and the others as pictures. By default all "
-            "that fit. In the terminal: the heads to draw.",
+            "LAYER.HEAD, such as 3.1,4.0; or 0-3, these heads in each layer. The page has these heads whole, and the "
+            "others as pictures; by default all that fit. In the terminal: the heads to draw.",
         ),
     ] = None,
-    query: Annotated[
+    token: Annotated[
         str | None,
         option(
-            "TOKEN",
-            "In the terminal: the keys of this query alone, and more of them. Of a token that occurs several times, "
-            "the first. A number that is no token of the text is a position.",
+            "WORD",
+            "The word that the page shows first, at its first occurrence. A number that is no word of the text is the "
+            "position of a token. By default the last word that all sentences share; of a recording, the strongest "
+            "pair of tokens. In the terminal: the keys of this word alone, and more of them.",
         ),
     ] = None,
     max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The largest size of the page.")] = 5.0,
     out: Annotated[Path | None, option("PATH", f"Where to write the page; by default {DEFAULT_OUT}.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
+    json_path: Annotated[
+        Path | None,
+        option(
+            "PATH",
+            "Also write what is shown as JSON: of a page its layers and heads, their sizes and errors, and what it "
+            "omits; in the terminal each head's queries, keys and weights. - prints only the JSON.",
+            "--json",
+        ),
+    ] = None,
 ) -> None:
     """Write a page that shows the attention of a model in a text."""
     if sum(value is not None for value in (text, file, recording)) != 1:
         raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
-    if recording is not None and any(value is not None for value in (model, compare, target, layers)):
-        raise InputError("--recording shows a file: --model, --compare, --target and --layers belong to a TEXT")
+    if recording is not None and any(value is not None for value in (model, compare, target)):
+        raise InputError("--recording shows a file: --model, --compare and --target belong to a TEXT")
     if image is not None and (recording is None or terminal):
         raise InputError("--image belongs to the page of a --recording: a TEXT has no image, and --terminal draws none")
     if terminal and (open_ or compare or out is not None):
         raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
-    if query is not None and not terminal:
-        raise InputError("--query belongs to --terminal; on the page you choose the query by a click")
     if out == Path("-"):
         raise InputError("--out -: a page is a file; give it a name, such as regard.html")
     if not max_size < MAX_MEGABYTES:
         raise InputError(f"--max-size {max_size}: a number of megabytes")
-    import_torch()
-    from regard.files import ensure_writable
-    from regard.lens.text.run import parse_heads
-
-    if not terminal:
-        ensure_writable(out or DEFAULT_OUT)
-
-    given_heads = None if heads is None else parse_heads(heads)
-    if recording is not None:
-        source = SeeSource(regard.Recording.load(recording), recording.name, "", None)
-    else:
-        source = _run(text, file, model or DEFAULT_MODEL, layers, target, compare)
-    if given_heads is not None:
-        _resolve(source.recording, given_heads)  # before anything is computed
-    try:
-        if terminal:
-            _draw(source.recording, given_heads, query)
-            return
-        page = _render(source, given_heads, int(max_size * 1e6), image)
-    except ValueError as error:  # there is nothing to show; the size is too small
-        raise InputError(str(error)) from error
-
-    from regard.files import write_text
-
+    layers, heads = parse_layers_and_heads(layer, head)
     out = out or DEFAULT_OUT
-    write_text(page, out)
-    print(f"{visible(str(out))}: {len(page.encode()) / 1e6:.2f} MB")
+    if not terminal:
+        if out == json_path:
+            raise InputError(f"--out and --json both name {out}: give two different files")
+        ensure_writable(out)
+    source: Any = recording
+    if recording is None:
+        source = read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
+    import_torch()
+
+    options: dict[str, Any] = {"model": None, "target": target, "token": token}
+    if recording is None:
+        options["model"] = load_model(model or DEFAULT_MODEL)
+    with errors_of_options(compare=compare, target=target, layer=layer, head=head, token=token, max_size=max_size):
+        if terminal:
+            _draw(source, layers, heads, json_path, options)
+            return
+        with status("running the model") as spinner:
+
+            def progress(paths: Iterable[str]) -> Iterable[str]:
+                from rich.progress import track
+
+                spinner.stop()
+                disabled = not sys.stderr.isatty()
+                return track(paths, "reading each layer", console=stderr_console(), transient=True, disable=disabled)
+
+            page = regard.see(
+                source,
+                out,
+                compare=compare,
+                layer=layers,
+                head=heads,
+                image=image,
+                max_size=int(max_size * 1e6),
+                title=str(file) if file is not None else None,
+                progress=progress,
+                **options,
+            )
+    show_or_save(page, json_path, lambda page, _: print(page))
     if open_:
         import webbrowser
 
@@ -139,60 +154,26 @@ def see(
             print("no browser could be opened: open the file yourself", file=sys.stderr)
 
 
-def _run(
-    text: str | None, file: Path | None, model: str, layers: str | None, target: str | None, compare: list[str] | None
-) -> SeeSource:
-    """Run a model on a text."""
-    from regard.lens.text import run
-    from regard.lens.text.contextual import contextual_vectors
-
-    indices = None if layers is None else run.parse_layers(layers)
-    words = run.read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
-    pretrained = load_model(model)
-    with status("running the model"):
-        text_run = run.run(words, pretrained, indices, target)
-        text_run.label_surface_forms()
-        context = contextual_vectors([words, *compare], pretrained).to_dict() if compare else None
-    return SeeSource(text_run.recording, words if file is None else str(file), pretrained.name, context)
-
-
-def _resolve(recording: regard.Recording, heads: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
-    """The paths of some layers, and the places of heads in their maps."""
-    from regard.lens.recording.head_selection import resolve_heads
-
-    try:
-        return resolve_heads(recording, heads)
-    except LookupError as error:  # there is no such layer or head
-        raise InputError(str(error.args[0])) from error
-
-
-def _draw(recording: regard.Recording, heads: Sequence[tuple[int, int]] | None, query: str | None) -> None:
+def _draw(
+    source: Any, layers: list[int] | None, heads: Heads | None, json_path: Path | None, options: dict[str, Any]
+) -> None:
     """Draw some heads in the terminal; by default the most informative one."""
     from regard.lens.recording.head_selection import most_informative_head
-    from regard.views.terminal.console import console_for
-    from regard.views.terminal.head import draw, find_query
+    from regard.views.source import attention_source
+    from regard.views.terminal.head import draw_heads
+    from regard.views.terminal.head_facts import DrawnHeads
 
-    for path, head in _resolve(recording, heads) if heads else [most_informative_head(recording)]:
-        position = None if query is None else find_query(recording[path], query)
-        draw(recording, console_for(sys.stdout), path=path, head=head, query=position)
-
-
-def _render(source: SeeSource, heads: Sequence[tuple[int, int]] | None, max_size: int, image: Path | None) -> str:
-    """The page, with a progress bar."""
-    from rich.progress import track
-
-    from regard.views.html import PageImage, render_page
-
-    disabled = not sys.stderr.isatty()
-    return render_page(
-        source.recording,
-        title=source.title,
-        model=source.model,
-        max_size=max_size,
-        heads=heads,
-        image=None if image is None else PageImage.load(image),
-        context=source.context,
-        progress=lambda paths: track(
-            paths, "reading each layer", console=stderr_console(), transient=True, disable=disabled
-        ),
-    )
+    with status("running the model"):
+        shown = attention_source(source, layers=layers, heads=heads, **options)
+    if options["token"] is not None and shown.initial is not None:
+        path, head, query = shown.initial
+        drawn, row = shown.heads_beside(path) or [(path, head)], query
+    else:
+        drawn, row = shown.heads or [], None
+    try:
+        drawn = drawn or [most_informative_head(shown.recording)]
+        show_or_save(DrawnHeads(shown.recording, shown.title, shown.model, drawn, row), json_path, draw_heads)
+    except InputError:
+        raise
+    except ValueError as error:  # no weight is above 0; a map that is empty or has NaN
+        raise InputError(str(error)) from error

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.attention.hooks import register_hook
 from regard.attention.mask import Mask
+from regard.errors import short_repr
 from regard.lens.capture.call import CapturedCall, sample_output, to_four_axes
 from regard.lens.capture.dispatch_mode import DispatchModeCapture
 from regard.lens.capture.function_mode import FunctionModeCapture
@@ -111,6 +112,11 @@ def _validate(
     model: Any, keep: str, layers: Sequence[int] | None, heads: Sequence[int] | None, budget: int | None
 ) -> list[tuple[str, nn.Module]]:
     """The model's modules, each with its path."""
+    if isinstance(model, str):
+        raise TypeError(
+            f"watch(model) records a torch.nn.Module while it runs; got the text {short_repr(model)}: for a text "
+            "regard.see(text) or regard.explain(text), in a shell also regard watch TEXT"
+        )
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch(model) wants a torch.nn.Module; got {type(model).__name__}")
     if keep not in KEEP_OPTIONS:

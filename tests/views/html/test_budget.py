@@ -6,8 +6,9 @@ import re
 import pytest
 import torch
 
-from regard import mask
+from regard import InputError, mask
 from regard.lens.maps.map import AttentionMap
+from regard.views.html import build_page
 from views.html.decoded import assert_rows_are_the_maps, decode
 from views.recordings import recorded
 
@@ -80,11 +81,19 @@ def test_a_long_head_is_carried_without_its_values_and_a_longer_one_in_some_rows
     assert " of 400 rows of the head are in this page: those of the lowest entropy" in " ".join(page.facts["omitted"])
     assert float(m.entropy()[0, 0, head.rows[:-1]].max()) < float(m.entropy()[0, 0].max())
     assert page.facts["initial"]["query"] in head.rows
+    query = next(row for row in range(400) if row not in head.rows)
+    page = decode(node, build_page(recording, max_size=some, initial=("layers.0", 0, query)).text)
+    ((head,),) = page.attentions.values()
+    assert page.facts["initial"]["query"] == query
+    assert query in head.rows
 
 
 def test_a_limit_below_any_page_says_how_large_one_is():
-    with pytest.raises(ValueError, match=r"takes (\d+,)+\d+ bytes without any head .* max_size=1,000: watch fewer"):
+    with pytest.raises(
+        InputError, match=r"takes (\d+,)+\d+ bytes without any head .* the limit is 1,000: fewer"
+    ) as told:
         layers(20, 2).to_html(max_size=1000)
+    assert told.value.argument == "max_size"
 
 
 def test_heads_that_have_masks_or_biases_of_their_own_have_room(node):

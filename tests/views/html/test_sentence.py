@@ -2,8 +2,10 @@
 
 import re
 
+import regard
 from views.html.rows import Attends, assert_weights, painted, state_of, watched, weights_by
 from views.recordings import river
+from weights import LOAN, RIVER, minilm
 
 KEYS, QUERIES, LIST = ".sentence .keys", ".sentence .queries", ".strongest"
 LAYOUT = ".sentence .tools select"
@@ -187,3 +189,11 @@ def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, river_pag
     page.click("#tab-sentence")
     query = int(page.locator('.queries [data-mark="focus"]').get_attribute("data-index"))
     assert_weights(beside(page), recording[recording.layers[4]][0, 3, query])
+
+
+def test_the_page_of_see_opens_on_the_word_and_compares_it(open_page, tmp_path):
+    made = regard.see(RIVER, tmp_path / "page.html", model=minilm(), compare=LOAN, layer=0, token="man")
+    page = open_page(made.path)
+    assert re.match(r"Query 6\s+man\s+looks at", page.inner_text(".strongest"))
+    page.get_by_role("tab", name="Context").click()
+    assert page.inner_text(".context .chosen").startswith("“man” compared with itself")

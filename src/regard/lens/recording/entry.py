@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -63,6 +63,32 @@ class RecordingEntry:
             return m.without_padding(valid)
 
         return replace(self, source=source)
+
+    def select(self, heads: Sequence[int]) -> RecordingEntry:
+        """The entry with some heads of its map only.
+
+        Args:
+            heads: their indices in the map.
+        """
+
+        def source() -> AttentionMap:
+            m = self.map()
+            if isinstance(m, AttentionSummary):
+                raise ValueError(m.refusal("select"))
+            return m.select(heads=heads)
+
+        batch, _, queries, keys = self.shape
+        return replace(
+            self,
+            source=source,
+            shape=(batch, len(heads), queries, keys),
+            heads=tuple(self.head_numbers[head] for head in heads),
+        )
+
+    @property
+    def head_numbers(self) -> Sequence[int]:
+        """For each head of the map its number in the model."""
+        return range(self.shape[1]) if self.heads is None else self.heads
 
     @property
     def stack(self) -> str:

@@ -53,13 +53,13 @@ def most_informative_head(recording: Recording) -> tuple[str, int]:
     raise ValueError(f"there is no head to choose: no attention in {recording!r} has a weight above 0")
 
 
-def resolve_heads(recording: Recording, heads: Sequence[tuple[str | int, int]]) -> list[tuple[str, int]]:
+def resolve_heads(recording: Recording, heads: Sequence[tuple[str | int, int] | int]) -> list[tuple[str, int]]:
     """The paths and map indices of heads that a user names.
 
     Args:
         recording: the recording that has them.
         heads: (path or layer, head), the numbers those of the model; a layer's number stands for that layer of each
-            stack.
+            stack. A number alone is the head of this number in every layer.
 
     Returns:
         Paths, and the index of each head in its map.
@@ -73,9 +73,12 @@ def resolve_heads(recording: Recording, heads: Sequence[tuple[str | int, int]]) 
     if not isinstance(heads, list | tuple):
         raise TypeError(f"heads={heads!r}: a list of (layer or path, head), such as [(3, 5), (4, 0)]")
     for pair in heads:
+        if isinstance(pair, int) and not isinstance(pair, bool):
+            resolved += [(path, _index_of_head(recording.entry(path), pair)) for path in recording]
+            continue
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2 and not any(isinstance(each, bool) for each in pair)
         if not is_pair or not isinstance(pair[0], str | int) or not isinstance(pair[1], int):
-            raise TypeError(f"{pair!r} in heads: (layer or path, head), such as (3, 5)")
+            raise TypeError(f"{pair!r} in heads: (layer or path, head), such as (3, 5), or a head of every layer")
         where, number = pair
         paths = [path for path in recording if where in (path, recording.entry(path).layer)]
         if not paths:
@@ -83,13 +86,16 @@ def resolve_heads(recording: Recording, heads: Sequence[tuple[str | int, int]]) 
             raise KeyError(
                 f"there is no layer {where!r} here; there is {', '.join(map(str, layers)) or list(recording)}"
             )
-        for path in paths:
-            entry = recording.entry(path)
-            numbers = list(range(entry.shape[1]) if entry.heads is None else entry.heads)
-            if number not in numbers:
-                raise IndexError(f"{path} has no head {number}; it has {', '.join(map(str, numbers))}")
-            resolved.append((path, numbers.index(number)))
+        resolved += [(path, _index_of_head(recording.entry(path), number)) for path in paths]
     return resolved
+
+
+def _index_of_head(entry: RecordingEntry, number: int) -> int:
+    """The index of a head in its map."""
+    numbers = list(entry.head_numbers)
+    if number not in numbers:
+        raise IndexError(f"{entry.path} has no head {number}; it has {', '.join(map(str, numbers))}")
+    return numbers.index(number)
 
 
 def _mean_largest_weights(entry: RecordingEntry, min_distance: int, *, only_words: bool) -> Iterator[float]:

@@ -144,6 +144,31 @@ class Recording(Maps):
             )
         return part
 
+    def select(self, layers: Sequence[int] | None = None, heads: Sequence[tuple[str, int]] | None = None) -> Recording:
+        """The part of the recording with some layers or some heads only.
+
+        Args:
+            layers: their numbers; of each stack. All by default.
+            heads: paths, and indices of heads in their maps, as `head_selection.resolve_heads` returns them.
+
+        Raises:
+            KeyError: no such layer.
+        """
+        part = self._without_entries()
+        part.has_all_layers = False
+        numbers = sorted({entry.layer for entry in self._entries.values() if entry.layer is not None})
+        for layer in layers or ():
+            if layer not in numbers:
+                raise KeyError(f"there is no layer {layer} here; there is {', '.join(map(str, numbers)) or 'none'}")
+        for path, entry in self._entries.items():
+            if layers is not None and entry.layer not in layers:
+                continue
+            if heads is None:
+                part._entries[path] = entry
+            elif indices := sorted({head for at, head in heads if at == path}):
+                part._entries[path] = entry if len(indices) == entry.shape[1] else entry.select(indices)
+        return part
+
     def label(self, queries: Tokens, keys: Tokens | None = None) -> None:
         """Attach tokens to every map that they fit.
 

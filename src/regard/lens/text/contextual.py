@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.files import to_builtins
 from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
 from regard.lens.text.streams import Streams
-from regard.lens.text.words import Words
+from regard.lens.text.words import Words, normalize_word
 from regard.pretrained import Pretrained
 
 MAX_WORDS = 200
@@ -65,8 +65,9 @@ class ContextualVectors:
     sentences: list[list[ContextualPart]]
     """Each sentence, split at the shared words."""
     words: list[ContextualWord]
-    """The shared words: those of at least two sentences. The first one is the last word that the most sentences share;
-    the others are sorted by the difference of their vectors after the last layer, the largest first."""
+    """The shared words: those of at least two sentences. The first one is the word that was asked for, by default the
+    last word that the most sentences share; the others are sorted by the difference of their vectors after the last
+    layer, the largest first."""
     other_words: list[ContextualWord]
     """Words of one sentence, with points but without cosines."""
     num_shared: int
@@ -90,7 +91,7 @@ class ContextualVectors:
 
 
 @torch.no_grad()
-def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVectors:
+def contextual_vectors(texts: Sequence[str], model: Pretrained, first_word: str | None = None) -> ContextualVectors:
     """The words that sentences share, and the differences between their hidden states, layer by layer.
 
     A word is found as `regard.explain` finds it, in any case, at its first occurrence in each sentence. The vector of a
@@ -100,6 +101,7 @@ def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVec
     Args:
         texts: at least two sentences.
         model: the result of `regard.load`. Of an encoder-decoder the encoder is used.
+        first_word: the word to list first, if several texts have it.
 
     Raises:
         ValueError: fewer than two texts.
@@ -129,9 +131,11 @@ def contextual_vectors(texts: Sequence[str], model: Pretrained) -> ContextualVec
     }
     cosines = {word: _cosines(vectors[word]) for word in shared}
     # People often put the word that they want to compare at the end: "a river bank", "a loan in a bank".
-    first_word = max(enumerate(shared), key=lambda item: (len(vectors[item[1]]), item[0]))[1]
+    first = max(enumerate(shared), key=lambda item: (len(vectors[item[1]]), item[0]))[1]
+    if first_word is not None and normalize_word(first_word) in shared:
+        first = normalize_word(first_word)
     by_change = sorted(shared, key=lambda word: min(other.cosine[-1] for other in cosines[word]))
-    listed = [first_word, *(word for word in by_change if word != first_word)][:MAX_WORDS]
+    listed = [first, *(word for word in by_change if word != first)][:MAX_WORDS]
     # The plane is that of the listed words only: other words would change it and are not drawn.
     points, explained_variance = _project(
         {(word, i): vector for word in listed + others for i, vector in vectors[word].items()}

@@ -13,13 +13,12 @@ import torch
 
 from regard.attention import Steps
 from regard.attention.positions import Rotary
-from regard.errors import InputError
+from regard.errors import InputError, errors_of_argument
 from regard.lens.text.activations import ActivationCache, LayerActivations, run_with_cache
 from regard.lens.text.explanation import (
     AttentionRow,
     Comparison,
     ExplainedModel,
-    ExplainedWord,
     Explanation,
     InputVectors,
     Proof,
@@ -29,6 +28,7 @@ from regard.lens.text.explanation import (
 from regard.lens.text.head_survey import HeadSurvey, ensure_weights_fit
 from regard.lens.text.hidden_states import cosine_similarities, text_hidden_states, word_hidden_states
 from regard.lens.text.streams import Streams
+from regard.lens.text.word_selection import select_word
 from regard.lens.text.words import Words
 from regard.pretrained import DEFAULT_MODEL, Pretrained, load
 
@@ -89,14 +89,14 @@ def explain(
     words, config = streams.query_words, streams.stack.config
     if other_texts and streams.source is not None:
         raise InputError(
-            "other texts to compare with are for words of what a model reads; for an encoder-decoder's source: "
-            "attention='encoder'"
+            "other texts to compare with are for words of what a model reads; for those of an encoder-decoder's source "
+            "choose the attention encoder",
+            "compare",
         )
-    others = [Words.of(other, pretrained) for other in other_texts]
-    token = _last_shared_word([words, *others]) if token is None else token
-    occurrences = _find_occurrences(token, streams)
-    positions = occurrences[0]
-    word = ExplainedWord(words.surface_form(positions), positions, occurrences)
+    with errors_of_argument("compare"):
+        others = [Words.of(other, pretrained) for other in other_texts]
+    word = select_word(token, streams, others)
+    positions = word.token_index
     in_others = [other.find(word.text)[0] for other in others]
     _check_index("layer", layer, config.num_layers)
     _check_index("head", head, config.num_heads)
@@ -134,33 +134,11 @@ def explain(
     )
 
 
-def _last_shared_word(texts: list[Words]) -> str:
-    """The last word of the first text that all texts have; a mark such as "." only if they share nothing else."""
-    first, *others = texts
-    shared = [word for word in first.word_list() if all(other.contains(word) for other in others)]
-    if not shared:
-        raise InputError(f"the texts share no word; the first one's are: {first.describe()}")
-    return ([word for word in shared if any(c.isalnum() for c in word)] or shared)[-1]
-
-
-def _find_occurrences(token: str | int, streams: Streams) -> list[list[int]]:
-    """The occurrences of the word among the queries."""
-    try:
-        return streams.query_words.resolve(token)
-    except InputError as error:
-        if streams.source is not None and isinstance(token, str) and streams.source.contains(token):
-            raise InputError(
-                f"{error}. It is a word of the source; the word explained is one of the target. For the source's own: "
-                "attention='encoder'"
-            ) from None
-        raise
-
-
 def _check_index(name: str, value: int | None, count: int) -> None:
     if value is not None and type(value) is not int:
         raise TypeError(f"{name} must be a whole number; got {value!r}")
     if value is not None and not 0 <= value < count:
-        raise InputError(f"there is no {name} {value}: this model has {name}s 0 to {count - 1}")
+        raise InputError(f"there is no {name} {value}: this model has {name}s 0 to {count - 1}", name)
 
 
 def _tokenized(words: Words) -> TokenizedText:

@@ -7,6 +7,7 @@ same place, whatever they mean.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.errors import InputError
+from regard.lens.maps.map import AttentionMap
 from regard.lens.text.activations import ActivationCache
 from regard.lens.text.explanation import TopKey
 from regard.lens.text.hidden_states import NOT_FINITE
@@ -79,6 +81,26 @@ class HeadSurvey:
                 [_positional_pattern(strongest, streams) for strongest in steps.weights.argmax(dim=-1).tolist()]
             )
         return cls(streams, positions, torch.stack(weights), visible.tolist(), patterns)
+
+    @classmethod
+    def of_maps(cls, maps: Sequence[AttentionMap], streams: Streams, positions: list[int]) -> HeadSurvey:
+        """Compute the heads of recorded maps, exactly, in memory that is linear in the tokens.
+
+        Each head counts as a layer of its own, since maps may have different numbers of heads: the survey has as many
+        layers as the maps have heads, and each has head 0.
+
+        Raises:
+            InputError: the model computes NaN or infinities.
+        """
+        weights, patterns = [], []
+        for m in maps:
+            rows = m[0, :, positions[0] : positions[-1] + 1]
+            if not rows.isfinite().all():
+                raise InputError(NOT_FINITE)
+            weights.append(rows.double().mean(dim=1).cpu())
+            patterns += [[_positional_pattern(keys, streams)] for keys in m.top(1).keys[0, :, :, 0].tolist()]
+        by_head = torch.cat(weights)[:, None]
+        return cls(streams, positions, by_head, (by_head > 0).any(dim=0)[0].tolist(), patterns)
 
     def most_informative_head(self, layer: int | None, head: int | None) -> tuple[int, int]:
         """The layer and head in which one other token of the text gets its largest weight.

@@ -91,6 +91,35 @@ class MostAttended:
 
 
 @dataclass(frozen=True)
+class AttendedKey:
+    """A token that a word attends to."""
+
+    token: str
+    index: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """What a word attends to in one head: that in which it gives one other token of the text the largest weight."""
+
+    word: str
+    token_index: list[int]
+    """The positions of its tokens among the queries; the weights are means over them."""
+    path: str
+    kind: str
+    """``self`` or ``cross``."""
+    layer: int
+    head: int
+    positional_pattern: str | None
+    """What nearly all tokens of the text do in this head; None if they differ."""
+    keys: list[AttendedKey]
+    """The tokens with the largest weights, the largest first."""
+    rest: float
+    """The sum of all other weights."""
+
+
+@dataclass(frozen=True)
 class Overview:
     """Every head of a model on one text, and the most attended words."""
 
@@ -104,6 +133,8 @@ class Overview:
     """What the decoder of an encoder-decoder reads."""
     layers: list[LayerOverview]
     most_attended: list[MostAttended]
+    word: WordAttention | None = None
+    """What one word attends to, if one was named."""
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists and numbers; NaN becomes None."""

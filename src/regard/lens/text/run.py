@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import InputError, errors_of_argument, short_repr
 from regard.lens.maps.map import AttentionMap
+from regard.lens.recording.head_selection import resolve_heads
 from regard.lens.recording.recording import Recording
-from regard.lens.text.overview import HeadOverview, LayerOverview, MostAttended, Overview, ReceivedWord, TokenPair
+from regard.lens.text.head_survey import HeadSurvey
+from regard.lens.text.overview import MostAttended, Overview
+from regard.lens.text.overview_statistics import layer_overview, received_words, word_attention
 from regard.lens.text.streams import Streams
+from regard.lens.text.word_selection import TextWord, select_word
 from regard.lens.text.words import Words
 from regard.lens.watch import watch
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder
-
-MAX_INDEX_DIGITS = 4
-"""The most digits in the number of a layer or head on the command line."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,73 @@ class TextRun:
             entry.label((queries.display_tokens(), keys.display_tokens()))
 
     @torch.no_grad()
-    def overview(self, progress: Callable[[Iterable[str]], Iterable[str]] = lambda paths: paths) -> Overview:
+    def select_word(self, token: str | int | None = None, compare: Sequence[str] = ()) -> TextWord:
+        """A word, and the head of the recording in which it is most informative to see what the word attends to.
+
+        Of an encoder-decoder it is a word of the target, or one of the source where the target does not have it.
+
+        Args:
+            token: the word or the position of a token; by default the last word that all texts share.
+            compare: other texts that the model reads, which have the word, too.
+
+        Raises:
+            InputError: no such word or position; the texts share no word; the model computes NaN or infinities.
+        """
+        streams, paths = self.streams, self._paths_of(self.streams)
+        with errors_of_argument("compare"):
+            others = [Words.of(text, self.pretrained) for text in compare]
+        is_of_source = isinstance(token, str) and not streams.query_words.contains(token) and self.words.contains(token)
+        if streams.source is not None and (others or is_of_source or not paths):
+            streams = streams.of_source()
+            paths = self._paths_of(streams)
+        word = select_word(token, streams, others)
+        if not paths:
+            raise InputError(f"no attention is recorded in which {short_repr(word.text)} is a query")
+        maps = [m for path in paths if isinstance(m := self.recording[path], AttentionMap)]
+        survey = HeadSurvey.of_maps(maps, streams, word.token_index)
+        chosen, _ = survey.most_informative_head(None, None)
+        path, head = [(path, head) for path, m in zip(paths, maps, strict=True) for head in range(m.shape[1])][chosen]
+        return TextWord(word, streams, path, head, survey.patterns[chosen][0], survey.weights[chosen, 0])
+
+    def _paths_of(self, streams: Streams) -> list[str]:
+        """The attentions whose queries and keys are those of some streams."""
+        is_source = streams.source is None and self.streams.source is not None
+        return [
+            path
+            for path in self.recording
+            if (entry := self.recording.entry(path)).kind == ("cross" if streams.cross else "self")
+            and (not is_source or entry.stack.startswith("encoder"))
+        ]
+
+    @torch.no_grad()
+    def overview(
+        self,
+        progress: Callable[[Iterable[str]], Iterable[str]] = lambda paths: paths,
+        *,
+        token: str | int | None = None,
+    ) -> Overview:
         """Summarize every attention.
 
         Args:
             progress: wraps the iteration over the paths of the attentions, such as a progress bar.
+            token: a word whose strongest keys are listed, too.
+
+        Raises:
+            InputError: no such word.
         """
+        word = None if token is None else self.select_word(token)
         layers = []
-        received: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
+        received: dict[tuple[str, str], list[tuple[list[tuple[int, int]], Tensor]]] = {}
         for path in progress(list(self.recording)):
             entry = self.recording.entry(path)
             m = entry.map()
             assert isinstance(m, AttentionMap)
-            layers.append(_layer_overview(self.recording, path, m, *self.words_of(entry.kind, entry.stack)))
+            layers.append(layer_overview(entry, m, *self.words_of(entry.kind, entry.stack)))
             share = m.received()[0] / m.shape[2]
-            received.setdefault((entry.stack, entry.kind), []).append((entry.layer or 0, share))
+            heads = [(entry.layer or 0, number) for number in entry.head_numbers]
+            received.setdefault((entry.stack, entry.kind), []).append((heads, share))
         most_attended = [
-            MostAttended(stack, kind, _received_words(shares, self.words_of(kind, stack)[1]))
+            MostAttended(stack, kind, received_words(shares, self.words_of(kind, stack)[1]))
             for (stack, kind), shares in received.items()
         ]
         return Overview(
@@ -94,11 +144,19 @@ class TextRun:
             None if self.streams.source is None else self.decoder_words.tokens,
             layers,
             most_attended,
+            None if word is None else word_attention(self.recording.entry(word.path), word),
         )
 
 
 @torch.no_grad()
-def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, target: str | None = None) -> TextRun:
+def run(
+    text: str,
+    pretrained: Pretrained,
+    layers: Sequence[int] | None = None,
+    target: str | None = None,
+    *,
+    heads: Sequence[int | tuple[int, int]] | None = None,
+) -> TextRun:
     """Run a model on a text once, under `regard.watch`.
 
     Args:
@@ -106,16 +164,20 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, 
         pretrained: a model and its tokenizer.
         layers: the layers of each stack to record; all by default.
         target: the output of an encoder-decoder; by default the model generates it first.
+        heads: the heads to record, as numbers of heads in each layer or as (layer, head); all by default.
 
     Raises:
-        InputError: no such layer; an empty or too long text; a target for a model that reads one text.
+        InputError: no such layer or head; an empty or too long text; a target for a model that reads one text.
     """
     model = pretrained.model
     config = pretrained.config
     count = max(config.num_layers, config.decoder.num_layers if config.decoder is not None else 0)
     for layer in layers or ():
         if layer >= count:
-            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}")
+            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}", "layer")
+    if layers is None and heads is not None:
+        named = [head[0] for head in heads if isinstance(head, tuple) and 0 <= head[0] < count]
+        layers = named if len(named) == len(heads) else None  # others need not be recorded
     streams = Streams.of(text, pretrained, target=target)
     ids, token_type_ids = (None if t is None else t[None] for t in streams.input_tensors)
     with watch(model, layers=layers) as recording:
@@ -131,138 +193,18 @@ def run(text: str, pretrained: Pretrained, layers: Sequence[int] | None = None, 
         entry = recording.entry(path)
         queries, keys = text_run.words_of(entry.kind, entry.stack)
         entry.label((queries.tokens, keys.tokens))
-    return text_run
+    if heads is None:
+        return text_run
+    return replace(text_run, recording=recording.select(heads=find_heads(recording, heads)))
 
 
-def parse_layers(text: str) -> list[int]:
-    """The layers of a list such as "0,3-5".
-
-    Raises:
-        InputError: the text is no such list.
-    """
-    layers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        last = last if dash else first
-        if not (_is_index(first) and _is_index(last)) or int(first) > int(last):
-            raise InputError(f"layers {text!r}: numbers from 0 and ranges of them, such as 0,3-5")
-        layers += range(int(first), int(last) + 1)
-    return sorted(set(layers))
-
-
-def parse_heads(text: str) -> list[tuple[int, int]]:
-    """The (layer, head) pairs of a list such as "3.5,4.0".
+def find_heads(recording: Recording, heads: Sequence[int | tuple[int, int]]) -> list[tuple[str, int]]:
+    """The paths and map indices of heads, as `resolve_heads`.
 
     Raises:
-        InputError: the text is no such list.
-    """
-    heads = []
-    for part in text.split(","):
-        layer, _, head = part.strip().partition(".")
-        if not (_is_index(layer) and _is_index(head)):
-            raise InputError(f"heads {text!r}: LAYER.HEAD, both from 0, separated by commas, such as 3.5,4.0")
-        heads.append((int(layer), int(head)))
-    return heads
-
-
-def _is_index(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= MAX_INDEX_DIGITS
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
-
-    Raises:
-        InputError: the file cannot be read, or is not UTF-8.
+        InputError: no such layer or head.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
-    except (OSError, ValueError) as error:  # a ValueError is for names that no file can have
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _layer_overview(recording: Recording, path: str, m: AttentionMap, queries: Words, keys: Words) -> LayerOverview:
-    entry = recording.entry(path)
-    types, distance, entropy = entry.head_types(), m.distance(), m.entropy()
-    cross = entry.kind == "cross"
-    pairs = _strongest_pairs(m, queries, keys, cross=cross)
-    heads = [
-        HeadOverview(
-            head,
-            name,
-            {name: None if score is None else float(score[head]) for name, score in types.scores.items()},
-            float(entropy[:, head].mean()),
-            None if cross else float(distance.mean[:, head].mean()),
-            None if cross else float(distance.spread[:, head].mean()),
-            pairs[head],
-        )
-        for head, name in enumerate(types.names)
-    ]
-    _, _, num_queries, num_keys = m.shape
-    return LayerOverview(
-        path,
-        entry.kind,
-        entry.layer or 0,
-        num_queries,
-        num_keys,
-        entry.mask,
-        entry.kernel,
-        m.error,
-        m.verified,
-        heads,
-    )
-
-
-def _strongest_pairs(m: AttentionMap, queries: Words, keys: Words, *, cross: bool) -> list[TokenPair]:
-    """For each head the largest weight between two tokens of the text, or between any tokens if there are no two."""
-    special_keys = [key for key in range(len(keys.tokens)) if not keys.is_text(key)]
-    # The special tokens and the query itself do not count, so one key more than those is enough.
-    top = m.top(min(m.shape[3], len(special_keys) + 2))
-    weights, indices = top.weights[0], top.keys[0]
-    special_queries = [not queries.is_text(query) for query in range(len(queries.tokens))]
-    excluded = (
-        torch.isin(indices, torch.tensor(special_keys, device=m.device))
-        | torch.tensor(special_queries, device=m.device)[:, None]
-    )
-    if not cross:
-        own_key = torch.arange(m.shape[2], device=m.device) + m.shape[3] - m.shape[2]
-        excluded = excluded | (indices == own_key[:, None])
-    pairs = []
-    for head in range(m.shape[1]):
-        all_excluded = bool(excluded[head].all())
-        candidates = weights[head] if all_excluded else weights[head].masked_fill(excluded[head], -1.0)
-        query, rank = divmod(int(candidates.argmax()), candidates.shape[-1])
-        key = int(indices[head, query, rank])
-        pairs.append(TokenPair(queries.tokens[query], query, keys.tokens[key], key, float(weights[head, query, rank])))
-    return pairs
-
-
-def _received_words(layers: list[tuple[int, Tensor]], words: Words) -> list[ReceivedWord]:
-    """The words by the attention that they received.
-
-    Args:
-        layers: each layer's number, and the share of each key as (heads, keys); without sinks a head's shares sum to 1.
-        words: the words of the keys.
-    """
-    shares = torch.stack([share for _, share in layers]).double()
-    groups = words.word_positions()
-    in_words = {position for positions in groups for position in positions}
-    groups += [[position] for position in range(len(words.tokens)) if position not in in_words]
-    received = []
-    for positions in groups:
-        share = shares[..., positions].sum(-1)
-        layer, head = divmod(int(share.argmax()), share.shape[1])
-        received.append(
-            ReceivedWord(
-                words.surface_form(positions) or words.tokens[positions[0]],
-                positions,
-                words.is_text(positions[0]),
-                float(share.mean()),
-                layers[layer][0],
-                head,
-                float(share.max()),
-            )
-        )
-    return sorted(received, key=lambda word: -word.received_share)
+        return resolve_heads(recording, heads)
+    except LookupError as error:
+        raise InputError(str(error.args[0]), "head") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.errors import InputError, short_repr
+from regard.errors import InputError, errors_of_argument, short_repr
 from regard.lens.text.words import Words
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder, EncoderDecoder, ImageEncoder
@@ -67,12 +67,15 @@ class Streams:
         if attention not in ATTENTIONS[kind]:
             raise InputError(
                 f"there is no attention {attention!r} in {pretrained.name}: as {_WITH_ARTICLE[kind]} it has "
-                f"{', '.join(ATTENTIONS[kind])}"
+                f"{', '.join(ATTENTIONS[kind])}",
+                "attention",
             )
         if target is not None and kind != "encoder-decoder":
-            raise InputError(f"{pretrained.name} is {_WITH_ARTICLE[kind]} and reads one text: leave the target out")
+            raise InputError(
+                f"{pretrained.name} is {_WITH_ARTICLE[kind]} and reads one text: leave the target out", "target"
+            )
         if target is not None and attention == "encoder":
-            raise InputError("attention='encoder' reads the source only: leave the target out")
+            raise InputError("the attention encoder reads the source only: leave the target out", "target")
         if isinstance(model, EncoderDecoder) and isinstance(model.encoder, ImageEncoder):
             raise InputError(
                 f"{pretrained.name} reads images, and image patches are not words: run it under regard.watch, and "
@@ -85,8 +88,15 @@ class Streams:
         if attention == "encoder":
             return cls(kind, model.encoder, words.ids, words, words)
         target = _generate_target(words, pretrained, model) if target is None else target
-        target_words = Words.of(target, pretrained, target=True)
+        with errors_of_argument("target"):
+            target_words = Words.of(target, pretrained, target=True)
         return _decoder_streams(model, words, target_words, pretrained, cross=attention == "cross")
+
+    def of_source(self) -> Streams:
+        """The self-attention of an encoder-decoder's encoder, over the source."""
+        assert self.encoder is not None
+        assert self.source is not None
+        return Streams(self.kind, self.encoder, self.source.ids, self.source, self.source)
 
     @property
     def cross(self) -> bool:
@@ -134,7 +144,8 @@ def _decoder_streams(
     if limit is not None and len(decoder_words.ids) > limit:
         raise InputError(
             f"the target has {len(decoder_words.ids)} tokens, and the decoder of {pretrained.name} has positions for "
-            f"{limit}; it is {short_repr(target.text)}. Shorten it or split it"
+            f"{limit}; it is {short_repr(target.text)}. Shorten it or split it",
+            "target",
         )
     assert isinstance(model.encoder, Encoder)
     queries = target if cross else decoder_words
@@ -156,5 +167,5 @@ def _generate_target(source: Words, pretrained: Pretrained, model: EncoderDecode
     )
     assert isinstance(target, str)
     if not target.strip():
-        raise InputError(f"{pretrained.name} writes nothing for {short_repr(source.text)}: give a target")
+        raise InputError(f"{pretrained.name} writes nothing for {short_repr(source.text)}: give a target", "target")
     return target

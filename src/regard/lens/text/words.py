@@ -73,7 +73,7 @@ class Words:
         for position, (token, (start, end)) in enumerate(zip(self.tokens, self.offsets, strict=True)):
             characters = self.text[start:end]
             unchanged = not self.is_text(position) or not characters or token.startswith("##")
-            tokens.append(token if unchanged or _normalized(token) == _normalized(characters) else characters)
+            tokens.append(token if unchanged or normalize_word(token) == normalize_word(characters) else characters)
         return tokens
 
     def surface_forms(self) -> list[str]:
@@ -109,7 +109,7 @@ class Words:
         """The positions of the first occurrence of each word; the words are normalized as `find` does it."""
         first: dict[str, list[int]] = {}
         for positions in self.word_positions():
-            first.setdefault(_normalized(self.surface_form(positions)), positions)
+            first.setdefault(normalize_word(self.surface_form(positions)), positions)
         return first
 
     def describe(self) -> str:
@@ -158,7 +158,7 @@ class Words:
         return bool(self._occurrences(word))
 
     def _occurrences(self, word: str) -> list[list[int]]:
-        normalized = _normalized(word)
+        normalized = normalize_word(word)
         by_word = [self._match_word(start, normalized) for start in range(len(self.tokens)) if normalized]
         return list(filter(None, by_word)) or [[i] for i, token in enumerate(self.tokens) if token == word]
 
@@ -170,7 +170,7 @@ class Words:
         for last in range(start, len(self.tokens)):
             if not self.is_text(last):
                 break
-            candidate = _normalized(self.surface_form([start, last]))
+            candidate = normalize_word(self.surface_form([start, last]))
             if candidate == normalized and self._begins_word(last + 1):
                 return list(range(start, last + 1))
             if len(candidate) > len(normalized):
@@ -204,6 +204,6 @@ def _is_word_character(text: str) -> bool:
     return text[:1].isalnum() or unicodedata.category(text[:1] or " ") in ("Mn", "Mc", "Me", "Cf")
 
 
-def _normalized(word: str) -> str:
+def normalize_word(word: str) -> str:
     """A word for comparison: without case, with composed accents and single spaces."""
     return " ".join(unicodedata.normalize("NFC", word).casefold().split())

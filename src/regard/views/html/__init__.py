@@ -1,6 +1,6 @@
 """The page: a recording as one HTML file that needs neither a network nor a server.
 
-- `page`: `render_page`: collects the facts, and fills the page up to its largest size
+- `page`: `build_page`: collects the facts, and fills the page up to its largest size
 - `facts`: texts, attentions and heads
 - `payload`: queries, keys, values, mask and bias of a head
 - `quantization`: the steps to which queries, keys and values are rounded
@@ -13,7 +13,8 @@
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 
+from regard.views.html.draft import RenderedPage
 from regard.views.html.image import PageImage
-from regard.views.html.page import DEFAULT_MAX_SIZE, notebook_frame, render_page
+from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_page
 
-__all__ = ["DEFAULT_MAX_SIZE", "PageImage", "notebook_frame", "render_page"]
+__all__ = ["DEFAULT_MAX_SIZE", "PageImage", "RenderedPage", "build_page", "notebook_frame", "render_page"]

@@ -46,13 +46,16 @@ class PagePlan:
     """The estimated bytes of a page for this payload."""
 
 
-def plan_page(quantizations: dict[int, MapQuantization], order: Sequence[HeadRef], room: float) -> PagePlan:
+def plan_page(
+    quantizations: dict[int, MapQuantization], order: Sequence[HeadRef], room: float, query: int | None = None
+) -> PagePlan:
     """The best plan that fits: every head, as many as fit, one without its values, or some rows of one.
 
     Args:
         quantizations: of each attention that can have a payload.
         order: the heads by preference.
         room: the bytes of the page that are free.
+        query: of the first head, a row that is among those of the page if not all rows fit.
     """
     order = [ref for ref in order if ref[0] in quantizations]
     if not order:
@@ -74,7 +77,7 @@ def plan_page(quantizations: dict[int, MapQuantization], order: Sequence[HeadRef
     count = int((room - base) / row)
     if count < MIN_ROWS:
         return PagePlan()
-    rows = _informative_rows(m, first[1], count)
+    rows = _informative_rows(m, first[1], count, query)
     return PagePlan(MAX_WEIGHT_ERROR, [first], values=False, rows=rows, size=base + len(rows) * row)
 
 
@@ -120,11 +123,16 @@ class _Sizes:
         return heads, size
 
 
-def _informative_rows(m: AttentionMap, head: int, count: int) -> Tensor:
-    """The rows of the lowest entropy, and the last row, which sees the whole text; no rows without any weight."""
+def _informative_rows(m: AttentionMap, head: int, count: int, query: int | None) -> Tensor:
+    """The rows of the lowest entropy, the last row, which sees the whole text, and a query that is asked for.
+
+    A row without any weight comes last.
+    """
     entropy = m.entropy()[0, head]
     entropy = entropy.masked_fill(m.lse[0, head] == -torch.inf, torch.inf)
     entropy[-1] = -1
+    if query is not None:
+        entropy[query] = -1
     return entropy.topk(min(count, len(entropy)), largest=False).indices.sort().values.cpu()
 
 
@@ -162,14 +170,14 @@ def omission_notes(
     if missing and heads_given:
         notes.append(
             f"{missing} of {total} heads are in this page as pictures only: other heads were requested. to_html() "
-            "without heads=, or regard see without --heads, includes all heads that fit. For a larger page: "
+            "without heads=, or regard see without --head, includes all heads that fit. For a larger page: "
             f"{options}."
         )
     elif missing:
         notes.append(
             f"{missing} of {total} heads are in this page as pictures only: they did not fit into {max_size / 1e6:g} "
             f"MB. For a larger page: {options}. To choose the heads: to_html(heads=[(layer, head)]) or regard see "
-            "--heads LAYER.HEAD."
+            "--head LAYER.HEAD."
         )
     if plan.heads and not plan.values:
         notes.append(f"The values of the head, and so weights @ v, are not in this page. For a larger page: {options}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.views.html.budget import HeadRef, PagePlan, omission_notes
@@ -17,6 +17,19 @@ from regard.views.html.quantization import MapQuantization
 
 LARGE_MAP_CELLS = 512
 """The most rows and columns of the pooled map of a large head with a payload, which the page shows first."""
+
+
+class RenderedPage(NamedTuple):
+    """A page as a text, and the facts in it."""
+
+    text: str
+    facts: dict[str, Any]
+    """`Facts` in static/core/data.js."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the page."""
+        return len(self.text.encode())
 
 
 @dataclass
@@ -33,8 +46,10 @@ class PageDraft:
     max_size: float | int
     facts: Mapping[str, Any]
     """`Facts` in static/core/data.js, without the part that depends on the payload."""
+    query: int | None = None
+    """The query that the page shows first; None for that of the strongest pair of the initial head."""
 
-    def render(self, plan: PagePlan, initial: HeadRef, *, thumbnails: bool = False) -> str:
+    def render(self, plan: PagePlan, initial: HeadRef, *, thumbnails: bool = False) -> RenderedPage:
         """The page with the payload of a plan.
 
         Args:
@@ -48,7 +63,9 @@ class PageDraft:
         ]
         attention, head = initial
         pairs = attentions[attention]["heads"][head]["pairs"]
-        query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
+        query = self.query
+        if query is None:
+            query = pairs[0]["query"] if pairs else attentions[attention]["queries"] - 1
         if plan.rows is not None and query not in plan.rows:
             query = int(plan.rows[-1])
         omitted = omission_notes(
@@ -67,7 +84,8 @@ class PageDraft:
             "initial": {"attention": attention, "head": head, "query": query},
         }
         text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), pack.bytes())
+        page = assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), pack.bytes())
+        return RenderedPage(page, facts)
 
     def _attention(self, index: int, plan: PagePlan, pack: BinaryPack, *, thumbnails: bool) -> dict[str, Any]:
         """`Attention` in static/core/data.js."""

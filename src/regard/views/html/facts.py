@@ -203,7 +203,7 @@ def attention_facts(recording: Recording, path: str, group: str, batch: int, tex
     entropy, distance = statistics.entropy().mean(-1), statistics.distance(query_offset).mean(-1)
     if not bool((entropy.isfinite() & distance.isfinite()).all()):
         raise ValueError("its weights are not finite")
-    numbers = range(heads) if entry.heads is None else entry.heads
+    numbers = entry.head_numbers
     pairs = _strongest_pairs(statistics, texts.tokens(key_text), None if cross else query_offset)
     facts = {
         "path": path,

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from regard.errors import InputError
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.prepared import no_grad_no_autocast
 from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import HeadRef, PagePlan, plan_page
-from regard.views.html.draft import PageDraft
+from regard.views.html.draft import PageDraft, RenderedPage
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
 from regard.views.html.patches import PagePatches
@@ -36,20 +37,21 @@ Progress = Callable[[Iterable[str]], Iterable[str]]
 
 
 @no_grad_no_autocast
-def render_page(
+def build_page(
     recording: Recording,
     *,
     title: str | None = None,
     model: str = "",
     max_size: float | int = DEFAULT_MAX_SIZE,
     batch: int = 0,
-    heads: Sequence[tuple[str | int, int]] | None = None,
+    heads: Sequence[tuple[str | int, int] | int] | None = None,
     image: PageImage | None = None,
     image_index: int = 0,
     patches: Any = None,
     context: Mapping[str, Any] | None = None,
+    initial: tuple[str, int, int] | None = None,
     progress: Progress = lambda paths: paths,
-) -> str:
+) -> RenderedPage:
     """The page of a recording; `Recording.to_html` describes the arguments.
 
     Args:
@@ -63,6 +65,8 @@ def render_page(
         image_index: see there.
         patches: see there.
         context: the contextual study as plain data: the `to_dict` of the result of `regard.lens.text.contextual`.
+        initial: the path, the index of the head in its map, and the query that the page shows first; by default the
+            strongest pair of the first of the heads, or of the most informative one.
         progress: wraps the paths that are read one by one: a progress bar.
 
     Raises:
@@ -108,14 +112,17 @@ def render_page(
             "to_html(image=..., image_index=...) shows another."
         )
     paths = [attention.path for attention in attentions]
+    order = list(dict.fromkeys((paths.index(path), head) for path, head in given_heads or () if path in paths))
+    first, query = order[0] if order else None, None
+    if initial is not None and initial[0] in paths:
+        first, query = (paths.index(initial[0]), initial[1]), initial[2]
+    first = first or _informative_head(attentions, quantizations or range(len(attentions)))
     if given_heads is None:
-        initial = _informative_head(attentions, quantizations or range(len(attentions)))
-        order = _by_layer(attentions, initial)
-    else:
-        order = list(dict.fromkeys((paths.index(path), head) for path, head in given_heads if path in paths))
-        initial = order[0] if order else _informative_head(attentions, quantizations or range(len(attentions)))
+        order = _by_layer(attentions, first)
+    elif first in order:
+        order = [first, *(ref for ref in order if ref != first)]
     facts = {
-        "title": title or _default_title(recording, texts, attentions[initial[0]]),
+        "title": title or _default_title(recording, texts, attentions[first[0]]),
         "model": model or recording.model_class or "a model of yours",
         "generator": f"regard {version('regard')}",
         "texts": texts.facts(),
@@ -123,11 +130,16 @@ def render_page(
         "image": None if image is None else {"source": image.source},
         "context": context,
     }
-    draft = PageDraft(attentions, quantizations, unsupported, given_heads is not None, max_size, facts)
-    return _fill(draft, initial, [ref for ref in order if ref[0] in quantizations])
+    draft = PageDraft(attentions, quantizations, unsupported, given_heads is not None, max_size, facts, query)
+    return _fill(draft, first, [ref for ref in order if ref[0] in quantizations])
 
 
-def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> str:
+def render_page(recording: Recording, **options: Any) -> str:
+    """The page as a text; see `build_page`."""
+    return build_page(recording, **options).text
+
+
+def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> RenderedPage:
     """The page with the largest payload that fits.
 
     Args:
@@ -136,27 +148,27 @@ def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> str:
         order: the heads for the payload by preference.
     """
     max_size = draft.max_size
-    bare = len(draft.render(PagePlan(), initial, thumbnails=True).encode())
+    bare = draft.render(PagePlan(), initial, thumbnails=True).size
     room = all_room = float(max_size - bare)
     for _ in range(MAX_ATTEMPTS):
-        plan = plan_page(draft.quantizations, order, room)
-        text = draft.render(plan, initial)
-        size = len(text.encode())
+        plan = plan_page(draft.quantizations, order, room, draft.query)
+        page = draft.render(plan, initial)
+        size = page.size
         if size <= max_size:
-            return text
+            return page
         if not plan.heads:
             break
         # The payload was larger than its estimate by the factor (size - bare) / all_room.
         room = min(plan.size, room) * REFILL * max(all_room, 0) / (size - bare)
-    text = draft.render(PagePlan(), initial)
-    if (size := len(text.encode())) <= max_size:
-        return text
+    page = draft.render(PagePlan(), initial)
+    if (size := page.size) <= max_size:
+        return page
     image = draft.facts["image"]
     image_size = f", {len(image['source']):,} of them the image" if image is not None else ""
-    raise ValueError(
-        f"a page of this recording takes {size:,} bytes without any head carried whole{image_size}, and "
-        f"max_size={max_size:,}: {'give a smaller image, ' if image is not None else ''}watch fewer layers, or give a "
-        "larger limit"
+    raise InputError(
+        f"a page of this recording takes {size:,} bytes without any head carried whole{image_size}, and the limit is "
+        f"{max_size:,}: {'give a smaller image, ' if image is not None else ''}fewer layers, or a larger limit",
+        "max_size",
     )
 
 

@@ -1,9 +1,12 @@
 """Tables, bars and heatmaps in the terminal.
 
 - `console`: the console, and the parts that all views share
+- `table`: tables that break no number
 - `explanation`: `regard explain`: tokens, weights, arithmetic, context, proof
+- `explained_tokens`: which tokens of a long text are listed
 - `formula`: the arithmetic of an explanation as a formula and in words
 - `heads_table`: `regard watch`: layers, heads and the most attended words
 - `head`: `regard see --terminal`: the strongest keys of each query of one head
+- `head_facts`: the same as facts
 - `heatmap`: the weights of one head as characters or colours
 """

@@ -1,4 +1,4 @@
-"""The console that a command writes to, and the parts that all terminal views share: headings, lines, tables, signs."""
+"""The console that a command writes to, and the parts that all terminal views share: headings, lines, signs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TextIO
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
-
-from regard.escape import visible
 
 PIPED_WIDTH = 110
 
@@ -37,21 +33,6 @@ def print_heading(console: Console, text: str) -> None:
 def print_line(console: Console, text: str, style: str = "") -> None:
     """Print a text; it is wrapped where the console ends."""
     console.print(Text(text, style=style))
-
-
-def new_table(*columns: tuple[str, str], header: bool = True, compact: bool = False) -> Table:
-    """An empty table; a compact one has narrower gaps.
-
-    Args:
-        columns: the heading of each, and to which side its cells are aligned: "left" or "right".
-        header: whether the headings are shown.
-        compact: whether one column lies between two cells, and not two.
-    """
-    padding = (0, 1, 0, 0) if compact else (0, 1)
-    out = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, show_header=header, padding=padding)
-    for name, justify in columns:
-        out.add_column(Text(visible(name)), justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return out
 
 
 def can_encode(console: Console, characters: str) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
 from regard.escape import visible
 from regard.lens import Explanation
-from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
+from regard.views.terminal.console import full_block, marker_notes, print_heading, print_line
+from regard.views.terminal.explained_tokens import ShownTokens
 from regard.views.terminal.formula import formula, in_words, positions
+from regard.views.terminal.table import FittingTable
 
-BAR_WIDTH = 30
+BAR_WIDTH, MIN_BAR_WIDTH = 30, 8
+"""The columns of a weight of 1; of a narrow console the least."""
+
 MIN_WIDE_COLUMNS = 100
 """A console with fewer columns gets fewer numbers of each value vector."""
 MAX_TOP_KEYS = 8
@@ -22,9 +25,17 @@ FIRST_NUMBERS = 4
 COUNTS = {2: "two", 3: "three"}
 
 
-def draw(explanation: Explanation, console: Console) -> None:
-    """Draw an explanation part by part."""
+def draw(explanation: Explanation, console: Console, *, max_keys: int | None = None) -> None:
+    """Draw an explanation part by part.
+
+    Args:
+        explanation: what is drawn.
+        console: from `regard.views.terminal.console.console_for`.
+        max_keys: of a text with more tokens than this only the word and so many of its strongest keys are listed, and
+            the sum of the others; all by default.
+    """
     e = explanation
+    shown = ShownTokens.of(e, max_keys)
     console.print(Text.assemble(("regard explain", "bold"), f"  {visible(e.model.name)}"))
     print_line(console, visible(e.text))
     if e.target is not None:
@@ -32,27 +43,29 @@ def draw(explanation: Explanation, console: Console) -> None:
     parts = [_tokens, _weights, _arithmetic, *([_context] if e.comparisons else []), _proof]
     for number, part in enumerate(parts, 1):
         console.print()
-        part(e, console, number)
+        part(e, console, number, shown)
 
 
-def _tokens(e: Explanation, console: Console, number: int) -> None:
+def _tokens(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
     print_heading(console, f"{number}. The tokens, and what goes in")
     if e.attention == "cross":
         print_line(console, "The source, which the encoder reads:")
-        console.print(_source_table(e))
+        console.print(_source_table(e, shown.keys))
+        _left_out(console, len(e.keys.tokens) - len(shown.keys), "tokens of the source")
         console.print()
         print_line(console, "The target, which the decoder writes. At each position it reads the token written before:")
-    table = new_table(
+    table = FittingTable(
         ("position", "right"),
         *([("reads", "left")] if e.decoder_inputs is not None else []),
         ("token" if e.decoder_inputs is None else "writes", "left"),
         ("id", "right"),
         ("", "left"),
     )
-    for i, (token, id_) in enumerate(zip(e.queries.tokens, e.queries.ids, strict=True)):
-        reads = [] if e.decoder_inputs is None else [visible(e.decoder_inputs[i])]
-        table.add_row(str(i), *reads, _token(e, i, token), str(id_), Text(_remark(e, i)))
+    for i in shown.queries:
+        reads = [] if e.decoder_inputs is None else [Text(visible(e.decoder_inputs[i]))]
+        table.add_row(str(i), *reads, _token(e, i, e.queries.tokens[i]), str(e.queries.ids[i]), Text(_remark(e, i)))
     console.print(table)
+    _left_out(console, len(e.queries.tokens) - len(shown.queries), "tokens")
     _token_notes(e, console)
     if len(e.word.occurrences) > 1:
         places = ", ".join(str(place[0]) for place in e.word.occurrences)
@@ -62,11 +75,18 @@ def _tokens(e: Explanation, console: Console, number: int) -> None:
     _input(e, console)
 
 
-def _source_table(e: Explanation) -> Table:
-    table = new_table(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
-    for i, (token, id_, form) in enumerate(zip(e.keys.tokens, e.keys.ids, e.keys.surface_forms, strict=True)):
-        table.add_row(str(i), Text(visible(token)), str(id_), Text(_stands_for(token, form)))
+def _source_table(e: Explanation, keys: list[int]) -> FittingTable:
+    table = FittingTable(("position", "right"), ("token", "left"), ("id", "right"), ("", "left"))
+    for i in keys:
+        token, form = e.keys.tokens[i], e.keys.surface_forms[i]
+        table.add_row(str(i), Text(visible(token)), str(e.keys.ids[i]), Text(_stands_for(token, form)))
     return table
+
+
+def _left_out(console: Console, count: int, what: str) -> None:
+    """Say how many rows a table leaves out."""
+    if count:
+        print_line(console, f"{count:,} other {what} are not shown.")
 
 
 def _token_notes(e: Explanation, console: Console) -> None:
@@ -106,15 +126,16 @@ def _input(e: Explanation, console: Console) -> None:
         f"{FIRST_NUMBERS} numbers of each:",
     )
     for row, i in enumerate(e.word.token_index):
-        table = new_table(
-            (e.queries.tokens[i] if e.decoder_inputs is None else f"read: {e.decoder_inputs[i]}", "left"), ("", "left")
+        table = FittingTable(
+            (e.queries.tokens[i] if e.decoder_inputs is None else f"read: {e.decoder_inputs[i]}", "left"),
+            ("", "numbers"),
         )
         for label, part in parts.items():
             table.add_row(label, _numbers(part[row]))
         console.print(table)
 
 
-def _weights(e: Explanation, console: Console, number: int) -> None:
+def _weights(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
     cross = e.attention == "cross"
     verb = "came from" if cross else "looks"
     print_heading(console, f"{number}. Where {_quoted(e.word.text)} {verb}: layer {e.layer}, head {e.head}")
@@ -134,14 +155,21 @@ def _weights(e: Explanation, console: Console, number: int) -> None:
     if e.variant.window is not None:
         side = "before it" if e.variant.causal else "on each side of it"
         print_line(console, f"This layer has a window: a token sees itself and the {e.variant.window - 1} {side}.")
-    table = new_table(("token", "left"), ("weight", "right"), ("", "left"))
+    bar_width = min(BAR_WIDTH, max(MIN_BAR_WIDTH, console.width - BAR_WIDTH))
+    place = [("position", "right")] if shown.is_part else []
+    table = FittingTable(("token", "left"), *place, ("weight", "right"), ("", "bar"))
     weights = e.row.weights.mean(dim=0)
     full = full_block(console)
-    for i, (token, weight) in enumerate(zip(e.keys.tokens, weights.tolist(), strict=True)):
+    for i in shown.by_weight(weights):
+        weight = weights[i].item()
         masked = e.row.allowed is not None and not e.row.allowed[:, i].any()
-        cells = ("masked", _why_masked(e, i)) if masked else (f"{weight:.4f}", full * round(weight * BAR_WIDTH))
-        table.add_row(_key(e, i, token), *cells)
+        cells = ("masked", _why_masked(e, i)) if masked else (f"{weight:.4f}", full * round(weight * bar_width))
+        table.add_row(_key(e, i, e.keys.tokens[i]), *([str(i)] if place else []), *cells)
+    if shown.is_part:
+        table.add_row(shown.others, "", f"{shown.rest(weights):.4f}", "")
     console.print(table)
+    if shown.is_part:
+        print_line(console, f"The {len(shown.keys)} largest weights. For all of them: --all, or --json PATH.")
     if len(e.word.token_index) > 1:
         print_line(console, f"The mean over the {len(e.word.token_index)} tokens of the word.")
     if e.variant.sink is not None:
@@ -192,13 +220,14 @@ def _top_keys(e: Explanation, console: Console) -> None:
             f"The largest share that {_quoted(e.word.text)} gives to each other token of the text"
             f"{' that it can see' if e.variant.causal else ''}, over all layers and heads{range_text}:",
         )
-    table = new_table(
+    table = FittingTable(
         ("word" if cross else "token", "left"),
         ("position", "right"),
         *([("mean", "right")] if cross else []),
         ("largest" if cross else "weight", "right"),
         ("layer", "right"),
         ("head", "right"),
+        compact=True,
     )
     for p in top_keys:
         mean = [f"{p.mean:.4f}"] if cross else []
@@ -213,7 +242,7 @@ def _why_masked(e: Explanation, key: int) -> str:
     return "out of the window"
 
 
-def _arithmetic(e: Explanation, console: Console, number: int) -> None:
+def _arithmetic(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
     d_value = e.row.v.shape[-1]
     print_heading(console, f"{number}. The arithmetic of that row: {formula(e)}")
     print_line(console, in_words(e))
@@ -223,19 +252,21 @@ def _arithmetic(e: Explanation, console: Console, number: int) -> None:
     for row, i in enumerate(e.word.token_index):
         console.print()
         print_line(console, _query(e, row, i))
-        table = new_table(
+        table = FittingTable(
             ("key", "left"),
             *((name, "right") for name in steps),
             ("weight", "right"),
-            (f"v, {d_value} numbers", "left"),
+            (f"v, {d_value} numbers", "numbers"),
         )
-        for j, token in enumerate(e.keys.tokens):
+        for j in shown.by_weight(e.row.weights[row]):
             masked = e.row.allowed is not None and not e.row.allowed[row, j]
             weight = "masked" if masked else f"{e.row.weights[row, j].item():.4f}"
             scores = (f"{step[row, j].item():.4f}" for step in steps.values())
-            table.add_row(_key(e, j, token), *scores, weight, f"{_numbers(e.row.v[j], count)} ...")
-        table.add_section()
+            table.add_row(_key(e, j, e.keys.tokens[j]), *scores, weight, f"{_numbers(e.row.v[j], count)} ...")
         empty = [""] * (len(steps) - 1)
+        if shown.is_part:
+            table.add_row(shown.others, "", *empty, f"{shown.rest(e.row.weights[row]):.4f}", "")
+        table.add_section()
         total = e.row.weights[row].sum().item()
         if e.variant.sink is not None:
             table.add_row("sink", *empty, f"{e.variant.sink:.4f}", f"{1 - total:.4f}", "")
@@ -251,7 +282,7 @@ def _query(e: Explanation, row: int, index: int) -> str:
     return f"q of {name}, {e.row.q.shape[-1]} numbers: {_numbers(e.row.q[row])} ..."
 
 
-def _context(e: Explanation, console: Console, number: int) -> None:
+def _context(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
     print_heading(
         console, f"{number}. How context changes {_quoted(e.word.text)}: cosine of its vectors in two sentences"
     )
@@ -263,14 +294,14 @@ def _context(e: Explanation, console: Console, number: int) -> None:
     for n, comparison in enumerate(e.comparisons):
         places = ", ".join(str(i) for i in comparison.token_index)
         print_line(console, f"{_letter(n)}  {visible(comparison.text)}  (position {places})")
-    table = new_table(("", "left"), *((_letter(n), "right") for n in range(len(e.comparisons))))
+    table = FittingTable(("", "left"), *((_letter(n), "right") for n in range(len(e.comparisons))))
     for step, cosines in enumerate(zip(*(comparison.cosine for comparison in e.comparisons), strict=True)):
         name = "at the input" if step == 0 else f"after layer {step - 1}"
         table.add_row(name, *(f"{cosine:.4f}" for cosine in cosines))
     console.print(table)
 
 
-def _proof(e: Explanation, console: Console, number: int) -> None:
+def _proof(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
     proof = e.proof
     print_heading(console, f"{number}. The proof")
     kernel = "some rows at a time" if e.variant.kernel == "chunked" else "on PyTorch's fused kernel"
@@ -279,7 +310,9 @@ def _proof(e: Explanation, console: Console, number: int) -> None:
         f"The same row twice, from the same q, k and v: by the model in its own forward pass, {kernel}, and by the "
         "definition, regard.steps, in float64.",
     )
-    table = new_table(("weights @ v", "left"), (f"the first {FIRST_NUMBERS} of {e.row.v.shape[-1]} numbers", "left"))
+    table = FittingTable(
+        ("weights @ v", "left"), (f"the first {FIRST_NUMBERS} of {e.row.v.shape[-1]} numbers", "numbers")
+    )
     table.add_row("the model", _numbers(proof.model_output[0]))
     table.add_row("the definition", _numbers(e.row.output[0]))
     console.print(table)

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import math
 
-import torch
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from regard.errors import InputError, short_repr
 from regard.escape import visible
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.views.figures.cells import map_tokens, validate_location
-from regard.views.terminal.console import can_encode, new_table, print_heading, print_line
+from regard.views.terminal.console import can_encode, print_heading, print_line
+from regard.views.terminal.head_facts import (
+    MAX_QUERIES,
+    TOP_KEYS,
+    TOP_KEYS_OF_ONE,
+    DrawnHeads,
+    head_type_of,
+    strongest_keys,
+)
 from regard.views.terminal.heatmap import Names, draw_heatmap, percent, token_at
-
-MAX_QUERIES = 40
-"""The most queries that are listed with their keys."""
-
-TOP_KEYS, TOP_KEYS_OF_ONE = 3, 12
-"""The number of keys of each query; of one chosen query."""
+from regard.views.terminal.table import FittingTable
 
 BAR_WIDTH, LONG_BAR_WIDTH = 5, 30
 """The columns of a weight of 1; for one chosen query."""
 
 LEFT = ("", "left")
 RIGHT = ("", "right")
+BAR = ("", "bar")
 EIGHTHS = "▏▎▍▌▋▊▉█"
+
+
+def draw_heads(heads: DrawnHeads, console: Console) -> None:
+    """Draw heads, one below the other."""
+    for path, head in heads.heads:
+        draw(heads.recording, console, path=path, head=head, query=heads.query)
 
 
 def draw(
@@ -64,32 +72,14 @@ def draw(
     draw_heatmap(m, console, head, query, batch)
 
 
-def find_query(m: AttentionMap | AttentionSummary, query: str, batch: int = 0) -> int:
-    """The position of a query.
-
-    Args:
-        m: the map.
-        query: a token, in any case: the first of several; or a position.
-        batch: the batch row.
-
-    Raises:
-        InputError: there is no such token and no such position.
-    """
-    names, count = map_tokens(m, batch), m.shape[2]
-    tokens = [] if names is None else [token.strip().casefold() for token in names[0]]
-    if (token := query.strip().casefold()) in tokens:
-        return tokens.index(token)
-    if query.isascii() and query.isdecimal() and len(query) < len(str(count)) + 1 and int(query) < count:
-        return int(query)
-    raise InputError(f"there is no query {short_repr(query)}: give a token, or a position from 0 to {count - 1}")
-
-
 def _print_summary(entry: RecordingEntry, console: Console, head: int, batch: int) -> None:
     """Print the head, its type, its attention and the max error."""
     m = entry.map()
-    number = head if entry.heads is None else entry.heads[head]
+    number = entry.head_numbers[head]
     layer = "" if entry.layer is None else f"layer {entry.layer}, "
-    console.print(Text.assemble(("regard see", "bold"), f"  {layer}head {number}{_head_type(entry, head)}"))
+    head_type = head_type_of(entry, head)
+    type_text = "" if head_type is None else f": {head_type}"
+    console.print(Text.assemble(("regard see", "bold"), f"  {layer}head {number}{type_text}"))
     kind = f"{entry.kind}-attention, " if entry.kind else ""
     text = f", text {batch} of {entry.shape[0]}" if entry.shape[0] > 1 else ""
     print_line(
@@ -111,8 +101,8 @@ def _print_queries(m: AttentionMap | AttentionSummary, console: Console, head: i
     longest = 0 if names is None else max(cell_len(token_at(names, 1, key)) for key in range(keys))
     # A number, a bar and a token, with two columns between each.
     count = max(1, min(TOP_KEYS, keys, (console.width - 6 - longest) // (BAR_WIDTH + 12 + max(longest, 5))))
-    table = new_table(RIGHT, LEFT, *(RIGHT, LEFT, LEFT) * count, header=False, compact=True)
-    for row, weights, at in zip(rows, *_top(m, batch, head, rows, count), strict=True):
+    table = FittingTable(RIGHT, LEFT, *(RIGHT, BAR, LEFT) * count, labels=2, header=False, compact=True)
+    for row, weights, at in zip(rows, *strongest_keys(m, head, rows, count, batch), strict=True):
         cells = [Text(str(row)), _token(names, 0, row)]
         for weight, key in zip(weights, at, strict=True):
             filled = (Text(percent(weight)), _bar(weight, BAR_WIDTH, console), Text(token_at(names, 1, key)))
@@ -120,7 +110,7 @@ def _print_queries(m: AttentionMap | AttentionSummary, console: Console, head: i
         table.add_row(*cells)
     console.print(table)
     if len(rows) < queries:
-        print_line(console, f"The first {len(rows)} of {queries:,} queries. For another one: --query TOKEN.")
+        print_line(console, f"The first {len(rows)} of {queries:,} queries. For another one: --token WORD.")
 
 
 def _print_query(m: AttentionMap | AttentionSummary, console: Console, head: int, query: int, batch: int) -> None:
@@ -128,8 +118,8 @@ def _print_query(m: AttentionMap | AttentionSummary, console: Console, head: int
     names = map_tokens(m, batch)
     token = "" if names is None else f" '{token_at(names, 0, query)}'"
     print_heading(console, f"What query {query}{token} looks at")
-    [weights], [at] = _top(m, batch, head, range(query, query + 1), min(TOP_KEYS_OF_ONE, m.shape[3]))
-    table = new_table(RIGHT, LEFT, RIGHT, LEFT, header=False, compact=True)
+    [weights], [at] = strongest_keys(m, head, range(query, query + 1), TOP_KEYS_OF_ONE, batch)
+    table = FittingTable(RIGHT, LEFT, RIGHT, BAR, labels=2, header=False, compact=True)
     width = max(BAR_WIDTH, min(LONG_BAR_WIDTH, console.width - 40))
     pairs = [(weight, key) for weight, key in zip(weights, at, strict=True) if key >= 0]
     for weight, key in pairs:
@@ -138,25 +128,6 @@ def _print_query(m: AttentionMap | AttentionSummary, console: Console, head: int
     if isinstance(m, AttentionMap) and len(pairs) < m.shape[3]:
         rest = float(m[batch, head, query].double().sum()) - sum(weight for weight, _ in pairs)
         print_line(console, f"The other {m.shape[3] - len(pairs):,} keys: {percent(max(0.0, rest))} together.")
-
-
-def _top(
-    m: AttentionMap | AttentionSummary, batch: int, head: int, rows: range, count: int
-) -> tuple[list[list[float]], list[list[int]]]:
-    """The largest weights of some rows and their keys; key -1 for a weight of 0."""
-    if isinstance(m, AttentionSummary):
-        top = m.top(min(count, m.answers["top.weights"].shape[-1]))
-        weights, keys = (t[batch, head, rows.start : rows.stop] for t in top)
-        return weights.tolist(), keys.tolist()
-    weights, keys = m[batch, head, rows.start : rows.stop].topk(count)
-    return weights.tolist(), torch.where(weights == 0, -1, keys).tolist()
-
-
-def _head_type(entry: RecordingEntry, head: int) -> str:
-    try:
-        return f": {entry.head_types().names[head]}"
-    except ValueError:  # NaN or infinity in q or k
-        return ""
 
 
 def _token(names: Names, side: int, place: int) -> Text:

@@ -15,14 +15,19 @@ from regard.lens.text.overview import (
     MostAttended,
     Overview,
     ReceivedWord,
+    WordAttention,
 )
-from regard.views.terminal.console import full_block, marker_notes, new_table, print_heading, print_line
+from regard.views.terminal.console import full_block, marker_notes, print_heading, print_line
+from regard.views.terminal.table import FittingTable
 
 MAX_WORDS = 15
 """The most words that are listed."""
 
 MAX_CHARACTERS = 200
 """The most characters of a text that are printed."""
+
+WORD_BAR_WIDTH, MIN_BAR_WIDTH = 30, 8
+"""The columns of a weight of 1; of a narrow console the least."""
 
 OTHER_COLUMNS = 62
 """The width of the table of heads without the two tokens of a pair."""
@@ -51,6 +56,9 @@ def draw(overview: Overview, console: Console) -> None:
     _layers(o, console)
     console.print()
     _heads(o, console)
+    if o.word is not None:
+        console.print()
+        _word(o.word, console)
     if max(len(o.tokens), len(o.target_tokens or ())) >= LONG_TEXT_TOKENS:
         for most in o.most_attended:
             console.print()
@@ -59,7 +67,7 @@ def draw(overview: Overview, console: Console) -> None:
 
 def _layers(o: Overview, console: Console) -> None:
     print_heading(console, "The layers")
-    table = new_table(
+    table = FittingTable(
         ("path", "left"),
         ("", "left"),
         ("queries x keys", "left"),
@@ -88,7 +96,7 @@ def _error(layer: LayerOverview) -> str:
 
 def _heads(o: Overview, console: Console) -> None:
     print_heading(console, "The heads, on average over the tokens that look")
-    table = new_table(
+    table = FittingTable(
         ("layer", "right"),
         ("head", "right"),
         ("type", "left"),
@@ -96,6 +104,7 @@ def _heads(o: Overview, console: Console) -> None:
         ("first", "right"),
         ("distance", "right"),
         ("strongest pair", "left"),
+        labels=2,
         compact=True,
     )
     longest = min(max((console.width - OTHER_COLUMNS) // 2, 6), 24)
@@ -109,7 +118,7 @@ def _heads(o: Overview, console: Console) -> None:
         for head in layer.heads:
             pair = head.pair
             table.add_row(
-                str(layer.layer) if head.head == 0 else "",
+                str(layer.layer) if head is layer.heads[0] else "",
                 str(head.head),
                 Text(_short(head.head_type), style="" if head.head_type in ("mixed", "uniform") else "bold yellow"),
                 f"{head.entropy:.2f}",
@@ -129,6 +138,33 @@ def _heads(o: Overview, console: Console) -> None:
     )
     for note in marker_notes([*o.tokens, *(o.target_tokens or ())]):
         print_line(console, note)
+
+
+def _word(word: WordAttention, console: Console) -> None:
+    where = "cross-attention, " if word.kind == "cross" else ""
+    print_heading(console, f"What {_quoted(word.word)} looks at: {where}layer {word.layer}, head {word.head}")
+    table = FittingTable(("position", "right"), ("token", "left"), ("weight", "right"), ("", "bar"), compact=True)
+    width = min(WORD_BAR_WIDTH, max(MIN_BAR_WIDTH, console.width - WORD_BAR_WIDTH))
+    for key in word.keys:
+        bar = Text(full_block(console) * round(width * key.weight), style="cyan")
+        table.add_row(str(key.index), Text(_token(key.token)), f"{key.weight:.4f}", bar)
+    if word.rest > 0:
+        table.add_row("", "all others", f"{word.rest:.4f}", "")
+    console.print(table)
+    if len(word.token_index) > 1:
+        print_line(console, f"The mean over the {len(word.token_index)} tokens of the word.")
+    if word.positional_pattern is None:
+        print_line(
+            console,
+            "Of the heads shown this one gives another token of the text most, among those in which tokens look to "
+            "different places.",
+        )
+    else:
+        print_line(console, f"A habit: in this head {word.positional_pattern}, whatever they mean.")
+
+
+def _quoted(word: str) -> str:
+    return f"'{visible(word)}'"
 
 
 def _short(head_type: str) -> str:
@@ -164,8 +200,8 @@ def _most_attended(o: Overview, most: MostAttended, console: Console) -> None:
         if group
     ]
     print_line(console, f"Of all attention, over all layers and heads, it gave {', '.join(parts)}.")
-    table = new_table(
-        ("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "left"), compact=True
+    table = FittingTable(
+        ("word", "left"), ("position", "right"), ("share", "right"), ("most in", "left"), ("", "bar"), compact=True
     )
     uniform = 1 / sum(len(word.token_index) for word in most.words)
     largest = max((word.received_share for word in words), default=1.0)

@@ -1,0 +1,155 @@
+"""`regard.see`: the page of a text or of a recording, written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import InputError
+from regard.escape import visible
+from regard.files import ensure_writable, write_json, write_text
+from regard.lens.recording.recording import Recording
+from regard.pretrained import Pretrained
+from regard.views.html.draft import RenderedPage
+from regard.views.html.image import PageImage
+from regard.views.html.page import DEFAULT_MAX_SIZE, Progress, build_page
+from regard.views.source import AttentionSource, HeadNumbers, attention_source
+
+
+@dataclass(frozen=True, eq=False)
+class SavedPage:
+    """A page that was written. It can be used as a path."""
+
+    path: Path
+    size: int
+    """In bytes."""
+    facts: dict[str, Any]
+    """What is in the page, as `to_dict` returns it."""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return f"{visible(str(self.path))}: {self.size / 1e6:.2f} MB"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is in the page: the head and query that it shows first, its layers and heads, and what it omits."""
+        return {"path": str(self.path), "size": self.size, **self.facts}
+
+    def save(self, path: str | Path) -> None:
+        """Write the facts as JSON, by an atomic write.
+
+        Raises:
+            InputError: the path cannot be written.
+        """
+        write_json(self.to_dict(), path)
+
+
+def see(
+    text: str | Path | Recording,
+    out: str | Path = "regard.html",
+    *,
+    model: str | Path | Pretrained | None = None,
+    compare: str | Sequence[str] | None = None,
+    target: str | None = None,
+    layer: int | Sequence[int] | None = None,
+    head: HeadNumbers | Sequence[HeadNumbers] | None = None,
+    token: str | int | None = None,
+    image: Any = None,
+    max_size: float | int = DEFAULT_MAX_SIZE,
+    title: str | None = None,
+    progress: Progress = lambda paths: paths,
+) -> SavedPage:
+    """Write a page that shows the attention of a model in a text, and lets you change it.
+
+    Args:
+        text: a text that the model reads; or a `Recording`, or the path of one that `Recording.save` wrote.
+        out: the file to write.
+        model: a name for `regard.load`, or its result; by default the default model. It belongs to a text, as do the
+            next two.
+        compare: other texts, to see how context changes the words that they share.
+        target: the output of an encoder-decoder for the text. By default the model generates it.
+        layer: the layers that are shown, from 0; by default all.
+        head: heads that the page must contain whole: (layer, head), or the number of a head in each layer. By default
+            all that fit.
+        token: the page opens on this word, or the token at this position, in the head where it gives one other token
+            of the text the largest weight, as in `regard.explain`. By default the last word that all texts share; of a
+            recording, the strongest pair of tokens.
+        image: the image that a vision model read, for a recording; as in `Recording.to_html`.
+        max_size: the largest size of the page in bytes.
+        title: the title; by default the text, or the name of the recording's file.
+        progress: wraps the iteration over the paths of the attentions, such as a progress bar.
+
+    Returns:
+        The path of the page, its size, and what is in it.
+
+    Raises:
+        InputError: an empty or too long text; no such model, file, layer, head or word; a path that cannot be written;
+            nothing to show; a size that is too small for any page.
+    """
+    ensure_writable(out)
+    page_image = None if image is None else PageImage.load(image)
+    source = attention_source(
+        text,
+        model,
+        compare=[compare] if isinstance(compare, str) else list(compare or ()),
+        target=target,
+        layers=[layer] if isinstance(layer, int) else layer,
+        heads=[head] if isinstance(head, int) or _is_pair(head) else head,  # type: ignore[list-item]
+        token=token,
+    )
+    try:
+        page = build_page(
+            source.recording,
+            title=title or source.title or None,
+            model=source.model,
+            max_size=max_size,
+            heads=source.heads,
+            image=page_image,
+            context=source.context,
+            initial=source.initial,
+            progress=progress,
+        )
+    except InputError:
+        raise
+    except ValueError as error:  # there is nothing to show
+        raise InputError(str(error)) from error
+    write_text(page.text, out)
+    return SavedPage(Path(out), page.size, _facts(source, page))
+
+
+def _is_pair(head: object) -> bool:
+    """Whether this is one (layer, head), and no list of heads."""
+    return isinstance(head, tuple) and len(head) == 2 and all(isinstance(each, int) for each in head)
+
+
+def _facts(source: AttentionSource, page: RenderedPage) -> dict[str, Any]:
+    """The facts of a page that are small: no weights, queries or keys."""
+    facts, initial = page.facts, page.facts["initial"]
+    first = facts["attentions"][initial["attention"]]
+    return {
+        "title": facts["title"],
+        "model": facts["model"],
+        "initial": {
+            "path": first["path"],
+            "layer": first["layer"],
+            "head": first["heads"][initial["head"]]["number"],
+            "query": initial["query"],
+            "token": facts["texts"][first["query_text"]]["tokens"][initial["query"]],
+        },
+        "compared_words": [word["word"] for word in (source.context or {"words": []})["words"]],
+        "attentions": [
+            {name: attention[name] for name in ("path", "kind", "layer", "queries", "keys", "mask", "verified")}
+            | {
+                "error": attention["max_error"],
+                "max_weight_error": attention["max_weight_error"],
+                "heads": [head["number"] for head in attention["heads"] if head["payload"] is not None],
+                "pictures": [head["number"] for head in attention["heads"] if head["payload"] is None],
+            }
+            for attention in facts["attentions"]
+        ],
+        "omitted": facts["omitted"],
+        "notes": facts["notes"],
+    }
