@@ -133,7 +133,7 @@ def write_text(text: str, path: str | Path) -> None:
         raise InputError(f"cannot write {str(path)!r}: {error_reason(error)}") from error
 
 
-def write_json(value: dict[str, Any], path: str | Path) -> None:
+def write_json(value: Any, path: str | Path) -> None:
     """Write a JSON file atomically.
 
     Raises:

@@ -184,7 +184,7 @@ def test_where_a_page_cannot_be_written_no_model_runs(command):
         (["explain", RIVER, "--target", "x"], "--target x: sentence-transformers/all-MiniLM-L6-v2 is an encoder"),
         (["explain", "word " * 600], "regard: the text has 602 tokens"),
         (["explain", RIVER, "--model", "no/such-model"], "'no/such-model' is not a folder here"),
-        (["explain", RIVER, "--json", "/no/such/folder/x"], "cannot write '/no/such/folder/x': No such file"),
+        (["explain", RIVER, "--json", "/no/such/folder/x"], "cannot write '/no/such/folder/x': there is no folder"),
         (["explain", RIVER, "--json", "/dev/full"], "regard: cannot write '/dev/full': No space left on device\n"),
         (["explain", "\udce9 half a character"], "is not valid text"),
         (["explain", "\x01\x02"], "'\\x01\\x02' has no tokens"),

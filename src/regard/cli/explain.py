@@ -15,8 +15,10 @@ from regard.cli.options import (
     ANY_FAMILY,
     DEFAULT_MODEL,
     MODEL_HELP,
+    ensure_json_writable,
     errors_of_options,
     import_torch,
+    json_option,
     option,
     read_argument,
     require_choice,
@@ -96,15 +98,14 @@ def explain(
     all_keys: Annotated[
         bool, typer.Option("--all", help=f"Show every token of a long text, not only the {MAX_KEYS} strongest.")
     ] = False,
-    json_path: Annotated[
-        Path | None, option("PATH", "Also write all facts as JSON; - prints only the JSON.", "--json")
-    ] = None,
+    json_path: Annotated[Path | None, json_option("all facts")] = None,
 ) -> None:
     """Show what attention does with a word of a sentence, on real trained weights."""
     one_layer, one_head = parse_one_head(layer, head)
     require_choice("--attention", attention, ATTENTIONS)
     if attention == "encoder" and target is not None:
         raise InputError("--attention encoder reads the source only: leave --target out")
+    ensure_json_writable(json_path)
     text = read_argument(text, f"regard explain - < {text}")
     import_torch()
     options = {"token": token, "compare": compare, "target": target, "attention": attention, "model": model}

@@ -13,7 +13,9 @@ from typing import Any
 import typer
 
 import regard
+from regard import files
 from regard.errors import InputError
+from regard.files import ensure_writable
 
 MODEL_HELP = (
     "A folder with config.json, tokenizer.json and model.safetensors, or a name on the Hugging Face Hub. Families: "
@@ -33,23 +35,22 @@ def json_option(facts: str) -> Any:
 
 
 def ensure_json_writable(path: Path | None) -> None:
-    """Refuse a path of `--json` before anything is computed."""
-    from regard.files import ensure_writable
-
-    if path is not None and path != Path("-"):
-        ensure_writable(path)
+    """Refuse a path of `--json` before anything is computed. A pipe or a device is written as it is."""
+    if path is None or path == Path("-"):
+        return
+    with suppress(OSError, ValueError):  # a name that no file can have
+        if path.exists() and not path.is_file() and not path.is_dir():
+            return
+    ensure_writable(path)
 
 
 def write_json(facts: Any, path: Path | None) -> bool:
     """Write facts to the path of `--json`, if there is one; whether they are all that the command shall print."""
-    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
     if path == Path("-"):
-        print(text)
+        print(json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False))
         return True
     if path is not None:
-        from regard.files import write_text
-
-        write_text(text + "\n", path)
+        files.write_json(facts, path)
     return False
 
 
@@ -85,11 +86,8 @@ def require_choice(name: str, value: str | None, choices: tuple[str, ...]) -> No
 
 def show_or_save(facts: Any, json_path: Path | None, draw: Callable[[Any, Any], None]) -> None:
     """Draw the facts, and write them as JSON if there is a path; the path - prints only the JSON."""
-    if json_path == Path("-"):
-        print(json.dumps(facts.to_dict(), allow_nan=False))
+    if json_path is not None and write_json(facts.to_dict(), json_path):
         return
-    if json_path is not None:
-        facts.save(json_path)
 
     from regard.views.terminal.console import console_for
 

@@ -16,8 +16,10 @@ from regard.cli.options import (
     ANY_FAMILY,
     DEFAULT_MODEL,
     MODEL_HELP,
+    ensure_json_writable,
     errors_of_options,
     import_torch,
+    json_option,
     load_model,
     option,
     read_argument,
@@ -86,11 +88,9 @@ def see(
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
     json_path: Annotated[
         Path | None,
-        option(
-            "PATH",
-            "Also write what is shown as JSON: of a page its layers and heads, their sizes and errors, and what it "
-            "omits; in the terminal each head's queries, keys and weights. - prints only the JSON.",
-            "--json",
+        json_option(
+            "what is shown (of a page its layers and heads, their sizes and errors, and what it omits; in the terminal "
+            "each head's queries, keys and weights)"
         ),
     ] = None,
 ) -> None:
@@ -113,6 +113,7 @@ def see(
         if out == json_path:
             raise InputError(f"--out and --json both name {out}: give two different files")
         ensure_writable(out)
+    ensure_json_writable(json_path)
     source: Any = recording
     if recording is None:
         source = read_text(file) if file is not None else read_argument(str(text), f"--file {text}")

@@ -14,8 +14,10 @@ from regard.cli.options import (
     ANY_FAMILY,
     DEFAULT_MODEL,
     MODEL_HELP,
+    ensure_json_writable,
     errors_of_options,
     import_torch,
+    json_option,
     load_model,
     option,
     read_argument,
@@ -60,9 +62,7 @@ def watch(
     save: Annotated[
         Path | None, option("PATH", "Also save the recording as a safetensors file for regard.Recording.load.")
     ] = None,
-    json_path: Annotated[
-        Path | None, option("PATH", "Also write all facts as JSON; - prints only the JSON.", "--json")
-    ] = None,
+    json_path: Annotated[Path | None, json_option("all facts")] = None,
 ) -> None:
     """Show what a model attends to in a text."""
     from rich.progress import track
@@ -74,6 +74,7 @@ def watch(
         if save == json_path:
             raise InputError(f"--save and --json both name {save}: give two different files")
         ensure_writable(save)
+    ensure_json_writable(json_path)
     content = read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
     import_torch()
     from regard.lens.text import run
