@@ -40,6 +40,15 @@ def test_the_package_check_has_the_signature_of_its_function():
     assert inspect.signature(regard.check) == inspect.signature(regard.check.check)
 
 
+def test_help_names_every_default_and_argument():
+    """No default is told by its place in memory; each function documents its arguments."""
+    functions = [value for name in regard.__all__ if inspect.isfunction(value := getattr(regard, name))]
+    assert len(functions) > 8
+    for function in functions:
+        assert " at 0x" not in str(inspect.signature(function))
+        assert "Args:" in (function.__doc__ or ""), function
+
+
 @pytest.fixture(scope="module")
 def process():
     """What a new Python has imported after each step; no optional package can be imported, though they are there."""
