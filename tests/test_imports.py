@@ -1,5 +1,6 @@
 """What importing regard gives and costs. The order of its packages is kept by import-linter: `make lint`."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -30,11 +31,29 @@ def test_every_public_name_is_there_and_no_other():
         _ = regard.attention_please
 
 
+@pytest.mark.parametrize("name", ["check", "course", "cache"])
+def test_dir_of_what_regard_has_shows_its_public_names(name):
+    assert dir(getattr(regard, name)) == sorted(getattr(regard, name).__all__)
+
+
+def test_the_package_check_has_the_signature_of_its_function():
+    assert inspect.signature(regard.check) == inspect.signature(regard.check.check)
+
+
+def test_help_names_every_default_and_argument():
+    """No default is told by its place in memory; each function documents its arguments."""
+    functions = [value for name in regard.__all__ if inspect.isfunction(value := getattr(regard, name))]
+    assert len(functions) > 8
+    for function in functions:
+        assert " at 0x" not in str(inspect.signature(function))
+        assert "Args:" in (function.__doc__ or ""), function
+
+
 @pytest.fixture(scope="module")
 def process():
     """What a new Python has imported after each step; no optional package can be imported, though they are there."""
     code = f"""
-import contextlib, io, json, sys, typing
+import contextlib, inspect, io, json, sys, typing
 sys.modules.update(dict.fromkeys({OPTIONAL!r}))  # None: as if it were not installed
 steps = {{}}
 def note(step):
@@ -54,6 +73,7 @@ for name in regard.__all__:
     getattr(regard, name)
 import regard.cli, regard.views.terminal.explanation
 steps["sentence"] = str(regard.explain("the river bank", "bank"))
+steps["signature"] = str(inspect.signature(regard.attend))
 steps["hint"] = typing.get_type_hints(regard.attend)["q"].__name__
 print(json.dumps(steps))
 """
@@ -72,6 +92,12 @@ def test_the_mechanism_imports_little_besides_torch(process):
     of_regard = {name for name in new if name.startswith("regard.")}
     assert {name.split(".")[1] for name in of_regard} == {"_shapes", "attention"}
     assert len(new - of_regard) <= 4, "each module costs time, most of all one of another library"
+
+
+def test_a_signature_is_read_without_quotes_in_quotes(process):
+    """The shapes are in the docstring: ``(..., heads, queries, d_key)``."""
+    assert process["signature"].startswith("(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: regard.")
+    assert "'" not in process["signature"]
 
 
 def test_everything_works_without_the_optional_packages(process):

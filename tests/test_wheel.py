@@ -39,6 +39,7 @@ def test_it_holds_the_library_and_needs_the_seven_core_packages_and_no_more(whee
     kinds = (".py", ".js", ".css", ".html", ".typed")
     files = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src/regard").rglob("*") if path.suffix in kinds}
     assert {name for name in names if name.startswith("regard/")} == files
+    assert "regard/py.typed" in files, "without it type checkers ignore every annotation"
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

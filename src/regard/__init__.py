@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from regard import check
+    # With "as" they can be reached through regard, for mypy as well.
+    from regard import attention as attention
+    from regard import embedding as embedding
+    from regard import errors as errors
+    from regard import generation as generation
+    from regard import lens as lens
+    from regard import pretrained as pretrained
+    from regard import training as training
+    from regard import transformer as transformer
+    from regard import views as views
     from regard.attention import MultiHeadAttention, Plan, Steps, attend, cache, course, mask, plan, positions, steps
+    from regard.check import check  # the function; at run time it is the package, which can be called
     from regard.decoding import Beam, Greedy, Sample
     from regard.embedding import embed
     from regard.errors import InputError
@@ -90,19 +100,20 @@ _PACKAGES = ("attention", "embedding", "errors", "generation", "lens", "pretrain
 """What else can be reached after ``import regard``, such as ``regard.transformer.Encoder``."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"regard.{name}")
-    if name not in _ROOMS:
-        raise AttributeError(
-            f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}, and the packages "
-            f"{', '.join(_PACKAGES)}"
-        )
-    # The room named check is called as a function is.
-    value = import_module("regard.check") if name == "check" else getattr(import_module(_ROOMS[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take every misspelt name for one that is there
 
+    def __getattr__(name: str) -> Any:
+        if name in _PACKAGES:
+            return import_module(f"regard.{name}")
+        if name not in _ROOMS:
+            raise AttributeError(
+                f"module 'regard' has no attribute {name!r}; it has {', '.join(__all__)}, and the packages "
+                f"{', '.join(_PACKAGES)}"
+            )
+        # The room named check is called as a function is.
+        value = import_module("regard.check") if name == "check" else getattr(import_module(_ROOMS[name]), name)
+        globals()[name] = value
+        return value
 
-def __dir__() -> list[str]:
-    return sorted([*__all__, *_PACKAGES, "__version__"])
+    def __dir__() -> list[str]:
+        return sorted([*__all__, *_PACKAGES, "__version__"])

@@ -1,13 +1,18 @@
 """Shape annotations such as ``Float[Tensor, "*batch queries d_key"]``.
 
-Under a type checker, and in the test run, which enforces them with beartype, they are jaxtyping's own. Elsewhere
-``Float[Tensor, "..."]`` is ``Tensor``, so that regard runs without jaxtyping and never imports it by itself.
+In the test run, which enforces them with beartype, they are jaxtyping's own. Elsewhere ``Float[Tensor, "..."]`` is
+``Tensor``, so that regard runs without jaxtyping and never imports it by itself. A type checker reads
+``Annotated[Tensor, "..."]``, as jaxtyping has it too, so that nobody needs jaxtyping to check code that uses regard.
 """
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING or sys.modules.get("jaxtyping"):
+if TYPE_CHECKING:
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Int
+elif sys.modules.get("jaxtyping"):
     from jaxtyping import Bool, Float, Int
 else:
 

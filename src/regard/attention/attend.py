@@ -1,7 +1,5 @@
 """`attend`: the output of the definition, by a fast kernel and without its matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -64,6 +62,9 @@ def attend(
         sinks: one score per head, ``(heads,)``, that takes part in the softmax and has no value.
         dropout: probability that a weight becomes zero; the others are divided by 1 - dropout. It applies whenever it
             is above 0.
+
+    Returns:
+        ``(..., heads, queries, d_value)``, in the dtype of q.
 
     Raises:
         TypeError: a bare tensor as mask; dtypes that differ.

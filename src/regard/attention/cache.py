@@ -16,6 +16,11 @@ from regard._shapes import Float, Int
 
 __all__ = ["Cache", "CrossAttentionCache", "Dynamic", "Sliding", "Static"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 GROWTH = 64
 """A buffer that grows gets room for at least this many more tokens."""
 

@@ -42,6 +42,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 

@@ -1,7 +1,5 @@
 """Multi-head attention as a module: project, attend in each head, join the heads, project back."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

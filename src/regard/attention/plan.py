@@ -1,7 +1,5 @@
 """The choice of the kernel that computes an attention, and the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial, reduce

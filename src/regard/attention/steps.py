@@ -4,8 +4,6 @@ Everything faster is tested against this definition in float64. It makes every q
 gives the same output without them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,12 +1,15 @@
 """Check an attention: which step is wrong, and why.
 
-`regard.check` is this package and its function: ``regard.check(implementation)`` calls `check`.
+``regard.check(implementation)`` calls the function `check` of this package; ``help(regard.check.check)`` lists its
+arguments. The other names are imported from the package, as in ``from regard.check import check_file``: type checkers
+take `regard.check` for the function.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +50,7 @@ def check(
         args: arguments for the constructor of a class; the others are guessed by their names, and the report lists
             them.
         timeout: seconds after which the check is stopped.
-        memory: bytes that the implementation may allocate; None for no limit.
+        memory: bytes that the implementation may allocate, 4 GiB by default; None for no limit.
 
     Returns:
         A `Report`; ``print(report)`` explains it.
@@ -136,8 +139,14 @@ def _examination(load: Callable[[], Any], args: Mapping[str, Any], timeout: floa
     return examine
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class _CallablePackage(ModuleType):
     """A package that can be called, since the function has the same name."""
+
+    __signature__ = signature(check)
 
     def __call__(self, implementation: Any, **options: Any) -> Report:
         return check(implementation, **options)

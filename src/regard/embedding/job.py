@@ -101,7 +101,7 @@ class EmbeddingJob:
         """The file that is written."""
         return self.out if self.shard is None else self.shard.path(self.out)
 
-    def run(self, pretrained: Pretrained, on_progress: OnProgress = lambda *_: None) -> JobResult:
+    def run(self, pretrained: Pretrained, on_progress: OnProgress | None = None) -> JobResult:
         """Embed the texts that no earlier run of the same job has embedded, and join the parts.
 
         Args:
@@ -126,7 +126,8 @@ class EmbeddingJob:
         index = first
 
         def report(current: int, *, resumed: bool = False) -> None:
-            on_progress(current - first, None if stop is None else stop - first, resumed)
+            if on_progress is not None:
+                on_progress(current - first, None if stop is None else stop - first, resumed)
 
         with open_parts(self.path, file_format, settings) as folder:
             max_characters = MAX_TOKEN_PART_CHARACTERS if self.pooling == "none" else MAX_PART_CHARACTERS
@@ -183,7 +184,7 @@ def embed(
     column: str | None = None,
     truncate: bool = False,
     shard: str | None = None,
-    on_progress: OnProgress = lambda *_: None,
+    on_progress: OnProgress | None = None,
 ) -> JobResult:
     """Embed each text of a file as a vector, as the command ``regard embed`` does.
 

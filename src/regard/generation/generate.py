@@ -103,8 +103,23 @@ def stream(
     """What `generate` returns, during generation: the new tokens one by one, or the text in pieces.
 
     A piece of text comes as soon as it is final: a character of several tokens with its last token, and what could be
-    the beginning of a stop string with the first character that rules the stop string out. Arguments as in `generate`,
-    for one prompt and without `Beam`.
+    the beginning of a stop string with the first character that rules the stop string out.
+
+    Args:
+        model: as in `generate`.
+        ids: one prompt: token ids, ``(tokens,)`` or a list, or a text; or an image, as in `generate`.
+        max_new_tokens: the most new tokens.
+        strategy: `Greedy` or `Sample`; a beam search knows its text only at its end.
+        stop: as in `generate`.
+        decoder_start: as in `generate`.
+
+    Returns:
+        An iterator of token ids, or of pieces of text where `generate` returns a text.
+
+    Raises:
+        InputError: as `generate` does.
+        TypeError: as `generate` does; a `Beam`.
+        ValueError: several prompts; max_new_tokens below 1.
     """
     if isinstance(strategy, Beam):
         raise TypeError("a beam search knows its text only at its end: use generate, or stream a Greedy or Sample")

@@ -82,6 +82,9 @@ def watch(
         budget: the most bytes of weights of eager attention to keep, 1 GiB by default; None for any number. Beyond it,
             summaries are kept, as with keep="summary", and a note tells so.
 
+    Yields:
+        The `Recording` of what runs inside the ``with`` block.
+
     Raises:
         TypeError: not a module.
         ValueError: a model that is watched already, or compiled; an unknown keep; no such layer or head; no attention

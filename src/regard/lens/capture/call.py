@@ -15,9 +15,11 @@ from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import mask_tensors
 from regard.attention.mask import Mask
+from regard.attention.mask.geometry import Tile
 from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.verify import HIDING_SCORE
 
 NUM_SAMPLED_ROWS = 8
 """The number of output rows that are kept to verify a map."""
@@ -119,6 +121,25 @@ class CapturedCall:
     def has_mask(self) -> bool:
         """Whether the caller gave a mask, apart from PyTorch's flag."""
         return self.mask is not None or self.attn_mask is not None
+
+    @property
+    def num_written_keys(self) -> int:
+        """The number of keys up to the last one that the last query may attend to; a cache may hold room behind it."""
+        queries, keys = self.shape[2:]
+        if self.is_causal:
+            return queries
+        rows = []
+        if self.mask is not None:
+            rows.append(self.mask.evaluate(Tile(queries, keys, (queries - 1, queries), (0, keys))))
+        if self.attn_mask is not None:
+            row = self.attn_mask[..., -1:, :]
+            rows.append(row if row.dtype == torch.bool else row > HIDING_SCORE)
+        written = keys
+        for row in rows:
+            attended = row.expand(*row.shape[:-1], keys).reshape(-1, keys).any(0).nonzero()
+            if len(attended):
+                written = min(written, int(attended[-1]) + 1)
+        return written
 
     @property
     def weights_size(self) -> int:

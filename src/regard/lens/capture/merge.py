@@ -56,6 +56,7 @@ def merge_steps(
     *,
     cross: bool,
     shares_buffer: bool,
+    num_earlier_keys: int,
 ) -> AttentionMap:
     """The map of several calls.
 
@@ -66,18 +67,27 @@ def merge_steps(
         ensure_unchanged: see `regard.lens.maps.inputs.AttentionInputs`.
         cross: whether this is cross-attention.
         shares_buffer: whether several calls read one tensor of keys, which may be longer than what was written.
+        num_earlier_keys: the keys in the cache before the first query.
     """
     first = steps[0].call
     k, v = (torch.cat(parts, 2) if len(parts) > 1 else parts[0] for parts in zip(*key_value_parts, strict=True))
     q = torch.cat([step.rows(step.call.q) for step in steps], 2)
     queries, keys = q.shape[2], k.shape[2]
     mask, bias, uniform_rows = _merge_masks(steps, keys, parse, cross=cross)
-    if shares_buffer and not cross and mask is not None and mask != masks.causal():
-        # The buffer of a static cache has its full length: keys that no query may attend to are not written yet.
+    sample = _merge_samples(steps)
+    if not cross and mask is not None and mask != masks.causal():
         allowed = mask.dense(queries, keys)
-        used = int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1
-        mask, k, v = masks.allowed(allowed[..., :used]), k[:, :, :used], v[:, :, :used]
-        bias = bias[..., :used] if isinstance(bias, Tensor) else bias
+        unwritten = allowed & _unwritten_keys(steps, num_earlier_keys, keys, allowed.device)
+        if bool(unwritten.any()):
+            # A row of padding whose keys are all blocked by a large number has equal weights on them, written or not.
+            allowed = allowed & ~unwritten
+            sample = sample if sample is None else _without_rows(sample, unwritten.any(-1))
+            mask = masks.allowed(allowed)
+        if shares_buffer:
+            # The buffer of a static cache has its full length: keys that no query may attend to are not written yet.
+            used = int(allowed.flatten(0, -2).any(0).nonzero().max()) + 1
+            mask, k, v = masks.allowed(allowed[..., :used]), k[:, :, :used], v[:, :, :used]
+            bias = bias[..., :used] if isinstance(bias, Tensor) else bias
     lse = [None if step.call.lse is None else step.rows(step.call.lse[..., None])[..., 0] for step in steps]
     return AttentionMap(
         q if uniform_rows is None else q.masked_fill(uniform_rows, 0),
@@ -91,7 +101,7 @@ def merge_steps(
         lse=torch.cat([t for t in lse if t is not None], 2)
         if uniform_rows is None and all(t is not None for t in lse)
         else None,
-        sample=_merge_samples(steps),
+        sample=sample,
         kernel=first.kernel,
         ensure_unchanged=ensure_unchanged,
     )
@@ -123,6 +133,20 @@ def _merge_masks(steps: Sequence[CallStep], keys: int, parse: MaskParser, *, cro
         bias = added if bool(added.any()) else None
     mask = None if bool(allowed.all()) else masks.allowed(allowed)
     return MaskAndBias(mask, bias, uniform_rows if bool(uniform_rows.any()) else None)
+
+
+def _unwritten_keys(steps: Sequence[CallStep], num_earlier_keys: int, keys: int, device: torch.device) -> Tensor:
+    """(queries, keys), True for keys that were not in the cache yet when the query's call ran."""
+    num_rows = torch.tensor([step.num_rows for step in steps], device=device)
+    written = num_earlier_keys + num_rows.cumsum(0).repeat_interleave(num_rows)
+    return torch.arange(keys, device=device) >= written[:, None]
+
+
+def _without_rows(sample: OutputSample, rows: Tensor) -> OutputSample:
+    """The sample without these rows, (batch or 1, heads or 1, queries)."""
+    by_text = rows.any(1)
+    kept = ~by_text[sample.batch % len(by_text), sample.query]
+    return OutputSample(sample.batch[kept], sample.query[kept], sample.output[kept])
 
 
 def is_causal(steps: Sequence[CallStep], *, cross: bool) -> bool:

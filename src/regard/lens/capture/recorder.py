@@ -212,6 +212,11 @@ class CallRecorder:
             self.continues = extended is not None
             if extended is not None:
                 self.order = extended.last_order
+            elif any(s.resembles(call) for s in self.open_sequences[path]):
+                self.add_note(
+                    "a cache gave back keys a little different from those that the model computed (a quantized cache): "
+                    "each part of the generation with the same keys is a map of its own, such as path#1"
+                )
             return self.continues
         # The keys of a source are the same in each step of a generation, and may be in another pass as well.
         is_step = call.shape[2] == 1 if self.continues is None else self.continues

@@ -10,10 +10,20 @@ import torch
 from torch import Tensor
 
 from regard.lens.capture.call import CapturedCall, MaskParser, VersionGuard
+from regard.lens.capture.keys import (
+    checksums,
+    is_same_place,
+    match_rows,
+    may_grow_in_place,
+    once_per_group,
+)
 from regard.lens.capture.merge import CallStep, is_causal, merge_steps
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
 from regard.lens.maps.summary import AttentionSummary
+
+MAX_ROUNDING = 0.25
+"""By how much a quantized cache may change keys, as a share of their norm; 2 bits change it by about 0.2."""
 
 
 class CallSequence:
@@ -47,13 +57,18 @@ class CallSequence:
         self.key_value_parts = [(call.k, call.v)]
         """All keys and values, in parts."""
         self.num_keys = call.shape[3]
+        is_growing = kind == "cross" or call.shape[2] >= call.shape[3]
+        self.num_earlier_keys = 0 if is_growing else max(0, call.num_written_keys - call.shape[2])
+        """The keys in the cache before the first query."""
         self.last_keys = call.k
         """The keys of the last call."""
         self.last_order: Tensor | None = None
         """How the batch rows changed places at the last call."""
         self.shares_buffer = False
         """Whether several calls read one tensor of keys, which may be written again."""
-        self.checksums = _checksums(call.k) if _may_grow_in_place(call) else None
+        self.checksums = checksums(call.k) if may_grow_in_place(call) else None
+        self.first_key_value: tuple[Tensor, Tensor] | None = None
+        """The first key and value of a buffer that is full: a window's next call drops them."""
         self.ensure_versions = VersionGuard(*call.tensors())
         self.summary: AttentionSummary | None = None
         """The answers, where the call itself is not kept."""
@@ -73,6 +88,11 @@ class CallSequence:
     def num_queries(self) -> int:
         """The number of queries of all calls."""
         return sum(step.num_rows for step in self.steps)
+
+    @property
+    def num_written_keys(self) -> int:
+        """The keys in the cache after the last call: the earlier ones, and one of each query."""
+        return self.num_earlier_keys + self.num_queries
 
     @property
     def mask_label(self) -> str:
@@ -108,94 +128,105 @@ class CallSequence:
             return False
         if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
             return False
-        call = _once_per_group(call, self.last_keys.shape[1])
+        call = once_per_group(call, self.last_keys.shape[1])
         if self.last_keys.shape[1] % call.k.shape[1] or call.k.shape[0] != first.k.shape[0]:
             return False
+        self._restore_rolled_buffer(call)
         # Keys that were repeated for each head of a group in the prompt may come once per group now.
         former = self.last_keys[:, :: self.last_keys.shape[1] // call.k.shape[1]]
         same_source = self.kind == "cross" and call.k.shape == former.shape and torch.equal(call.k, former)
-        if same_source or self._is_same_buffer(call) or self._is_copied_static_cache(call, former):
-            self.shares_buffer, self.num_keys, self.key_value_parts = True, call.shape[3], [(call.k, call.v)]
-            self._append(call, 0, order if self.kind == "cross" else None)
+        if same_source or self._is_same_buffer(call):
+            self._read_buffer(call, order if self.kind == "cross" else None)
             return True
-        if self.shares_buffer or self.kind == "cross" or call.k.data_ptr() == former.data_ptr():
+        if self.kind == "cross" or call.k.data_ptr() == former.data_ptr():
             return False  # the same memory with other numbers shows nothing of the former keys
-        queries, keys = call.shape[2:]
-        if self._is_growing_cache(call, former):
-            self._grow(call, None)
-        elif self._is_sliding_window(call, former):
-            self.num_keys += queries
-            step = self.key_value_parts[0][0].shape[1] // call.k.shape[1]
-            self.key_value_parts = [(k[:, ::step], v[:, ::step]) for k, v in self.key_value_parts]
-            self.key_value_parts.append((call.k[:, :, -queries:].clone(), call.v[:, :, -queries:].clone()))
-            self._append(call, self.num_keys - keys)
-        elif self._is_shortened_cache(call, former):
-            self.steps[-1].num_rows -= self.num_keys - (keys - queries)
-            self._grow(call, None)
-        elif (order := self._find_order(call, former)) is not None:
-            self._grow(call, order)
-        else:
-            return False
-        return True
+        count = call.shape[3] - call.shape[2]
+        """The former keys, where the last keys are those of the queries."""
+        is_whole, is_free = former.shape[2] == self.num_keys, not self.shares_buffer
+        ways = (
+            (self._grow, former, is_free and is_whole and count == self.num_keys),
+            (self._read_copy, former[:, :, : self.num_written_keys], self._has_room_for(call)),
+            (self._slide, former[:, :, -count:], is_free and 0 < count <= former.shape[2]),
+            (self._shorten, former[:, :, :count], is_free and is_whole and self._drops_last_rows(count)),
+        )
+        for append, former_keys, is_possible in ways:
+            if is_possible:
+                is_same, order = match_rows(call.k, former_keys)
+                if is_same:
+                    append(call, order)
+                    return True
+        return False
+
+    def resembles(self, call: CapturedCall) -> bool:
+        """Whether the call has nearly the keys of the former calls, rounded, and those of its own queries."""
+        count, former = call.shape[3] - call.shape[2], self.last_keys
+        k = call.k[:, :, :count]
+        is_continued = self.summary is None and count == self.num_written_keys and former.shape == k.shape
+        return is_continued and bool((k - former).norm() < MAX_ROUNDING * former.norm())
+
+    def _read_buffer(self, call: CapturedCall, order: Tensor | None) -> None:
+        """Append a call that reads the tensor of the former ones, which may hold room behind the written keys."""
+        self.shares_buffer, self.num_keys, self.key_value_parts = True, call.shape[3], [(call.k, call.v)]
+        self._append(call, 0, order)
+
+    def _read_copy(self, call: CapturedCall, order: Tensor | None) -> None:
+        """Append a call that reads a copy of the buffer; once it is full, nothing of it has to be cut off."""
+        self._read_buffer(call, order)
+        self.shares_buffer = self.num_written_keys < self.num_keys
 
     def _grow(self, call: CapturedCall, order: Tensor | None) -> None:
+        """Append a call that has all keys, those of the new queries last."""
         self.num_keys, self.key_value_parts = call.shape[3], [(call.k, call.v)]
         self._append(call, 0, order)
 
-    def _is_shortened_cache(self, call: CapturedCall, former: Tensor) -> bool:
-        """All former keys but the last ones, which the former call wrote for several tokens at once."""
-        count = call.shape[3] - call.shape[2]
-        dropped = self.num_keys - count
-        is_whole = former.shape[2] == self.num_keys == self.num_queries
-        return (
-            is_whole
-            and 0 < dropped < self.steps[-1].num_rows
-            and torch.equal(call.k[:, :, :count], former[:, :, :count])
-        )
+    def _slide(self, call: CapturedCall, order: Tensor | None) -> None:
+        """Append a call with a window: the last of the former keys, then those of the new queries."""
+        queries, keys = call.shape[2:]
+        self.num_keys += queries
+        step = self.key_value_parts[0][0].shape[1] // call.k.shape[1]
+        rows = slice(None) if order is None else order
+        self.key_value_parts = [(k[rows, ::step], v[rows, ::step]) for k, v in self.key_value_parts]
+        self.key_value_parts.append((call.k[:, :, -queries:].clone(), call.v[:, :, -queries:].clone()))
+        self._append(call, self.num_keys - keys, order)
 
-    def _find_order(self, call: CapturedCall, former: Tensor) -> Tensor | None:
-        """Which batch row each row was, where a cache that grows has all former keys in other rows; None if not."""
-        count, batch = former.shape[2], len(former)
-        if batch == 1 or not count == self.num_keys == call.shape[3] - call.shape[2]:
-            return None
-        now = call.k[:, :, :count]
-        # Of equal rows the one in its old place is taken.
-        sums, former_sums = (t.double().sum((1, 2, 3)) for t in (now, former))
-        same = (sums[:, None] == former_sums).double() + torch.eye(batch, device=now.device) / 2
-        order = same.argmax(-1)
-        return order if torch.equal(now, former[order]) else None
+    def _shorten(self, call: CapturedCall, order: Tensor | None) -> None:
+        """Append a call whose cache lacks the last keys of the former call, as those of refused tokens."""
+        self.steps[-1].num_rows -= self.num_keys - (call.shape[3] - call.shape[2])
+        self._grow(call, order)
 
-    def _is_growing_cache(self, call: CapturedCall, former: Tensor) -> bool:
-        """A cache that is concatenated for each call: all former keys, then those of the new queries."""
-        count = former.shape[2]
-        return count == self.num_keys == call.shape[3] - call.shape[2] and torch.equal(call.k[:, :, :count], former)
+    def _drops_last_rows(self, count: int) -> bool:
+        """Whether a cache of so many keys lacks some that the last call wrote for several tokens at once."""
+        return self.num_keys == self.num_queries and 0 < self.num_keys - count < self.steps[-1].num_rows
 
-    def _is_sliding_window(self, call: CapturedCall, former: Tensor) -> bool:
-        """A window: the last of the former keys, then those of the new queries."""
-        count = call.shape[3] - call.shape[2]
-        return 0 < count <= former.shape[2] and torch.equal(
-            call.k[:, :, :count], former[:, :, former.shape[2] - count :]
-        )
+    def _has_room_for(self, call: CapturedCall) -> bool:
+        """Whether the keys may be those of a cache of full length, which is copied for each call or made anew.
 
-    def _is_copied_static_cache(self, call: CapturedCall, former: Tensor) -> bool:
-        """A cache of full length that is copied for each call: the mask tells which keys are written."""
-        filled, (queries, keys) = self.num_queries, call.shape[2:]
-        if self.kind == "cross" or len(self.key_value_parts) > 1 or keys != self.num_keys or filled + queries > keys:
-            return False
-        return call.has_mask and torch.equal(call.k[:, :, :filled], former[:, :, :filled])
+        Its mask tells which keys are written. The first call may have got the written keys only.
+        """
+        written = self.num_written_keys + call.shape[2]
+        is_larger = len(self.key_value_parts) == 1 and self.num_keys <= call.shape[3] >= written
+        return is_larger and call.num_written_keys == written
+
+    def _restore_rolled_buffer(self, call: CapturedCall) -> None:
+        """Where the keys of a full buffer moved by one place, for a key after a window's last: make the former ones."""
+        if self.first_key_value is None or self.checksums is None or not is_same_place(call.k, self.last_keys):
+            return
+        if call.shape[2] == 1 and torch.equal(checksums(call.k)[:, :-1], self.checksums[:, 1:]):
+            first_k, first_v = self.first_key_value
+            k, v = torch.cat([first_k, call.k[:, :, :-1]], 2), torch.cat([first_v, call.v[:, :, :-1]], 2)
+            self.last_keys, self.key_value_parts, self.shares_buffer = k, [(k, v)], False
 
     def _is_same_buffer(self, call: CapturedCall) -> bool:
         """The memory of the last call's keys, with more keys in it; or the same keys of a source."""
         k, former = call.k, self.last_keys
-        place, former_place = ((t.data_ptr(), t.stride(), t.shape[:2]) for t in (k, former))
-        if len(self.key_value_parts) > 1 or place != former_place or former.shape[2] > k.shape[2]:
+        if len(self.key_value_parts) > 1 or not is_same_place(k, former) or former.shape[2] > k.shape[2]:
             return False
-        filled = self.num_queries
+        filled = self.num_written_keys
         now = filled + call.shape[2]
         if self.kind == "self" and now != k.shape[2] and (now > k.shape[2] or not call.has_mask):
             return False
         count = former.shape[2] if self.kind == "cross" else filled
-        return self.checksums is None or torch.equal(_checksums(k[:, :, :count]), self.checksums[:, :count])
+        return self.checksums is None or torch.equal(checksums(k[:, :, :count]), self.checksums[:, :count])
 
     def _append(self, call: CapturedCall, first_key: int, order: Tensor | None = None) -> None:
         """Append a call without its keys, which `key_value_parts` holds for all calls."""
@@ -208,7 +239,9 @@ class CallSequence:
         self.steps.append(CallStep(_without_keys(call), first_key, call.shape[2]))
         # The buffer of a window may be written again.
         self.last_keys = call.k if call.shape[3] == self.num_keys else call.k.clone()
-        self.checksums = _checksums(call.k) if self.shares_buffer else None
+        self.checksums = checksums(call.k) if self.shares_buffer else None
+        is_full = self.shares_buffer and self.num_written_keys == call.shape[3]
+        self.first_key_value = (call.k[:, :, :1].clone(), call.v[:, :, :1].clone()) if is_full else None
         self.ensure_versions = VersionGuard(*self.tensors())
 
     def tensors(self) -> Iterator[Tensor]:
@@ -270,28 +303,8 @@ class CallSequence:
             ensure_unchanged,
             cross=cross,
             shares_buffer=self.shares_buffer,
+            num_earlier_keys=self.num_earlier_keys,
         )
-
-
-def _once_per_group(call: CapturedCall, num_heads: int) -> CapturedCall:
-    """The call with so many heads of keys, if it repeats each for the heads of a group."""
-    times, rest = divmod(call.k.shape[1], num_heads)
-    if times < 2 or rest:
-        return call
-    k, v = (t[:, ::times] for t in (call.k, call.v))
-    is_repeated = all(torch.equal(t, few.repeat_interleave(times, 1)) for t, few in ((call.k, k), (call.v, v)))
-    return replace(call, k=k, v=v) if is_repeated else call
-
-
-def _checksums(k: Tensor) -> Tensor:
-    """(batch, keys): one number per key, which shows whether the key was changed."""
-    return k.sum((1, 3))
-
-
-def _may_grow_in_place(call: CapturedCall) -> bool:
-    """Whether the memory behind these keys may receive more keys."""
-    k = call.k
-    return call.project is None and (call.shape[2] < k.shape[2] or k.stride(1) > k.shape[2] * k.stride(2))
 
 
 def _without_keys(call: CapturedCall) -> CapturedCall:
