@@ -51,6 +51,7 @@ assert_type(loaded.embed(["a river bank"]), torch.Tensor)
 assert_type(regard.explain("a river bank", "bank", model=loaded), regard.Explanation)
 print(regard.generate(decoder, [1, 2], max_new_tokens=3, strategy=regard.Sample(temperature=0.8, seed=1)))
 assert_type(regard.embed("texts.txt", "vectors.npy").path, Path)
+print(regard.see(recording, "page.html", layer=0).path)
 assert_type(regard.train("lm", out="lm", max_steps=5).metrics["eval_loss"], float)
 print(*regard.translate(loaded, ["one", "two"]), *regard.stream(decoder, [1, 2], max_new_tokens=3))
 

@@ -60,7 +60,7 @@ def see(
     image: Any = None,
     max_size: float | int = DEFAULT_MAX_SIZE,
     title: str | None = None,
-    progress: Progress = lambda paths: paths,
+    progress: Progress = iter,
 ) -> SavedPage:
     """Write a page that shows the attention of a model in a text, and lets you change it.
 
