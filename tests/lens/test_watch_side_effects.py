@@ -482,6 +482,22 @@ def test_a_layer_that_is_skipped_keeps_the_others_numbers():
     assert recording.entry("layers.2").layer == 2
 
 
+def test_two_attentions_of_a_numbered_block_are_of_one_layer_and_of_a_model_are_two_layers():
+    def two_attentions():
+        module = FunctionModule(lambda x: module.attn2(module.attn1(x)))
+        module.attn1, module.attn2 = (regard.MultiHeadAttention(16, 2) for _ in range(2))
+        return module
+
+    x = torch.randn(1, 5, 16)
+    alone, blocks = two_attentions(), nn.Sequential(two_attentions(), two_attentions())
+    with torch.no_grad(), regard.watch(alone) as recording:
+        alone(x)
+    assert [recording.entry(path).layer for path in ("attn1", "attn2")] == [0, 1]
+    with torch.no_grad(), regard.watch(blocks, layers=[1]) as recording:
+        blocks(x)
+    assert list(recording) == ["1.attn1", "1.attn2"]
+
+
 def test_summaries_answer_as_the_maps_do():
     model, model_inputs = load_model("t5"), make_inputs("t5", "right")
     with torch.no_grad():

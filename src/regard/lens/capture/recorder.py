@@ -237,9 +237,10 @@ class CallRecorder:
         return False
 
     def _layer_number(self, path: str, module: nn.Module) -> int:
-        """The module's index among the modules of its type whose paths differ from its own in numbers only."""
-        pattern = re.sub(r"\d+", "#", path)
-        alike = [p for p, m in self.modules.values() if type(m) is type(module) and re.sub(r"\d+", "#", p) == pattern]
+        """The module's index among those of its type whose paths differ from its own in numbers of layers only."""
+        pattern = _without_layer_numbers(path)
+        same_type = (p for p, other in self.modules.values() if type(other) is type(module))
+        alike = [p for p in same_type if _without_layer_numbers(p) == pattern]
         return alike.index(path) if path in alike else 0
 
     def _owner(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
@@ -258,6 +259,16 @@ class CallRecorder:
                 is_other = is_other or owner is None
             frame = frame.f_back
         return None
+
+
+def _without_layer_numbers(path: str) -> str:
+    """A path with a mark in place of each number that counts layers.
+
+    Inside a numbered block, ``attn1`` and ``attn2`` are two attentions of one layer; in a model they are two layers.
+    """
+    block, dot, name = path.rpartition(".")
+    is_name_in_block = not name.isdecimal() and re.search(r"\d", block) is not None
+    return re.sub(r"\d+", "#", block) + dot + (name if is_name_in_block else re.sub(r"\d+", "#", name))
 
 
 def _is_method(code: CodeType, module: nn.Module) -> bool:
