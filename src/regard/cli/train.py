@@ -53,7 +53,7 @@ def train(
     task: Annotated[TaskName, typer.Argument(metavar="TASK", help="One of the tasks above.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The directory of the run.")],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="[DATA]...", help="Files or globs of the formats named above.")
+        list[str] | None, typer.Argument(metavar="DATA", help="Files or globs of the formats named above.")
     ] = None,
     eval_file: Annotated[
         Path | None,
