@@ -205,6 +205,10 @@ def test_the_function_takes_a_recording_or_its_path(kept, tmp_path):
     assert [page.facts["title"] for page in pages[:2]] == ["river.safetensors"] * 2
     with pytest.raises(regard.InputError, match="a recording is shown, and target belongs to a text"):
         regard.see(kept, tmp_path / "page.html", target="x")
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_the_function_takes_nothing_else(tmp_path):
     with pytest.raises(TypeError, match="see wants a text, a Recording or the path of one; got int"):
         regard.see(3, tmp_path / "page.html")
 

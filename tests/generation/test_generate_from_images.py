@@ -92,9 +92,9 @@ def test_the_command_reads_an_image_file(pair, tmp_path, command):
     expected = regard.generate(pretrained, IMAGES[0], max_new_tokens=40)
     assert command("generate", path, "--model", folder) == (0, f"{expected}\n", "")
     beam = regard.Beam(num_beams=3, num_return_sequences=2)
-    best = regard.generate(pretrained, path, max_new_tokens=9, strategy=beam)
+    best = regard.generate(pretrained, path, max_new_tokens=9, strategy=beam, return_hypotheses=True)
     code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--num-beams", 3, "--num-return-sequences", 2)
-    assert (code, out.splitlines()) == (0, best)
+    assert (code, out.splitlines()) == (0, [f"{each.score:.4f}\t{each.text}" for each in best])
 
 
 @pytest.mark.parametrize(
