@@ -53,6 +53,7 @@ def test_there_and_back_is_the_same_mask(case: MaskCase):
 
 @some_examples(0.3)
 @given(cases(min_tokens=1, depth=3))
+@pytest.mark.more
 def test_there_and_back_through_blocks(case: MaskCase):
     m, sizes = build(case.spec), (case.queries, case.keys)
     for block_size in (2, (4, 1)):

@@ -271,7 +271,8 @@ def test_what_it_prints_is_caught_at_every_level_and_does_not_hold_it_up(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_who_watches_may_be_interrupted(sent, tmp_path):
     """By Ctrl-C at once; where the watcher itself is killed, the work ends with its time."""
     note = tmp_path / "processes"
@@ -310,6 +311,7 @@ def test_who_watches_may_be_interrupted(sent, tmp_path):
     assert gone(worker)
 
 
+@pytest.mark.more
 def test_an_interrupt_in_the_middle_of_the_fork_is_not_lost():
     """Python only tells of an error in a fork's callbacks, such as those of logging, and goes on."""
     code = """

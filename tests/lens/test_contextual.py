@@ -103,6 +103,7 @@ def test_neighbouring_layers_do_not_flip(banks):
     assert ((points[:, 1:] * points[:, :-1]).sum(0) >= 0).all()
 
 
+@pytest.mark.more
 def test_of_many_words_those_that_change_most_are_kept():
     many, others = (" ".join(map(str, range(first, first + MAX_WORDS + 20))) for first in (0, 1000))
     study = contextual_vectors([many, f"0 {many}"], minilm())

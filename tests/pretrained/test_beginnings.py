@@ -104,9 +104,7 @@ def test_other_tokenizers_read_the_whole_text(limit):
 
 
 def test_a_text_that_is_far_too_long_is_refused():
-    message = (
-        r"the text has more than 256 tokens, and .* makes a vector of 256 .*'word .*\(1000000 characters\)"
-    )
+    message = r"the text has more than 256 tokens, and .* makes a vector of 256 .*'word .*\(1000000 characters\)"
     with pytest.raises(InputError, match=message):
         minilm().embed(["fine", "word " * 200_000])
 

@@ -136,6 +136,7 @@ class TestCausalLM:
 
 
 class TestMaskedLM:
+    @pytest.mark.more
     def test_accuracy_is_the_share_of_predicted_tokens(self, trained_tasks):
         trained = trained_tasks("mlm")
         model, is_right = trained.pretrained.model, []
@@ -173,6 +174,7 @@ class TestMaskedLM:
 
 
 class TestCaptioning:
+    @pytest.mark.more
     def test_it_captions_images(self, trained_tasks):
         trained = trained_tasks("caption")
         assert trained.result.metrics["exact_match"] == 1.0

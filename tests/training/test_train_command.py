@@ -198,10 +198,8 @@ def test_the_disk_is_full_while_a_checkpoint_is_written(pairs_file, finished_run
 
 
 class TestProcesses:
-    @pytest.mark.parametrize(
-        ("strategy", "resumed_by"),
-        [("fsdp", 1), *(pytest.param(*case, marks=pytest.mark.more) for case in (("fsdp", 2), ("ddp", 1)))],
-    )
+    @pytest.mark.more
+    @pytest.mark.parametrize(("strategy", "resumed_by"), [("fsdp", 1), ("fsdp", 2), ("ddp", 1)])
     def test_two_have_the_losses_of_one(self, strategy, resumed_by, pairs_file, longer_run, tmp_path, out):
         """Also when one of them receives a signal, upon which all stop, and one or two continue."""
         settings = options(**LONGER, gradient_accumulation_steps=2)

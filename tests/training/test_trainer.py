@@ -59,6 +59,7 @@ class TestUpdate:
 
 
 class TestEnd:
+    @pytest.mark.more
     def test_a_run_that_gets_no_better_is_stopped_and_its_best_model_kept(self, pairs_file, out):
         settings = {"learning_rate": 3.0, "max_steps": 40, "eval_steps": 1, "warmup_steps": 0}
         result = run("translate", pairs_file, out, patience=1, **settings)
@@ -85,6 +86,7 @@ class TestEnd:
         result = run("translate", pairs_file, out, resume=True)
         assert (result.stop_reason, result.metrics, result.progress.step) == ("completed", {}, 6)
 
+    @pytest.mark.more
     def test_beyond_one_epoch(self, tmp_path):
         """Stopped in the third epoch, and at the end of one; each epoch has its own order."""
         data = write_pairs(tmp_path / "few.tsv", 26)  # 24 training rows are 3 batches

@@ -80,6 +80,7 @@ def test_cached_equals_uncached(config, reading):
 
 @some_examples(0.3)
 @given(decoder_configs(), readings())
+@pytest.mark.more
 def test_cached_equals_uncached_in_float32(config, reading):
     model = decoder(**config)
     (_, truth), (cached, _) = (read(m, *reading) for m in (model, copy.deepcopy(model).float()))

@@ -109,6 +109,7 @@ def test_tokens_stay_text_in_svg_and_pdf_and_settings_of_matplotlib_as_they_were
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.more
 def test_no_window_and_nothing_kept(monkeypatch):
     """Neither pyplot nor a figure that somebody would have to close."""
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)

@@ -95,6 +95,7 @@ def test_scores_of_thousands_are_kept_with_all_sixteen_bits_and_it_is_said():
     assert MAX_WEIGHT_ERROR < largest_error(quantization, MAX_WEIGHT_ERROR) == pytest.approx(error, rel=0.05)
 
 
+@pytest.mark.more
 def test_of_a_large_map_some_rows_tell():
     """The others may be farther off than these, so the page says more."""
     m = AttentionMap(2 * torch.randn(1, 4, 1100, 8), 2 * torch.randn(1, 2, 1100, 8), mask=mask.causal())

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 import regard
 from views.html.rows import Attends, assert_weights, painted, state_of, watched, weights_by
 from views.recordings import river
@@ -75,6 +77,7 @@ def test_the_keyboard_alone_goes_through_tokens_and_keeps_one(open_head):
     assert_weights(column_beside(page), m[:, 0])
 
 
+@pytest.mark.more
 def test_a_finger_shows_a_column_by_tapping_its_key(open_head, request):
     page, m = open_head(3, 0, width=360)
     session = page.context.new_cdp_session(page)
@@ -106,6 +109,7 @@ def test_several_heads_have_a_list_each_and_can_be_taken_away(open_head):
     assert_weights(beside(page), m[0, 1, 3])
 
 
+@pytest.mark.more
 def test_the_threshold_counts_the_lines(open_head):
     for threshold in (0.2, 0.02):
         page, m = open_head(0, 2, threshold=threshold)
@@ -172,6 +176,7 @@ def test_a_long_text_has_few_elements_and_every_token_can_be_reached(open_page, 
     assert page.locator(".sentence *").count() < 3000
 
 
+@pytest.mark.more
 def test_a_head_that_is_a_picture_only_says_so_and_leads_on(open_page, river_page, tmp_path):
     recording, path = river_page[0], tmp_path / "page.html"
     recording.to_html(path, heads=[(4, 3)])
