@@ -8,10 +8,12 @@ it turns PyTorch's fused layers off and does not see inside FlexAttention; a dis
 - `call`: `CapturedCall`, the arguments of one attention and sampled rows of its output.
 - `fast_path`: PyTorch's fused layers, of which only inputs, weights and the output are known.
 - `sequence`: `CallSequence`, which calls of a module belong together: a forward pass, or all steps of a generation.
+- `keys`: the keys of two calls compared, by which they are known to belong together.
 - `merge`: their map.
 - `kind`: whether an attention is self- or cross-attention.
 - `patches`: `PatchFinder`, which of its queries and keys are patches of an image.
 - `recorder`: `CallRecorder`, which finds the module of each call.
+- `unseen`: modules that are named as attentions, and in which none was seen.
 - `dispatch_mode`: capture of PyTorch's operations.
 - `function_mode`: capture of Python calls.
 """
