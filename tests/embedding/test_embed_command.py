@@ -65,6 +65,11 @@ def test_the_function_does_what_the_command_does(tmp_path, command, folder, enco
     with pytest.raises(regard.InputError, match=r"or cut it with truncate=True$"):
         regard.embed(source, texts, model=encoder)
     assert command("embed", source, "--model", folder, "--out", texts)[2].endswith("or cut it with --truncate\n")
+    write_lines(source, ["the author's truncate=True and pooling=mean " + "b " * 50])
+    assert (
+        "it is \"the author's truncate=True and pooling=mean b"
+        in command("embed", source, "--model", folder, "--out", texts)[2]
+    )
     with pytest.raises(regard.InputError, match="pooling=max: it is one of mean, cls, none"):
         regard.embed(source, texts, pooling="max")
 

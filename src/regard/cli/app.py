@@ -24,6 +24,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+"""A quotation; the quotation mark of "model's" begins none."""
+
 LIBRARY_COMMANDS = ("embed", "generate", "train", "translate")
 """Commands whose options are the arguments of a function of the library, which has its own names for them."""
 
@@ -95,19 +98,24 @@ def _run() -> tuple[int, str]:
 def _in_options(message: str) -> str:
     """A message of the library with the options of the command in place of Python's arguments.
 
-    ``max_steps=0`` is ``--max-steps 0``, ``truncate=True`` is ``--truncate``.
+    ``max_steps=0`` is ``--max-steps 0``, ``truncate=True`` is ``--truncate``. What is quoted are the user's own words.
     """
     name = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     for parameter in _command().commands[name].params if name in LIBRARY_COMMANDS else ():
         option = next((each for each in parameter.opts if each.startswith("--")), None)
         if option is None:
             continue
-        given = r"=True\b" if getattr(parameter, "is_flag", False) else r"=(?=\S)"
-        text = option if getattr(parameter, "is_flag", False) else f"{option} "
-        message = re.sub(rf"(?<![\w./-]){parameter.name}{given}", text, message)
+        is_flag = getattr(parameter, "is_flag", False)
+        given = r"=True\b" if is_flag else r"=(?=\S)"
+        message = _replaced(rf"(?<![\w./-]){parameter.name}{given}", option if is_flag else f"{option} ", message)
         if "_" in parameter.name:
-            message = re.sub(rf"(?<![\w./=-]){parameter.name}\b(?![\w./=])", option, message)
+            message = _replaced(rf"(?<![\w./=-]){parameter.name}\b(?![\w./=])", option, message)
     return message
+
+
+def _replaced(pattern: str, text: str, message: str) -> str:
+    """A message with a text in place of what a pattern matches outside quotation marks."""
+    return re.sub(rf"{QUOTED}|{pattern}", lambda match: match[0] if match[0][0] in "'\"" else text, message)
 
 
 def _print_version(requested: bool) -> None:
