@@ -205,6 +205,8 @@ def test_the_function_takes_a_recording_or_its_path(kept, tmp_path):
     assert [page.facts["title"] for page in pages[:2]] == ["river.safetensors"] * 2
     with pytest.raises(regard.InputError, match="a recording is shown, and target belongs to a text"):
         regard.see(kept, tmp_path / "page.html", target="x")
+    with pytest.raises(regard.InputError, match="a text is shown, and image belongs to a recording"):
+        regard.see("a bank", tmp_path / "page.html", image=noise())
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -100,6 +100,8 @@ def see(
         heads=[head] if isinstance(head, int) or _is_pair(head) else head,  # type: ignore[list-item]
         token=token,
     )
+    if image is not None and source.model:
+        raise InputError("a text is shown, and image belongs to a recording: leave it out", "image")
     try:
         page = build_page(
             source.recording,
