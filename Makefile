@@ -43,7 +43,7 @@ ENFORCED := "--jaxtyping-packages=regard,beartype.beartype(conf=beartype.Beartyp
 # No graph of torch.compile can hold the checks of shapes.
 GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py
 
-test: install ## the fast tier, before every commit (under 4 minutes on 2 cores)
+test: install ## the fast tier, before every commit (about 4 minutes on 2 cores)
 	$(PYTEST) $(ARGS)
 
 test-more: install ## every test that decides whether work lands, shapes enforced, more random cases (20 minutes)
