@@ -3,25 +3,20 @@
 import pytest
 
 from bank import Entry, entries
-from regard.check.causes import MISTAKES
-from regard.check.findings import Findings
-from regard.check.judge import judge
+from regard.check.conclusion import conclude
+from regard.check.mistakes.catalog import MISTAKES
 from regard.check.report import Report
-from regard.check.schema import from_json, to_json
-from regard.check.search import Deadline
-from regard.check.subject import subject_of
-from regard.check.verdict import findings_of
+from regard.check.report.findings import Findings
+from regard.check.sandbox.schema import from_json, to_json
+from regard.check.sandbox.torch_settings import UserSettings
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")  # with shape checks it would take five times as long
-LONG = 60.0
-"""CPU seconds to look for a cause: more than a user is asked to wait."""
 WRONG = [entry for entry in entries() if entry.verdict == "wrong"]
 RIGHT = [entry for entry in entries() if entry.verdict != "wrong"]
 WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
 """What is around their attentions is judged in test_blocks.py, in the fast tier as well."""
 
 OPEN = {
-    "right_designs.UnscaledWithRelativeBias": "undetermined: the search knows no bias by buckets of distances",
     "right_designs.MultiQuery": "right, but its report does not name the one head of keys and values",
 }
 """What `regard.check` cannot say yet; a test that begins to pass fails here, so that its line goes."""
@@ -45,7 +40,7 @@ def fewest(several: list[Entry]) -> list[object]:
 
 
 def judged(entry: Entry) -> Report:
-    findings = findings_of(judge(subject_of(entry.what, entry.args), deadline=Deadline(LONG)))
+    findings = conclude(entry.what, entry.args, UserSettings())
     return from_json(Findings, to_json(findings)).report()  # as it crosses from one process to the other
 
 

@@ -10,9 +10,9 @@ from torch import nn
 
 import regard
 from regard.check import Report
-from regard.check.judge import judge
-from regard.check.search import Deadline
-from regard.check.subject import subject_of
+from regard.check.diagnosis.judge import judge
+from regard.check.search.deadline import Deadline
+from regard.check.search.subject import subject_of
 from regard.errors import InputError
 
 MINE = """
@@ -45,6 +45,7 @@ def test_the_step_the_number_and_the_line(tmp_path):
     assert Report.from_json(report.to_json()) == report
 
 
+@pytest.mark.more
 def test_what_is_handed_over_is_not_changed():
     module = nn.MultiheadAttention(12, 3, batch_first=True)
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
@@ -58,9 +59,9 @@ def test_what_is_handed_over_is_not_changed():
 @pytest.mark.parametrize(
     ("implementation", "verdict"),
     [
-        (regard.MultiHeadAttention, "right"),
-        (regard.attend, "right"),
-        (regard.course.SelfAttention, "different by design"),
+        pytest.param(regard.MultiHeadAttention, "right", marks=pytest.mark.more),
+        pytest.param(regard.attend, "right", marks=pytest.mark.more),
+        pytest.param(regard.course.SelfAttention, "different by design", marks=pytest.mark.more),
         # Its is_causal counts from the first position.
         (torch.nn.functional.scaled_dot_product_attention, "right in another layout or convention"),
     ],
@@ -75,9 +76,14 @@ def test_our_own_and_pytorchs_are_right(implementation, verdict):
 @pytest.mark.parametrize(
     ("name", "sizes", "more"),
     [
-        ("BertSelfAttention", {"hidden_size": 30, "num_attention_heads": 3}, {}),
+        pytest.param("BertSelfAttention", {"hidden_size": 30, "num_attention_heads": 3}, {}, marks=pytest.mark.more),
         ("GPT2Attention", {"n_embd": 30, "n_head": 3}, {"layer_idx": 0}),
-        ("LlamaAttention", {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}, {"layer_idx": 0}),
+        pytest.param(
+            "LlamaAttention",
+            {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2},
+            {"layer_idx": 0},
+            marks=pytest.mark.more,
+        ),
     ],
 )
 def test_attentions_of_transformers_as_they_are(name, sizes, more):
@@ -114,7 +120,7 @@ def test_a_mistake_is_found_in_few_calls():
         ("while True: pass", "did not end within 1 s"),
         ("print('flood ' * 200); return v", "output-v"),
         ("raise RuntimeError('the model is on fire')", "the model is on fire"),
-        pytest.param("return (q @ k.mT).softmax(-1) @ v + torch.rand(())", "random", marks=pytest.mark.more),
+        pytest.param("return (q @ k.mT / 2).softmax(-1) @ v + torch.rand(())", "random", marks=pytest.mark.more),
         ("return v.cuda()", "CUDA"),
         ("return torch.zeros(2**36) + q.sum()", "memory"),
     ],

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from regard import course
-from regard.check.causes import MISTAKES
-from regard.check.pages import FIXES, STEPS, pages, write
-from regard.check.recipe import definition
-from regard.check.worked import BEHAVIOUR, SETTINGS, X, worked
+from regard.check.mistakes.catalog import MISTAKES
+from regard.check.mistakes.course_numbers import X, example_settings
+from regard.check.mistakes.recipe_examples import worked_example
+from regard.check.mistakes.worked_example import FIRST_THAT_SHOWS_IT
+from regard.check.pages import PROPERTIES_PAGE, STEPS, pages, write
+from regard.check.properties.catalog import PROPERTIES
+from regard.check.recipes.recipe import definition
 
 FOLDER = Path(__file__).parents[2] / "docs" / "mistakes"
 
@@ -21,11 +24,19 @@ def made():
 
 
 def test_every_cause_has_a_page(made):
-    assert set(made) == {"README.md", *(f"{name}.md" for name in MISTAKES)}
-    assert set(FIXES) == set(MISTAKES)
+    assert set(made) == {"README.md", PROPERTIES_PAGE, *(f"{name}.md" for name in MISTAKES)}
     assert {known.step for known in MISTAKES.values()} <= set(STEPS)
-    assert {name for name, known in MISTAKES.items() if not known.choices} - {"scale-constant"} == set(BEHAVIOUR)
+    assert all(known.recipe or known.worked_example is not FIRST_THAT_SHOWS_IT for known in MISTAKES.values())
     assert all(f"]({name})" in made["README.md"] for name in made if name != "README.md")
+
+
+def test_every_property_is_on_the_page_with_what_to_write(made):
+    for known in PROPERTIES.values():
+        _, _, said = made[PROPERTIES_PAGE].partition(f"### {known.id}\n")
+        section = said.partition("\n#")[0]
+        assert known.definition[1:] in section, known.id
+        assert known.impact in section
+        assert known.fix in section
 
 
 def test_committed_as_written(made, tmp_path):
@@ -39,13 +50,13 @@ def test_the_course_s_numbers(made):
     """The definition beside each mistake is what the documents print: 1.0100, 1.0641, ..."""
     torch.manual_seed(42)
     printed = course.SelfAttention(2)(X.float())
-    torch.testing.assert_close(definition(SETTINGS["one"].case).last[0].float(), printed)
+    torch.testing.assert_close(definition(example_settings()["one"].case).last[0].float(), printed)
     assert "| 1.0100 | 1.0641 |" in made["no-scale.md"]
 
 
 def test_each_page_shows_the_mistake_in_numbers(made):
     for known in MISTAKES.values():
-        page, example = made[f"{known.id}.md"], worked(known)
+        page, example = made[f"{known.id}.md"], worked_example(known)
         assert "{" not in page, known.id
         assert "| nan " not in page, known.id
         assert known.example.replace("; ", "\n") in page
@@ -56,7 +67,7 @@ def test_each_page_shows_the_mistake_in_numbers(made):
 
 
 def test_everything_counts_from_0(made):
-    for name in set(made) - {"README.md"}:
+    for name in set(made) - {"README.md", PROPERTIES_PAGE}:
         tables = re.findall(r"^\| \w+ \| yours.*\n\| ---.*\n(?:\|.*\n)+", made[name], re.MULTILINE)
         assert tables, name
         rows = [[int(row) for row in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] for table in tables]

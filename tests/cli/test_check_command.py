@@ -5,8 +5,13 @@ import re
 
 import pytest
 
-from regard.check.causes import MISTAKES
+from regard.check.mistakes.catalog import MISTAKES
+from regard.check.properties.catalog import PROPERTIES
 from regard.check.report import Report
+from regard.check.search.layouts import to_layout
+from regard.check.search.subject import subject_of
+from regard.cli.check import guarded
+from regard.errors import InputError
 from terminals import on_a_terminal, refusal
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
@@ -42,13 +47,17 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_list_has_every_cause_in_a_row(command, monkeypatch):
+def test_the_list_has_every_cause_and_every_property_in_a_row(command, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     code, out, err = command("check", "--list")
     assert (code, err) == (0, "")
-    for cause, row in zip(MISTAKES.values(), out.splitlines()[2:], strict=True):
+    mistakes, properties = (part.splitlines()[2:] for part in out.split("\n\n"))
+    for cause, row in zip(MISTAKES.values(), mistakes, strict=True):
         assert row.split()[:2] == [cause.id, cause.step]
         assert cause.example in row
+    for known, row in zip(PROPERTIES.values(), properties, strict=True):
+        assert row.split()[:2] == [known.id, known.step]
+        assert known.definition in row
 
 
 def test_the_list_fits_a_terminal():
@@ -57,8 +66,13 @@ def test_the_list_fits_a_terminal():
 
 
 def test_the_list_as_json(command):
-    listed, names = json.loads(command("check", "--list", "--json", "-")[1]), ("id", "step", "example", "message")
-    assert listed == [{name: getattr(cause, name) for name in names} for cause in MISTAKES.values()]
+    listed = json.loads(command("check", "--list", "--json", "-")[1])
+    assert [(each["kind"], each["id"]) for each in listed] == [
+        *(("mistake", name) for name in MISTAKES),
+        *(("property", name) for name in PROPERTIES),
+    ]
+    assert listed[0].keys() == {"kind", "id", "step", "example", "message"}
+    assert listed[-1].keys() == {"kind", "id", "step", "definition", "impact", "fix"}
 
 
 def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, here):
@@ -71,7 +85,7 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give FILE.py:NAME or module.path:NAME, or --list"),
+        ([], "give FILE.py:NAME or module.path:NAME, or --list; FILE.py alone lists what it has"),
         (["right.py:attention", "--timeout", "0"], "--timeout 0: give a number of seconds above 0"),
         (["right.py:attention", "--timeout", "nan"], "--timeout nan"),
         (["right.py:attention", "--timeout", "86401"], "--timeout 86401: give a number of seconds above 0, and"),
@@ -89,7 +103,21 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["--list", "--arg", "x=1"], "--list checks nothing"),
         (["right.py:attention", "right.py:Attention"], "unexpected extra argument"),
         (["missing.py:attention"], "missing.py: no such file"),
-        (["right.py"], "give FILE.py:NAME"),
+        (["missing.py"], "missing.py: no such file"),
+        (["missing.ipynb"], "missing.ipynb: no such file"),
+        (["broken.py"], "broken.py:3: not Python: '(' was never closed"),
+        (["broken.py", "--all"], "broken.py:3: not Python: '(' was never closed"),
+        (["needy.py", "--all"], "needy.py: no attention was seen in it; give needy.py:NAME to check one all the same"),
+        (["right.py", "--arg", "n=4"], "--arg is for one implementation: give right.py:NAME"),
+        (["right.py", "--all", "--arg", "n=4"], "--arg is for one implementation: give right.py:NAME"),
+        (["right.py", "--format", "github"], "--format github is for reports: give FILE.py:NAME, or FILE.py --all"),
+        (["--list", "--format", "github"], "--format github is for reports"),
+        (["right.py:attention", "--format", "xml"], "--format xml: it is text, json or github"),
+        (
+            ["right.py:attention", "--all"],
+            "--all checks every attention of a file: give FILE.py, not 'right.py:attention'",
+        ),
+        (["--list", "--all"], "--list checks nothing"),
         (["right.py:Atention"], "right.py has no Atention; it has Attention, Told"),
         (["right.py:COUNT"], "right.py:COUNT is a int"),
         (["broken.py:attention"], "broken.py:3: not Python: '(' was never closed"),
@@ -100,6 +128,8 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["no_such_module.of_mine:attention"], "no_such_module.of_mine: no such file, and no module of that name"),
         (["no module:attention"], "no module: no such file, and no module of that name"),
         (["torch.no_such_thing:attention"], "torch.no_such_thing: no such file, and no module of that name"),
+        (["right.py", "--args", "x=(B,T,D)"], "--args is for the call of one implementation: give FILE.py:NAME"),
+        (["right.py:attention", "--args", "query=(B,T,Q)"], "--args: Q is no size"),
         (["right.py:Attention", "--arg", "n_heads=4"], "Attention takes no n_heads; it takes d_model, num_heads"),
     ],
 )
@@ -107,6 +137,23 @@ def test_what_cannot_be_checked_is_one_line(command, here, arguments, said):
     before = sorted(here.iterdir())
     assert said in refusal(command, "check", *arguments)
     assert [path for path in sorted(here.iterdir()) if path.name != "__pycache__"] == before
+
+
+TURNED = """
+import torch
+
+def attention(blob, twist):
+    q = torch.view_as_real(torch.view_as_complex(blob.unflatten(-1, (-1, 2))) * twist).flatten(-2)
+    return (q @ q.mT / blob.shape[-1]).softmax(-1) @ blob
+"""
+
+
+def test_the_inputs_are_handed_over(command, here):
+    (here / "turned.py").write_text(TURNED)
+    code, shown, _ = command("check", "turned.py:attention")
+    assert (code, '--args "x=(B,T,D)' in shown) == (3, True)
+    code, shown, _ = command("check", "turned.py:attention", "--args", "blob=(B,T,D), twist=rope(T,D)")
+    assert (code, "not by 1/sqrt(12) = 0.2887" in shown, "turned.py:6: return (q @ q.mT" in shown) == (1, True, True)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +166,7 @@ def test_what_cannot_be_checked_is_one_line(command, here, arguments, said):
             2,
             "importing it raises RuntimeError: no CUDA",
         ),
+        ("raise ImportError('\\n\\n  torch is too old\\n')", 1, "importing it raises ImportError: torch is too old"),
         ("import torch\ntorch.zeros(1).cuda()", 2, "importing it raises "),
         ("raise BrokenPipeError", 1, "importing it raises BrokenPipeError"),
         ("import typer\nraise typer.Exit(0)", 2, "importing it raises Exit: 0"),
@@ -208,3 +256,91 @@ def test_on_a_terminal_the_verdict_has_its_color(here, name, code, heading):
     assert ended == code
     assert heading in shown
     assert (b"\x1b[1mno-scale (in " in shown) == (code == 1)
+
+
+SEVERAL = """
+def right(q, k, v):
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+def unscaled(q, k, v):
+    scores = q @ k.mT
+    return scores.softmax(-1) @ v
+
+def stops(q, k, v):
+    raise SystemExit("100%, or\\nnothing")
+"""
+
+
+def test_a_file_without_a_name_lists_what_it_has_and_runs_nothing(command, here):
+    (here / "several.py").write_text(f"raise SystemExit\n{SEVERAL}")
+    code, out, err = command("check", "several.py")
+    assert (code, err) == (0, "")
+    assert [line.split()[:2] for line in out.splitlines()[2:]] == [["right", "3"], ["unscaled", "6"], ["stops", "10"]]
+    assert out.splitlines()[3].endswith("regard check several.py:unscaled")
+    listed = json.loads(command("check", "several.py", "--format", "json")[1])
+    assert listed == json.loads(command("check", "several.py", "--json", "-")[1])
+    assert (listed[0]["name"], listed[0]["line"], listed[0]["kind"]) == ("right", 3, "attention")
+
+
+def test_a_list_of_no_attention_says_so_and_names_the_modules(command, here):
+    (here / "mlp.py").write_text(
+        "from torch import nn\nclass MLP(nn.Module):\n    def forward(self, x):\n        return x\n"
+    )
+    code, out, _ = command("check", "mlp.py")
+    assert (code, out) == (
+        0,
+        "mlp.py: no attention was seen in it\n\nmodules in which no attention was seen: MLP\n",
+    )
+
+
+def test_all_of_a_file_end_with_the_worst_exit_code_and_annotations_escape_what_ends_them(command, here):
+    (here / "several.py").write_text(SEVERAL)
+    code, out, err = command("check", "several.py", "--all", "--format", "github", "--json", "reports.json")
+    assert (code, err) == (1, "")
+    lines = [line for line in out.splitlines() if line]
+    assert [line.partition(":")[0] for line in lines] == ["right", "unscaled", "", "stops", "", "3 checked"]
+    assert lines[2].startswith("::error file=several.py,line=6,title=unscaled%3A no-scale (in scaled)::")
+    assert lines[4].startswith(
+        "::warning file=several.py,line=9,title=stops%3A undetermined::raised SystemExit: 100%25, "
+    )
+    assert lines[-1] == "3 checked: 1 right, 1 wrong (unscaled), 1 undetermined (stops)"
+    reports = json.loads((here / "reports.json").read_text())
+    assert [report["verdict"] for report in reports] == ["right", "wrong", "undetermined"]
+
+
+ATTEND = "def attend(q, k, v):\n    raise SystemExit(3)"
+
+
+def test_every_attention_of_a_notebook_by_cell(command, here):
+    cells = [{"cell_type": "code", "source": text} for text in ("!ls", ATTEND, "x = (")]
+    (here / "lesson.ipynb").write_text(json.dumps({"cells": cells}))
+    code, out, _ = command("check", "lesson.ipynb")
+    assert (code, "cell 2, line 1" in out) == (0, True)
+    assert out.endswith("lesson.ipynb cell 3, line 1 is not Python: '(' was never closed\n")
+    code, out, _ = command("check", "lesson.ipynb", "--all")
+    assert code == 3
+    assert "it was at lesson.ipynb cell 2, line 2: raise SystemExit(3)" in out
+    code, out, _ = command("check", "lesson.ipynb:attend", "--format", "json")
+    assert (code, json.loads(out)["name"]) == (3, "attend")
+
+
+def test_an_error_of_our_own_is_undetermined_and_never_the_exit_code_of_what_is_wrong(capsys):
+    assert guarded("mine.py:attention", lambda: to_layout(None, None)) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("mine.py:attention: undetermined\n\n- a fault of regard's, not of your code: AttributeError")
+    with pytest.raises(InputError):
+        guarded("mine.py", lambda: subject_of(3, {}))
+
+
+GUESSED = """
+def attention(q, k, v, table):
+    return ((q @ k.mT + table) / q.shape[-1]).softmax(-1) @ v
+"""
+
+
+def test_what_only_a_guess_makes_wrong_is_undetermined_and_asked_for(command, here):
+    (here / "guessed.py").write_text(GUESSED)
+    code, shown, _ = command("check", "guessed.py:attention")
+    assert (code, "nothing tells what table is" in shown, "--args" in shown) == (3, True, True)
+    code, shown, _ = command("check", "guessed.py:attention", "--args", "table=zeros(T, S)")
+    assert (code, "not by 1/sqrt" in shown) == (1, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["meaning", "role"]
+__all__ = ["INPUTS", "SIZES", "inverted", "meaning", "role"]
 
 _INPUTS = {
     "q": "q query queries query_states xq q_in x_q q_input q_encodings_matrix encodings_for_q query_layer qs "
@@ -79,11 +79,12 @@ _SIZES = {
 }
 
 
-def _turned(table: dict[str, str]) -> dict[str, str]:
+def inverted(table: dict[str, str]) -> dict[str, str]:
+    """What each name means, from the names of each meaning."""
     return {name: meaning for meaning, names in table.items() for name in names.split()}
 
 
-INPUTS, SIZES = _turned(_INPUTS), _turned(_SIZES)
+INPUTS, SIZES = inverted(_INPUTS), inverted(_SIZES)
 
 
 def meaning(name: str, table: dict[str, str]) -> str | None:

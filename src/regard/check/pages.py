@@ -9,8 +9,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from regard.check.causes import MISTAKES, Mistake
-from regard.check.worked import MatrixPair, Worked, drawn, worked
+from regard.check.mistakes.catalog import MISTAKES
+from regard.check.mistakes.course_numbers import course_weights
+from regard.check.mistakes.mistake import Mistake
+from regard.check.mistakes.recipe_examples import worked_example
+from regard.check.mistakes.worked_example import MatrixPair, WorkedExample
+from regard.check.properties.catalog import PROPERTIES
 
 __all__ = ["pages", "write"]
 
@@ -31,110 +35,14 @@ STEPS = {
 }
 """The steps in their order, with the headings of the index."""
 
-FIXES: Mapping[str, str] = {
-    "k-from-x": "k, v = self.k(context), self.v(context)",
-    "context-ignored": "k, v = self.k(context), self.v(context)",
-    "q-from-context": "q = self.q(x)",
-    "untransposed": "q = self.wq(x)  # or x @ self.wq.weight.T",
-    "not-projected": "v = self.v(x)",
-    "shared-projection": "k = self.k(x)",
-    "bias-dropped": "q, k, v = self.qkv(x).chunk(3, -1)",
-    "split-by-view": "q = q.view(B, T, H, D).transpose(1, 2)",
-    "heads-attend-heads": "q = q.view(B, T, H, D).transpose(1, 2)",
-    "one-head-only": "out = torch.cat([head(x) for head in self.heads], -1)",
-    "kv-first-head": "k = k.repeat_interleave(H // k.size(1), 1)",
-    "kv-swapped": "scores = q @ k.mT; out = weights @ v",
-    "q-as-k": "scores = q @ k.transpose(-2, -1)",
-    "k-as-q": "scores = q @ k.transpose(-2, -1)",
-    "v-as-k": "scores = q @ k.transpose(-2, -1)",
-    "k-as-v": "out = weights @ v",
-    "q-as-v": "out = weights @ v",
-    "mask-dropped": "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
-    "mask-inverted": "scores = scores.masked_fill(~causal, -torch.inf)  # causal: True = may attend",
-    "mask-strict": "torch.tril(ones)",
-    "mask-one-ahead": "torch.tril(ones)",
-    "mask-rows": "scores.masked_fill(~keep[:, None, None, :], -torch.inf)",
-    "mask-transposed": "scores = scores.masked_fill(~mask, -torch.inf)  # rows of the mask are queries",
-    "mask-first-only": "mask = mask[:, None]  # every sample's own, for all of its heads",
-    "mask-one-head": "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
-    "padding-as-zeros": "scores = scores.masked_fill(~keep[:, None, None, :], -torch.inf)",
-    "scores-transposed": "scores = q @ k.transpose(-2, -1)",
-    "key-reshaped": "scores = q @ k.transpose(-2, -1)",
-    "scores-negated": "scores = q @ k.transpose(-2, -1)",
-    "no-scale": "weights = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(-1)",
-    **dict.fromkeys(
-        (
-            "scale-d",
-            "scale-d-model",
-            "scale-d-value",
-            "scale-tokens",
-            "scale-heads",
-            "scale-batch",
-            "scale-multiplied",
-            "scale-half",
-            "scale-constant",
-            "scale-floor",
-        ),
-        "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
-    ),
-    "scale-fourth-root": "q, k = q * d_k**-0.25, k * d_k**-0.25",
-    "bias-before-scale": "scores = q @ k.transpose(-2, -1) / math.sqrt(d_k) + bias",
-    "bias-ignored": "scores = q @ k.transpose(-2, -1) / math.sqrt(d_k) + bias",
-    "bias-after-softmax": "weights = (scores + bias).softmax(-1)",
-    **dict.fromkeys(
-        ("mask-zero-fill", "mask-weak-fill", "mask-added-01", "mask-positive-fill"),
-        "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
-    ),
-    "mask-after-softmax": "weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)",
-    **dict.fromkeys(
-        (
-            "softmax-queries",
-            "softmax-heads",
-            "softmax-batch",
-            "softmax-all",
-            "softmax-twice",
-            "softmax-log",
-            "softmax-unnormalised",
-            "softmax-l1",
-            "batch-mixed",
-        ),
-        "weights = scores.softmax(dim=-1)",
-    ),
-    "softmax-missing": "out = (scores / math.sqrt(d_k)).softmax(dim=-1) @ v",
-    "scale-after-softmax": "weights = (scores / math.sqrt(d_k)).softmax(-1)",
-    "weights-transposed": "out = weights @ v",
-    "output-v": "return weights @ v",
-    "output-mean": "return weights @ v",
-    "merge-without-transpose": "out = out.transpose(1, 2).reshape(B, T, H * D)",
-    "heads-added": "out = torch.cat(heads, -1)",
-    "out-projection-skipped": "return self.out_proj(heads)",
-    "out-projection-untransposed": "return self.out_proj(heads)",
-    "out-projection-twice": "return self.out_proj(heads)",
-    "batch-as-tokens": "q = q.reshape(B, T, D)",
-    "absolute-axes": "k.transpose(-2, -1); scores.softmax(dim=-1)",
-    "dropout-in-eval": "F.dropout(weights, 0.1, training=self.training)",
-    "dropout-before-softmax": "weights = self.dropout(scores.softmax(-1))",
-    "detached": "weights = scores.softmax(-1)",
-    "inputs-changed": "q = q / math.sqrt(d_k)",
-    "stateful": "k = self.k(x)  # what is kept is handed over, and belongs to one sequence",
-    "future-leak": "mask = torch.ones(T, T, dtype=torch.bool).tril()",
-    "mask-not-passed": "self.heads[i](q, k, v, mask=mask)",
-    "residual-missing": "x = x + self.attention(self.norm(x))",
-    "residual-of-norm": "x = x + self.attention(self.norm(x))",
-    "ffn-skipped": "return x + self.mlp(self.norm(x))",
-    "pe-exponent": "angle = pos / 10000 ** ((i - i % 2) / d)  # i: the channel",
-    "pe-angle": "angle = pos / 10000 ** ((i - i % 2) / d)",
-    "pe-base": "angle = pos / 10000 ** ((i - i % 2) / d)",
-    "pe-swapped": "pe[:, 0::2] = sin; pe[:, 1::2] = cos",
-}
-"""For each mistake, a line of code without it."""
+PROPERTIES_PAGE = "properties.md"
 
 
 def pages() -> dict[str, str]:
     """Every page by its file name, and README.md, which lists them."""
-    examples = {name: worked(known) for name, known in MISTAKES.items()}
+    examples = {name: worked_example(known) for name, known in MISTAKES.items()}
     written = {f"{name}.md": _page(MISTAKES[name], example) for name, example in examples.items()}
-    return {"README.md": _index(examples), **written}
+    return {"README.md": _index(examples), PROPERTIES_PAGE: _properties(), **written}
 
 
 def write(folder: Path) -> None:
@@ -144,13 +52,16 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _index(examples: Mapping[str, Worked]) -> str:
+def _index(examples: Mapping[str, WorkedExample]) -> str:
     lines = [
         "# Known mistakes",
         "",
         "Every mistake that `regard check FILE.py:NAME` knows, by the step of the definition in which it is made. Each",
         "page shows the mistake on three tokens of two numbers, its impact and a fix. All indices count from 0.",
         "These pages are generated: `python -m regard.check.pages docs/mistakes`.",
+        "",
+        f"What defines attention, and is held against code that makes no known mistake: [{len(PROPERTIES)} properties]"
+        f"({PROPERTIES_PAGE}).",
     ]
     for step, title in STEPS.items():
         known = [each for each in MISTAKES.values() if each.step == step]
@@ -160,7 +71,26 @@ def _index(examples: Mapping[str, Worked]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _filled(text: str, example: Worked) -> str:
+def _properties() -> str:
+    """The page of all properties."""
+    lines = [
+        "# Properties of attention",
+        "",
+        "`regard check` watches every operation of an implementation, finds which token, sample and head each number",
+        "is of, and holds each step against the properties below. Code that violates one is wrong, also where no known",
+        "[mistake](README.md) explains it; the report then names the property.",
+    ]
+    for step, title in STEPS.items():
+        known = [each for each in PROPERTIES.values() if (each.step if each.step in STEPS else "k") == step]
+        if known:
+            lines += ["", f"## {title}"]
+        for each in known:
+            lines += ["", f"### {each.id}", "", _sentence(each.definition), "", f"Impact: {each.impact}"]
+            lines += ["", *_code("python", each.fix)]
+    return "\n".join(lines) + "\n"
+
+
+def _filled(text: str, example: WorkedExample) -> str:
     """A sentence with the numbers of the example."""
     return text.format(**example.numbers)
 
@@ -170,7 +100,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
-def _page(known: Mistake, example: Worked) -> str:
+def _page(known: Mistake, example: WorkedExample) -> str:
     lines = [
         f"# {known.id}",
         "",
@@ -189,7 +119,7 @@ def _page(known: Mistake, example: Worked) -> str:
     impact = _filled(known.impact, example)
     if impact:
         lines += ["", "## Impact", "", _sentence(impact)]
-    lines += ["", "## Fix", "", *_code("python", FIXES[known.id])]
+    lines += ["", "## Fix", "", *_code("python", known.fix)]
     if known.references:
         lines += ["", "## References", "", *(f"- {_link(each)}" for each in known.references)]
     lines += [
@@ -213,11 +143,11 @@ def _link(reference: str) -> str:
     return f"[{reference}](https://github.com/{repository}/issues/{number})"
 
 
-def _given(example: Worked) -> list[str]:
+def _given(example: WorkedExample) -> list[str]:
     """The inputs of an example."""
     if example.step == "positions":
         return [_sentence(example.setting)]
-    w_q, w_k, w_v, _ = drawn()
+    w_q, w_k, w_v, _ = course_weights()
     names = ("W_q", "W_k", "W_v")
     held = "; ".join(f"{name} = {_matrix(each)}" for name, each in zip(names, (w_q, w_k, w_v), strict=True))
     return [

@@ -1,0 +1,71 @@
+"""What may not reach an output of a block: later tokens, in what is causal; other samples."""
+
+from __future__ import annotations
+
+import re
+
+from torch import Tensor, nn
+
+from regard.check.blocks.call import TOKENS, BlockCall
+from regard.check.blocks.mistakes import add_mistake
+from regard.check.sandbox.answer import error_text
+from regard.check.search.diagnose import triangular
+from regard.check.search.stage import Diagnosis
+
+__all__ = ["judge_leaks"]
+
+NEGLIGIBLE = 1e-9
+"""A smaller change of an output is rounding, or what exp(-10000) lets pass."""
+
+
+def judge_leaks(diagnosis: Diagnosis, outer: BlockCall) -> None:
+    """Whether a later token moves an earlier output, in what is causal; and whether one sample moves another."""
+    x = outer.x()
+    flags = {} if outer.names("mask") else dict.fromkeys(outer.names("causal"), True)
+    try:
+        before = outer(x, given=flags)
+        other = outer(outer.moved(x, 1, slice(None)), given=flags)
+    except Exception as error:
+        diagnosis.why.append(f"called as a whole, {error_text(error)}")
+        return
+    mixed = float((before[0] - other[0]).abs().max())
+    if mixed > NEGLIGIBLE:
+        add_mistake(diagnosis, "batch-mixed", number=mixed)
+    named, sure = _causal(outer, before)
+    if not named:
+        return
+    for key in range(TOKENS - 1, 0, -1):
+        after = outer(outer.moved(x, 0, key), given=flags)
+        gaps = (before[0, :key] - after[0, :key]).abs().flatten(1).amax(-1)
+        if bool((gaps > NEGLIGIBLE).any()):
+            query = int(gaps.argmax())
+            if sure:
+                numbers = {"named": named, "number": float(gaps.max()), "query": query, "key": key}
+                add_mistake(diagnosis, "future-leak", **numbers)
+            else:
+                diagnosis.why.append(
+                    f"{named}; its output at position {query} changes by up to {float(gaps.max()):.2g} with the token "
+                    f"at position {key}: right for a masked language model, and a leak in a model that generates"
+                )
+            return
+
+
+def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
+    """What says that no position sees later ones; and whether it says so for sure."""
+    name = outer.subject.name
+    flags = outer.names("causal")
+    if flags and not outer.names("mask"):
+        return f"its flag {flags[0]}", True
+    if outer.names("mask"):
+        return "", False
+    if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
+        return "", False
+    if re.search("decoder|causal|gpt|languagemodel|autoregress|llama|bigram|(?<=[a-z])LM$", name, re.I):
+        return f"its name, {name}", True
+    for path, buffer in outer.module.named_buffers():
+        if triangular(buffer):
+            return f"its buffer {path}", True
+    vocabularies = {each.num_embeddings for each in outer.module.modules() if isinstance(each, nn.Embedding)}
+    if outer.ids and output.shape[-1] in vocabularies:
+        return "it makes a score for every token of its vocabulary from ids", False
+    return "", False

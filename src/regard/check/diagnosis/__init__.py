@@ -1,0 +1,1 @@
+"""From an implementation to findings by its output: `judge` says who is asked, `verdict` what was found, in words."""

@@ -1,0 +1,44 @@
+"""What sort of thing was handed over, and who is to judge it."""
+
+from __future__ import annotations
+
+from regard.check.behaviour.dropout import without_dropout
+from regard.check.behaviour.questions import examine
+from regard.check.blocks.attentions import is_block
+from regard.check.blocks.judgement import judge_block
+from regard.check.search.deadline import Deadline
+from regard.check.search.diagnose import diagnose
+from regard.check.search.modules import whole
+from regard.check.search.stage import Diagnosis
+from regard.check.search.subject import Subject
+from regard.check.search.table_calls import looks_like_table
+from regard.check.search.tables import judge_table
+
+__all__ = ["judge"]
+
+
+def judge(subject: Subject, *, deadline: Deadline) -> Diagnosis:
+    """Everything that can be found out: of a table of positions, a block or decoder, or an attention.
+
+    Args:
+        subject: the implementation.
+        deadline: when the search gives up.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    if looks_like_table(subject):
+        return judge_table(subject)
+    module = None if subject.function is not None else whole(subject)
+    if module is not None and is_block(module):
+        with without_dropout():
+            return judge_block(subject, deadline=deadline, judge=attention)
+    return attention(subject, deadline=deadline)
+
+
+def attention(subject: Subject, *, deadline: Deadline) -> Diagnosis:
+    """An attention by itself: what it computes, and how it behaves."""
+    with without_dropout():
+        diagnosis = diagnose(subject, deadline=deadline)
+    examine(diagnosis)
+    return diagnosis

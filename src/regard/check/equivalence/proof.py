@@ -1,0 +1,99 @@
+"""Whether two implementations give the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.check.equivalence.calls import CallPlan, CannotCompareError, Inputs, random_inputs
+
+__all__ = ["TOLERANCE", "is_comparable", "largest_difference", "modes", "relative_difference"]
+
+TOLERANCE = 1e-9
+"""Of the largest number, in float64."""
+LENGTHS = (1, 2, 5, 7)
+
+
+def modes(a: CallPlan, b: CallPlan) -> list[tuple[bool, bool]]:
+    """Calls of both that should agree: whether each is told to be causal."""
+    open_a, open_b = not a.is_causal, not b.is_causal
+    causal_a, causal_b = a.mask is not None, b.mask is not None
+    found = []
+    if open_a == open_b:
+        found.append((False, False))
+    if open_a and open_b and causal_a and causal_b:
+        found.append((True, True))
+    if not open_a and causal_b:
+        found.append((False, True))
+    if not open_b and causal_a:
+        found.append((True, False))
+    return found or [(False, False)]
+
+
+def _inputs(a: CallPlan, b: CallPlan) -> Iterator[tuple[Inputs, bool]]:
+    """Inputs of several lengths, and whether there are as many keys as queries."""
+    for number, tokens in enumerate(LENGTHS):
+        alone = "td" in (a.layout, b.layout) if a.module is not None else "b" not in a.layout or "b" not in b.layout
+        inputs = random_inputs(a, 40 + number, batch=1 if alone else 3, tokens=tokens)
+        if inputs.q is not None and ("h" in a.layout) != ("h" in b.layout):
+            one = {name: getattr(inputs, name)[:, :1] for name in "qkv"}
+            inputs = replace(inputs, **one)
+        yield inputs, inputs.q is None
+        if inputs.x is not None and a.source_count == b.source_count > 1:
+            keys = (inputs.x.shape[0], tokens + 2)
+            context, values = (random_inputs(a, 50 + n, batch=keys[0], tokens=keys[1]).x for n in (number, -number))
+            yield replace(inputs, context=context, values=values if a.source_count == 3 else None), False
+        if inputs.q is not None:
+            assert inputs.k is not None
+            assert inputs.v is not None
+            yield replace(inputs, k=inputs.k[:, :, :tokens], v=inputs.v[:, :, :tokens]), True
+
+
+def largest_difference(a: CallPlan, b: CallPlan) -> tuple[float, int]:
+    """The largest difference of the outputs, as a part of the largest output, and how many calls were compared.
+
+    The first call that refutes them is the last.
+
+    Raises:
+        CannotCompareError: none could be called.
+    """
+    worst, calls = 0.0, 0
+    for causal_a, causal_b in modes(a, b):
+        for inputs, square in _inputs(a, b):
+            if (causal_a or causal_b or a.is_causal or b.is_causal) and not square:
+                continue
+            one, other = a(inputs, causal=causal_a), b(inputs, causal=causal_b)
+            if one.shape != other.shape:
+                return math.inf, calls + 1
+            worst = max(worst, relative_difference(one, other))
+            calls += 1
+            if worst > TOLERANCE:
+                return worst, calls
+    return worst, calls
+
+
+def relative_difference(one: Tensor, other: Tensor) -> float:
+    """The largest difference, as a part of the largest number."""
+    if one.shape != other.shape or not bool(torch.equal(one.isfinite(), other.isfinite())):
+        return math.inf
+    finite = one.isfinite()
+    if not bool(finite.any()):
+        return 0.0
+    largest = max(float(one[finite].abs().max()), float(other[finite].abs().max()), 1e-3)
+    return float((one[finite] - other[finite]).abs().max()) / largest
+
+
+def is_comparable(a: CallPlan, b: CallPlan) -> None:
+    """Refuse what has no call in common.
+
+    Raises:
+        CannotCompareError: one is a module and the other a function, or their widths differ.
+    """
+    if (a.module is None) != (b.module is None):
+        raise CannotCompareError("one is a module with weights or of tokens, the other a function of q, k and v")
+    if a.width != b.width:
+        raise CannotCompareError(f"A takes tokens of {a.width} numbers, B of {b.width}: compare the same sizes")

@@ -1,0 +1,155 @@
+"""What is added to the scores and depends on positions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.weights import query_numbers
+
+__all__ = ["bias_findings"]
+
+SMALLEST = 1e-7
+"""Of a bias that is one."""
+MOST = 1e3
+"""Of a bias: larger numbers are masks."""
+
+
+def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Finding]:
+    """A bias by positions: linear in the distance (ALiBi), or a table.
+
+    Args:
+        evidence: the attention.
+        bias: (scores): what the weights show of it, less its mean over the keys of the query.
+        scale: by which q . k becomes the score.
+    """
+    table = evidence.base
+    dense = table.dense(bias)
+    known = dense[~dense.isnan()]
+    if not len(known) or float(known.abs().max()) < SMALLEST:
+        yield from _constant(evidence)
+        return
+    scaled = _scaled(evidence, bias, scale)
+    if scaled is not None:
+        yield scaled
+        return
+    line = table.instance.softmaxes[0].location if table.instance.softmaxes else table.instance.sums_location
+    steps = dense[..., 1:] - dense[..., :-1]  # from key j to key j + 1
+    queries, keys = steps.shape[-2], steps.shape[-1]
+    before = torch.arange(keys)[None, :] + 1 <= torch.arange(queries)[:, None] + keys + 1 - queries
+    slopes = []
+    for head in range(dense.shape[1]):
+        past = steps[:, head, before]
+        past = past[~past.isnan()]
+        if len(past) < 3 or float(past.max() - past.min()) > 1e-6:
+            break
+        slopes.append(float(past.mean()))
+    if len(slopes) == dense.shape[1] and any(abs(each) > 1e-9 for each in slopes):
+        listed = ", ".join(f"{each:.3g}" for each in slopes)
+        if all(each < 0 for each in slopes):
+            yield Finding(
+                "violation",
+                "alibi-sign",
+                "bias",
+                f"the bias grows with the distance (slopes {listed}): far keys are favored, not near ones",
+                line,
+            )
+        elif len(slopes) > 1 and max(slopes) - min(slopes) < 1e-9:
+            yield Finding(
+                "violation",
+                "alibi-slopes",
+                "bias",
+                f"all heads have the same slope {slopes[0]:.3g} of the distance",
+                line,
+            )
+        else:
+            yield Finding("design", "alibi", "bias", f"a bias linear in the distance (ALiBi), slopes {listed}", line)
+        return
+    if _by_sum(dense):
+        message = "the bias depends on the sum of the two positions, not on their distance"
+        yield Finding("violation", "bias-by-distance", "bias", message, line)
+        return
+    yield Finding("design", "relative-bias", "bias", "a bias by position is added to the scores", line)
+
+
+def _by_sum(dense: Tensor) -> bool:
+    """Whether steps from key to key are the same along the diagonals on which i + j is, and not along the others."""
+    steps = dense[..., 1:] - dense[..., :-1]
+    if steps.shape[-2] < 2 or steps.shape[-1] < 2 or bool(steps.isnan().any()):
+        return False
+    by_sum = (steps[..., 1:, :-1] - steps[..., :-1, 1:]).abs().max()
+    by_distance = (steps[..., 1:, 1:] - steps[..., :-1, :-1]).abs().max()
+    return float(by_sum) < SMALLEST < float(by_distance)
+
+
+def _added(evidence: Evidence) -> Iterator[tuple[Tensor, CodeLocation | None]]:
+    """(scores): what each operation adds to the scores, NaN where it adds nothing; and its line."""
+    table = evidence.base
+    layout, run = table.layout, table.instance.run
+    kept = torch.full((len(layout.used) + 1,), -1)
+    kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
+    for operation in run.trace:
+        if operation.name.rstrip("_") not in ("add", "sub") or len(operation.inputs) != 2:
+            continue
+        rows = kept[layout.row_of[run.tags.outputs[operation.index][0]]]
+        known = rows >= 0
+        if not bool(known.any()):
+            continue
+        result = operation.outputs[0].data
+        scored = [
+            record
+            for record, tags in zip(operation.inputs, run.tags.inputs[operation.index], strict=True)
+            if bool((layout.row_of[tags] >= 0).any())
+        ]
+        if len(scored) != 1 or not result.is_floating_point():
+            continue
+        added = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
+        added[rows[known]] = (result - scored[0].data.broadcast_to(result.shape))[known].double()
+        yield added, operation.location
+
+
+def _constant(evidence: Evidence) -> Iterator[Finding]:
+    """What is added to all keys of a query alike: the softmax takes no notice of it."""
+    rows = query_numbers(evidence)
+    for added, line in _added(evidence):
+        usual = added.isfinite() & (added.abs() < MOST)
+        if not bool(usual.all()) or float(added.abs().max()) < SMALLEST:
+            continue
+        count = int(rows.max()) + 1
+        most = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows, added, "amax")
+        least = torch.full((count,), torch.inf, dtype=torch.float64).scatter_reduce(0, rows, added, "amin")
+        if float((most - least).max()) < SMALLEST:
+            yield Finding(
+                "violation",
+                "bias-by-key",
+                "bias",
+                f"the same number is added to the scores of all keys of a query (as {float(added[0]):.4g}): "
+                "the softmax takes it away again",
+                line,
+            )
+            return
+
+
+def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
+    """A bias that is added before the scores are scaled, and so is scaled with them."""
+    rows = query_numbers(evidence)
+    live = ~bias.isnan()
+    for added, line in _added(evidence):
+        usual = added.isfinite() & (added.abs() < MOST) & live
+        if not bool(usual.any()):
+            continue
+        count = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows[usual], usual[usual].double())
+        total = torch.zeros_like(count).index_add_(0, rows[usual], added[usual])
+        centered = (added - (total / count.clamp(min=1))[rows])[usual]
+        if float(centered.abs().max()) < SMALLEST:
+            continue
+        ratio = float((bias[usual] @ centered) / (centered @ centered))
+        explained = float((bias[usual] - ratio * centered).abs().max()) < 1e-6 * float(bias[usual].abs().max())
+        if explained and abs(ratio - 1) > 1e-6 and abs(ratio - scale) < 1e-6 * abs(scale):
+            message = f"the bias is added before the scores are scaled: it is multiplied by {ratio:.4g} as well"
+            return Finding("violation", "bias-after-scale", "bias", message, line)
+    return None

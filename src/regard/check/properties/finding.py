@@ -1,0 +1,47 @@
+"""What a property says of an attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from regard.check.location import CodeLocation
+from regard.check.roles.table import AttentionTable
+
+__all__ = ["Evidence", "Finding"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A property that an attention violates or that holds of it, a design that it follows, or what it has not."""
+
+    kind: Literal["violation", "design", "holds", "absent", "open", "note"]
+    """"absent": it has no such step; "open": the step could not be judged; "note": anything else to be said."""
+    property: str
+    """Its name, as "softmax-axis"."""
+    step: str
+    """The step of the definition, as in the known mistakes."""
+    message: str
+    """One sentence with the measured numbers."""
+    location: CodeLocation | None = None
+    module: str = ""
+    """The path of the module inside of what was handed over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One attention in three runs of the same operations."""
+
+    base: AttentionTable
+    fresh: AttentionTable
+    """The same with all tokens drawn anew."""
+    equal: AttentionTable | None
+    """The same with the first token's content in every token of each sample."""
+    is_masked: bool
+    """Whether the call was given a mask: it may differ among samples and heads."""
+    is_optional: dict[str, bool]
+    """By role, whether the argument may be None: the code may take another in its place."""
+    says_causal: bool
+    """Whether its name or its documentation speaks of a causal mask."""
+    roles: dict[str, str]
+    """By stream: "x", "context", "q", "k", "v" or "ids"."""

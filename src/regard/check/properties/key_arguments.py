@@ -1,0 +1,54 @@
+"""Lengths and documents that are handed over: keys of padding, or of another text, have no weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.mask_arguments import MaskOutcome, kept, masked_weights, violated
+from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation
+
+__all__ = ["key_argument_findings"]
+
+
+def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """What is hidden by arguments that say how many keys there are, or of which text each token is."""
+    table = evidence.base
+    sample, query, key = table.query.sample.clamp(min=0), table.query.token, table.key.token
+    samples, keys = int(sample.max()) + 1, int(key.max()) + 1
+    if samples < 2 or keys < 3:
+        return
+    for name in invocation.lengths:
+        lengths = torch.arange(samples) % (keys - 1) + 1
+        whole, allowed = torch.full((samples,), keys), key < lengths[sample]
+        yield from _judged(invocation, evidence, name, (lengths, whole), allowed, "hides the keys of padding")
+    for name in invocation.documents:
+        texts = (torch.arange(keys)[None, :] > torch.arange(samples)[:, None] % (keys - 1)).long()
+        same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
+        one = torch.zeros_like(texts)
+        yield from _judged(invocation, evidence, name, (texts, one), same, "keeps the texts of a row apart")
+
+
+def _judged(
+    invocation: Invocation, evidence: Evidence, name: str, values: tuple[Tensor, Tensor], allowed: Tensor, says: str
+) -> Iterator[Finding]:
+    """What a value does, beside one that hides nothing."""
+    weight, free = (
+        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        for value in values
+    )
+    if weight is None or free is None:
+        yield Finding("open", "mask-open", "mask", f"{name}: not exercised")
+        return
+    allowed = allowed & (free > ZERO_WEIGHT)
+    outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT))
+    if not outcome.exact:
+        yield from violated(evidence, [outcome], name)
+        return
+    yield from kept(evidence, outcome, name)
+    yield Finding("holds", "mask-form", "mask", f"{name} {says}")

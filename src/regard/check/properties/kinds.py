@@ -1,0 +1,92 @@
+"""Kinds of attention whose scores are not of one query token and one key token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.influence import Influence, influence_of
+from regard.check.roles.instances import AttentionInstance, owners
+from regard.check.target import Invocation
+from regard.check.trace.operation import Trace
+
+__all__ = ["kind_of"]
+
+
+def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Trace) -> Finding | None:
+    """The design of attentions that sum over tokens where others sum over channels; None of all others.
+
+    Args:
+        instances: the attentions of a call.
+        invocation: the call.
+        base: its run.
+    """
+    influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
+    if not influence.runs or not instances:
+        return None
+    streams = [each.argument for each in invocation.streams]
+    sides = [
+        (
+            _tokens(instance, each.left_place, influence, streams)[each.left_terms],
+            _tokens(instance, each.right_place, influence, streams)[each.right_terms],
+        )
+        for instance in instances
+        for each in instance.scores
+    ]
+    line = instances[0].scores_location
+    if all(_is_over_tokens(*each) for each in sides):
+        message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
+        return Finding("design", "linear-attention", "scores", message, line)
+    width = _grid_width(invocation)
+    if width and any(all(_is_tied(*each, width, turned=turned) for each in sides) for turned in (False, True)):
+        message = "tied rows: the scores of all rows are added, so that all rows have the same weights"
+        return Finding("design", "tied-rows", "scores", message, line)
+    return None
+
+
+def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]) -> Tensor:
+    """The token of each number of a factor.
+
+    One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection.
+    """
+    run = instance.run
+    found = owners(influence.of(*place).flatten(1), influence, streams).token
+    tags = run.tags.inputs[place[0]][place[1]].flatten()
+    for index in run.owner_of(tags):
+        first = run.first_tag[index]
+        of_source = owners(influence.of(index, 0, output=True).flatten(1), influence, streams).token
+        mine = (tags >= first) & (tags < first + len(of_source)) & (found < 0)
+        found = torch.where(mine, of_source[(tags - first).clamp(0, len(of_source) - 1)], found)
+    return found
+
+
+def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
+    """Whether both factors of each term are of one token, and the terms of each score of several."""
+    if left.shape[-1] < 2 or not bool((left >= 0).all()) or not torch.equal(left, right):
+        return False
+    return not bool((left == left[:, :1]).all())
+
+
+def _grid_width(invocation: Invocation) -> int:
+    """How many tokens a row of a grid has; 0 where the tokens are no grid."""
+    if len(invocation.streams) != 1 or len(invocation.streams[0].token_axes) != 2:
+        return 0
+    stream = invocation.streams[0]
+    return int(invocation.arguments[stream.argument].shape[stream.token_axes[1]])
+
+
+def _is_tied(left: Tensor, right: Tensor, width: int, *, turned: bool) -> bool:
+    """Whether each score is of two columns, summed over the rows; of two rows where the grid is turned."""
+    if not bool((left >= 0).all() & (right >= 0).all()):
+        return False
+    (rows, columns), (other_rows, other_columns) = (
+        (each % width, each // width) if turned else (each // width, each % width) for each in (left, right)
+    )
+    return (
+        torch.equal(rows, other_rows)
+        and bool((rows != rows[:, :1]).any(-1).all())
+        and bool((columns == columns[:, :1]).all())
+        and bool((other_columns == other_columns[:, :1]).all())
+        and bool((columns != other_columns).any())
+    )

@@ -1,0 +1,187 @@
+"""Who may attend to whom: which weights are exactly zero, whatever the tokens are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.weights import query_numbers
+
+__all__ = ["Pattern", "built_in_pattern", "mask_findings"]
+
+ZERO_WEIGHT = 1e-30
+BLOCKED = -1e4
+"""Scores from here down were put there in order to block."""
+FROM_FIRST_KEY = "causal, from the first key on"
+"""With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
+Pattern = str
+
+
+def allowed_of(evidence: Evidence) -> Tensor:
+    """(samples, heads, queries, keys): which scores have a weight, in either of two runs.
+
+    A query whose weights are equal in both runs has nothing to attend to: where blocked scores are a large number, the
+    softmax shares among them. It counts as having none, unless all queries are so.
+    """
+    tables = [evidence.base]
+    if evidence.fresh.num_heads == evidence.base.num_heads and len(evidence.fresh.weight) == len(evidence.base.weight):
+        tables.append(evidence.fresh)
+    dense = torch.stack([evidence.base.dense(each.weight, 0.0) for each in tables])
+    allowed = (dense > ZERO_WEIGHT).any(0)
+    equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
+    if not bool(equal.all()):
+        allowed = allowed & ~equal[..., None]
+    return allowed
+
+
+def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
+    """The name of a (queries, keys) pattern, and of the violation where it is none that attention has."""
+    queries, keys = allowed.shape
+    if bool(allowed.all()):
+        return "full", ""
+    rows, columns = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    for offset in dict.fromkeys((keys - queries, 0)):
+        distance = rows + offset - columns
+        if torch.equal(allowed, distance >= 0):
+            return "causal" if offset == keys - queries else FROM_FIRST_KEY, ""
+        reach = distance[allowed] if bool(allowed.any()) else None
+        if reach is None:
+            return "empty", "no key has a weight"
+        low, high = int(reach.min()), int(reach.max())
+        if torch.equal(allowed, (distance >= low) & (distance <= high)):
+            if low == 0:
+                return "causal window", ""
+            if low == -high or (low < 0 < high and queries == keys and low > -(keys - 1) and high < queries - 1):
+                return "window", ""
+            if queries == keys:
+                return _band(low, high, keys)
+    if queries == keys and bool(allowed.diagonal().all()) and torch.equal(allowed, allowed.t()):
+        return "blocks", ""
+    if queries == keys and bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
+        return "sparse causal", ""
+    if queries == keys > 2 and torch.equal(allowed, ~torch.eye(keys, dtype=torch.bool)):
+        return "every key but the query's own", ""
+    if queries == keys and not bool(allowed.diagonal().any()):
+        return "gap", "no query sees itself: the mask is the wrong way round"
+    if queries == keys and not bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
+        blind = (~allowed.diagonal()).nonzero().flatten().tolist()
+        listed = ", ".join(map(str, blind))
+        return "gap", f"queries {listed} do not see themselves: they see what is before them, and not all of that"
+    if torch.equal(allowed.tril(), torch.ones_like(allowed).tril()):
+        later = allowed.triu(1).nonzero()
+        return "causal by blocks", f"query {int(later[0, 0])} sees a later position, {int(later[0, 1])}"
+    return "unknown", ""
+
+
+def _band(low: int, high: int, keys: int) -> tuple[str, str]:
+    """A band of distances from `low` to `high` that is neither causal nor symmetric."""
+    if high <= 0 and low <= -(keys - 1):
+        which = "itself and later positions" if high == 0 else "later positions only"
+        return "future", f"a query sees {which}: the causal mask is the wrong way round"
+    if low > 0 and high >= keys - 1:
+        return "strict", f"a query does not see itself: it sees what is {low} or more positions before it"
+    if low < 0 and high >= keys - 1:
+        return "leak", f"a query sees up to {-low} later positions: the causal mask is off by {-low}"
+    if high == 0:
+        return "future window", f"a query sees itself and {-low} later positions: the window is on the wrong side"
+    if high < 0 or low > 0:
+        return "gap", "a query does not see itself"
+    return "window", ""
+
+
+def _depends_on_content(evidence: Evidence) -> bool:
+    """Whether a score is blocked for some tokens and not for others, at the same places."""
+    base, fresh = evidence.base, evidence.fresh
+    if len(base.weight) != len(fresh.weight):
+        return True
+    return bool(((base.weight > ZERO_WEIGHT) != (fresh.weight > ZERO_WEIGHT)).any())
+
+
+def _unblocked(evidence: Evidence) -> Finding | None:
+    """A key that some operation blocked for a query, and that has a weight all the same."""
+    table = evidence.base
+    layout, run = table.layout, table.instance.run
+    last = max(each.operation.index for each in table.instance.scores)
+    kept = torch.full((len(layout.used) + 1,), -1)
+    kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
+    for operation in run.trace.operations[last + 1 :]:
+        for record, tags in zip(operation.outputs[:1], run.tags.outputs[operation.index], strict=False):
+            if not record.data.is_floating_point() or not bool((record.data <= BLOCKED).any()):
+                continue
+            rows = kept[layout.row_of[tags]]
+            blocked = torch.zeros(len(table.weight), dtype=torch.bool)
+            blocked[rows[(rows >= 0) & (record.data <= BLOCKED)]] = True
+            free = torch.zeros_like(blocked)
+            free[rows[(rows >= 0) & (record.data > BLOCKED)]] = True
+            queries = query_numbers(evidence)
+            with_a_key = torch.zeros(int(queries.max()) + 1, dtype=torch.bool).index_put_(
+                (queries[free],), torch.tensor(True)
+            )
+            seen = blocked & with_a_key[queries] & (table.weight > ZERO_WEIGHT)
+            if bool(seen.any()):
+                at = int(seen.nonzero()[0])
+                key, query, weight = table.key.token[at], table.query.token[at], float(table.weight[at])
+                message = (
+                    f"{int(seen.sum())} of {int(blocked.sum())} blocked scores have a weight all the same: "
+                    f"key {int(key)} has {weight:.4g} of query {int(query)}"
+                )
+                return Finding("violation", "blocked-scores", "mask", message, operation.location)
+    return None
+
+
+def mask_findings(evidence: Evidence) -> Iterator[Finding]:
+    """What the mask of the code itself allows."""
+    allowed = allowed_of(evidence)
+    line = evidence.base.instance.scores_location
+    unblocked = _unblocked(evidence)
+    if unblocked is not None:
+        yield unblocked
+        return
+    first = allowed[0, 0]
+    if evidence.is_masked and bool(allowed.all()):
+        yield Finding("open", "mask-open", "mask", "the mask that was handed over hides no key", line)
+        return
+    if evidence.is_masked:
+        yield Finding("open", "mask-given", "mask", "judged with the mask that was handed over", line)
+        return
+    if _depends_on_content(evidence):
+        yield Finding("design", "sparse-by-content", "mask", "which keys have a weight depends on the tokens", line)
+        return
+    if not bool((allowed == allowed[:, :1]).all()) and not bool(allowed.flatten(2).all(-1).any()):
+        yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)
+        return
+    if not bool((allowed == allowed[:, :1]).all()):
+        yield Finding(
+            "violation",
+            "mask-same-for-heads",
+            "mask",
+            "without a mask argument, another set of keys is blocked in one head than in another",
+            line,
+        )
+        return
+    if not bool((allowed == allowed[:1]).all()):
+        yield Finding(
+            "violation",
+            "mask-same-for-samples",
+            "mask",
+            "without a mask argument, another set of keys is blocked in one sample than in another",
+            line,
+        )
+        return
+    pattern, wrong = built_in_pattern(first)
+    if wrong and pattern == "causal by blocks" and not evidence.says_causal:
+        yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
+    elif wrong:
+        yield Finding("violation", "mask-pattern", "mask", wrong, line)
+    elif pattern == "causal":
+        message = "causal: a query sees keys up to its own position"
+        yield Finding("holds", "mask-pattern", "mask", message, line)
+    elif pattern == "full":
+        yield Finding("absent", "mask-pattern", "mask", "none of its own: every query sees every key", line)
+    elif pattern == "unknown":
+        yield Finding("open", "mask-unknown", "mask", "its own mask is no pattern that is known", line)
+    else:
+        yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}", line)

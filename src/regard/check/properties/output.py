@@ -1,0 +1,190 @@
+"""The output: each query's weighted sums, of all heads, reach the output of its token and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.instances import SEVERAL, TaggedRun
+from regard.check.roles.table import AttentionTable
+from regard.check.target import Invocation, Stream
+from regard.check.trace.operation import TensorRecord, Trace
+
+__all__ = ["output_findings", "projected_once"]
+
+
+def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[int, Tensor]) -> Iterator[Finding]:
+    """Violations shown by moving the weighted sums of one query, with all others held.
+
+    Args:
+        invocation: the call.
+        evidence: of the attention.
+        frozen: the weighted sums of all attentions, by the index of their operation.
+    """
+    table = evidence.base
+    trace = table.instance.run.trace
+    if not trace.outputs or not table.whole or table.query.stream.numel() == 0:
+        return
+    if bool((table.query.sample == SEVERAL).any()):
+        return  # samples are mixed before: what is whose is not known
+    stream = invocation.streams[int(table.query.stream[0])]
+    shape = invocation.arguments[stream.argument].shape
+    if len(stream.token_axes) == 1 and list(shape[:-1]).count(shape[stream.token_axes[0]]) > 1:
+        return  # an output with other axes could not be told from one that mixes its tokens
+    scores = table.values.score
+    owner = scores.amax(-1).clamp(min=0)
+    line = table.instance.sums_location
+    tokens = int(table.query.token.max()) + 1
+    dead: list[int] = []
+    moved = 0
+    for sample, token, head in _places(table, tokens):
+        rows = (
+            (table.query.sample[owner].clamp(min=0) == sample)
+            & (table.query.token[owner] == token)
+            & (table.head[owner] == head)
+            & (scores >= 0).any(-1)
+        )
+        if not bool(rows.any()):
+            continue
+        given, start = {}, 0
+        for each in table.instance.sums:
+            count = each.output.data.numel()
+            mine = rows[start : start + count].reshape(each.output.shape)
+            base = frozen[each.operation.index]
+            noise = torch.linspace(0.5, 1.5, count, dtype=base.dtype).reshape(base.shape)
+            given[each.operation.index] = torch.where(mine, base + noise, base)
+            start += count
+        run = record_invocation(invocation, frozen={**frozen, **given})
+        if run.error or not run.same_operations(trace):
+            return
+        places = _changed(trace, run, stream, shape)
+        if places is None:
+            return
+        wanted, heads, changed = {(sample, token)}, {each[2] for each in places}, {each[:2] for each in places}
+        moved += 1
+        if not changed:
+            last = max(each.operation.index for each in table.instance.sums)
+            others_free = {index: held for index, held in frozen.items() if index <= last}
+            run = record_invocation(invocation, frozen={**others_free, **given})
+            pairs = zip(trace.outputs, run.outputs, strict=True)
+            if not any(bool(differs(mine.data, other.data).any()) for mine, other in pairs):
+                dead.append(head)  # nor does it reach the output through the attentions that follow
+        elif changed == wanted and stream.head_axis is not None and heads != {head}:
+            yield Finding(
+                "violation",
+                "output-of-the-head",
+                "heads joined",
+                f"what head {head} attended to is returned as that of head {min(heads - {head}, default=head)}",
+                line,
+            )
+            return
+        elif changed != wanted:
+            others = sorted(changed - wanted) or sorted(changed)
+            yield Finding(
+                "violation",
+                "output-of-the-token",
+                "heads joined",
+                f"what token {token} of sample {sample} attended to changes the output of token {others[0][1]} of "
+                f"sample {others[0][0]}",
+                line,
+            )
+            return
+    if dead:
+        listed = ", ".join(str(each) for each in sorted(set(dead)))
+        which = "nothing that is attended to" if len(set(dead)) == table.num_heads else f"head {listed}"
+        effect = "reaches the output" if len(set(dead)) == table.num_heads else "does not reach the output"
+        yield Finding("violation", "heads-in-output", "heads joined", f"{which} {effect}", line)
+    elif moved:
+        which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
+        message = f"{which}: what a query read reaches its token's output"
+        yield Finding("holds", "output-of-the-token", "heads joined", message, line)
+
+
+def projected_once(evidence: Evidence) -> Iterator[Finding]:
+    """Whether one matrix is applied to what it returned itself."""
+    run = evidence.base.instance.run
+    by_index = {each.operation.index: each for each in run.products}
+    bilinear = {each.operation.index for each in run.bilinear}
+    for product in run.products:
+        if product.operation.index in bilinear:
+            continue
+        for place, matrix, side in (
+            (product.left_place, product.right, "right"),
+            (product.right_place, product.left, "left"),
+        ):
+            for index in run.owner_of(run.tags.inputs[place[0]][place[1]]):
+                other = by_index.get(index)
+                if other is None or index in bilinear:
+                    continue
+                before = other.right if side == "right" else other.left
+                if before.storage == matrix.storage and before.offset == matrix.offset and _is_weight(matrix, run):
+                    yield Finding(
+                        "violation",
+                        "projected-once",
+                        "projections",
+                        "one matrix is applied twice in a row, to what it returned itself",
+                        product.operation.location,
+                    )
+                    return
+    yield _projection(evidence)
+
+
+def _projection(evidence: Evidence) -> Finding:
+    """Whether a matrix is applied to the weighted sums."""
+    instance = evidence.base.instance
+    run, sums = instance.run, {each.operation.index for each in instance.sums}
+    for product in run.products:
+        for operation, number in (product.left_place, product.right_place):
+            if product.operation.index not in sums and run.owner_of(run.tags.inputs[operation][number]) & sums:
+                message = "one matrix is applied to the joined heads, once"
+                return Finding("holds", "projected-once", "projected", message, product.operation.location)
+    return Finding("absent", "projected-once", "projected", "none: the heads are returned without a further matrix")
+
+
+def _is_weight(record: TensorRecord, run: TaggedRun) -> bool:
+    """Whether a tensor was there before the run, and not made in it."""
+    return not any(
+        output.storage == record.storage
+        for operation in run.trace
+        if not operation.is_view
+        for output in operation.outputs
+    )
+
+
+def _places(table: AttentionTable, tokens: int) -> Iterator[tuple[int, int, int]]:
+    """Some queries: each head of a middle token, and two other tokens."""
+    heads, samples = table.num_heads, int(table.query.sample.max().clamp(min=0)) + 1
+    for head in range(heads):
+        yield samples - 1, tokens // 2, head
+    yield 0, tokens - 1, 0
+    yield samples - 1, 0, heads - 1
+
+
+def _changed(trace: Trace, run: Trace, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
+    """The same of the first of the returned tensors that changed, or of none."""
+    for mine, other in zip(trace.outputs, run.outputs, strict=True):
+        changed = differs(mine.data, other.data)
+        if bool(changed.any()):
+            return _positions(changed, stream, shape)
+    return set()
+
+
+def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
+    """The samples, tokens and heads whose outputs changed; None where the output has other axes than the input."""
+    batch_axis, token_axes = stream.batch_axis, stream.token_axes
+    if changed.ndim != len(shape) or len(token_axes) != 1 or stream.role == "ids":
+        return None
+    axis = token_axes[0]
+    if changed.shape[axis] != shape[axis] or (
+        batch_axis is not None and changed.shape[batch_axis] != shape[batch_axis]
+    ):
+        return None
+    found: set[tuple[int, int, int]] = set()
+    for place in changed.nonzero().tolist():
+        head = place[stream.head_axis] if stream.head_axis is not None else 0
+        found.add((place[batch_axis] if batch_axis is not None else 0, place[axis], head))
+    return found

@@ -1,0 +1,130 @@
+"""Parameters: each has an effect on the output, and learns by its gradient."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.names import role
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied
+from regard.check.target.signature import STREAMS, readings
+
+__all__ = ["parameter_findings"]
+
+MAX_PARAMETERS = 60
+"""Of a module whose parameters are tried one after the other."""
+MOVED = 1e-9
+"""The smallest change of an output that is one."""
+ZERO = 1e-13
+BIAS = re.compile(r"(?:^|[._])b_|bias")
+"""In the path of a parameter that is added: that of the keys is the same for all keys of a query."""
+POSITIONS = re.compile(r"(?:^|[._])(?:w?pos|wpe|position)")
+"""In the path of a parameter that holds positions."""
+
+
+def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Matrices without an effect, and parameters that have one and no gradient."""
+    target = invocation.target
+    if not isinstance(target, nn.Module):
+        return
+    live = copied(target)
+    parameters = {
+        name: each
+        for name, each in live.named_parameters()
+        if each.requires_grad and each.ndim > 1 and not BIAS.search(name)
+    }
+    if not parameters or len(parameters) > MAX_PARAMETERS:
+        return
+    try:
+        with torch.enable_grad():
+            outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
+        if not outputs or any(bool(each.isnan().any()) for each in outputs):
+            return
+        before = [each.detach().clone() for each in outputs]
+        total = sum((each * _toward(each)).sum() for each in outputs)
+        assert isinstance(total, Tensor)
+        found = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    except (Failed, RuntimeError):
+        return
+    used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
+    for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
+        if gradient is not None and _moves(gradient):
+            yield from _rows(invocation, live, name, parameter, gradient, before)
+        elif _has_effect(invocation, live, parameter, before):
+            message = f"{name} changes the output and gets no gradient: it does not learn"
+            yield Finding("violation", "gradient", "output", message)
+        elif POSITIONS.search(name) and gradient is not None:
+            message = f"{name} is computed with and has no effect on the output"
+            yield Finding("violation", "positions-without-effect", "positions", message)
+        elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
+            message = f"{name} has no effect: it is constructed and not used"
+            yield Finding("violation", "projection-used", "projections", message)
+
+
+def _moves(gradient: Tensor | None) -> bool:
+    return gradient is not None and float(gradient.abs().max()) > ZERO
+
+
+def _rows(
+    invocation: Invocation,
+    live: nn.Module,
+    name: str,
+    parameter: nn.Parameter,
+    gradient: Tensor,
+    before: Sequence[Tensor],
+) -> Iterator[Finding]:
+    """Of a matrix for queries, keys or values: outputs that nothing uses."""
+    owner = live.get_submodule(name.rpartition(".")[0])
+    if isinstance(owner, nn.Embedding) or parameter.ndim != 2 or role(name) not in ("q", "k", "v", "qkv", "kv"):
+        return
+    unused = (gradient == 0).all(1)
+    if bool(unused.any()) and not _has_effect(invocation, live, parameter, before, unused[:, None]):
+        rows = unused.nonzero().flatten().tolist()
+        message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
+        yield Finding("violation", "projection-used", "projections", message)
+
+
+def _toward(output: Tensor) -> Tensor:
+    return torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def _has_effect(
+    invocation: Invocation,
+    live: nn.Module,
+    parameter: nn.Parameter,
+    before: Sequence[Tensor],
+    part: Tensor | float = 1.0,
+) -> bool:
+    kept = parameter.detach().clone()
+    with torch.no_grad():
+        parameter.add_(0.3 * part * _toward(parameter))
+        try:
+            after = invocation.outputs(invocation.run(target=live))
+        except Failed:
+            return False
+        finally:
+            parameter.copy_(kept)
+    return any(
+        one.shape != two.shape or bool(((one - two).abs() > MOVED).any())
+        for one, two in zip(before, after, strict=False)
+    )
+
+
+def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:
+    """Whether a parameter is by its name a projection of the one attention there is, and nothing can call for it."""
+    if len(instances) != 1:
+        return False
+    module = instances[0].module
+    beside = not module or name.startswith(f"{module}.")
+    optional = [each for each in readings(invocation.target)[0] if each.role in STREAMS]
+    forward = inspect.signature(invocation.target.forward).parameters
+    left_out = any(each.name in forward and each.name not in invocation.arguments for each in optional)
+    return beside and not left_out

@@ -1,0 +1,146 @@
+"""Positions: what queries, keys and values of the same content tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+
+__all__ = ["position_findings"]
+
+SAME = 1e-8
+
+
+def position_findings(evidence: Evidence) -> Iterator[Finding]:
+    """What positions do, shown by tokens that are all alike."""
+    table = evidence.equal
+    if table is None or not len(table.product) or not table.whole:
+        return
+    line = table.instance.scores_location
+    moves = {
+        "query": _moves(table.q, torch.stack([table.query.sample, table.head], -1), table.query.token),
+        "key": _moves(table.k, torch.stack([table.key.sample, table.head], -1), table.key.token),
+    }
+    values = table.values
+    used = values.score >= 0
+    spread = torch.where(used, values.value, values.value[:, :1])
+    value_moves = bool(((spread - spread[:, :1]).abs() > SAME * max(1.0, float(spread.abs().max()))).any())
+    if not any(moves.values()):
+        found = list(_without_effect(evidence, line))
+        yield from found
+        if not found:
+            message = "none: the same token is the same everywhere"
+            yield Finding("absent", "positions", "positions", message, line)
+        return
+    scores = table.dense(table.product)
+    relative = _toeplitz(scores)
+    keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
+    if value_moves and relative and keeps_length:
+        yield Finding(
+            "violation",
+            "values-without-positions",
+            "positions",
+            "values are rotated by their position, as queries and keys are",
+            line,
+        )
+        return
+    if not value_moves and not keeps_length and not relative and not evidence.base.normalized and _stretched(evidence):
+        yield Finding(
+            "violation",
+            "rotation-keeps-lengths",
+            "positions",
+            "what positions do to queries and keys is no rotation: it changes their lengths",
+            line,
+        )
+        return
+    if value_moves or not keeps_length:
+        yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)
+        return
+    if not relative:
+        only = "queries" if not moves["key"] else "keys" if not moves["query"] else ""
+        message = (
+            f"only {only} are rotated by their position"
+            if only
+            else "queries and keys are rotated by angles that differ"
+        ) + ": the score of the same two tokens at the same distance is not the same"
+        yield Finding("violation", "positions-relative", "positions", message, line)
+        return
+    yield Finding(
+        "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
+    )
+
+
+def _moves(vectors: Tensor, groups: Tensor, tokens: Tensor) -> bool:
+    """Whether vectors of the same content differ with the position."""
+    inverse = torch.unique(groups, dim=0, return_inverse=True)[1]
+    first = torch.zeros(int(inverse.max()) + 1, vectors.shape[-1], dtype=vectors.dtype)
+    first[inverse.flip(0)] = vectors.flip(0)
+    return bool(((vectors - first[inverse]).abs() > SAME * max(1e-9, float(vectors.abs().max()))).any())
+
+
+def _stretched(evidence: Evidence) -> bool:
+    """Whether changes of a vector are longer at one position than at another: positions multiply it."""
+    for new, old, source, before in (
+        (evidence.fresh.q, evidence.base.q, evidence.fresh.q_source, evidence.base.q_source),
+        (evidence.fresh.k, evidence.base.k, evidence.fresh.k_source, evidence.base.k_source),
+    ):
+        if new.shape != source.shape or bool(source.isnan().any()):
+            continue
+        ratio = _ratios(new - old, source - before)
+        if len(ratio) and float(ratio.max() - ratio.min()) > 1e-6 * float(ratio.max()):
+            return True
+    return False
+
+
+def _ratios(change: Tensor, before: Tensor) -> Tensor:
+    """How much longer changes are than those that they were made of; without those of tokens that were drawn twice."""
+    lengths = before.norm(dim=-1)
+    moved = lengths > 1e-12
+    ratios: Tensor = change.norm(dim=-1)[moved] / lengths[moved]
+    return ratios
+
+
+def _same_length(vectors: Tensor, tokens: Tensor) -> bool:
+    lengths = vectors.norm(dim=-1)
+    by_token = torch.zeros(int(tokens.max()) + 1, dtype=torch.float64)
+    count = torch.zeros_like(by_token)
+    by_token.index_add_(0, tokens, lengths.double())
+    count.index_add_(0, tokens, torch.ones_like(lengths).double())
+    mean = by_token / count.clamp(min=1)
+    return bool(mean.max() - mean.min() < 1e-6 * mean.max())
+
+
+def _toeplitz(scores: Tensor) -> bool:
+    """Whether scores of tokens of the same content depend on their distance alone; unknown ones are left out."""
+    if scores.shape[-1] < 2 or scores.shape[-2] < 2:
+        return True
+    gap = (scores[..., 1:, 1:] - scores[..., :-1, :-1]).abs()
+    known = gap[~gap.isnan()]
+    return not len(known) or float(known.max()) < 1e-7 * max(1e-9, float(scores[~scores.isnan()].abs().max()))
+
+
+def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
+    """Queries that are rotated, by angles that no position changes."""
+    base, fresh = evidence.base, evidence.fresh
+    if len(base.product) != len(fresh.product):
+        return
+    for name, table, other in (("queries", base.q, fresh.q), ("keys", base.k, fresh.k)):
+        source = (base.q_source, fresh.q_source) if name == "queries" else (base.k_source, fresh.k_source)
+        if bool(source[0].isnan().any()) or table.shape != source[0].shape:
+            continue
+        change, before = table - other, source[0] - source[1]
+        lengths = change.norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-12)
+        turned = bool(((change - lengths[:, None] * before).abs() > 1e-6 * float(change.abs().max())).any())
+        ratio = _ratios(change, before)
+        if turned and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max()) and base.num_heads > 1:
+            yield Finding(
+                "violation",
+                "positions-by-token",
+                "positions",
+                f"{name} are rotated by angles that do not depend on the position of the token",
+                line,  # type: ignore[arg-type]
+            )
+            return

@@ -1,0 +1,122 @@
+"""Scales other than 1/sqrt(width) that are meant: learned, handed over, or left to a gate or the initialization."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.scores import SAME_NUMBER, ScoreFit
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.preparation import modules_in
+from regard.check.trace.operation import TensorRecord, Trace
+
+__all__ = ["scale_design"]
+
+PRODUCTS = frozenset({"mul", "div"})
+ARGUMENTS = re.compile(r"scal|temperature|multiplier|tau$")
+"""Names of arguments that are a scale of scores."""
+FIELDS = re.compile(r"att\w*_(mult|scal|temp)|(softmax|logits?|qk)_scal|query_pre_attn")
+"""The same of the fields of a config, which has scales of other things as well."""
+LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
+"""Published models whose scores are not scaled, by the names of their classes."""
+
+
+def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> Finding | None:
+    """Why scores are scaled by another number than 1/sqrt(width); None where nothing says that it is meant.
+
+    Args:
+        invocation: the call.
+        evidence: of the attention.
+        fit: what its scores are.
+    """
+    instance = evidence.base.instance
+    line = instance.scores_location
+    if _is_learned(instance, evidence.base.num_heads):
+        return Finding(
+            "design", "learned-scale", "scale", f"scores are times a learned number, now {fit.total:.4g}", line
+        )
+    for name, number in _numbers(invocation):
+        if any(abs(fit.total - each) < SAME_NUMBER * each for each in (number, 1 / number, number**-0.5)):
+            message = f"scores are times {fit.total:.4g}, as {name} = {number:.4g} says"
+            return Finding("design", "scale-handed-over", "scale", message, line)
+    if abs(fit.total - 1) > SAME_NUMBER:
+        return None
+    if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
+        message = "scores are not scaled: the initialization does it"
+        return Finding("design", "no-scale", "scale", message, line)
+    if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
+        message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
+        return Finding("design", "no-scale", "scale", message, line)
+    return None
+
+
+def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:
+    """Whether scores, queries or keys are multiplied by a learned number, or by one for each head."""
+    run = instance.run
+    own = {each.operation.index for each in instance.scores}
+    for each in instance.scores:
+        for operation, number in (each.left_place, each.right_place):
+            own |= run.owner_of(run.tags.inputs[operation][number])
+    return any(run.owner_of(tags) & own for tags in _times_learned(instance, num_heads))
+
+
+def _is_gated(instance: AttentionInstance) -> bool:
+    """Whether the weighted sums, or their projection, are multiplied by a learned number."""
+    run = instance.run
+    own = {each.operation.index for each in instance.sums}
+    own |= {index for index in run.first_tag if any(run.owner_of(tags) & own for tags in run.tags.inputs[index])}
+    return any(run.owner_of(tags) & own for tags in _times_learned(instance, 1))
+
+
+def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
+    """The tags of each tensor that is multiplied by at most so many learned numbers."""
+    run = instance.run
+    of_inputs = _storages_of_inputs(run.trace)
+    for operation in run.trace:
+        if operation.name.rstrip("_") not in PRODUCTS or len(operation.inputs) != 2:
+            continue
+        for one, other in ((0, 1), (1, 0)):
+            factor: TensorRecord = operation.inputs[other]
+            if factor.learned and factor.data.numel() <= most and factor.storage not in of_inputs:
+                yield run.tags.inputs[operation.index][one]
+
+
+def _storages_of_inputs(trace: Trace) -> set[int]:
+    """The memory of what the run was given, and of all that was made of it."""
+    found = {each.storage for each in trace.arguments.values()}
+    for operation in trace:
+        if any(each.storage in found for each in operation.inputs):
+            found.update(each.storage for each in (*operation.outputs, *operation.written))
+    return found
+
+
+def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
+    """Numbers that were handed over as a scale: to the call, to a constructor, or in a config."""
+    given: list[tuple[str, Any]] = [
+        (name, value) for name, value in invocation.arguments.items() if ARGUMENTS.search(name)
+    ]
+    for owner in modules_in(invocation.target):
+        for module in owner.modules():
+            given += _constructed_with(module)
+            config = getattr(module, "config", None)
+            fields = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
+            given += [(name, value) for name, value in fields.items() if FIELDS.search(str(name))]
+    for name, value in given:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            yield name, float(value)
+
+
+def _constructed_with(module: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes that hold an argument of the constructor, where it is not the default."""
+    try:
+        parameters = inspect.signature(type(module)).parameters
+    except (ValueError, TypeError):
+        return
+    for name, parameter in parameters.items():
+        value = getattr(module, name, None)
+        if ARGUMENTS.search(name) and isinstance(value, int | float) and value != parameter.default:
+            yield name, value

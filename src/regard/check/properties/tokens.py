@@ -1,0 +1,206 @@
+"""Whose queries, keys and values are multiplied: each of one token of one sample, and of the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.instances import NONE, SEVERAL
+
+__all__ = ["token_findings"]
+
+NEGLIGIBLE_WEIGHT = 1e-12
+"""A smaller weight is none."""
+
+
+def token_findings(evidence: Evidence) -> Iterator[Finding]:
+    """A score is of one query and one key token, of one sample and head; its value is the key's."""
+    found = list(_violations(evidence))
+    yield from found
+    if not found and evidence.base.whole:
+        yield from _held(evidence)
+
+
+def _held(evidence: Evidence) -> Iterator[Finding]:
+    table = evidence.base
+    line = table.instance.scores_location
+    if table.instance.is_projected:
+        message = "each query, key and value is made of one token"
+        yield Finding("holds", "query-of-one-token", "projections", message, line)
+    else:
+        message = "none: queries, keys and values are multiplied as they are handed over"
+        yield Finding("absent", "query-of-one-token", "projections", message, line)
+    message = "the weight of a key goes to the value of the same token"
+    yield Finding("holds", "value-of-the-key", "weighted sum", message, table.instance.sums_location)
+
+
+def _violations(evidence: Evidence) -> Iterator[Finding]:
+    table = evidence.base
+    line, sums_line = table.instance.scores_location, table.instance.sums_location
+    weighty = table.weight.abs() > NEGLIGIBLE_WEIGHT
+    for name, owner in (("query", table.query), ("key", table.key)):
+        several = (owner.token == SEVERAL) & weighty
+        if bool(several.any()):
+            yield Finding(
+                "violation",
+                f"{name}-of-one-token",
+                "projections",
+                f"a {name} depends on more than one token ({int(several.sum())} of {len(several)} scores)",
+                line,
+            )
+    if table.query.stream.numel() == 0:
+        return
+    yield from _samples(evidence, weighty)
+    yield from _streams(evidence)
+    yield from _heads(evidence, weighty)
+    values = table.values
+    used = (values.score >= 0) & (values.weight.abs() > NEGLIGIBLE_WEIGHT)
+    key_token = table.key.token[values.score.clamp(min=0)]
+    both = used & (key_token >= 0)
+    if bool((both & (values.token == SEVERAL)).any()):
+        yield Finding(
+            "violation", "value-of-one-token", "projections", "a value depends on more than one token", sums_line
+        )
+        return
+    wrong = both & (values.token >= 0) & (values.token != key_token)
+    if bool(wrong.any()):
+        row, term = (int(each) for each in wrong.nonzero()[0])
+        yield Finding(
+            "violation",
+            "value-of-the-key",
+            "weighted sum",
+            f"the weight of key {int(key_token[row, term])} is given to the value of token "
+            f"{int(values.token[row, term])}",
+            sums_line,
+        )
+    key_sample = table.key.sample[values.score.clamp(min=0)]
+    mixed = both & (values.sample >= 0) & (key_sample >= 0) & (values.sample != key_sample)
+    if bool(mixed.any()):
+        yield Finding(
+            "violation",
+            "value-of-the-sample",
+            "weighted sum",
+            "weights are given to values of another sample",
+            sums_line,
+        )
+    yield from _one_query(evidence, used)
+
+
+def _samples(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
+    table = evidence.base
+    mixed = (table.query.sample != table.key.sample) & (table.query.sample != NONE) & (table.key.sample != NONE)
+    if bool((mixed & weighty).any()):
+        yield Finding(
+            "violation",
+            "samples-apart",
+            "scores",
+            "queries of one sample are multiplied by keys of another: the batch is mixed",
+            table.instance.scores_location,
+        )
+
+
+def _streams(evidence: Evidence) -> Iterator[Finding]:
+    table, roles = evidence.base, evidence.roles
+    names = table.streams
+    if names != tuple(roles):
+        return  # rows of projections inside of a model
+
+    def role(stream: Tensor) -> str:
+        known = sorted(set(stream[stream >= 0].tolist()))
+        return roles[names[int(known[0])]] if len(known) == 1 else ""
+
+    query, key = role(table.query.stream), role(table.key.stream)
+    used = table.values.score >= 0
+    value = role(table.values.stream[used])
+    line = table.instance.scores_location
+    if "" in (query, key, value):
+        return
+    if {"q", "k", "v"} <= set(roles.values()):
+        for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):
+            if found != wanted and found in ("q", "k", "v") and not evidence.is_optional.get(wanted, False):
+                yield Finding(
+                    "violation", f"{name}-from-their-input", "projections", f"{name} are made of {found}", line
+                )
+    elif key != value and {"x", "context"} <= set(roles.values()):
+        yield Finding(
+            "violation", "values-from-the-keys-input", "projections", f"keys are made of {key}, values of {value}", line
+        )
+    elif query == "context" and key == "x":
+        yield Finding(
+            "violation", "queries-from-x", "projections", "queries are made of the context, keys and values of x", line
+        )
+
+
+def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
+    """Functions of q, k and v with heads: query head h reads key head h // group, values likewise."""
+    table = evidence.base
+    query, key = table.query.head, table.key.head
+    known = (query >= 0) & (key >= 0) & weighty
+    if bool(((query == SEVERAL) | (key == SEVERAL)).any()) and bool((query != NONE).any()):
+        yield Finding(
+            "violation",
+            "heads-apart",
+            "heads",
+            "queries or keys of several heads are mixed",
+            table.instance.scores_location,
+        )
+        return
+    if not bool(known.any()):
+        return
+    group = _group(int(query[known].max()) + 1, int(key[known].max()) + 1)
+    wrong = known & (key != query // group)
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        yield Finding(
+            "violation",
+            "heads-paired",
+            "heads",
+            f"query head {int(query[at])} is multiplied by key head {int(key[at])}, not {int(query[at]) // group}",
+            table.instance.scores_location,
+        )
+        return
+    values = table.values
+    used = (values.score >= 0) & (values.head >= 0) & (values.weight.abs() > NEGLIGIBLE_WEIGHT)
+    of_query = query[values.score.clamp(min=0)]
+    if bool(used.any()):
+        heads = max(int(key.max()), int(values.head[used].max())) + 1  # as many of the values as of the keys
+        group = _group(int(query.max()) + 1, heads)
+        wrong = used & (of_query >= 0) & (values.head != of_query // group)
+        if bool(wrong.any()):
+            row, term = (int(each) for each in wrong.nonzero()[0])
+            yield Finding(
+                "violation",
+                "value-heads-paired",
+                "heads",
+                f"weights of query head {int(of_query[row, term])} are given to values of head "
+                f"{int(values.head[row, term])}",
+                table.instance.sums_location,
+            )
+
+
+def _group(query_heads: int, key_heads: int) -> int:
+    return max(1, query_heads // max(1, key_heads))
+
+
+def _one_query(evidence: Evidence, used: Tensor) -> Iterator[Finding]:
+    """The terms of a weighted sum are weights of one query of one head."""
+    table, values = evidence.base, evidence.base.values
+    scores = values.score.clamp(min=0)
+    owners = {"queries": table.query.token[scores]}
+    if table.whole and bool((table.query.token != table.key.token).any()):  # else heads cannot be counted
+        owners["heads"] = table.head[scores]
+    for name, owner in owners.items():
+        top = torch.where(used, owner, -9).amax(-1)
+        low = torch.where(used, owner, 1 << 30).amin(-1)
+        if bool(((top != low) & used.any(-1)).any()):
+            yield Finding(
+                "violation",
+                f"sum-of-one-of-{name}",
+                "weighted sum",
+                f"a weighted sum takes weights of several {name}",
+                table.instance.sums_location,
+            )
+            return

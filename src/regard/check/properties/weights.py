@@ -1,0 +1,144 @@
+"""The softmax: weights are not negative, sum to one over the keys of a query, and are those of the masked scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+
+__all__ = ["weight_findings"]
+
+SUM_TOLERANCE = 1e-6
+"""Code that computes in float32 inside is not wrong for it."""
+
+
+def query_numbers(evidence: Evidence) -> Tensor:
+    """(scores): the same number for the scores of one query in one head."""
+    table = evidence.base
+    rows = torch.stack([table.query.sample, table.query.token, table.head], -1)
+    numbers: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
+    return numbers
+
+
+def weight_findings(evidence: Evidence) -> Iterator[Finding]:
+    """Violations of the softmax."""
+    table = evidence.base
+    line = table.instance.softmaxes[0].location if table.instance.softmaxes else table.instance.sums_location
+    weight = table.weight
+    if bool(weight.isnan().any()):
+        yield Finding("violation", "weights-are-numbers", "weights", "weights are NaN", line)
+        return
+    if bool((weight < -1e-9).any()):
+        yield Finding(
+            "violation", "weights-not-negative", "weights", f"a weight is negative: {float(weight.min()):.4g}", line
+        )
+        return
+    grouped = table.group >= 0
+    if bool(grouped.all()):
+        found = _axis(evidence, line)
+        if found is not None:
+            yield found
+            return
+        changed = (table.softmax - weight).abs() > SUM_TOLERANCE
+        if bool(changed.any()):
+            yield _after_softmax(evidence, changed)
+            return
+    elif table.instance.steps & {"exp", "exp2"}:
+        if _are_numerators(evidence):
+            message = "its softmax is written by hand, and divided after the weighted sum: seen in its output alone"
+            yield Finding("open", "weights-divided-later", "weights", message, line)
+            return
+        message = "its softmax is written by hand: seen in its output, not by itself"
+        yield Finding("open", "weights-by-hand", "weights", message, line)
+        return
+    rows = query_numbers(evidence)
+    sums = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, weight)
+    live = sums > SUM_TOLERANCE
+    off = (sums[live] - 1).abs() > SUM_TOLERANCE
+    if not bool(off.any()):
+        error = float((sums[live] - 1).abs().max()) if bool(live.any()) else 0.0
+        message = f"over the keys of a query: none negative, sum 1 (to {max(error, 1e-16):.0e})"
+        yield Finding("holds", "weights-sum-to-one", "weights", message, line)
+        return
+    if "sigmoid" in table.instance.steps and not bool(grouped.any()):
+        yield Finding(
+            "design", "sigmoid-weights", "weights", "weights are sigmoids of scores: they do not sum to 1", line
+        )
+        return
+    if bool(table.with_sink.any()) and bool((sums[live] < 1).all()):
+        yield Finding("design", "sinks", "weights", "a sink takes a share of the weights of each query", line)
+        return
+    worst = float(sums[live][(sums[live] - 1).abs().argmax()])
+    yield Finding(
+        "violation",
+        "weights-sum-to-one",
+        "weights",
+        f"the weights of a query sum to {worst:.4g} over its keys, not to 1",
+        line,
+    )
+
+
+def _axis(evidence: Evidence, line: object) -> Finding | None:
+    """Whether the softmax runs over the keys of one query."""
+    table = evidence.base
+    rows = query_numbers(evidence)
+    same_query = _constant_within(rows, table.group)
+    if same_query:
+        return None
+    over = "something else than the keys of a query"
+    for name, numbers in (
+        ("the queries", torch.stack([table.key.sample, table.key.token, table.head], -1)),
+        (
+            "the heads",
+            torch.stack([table.query.sample, table.query.token, table.key.sample, table.key.token], -1),
+        ),
+        ("the samples", torch.stack([table.query.token, table.key.token, table.head], -1)),
+    ):
+        inverse = torch.unique(numbers, dim=0, return_inverse=True)[1]
+        if _constant_within(inverse, table.group):
+            over = name
+            break
+    return Finding(
+        "violation",
+        "softmax-over-keys",
+        "weights",
+        f"the softmax sums to one over {over}, not over the keys of each query",
+        line,  # type: ignore[arg-type]
+    )
+
+
+def _constant_within(numbers: Tensor, groups: Tensor) -> bool:
+    """Whether all members of a group have the same number."""
+    count = int(groups.max()) + 1
+    top = torch.full((count,), -1).scatter_reduce(0, groups, numbers, "amax", include_self=False)
+    low = torch.full((count,), -1).scatter_reduce(0, groups, numbers, "amin", include_self=False)
+    return bool((top == low).all())
+
+
+def _after_softmax(evidence: Evidence, changed: Tensor) -> Finding:
+    table = evidence.base
+    ratio = table.weight[table.softmax > 1e-9] / table.softmax[table.softmax > 1e-9]
+    if bool(((table.weight == 0) | ((table.softmax - table.weight).abs() <= SUM_TOLERANCE)).all()):
+        message = "weights are set to zero after the softmax, so that those of a query no longer sum to 1"
+    elif float(ratio.max() - ratio.min()) < 1e-6:
+        message = f"the weights are multiplied by {float(ratio[0]):.4g} after the softmax"
+    else:
+        message = f"{int(changed.sum())} of {len(changed)} weights are changed after the softmax"
+    return Finding("violation", "weights-kept", "weights", message, table.instance.sums_location)
+
+
+def _are_numerators(evidence: Evidence) -> bool:
+    """Whether nothing is multiplied or divided between the exponentials of scores and the weighted sums."""
+    instance = evidence.base.instance
+    run, own = instance.run, {each.operation.index for each in instance.scores}
+    last = max(each.operation.index for each in instance.sums)
+    steps = [
+        operation.name.rstrip("_")
+        for operation in run.trace.operations[:last]
+        if any(run.owner_of(tags) & own for tags in run.tags.inputs[operation.index])
+    ]
+    after = steps[max(at for at, name in enumerate(steps) if name in ("exp", "exp2")) :]
+    return not {"div", "mul"} & set(after)

@@ -1,0 +1,84 @@
+"""Attention without values: a softmax of q . k that is returned, as a map of where a query looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import influence_of
+from regard.check.roles.instances import SOFTMAXES, TaggedRun, owners
+from regard.check.target import Invocation
+from regard.check.trace.operation import Operation
+
+__all__ = ["weights_alone"]
+
+MOST_TOKENS = 10_000
+"""Of a stream: so that tokens of all of them can be numbered."""
+
+
+def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
+    """What is found of scores that go through a softmax and are returned.
+
+    Args:
+        run: in which no weighted sum was found.
+        invocation: the call.
+    """
+    returned: set[int] = set()
+    for tags in run.tags.returned:
+        returned |= run.owner_of(tags)
+    for scores in run.bilinear:
+        if scores.operation.index not in returned:
+            continue
+        for operation in run.trace:
+            if operation.name in SOFTMAXES and scores.operation.index in run.owner_of(
+                run.tags.inputs[operation.index][0]
+            ):
+                if not _is_returned(run, operation):
+                    continue
+                message = "weights alone: a softmax of q . k is returned, and no values are summed by it"
+                yield Finding("design", "weights-alone", "weighted sum", message, scores.operation.location)
+                yield from _axis(run, invocation, scores, operation)
+                return
+
+
+def _is_returned(run: TaggedRun, softmax: Operation) -> bool:
+    """Whether results of the softmax are returned as they are, not times a value."""
+    weights = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
+    weights[run.tags.outputs[softmax.index][0].flatten()] = softmax.outputs[0].data.flatten().double()
+    for record, tags in zip(run.trace.outputs, run.tags.returned, strict=True):
+        known = (tags > 0) & ~weights[tags].isnan()
+        if bool(known.any()) and torch.equal(record.data[known].double(), weights[tags][known]):
+            return True
+    return False
+
+
+def _axis(run: TaggedRun, invocation: Invocation, scores: Contraction, softmax: Operation) -> Iterator[Finding]:
+    """Whether each row of the softmax is of one query and of several keys."""
+    streams = invocation.streams
+    influence = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
+    if not influence.runs:
+        return
+    first = run.first_tag[scores.operation.index]
+    moved = (run.tags.inputs[softmax.index][0] - first).movedim(int(softmax.args[1]), -1)
+    rows = moved.reshape(-1, moved.shape[-1])
+    rows = rows[((rows >= 0) & (rows < scores.output.data.numel())).all(-1)]
+    if not len(rows):
+        return  # each row is of several products
+    is_constant, are_queries = [], []
+    for place, terms in ((scores.left_place, scores.left_terms), (scores.right_place, scores.right_terms)):
+        owner = owners(
+            influence.of(*place).flatten(1)[:, terms].any(-1), influence, [each.argument for each in streams]
+        )
+        tokens = owner.token[rows] + MOST_TOKENS * owner.stream[rows]
+        is_constant.append(bool((tokens == tokens[:, :1]).all()))
+        roles = {streams[number].role for number in owner.stream[owner.stream >= 0].tolist()}
+        are_queries.append(not roles & {"k", "context"})
+    if is_constant.count(True) == 1 and are_queries[is_constant.index(True)]:
+        message = "over the keys of a query"
+        yield Finding("holds", "weights-sum-to-one", "weights", message, softmax.location)
+        return
+    message = "the softmax sums to one over something else than the keys of each query"
+    yield Finding("violation", "softmax-over-keys", "weights", message, softmax.location)

@@ -1,0 +1,1 @@
+"""What every axis of every tensor of a trace is: found by influence, not by names."""

@@ -1,0 +1,64 @@
+"""Additive scores: w . f(q + k), a query and a key added in every pair, as by Bahdanau."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import Influence
+from regard.check.roles.tags import TaggedTrace
+from regard.check.trace.operation import Operation
+
+__all__ = ["additive_scores", "pairwise_sums"]
+
+
+def pairwise_sums(influence: Influence) -> Iterator[Operation]:
+    """The sums in which each number of one tensor meets each of another one, both made of the inputs."""
+    for operation in influence.base:
+        if operation.name not in ("add", "sub") or len(operation.inputs) != 2:
+            continue
+        shape = operation.outputs[0].shape
+        is_repeated = all(math.prod(each.shape) < math.prod(shape) for each in operation.inputs)
+        if is_repeated and all(bool(influence.of(operation.index, number).any()) for number in (0, 1)):
+            yield operation
+
+
+def additive_scores(
+    sums: Iterable[Operation],
+    products: Iterable[Contraction],
+    tags: TaggedTrace,
+    first: Mapping[int, int],
+    depends: set[tuple[int, int]],
+) -> Iterator[Contraction]:
+    """Scores of added queries and keys, as if these were their factors: so that it is known whose they are.
+
+    Args:
+        sums: of queries and keys.
+        products: all products of the run.
+        tags: of the run, with the elements of the sums.
+        first: by the index of a sum, the tag of its first number.
+        depends: the factors that depend on the inputs.
+    """
+    known = list(sums)
+    for product in products:
+        if (product.left_place in depends) == (product.right_place in depends):
+            continue
+        is_left = product.left_place in depends
+        operation, number = product.left_place if is_left else product.right_place
+        found = tags.inputs[operation][number].flatten()[product.left_terms if is_left else product.right_terms]
+        for each in known:
+            places = found - first[each.index]
+            if not bool(((places >= 0) & (places < each.outputs[0].data.numel())).all()):
+                continue
+            shape = each.outputs[0].data.shape
+            left, right = each.inputs
+            left_terms, right_terms = (
+                torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).flatten()[places]
+                for side in (left, right)
+            )
+            sides = (each.index, 0), (each.index, 1)
+            yield Contraction(product.operation, left, right, *sides, left_terms, right_terms)
+            break

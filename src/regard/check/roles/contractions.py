@@ -1,0 +1,94 @@
+"""Products of two tensors summed over an axis, in all their spellings, as lists of terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.check.trace.operation import Operation, TensorRecord, Trace
+
+__all__ = ["Contraction", "contractions"]
+
+MAX_TERMS = 1 << 21
+"""Of one product."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """out[e] is the sum over n of left[e, n] * right[e, n]."""
+
+    operation: Operation
+    """The one whose first output holds the sums."""
+    left: TensorRecord
+    right: TensorRecord
+    left_place: tuple[int, int]
+    """The operation that takes the left factor, and the number of it among its tensors."""
+    right_place: tuple[int, int]
+    left_terms: Tensor
+    """(elements of the output, terms): which element of the left factor, flat."""
+    right_terms: Tensor
+
+    @property
+    def output(self) -> TensorRecord:
+        """The sums."""
+        return self.operation.outputs[0]
+
+
+def contractions(trace: Trace) -> Iterator[Contraction]:
+    """Every product of a run that is summed over an axis."""
+    products: dict[int, Operation] = {}  # by storage: elementwise products that a sum may follow
+    for operation in trace:
+        if operation.name in MATRICES:
+            found = _matrix_product(operation)
+            if found is not None:
+                yield found
+        elif operation.name == "mul" and len(operation.inputs) == 2 and operation.outputs[0].data.ndim:
+            products[operation.outputs[0].storage] = operation
+        elif operation.name == "sum" and operation.inputs and operation.inputs[0].storage in products:
+            found = _sum_of_products(products[operation.inputs[0].storage], operation)
+            if found is not None:
+                yield found
+
+
+MATRICES = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0, "addmv": 1, "dot": 0}
+"""Products of matrices, and the number of the first factor among their tensors."""
+
+
+def _matrix_product(operation: Operation) -> Contraction | None:
+    first = MATRICES[operation.name]
+    left, right = operation.inputs[first : first + 2]
+    a, b = _numbered(left), _numbered(right)
+    if operation.name in ("mv", "addmv", "dot"):
+        b = b[:, None]
+    if operation.name == "dot":
+        a = a[None]
+    count, terms = operation.outputs[0].data.numel(), a.shape[-1]
+    if count * terms > MAX_TERMS or not terms:
+        return None
+    rows, columns = a.shape[-2], b.shape[-1]
+    a_terms = a[..., :, None, :].expand(*a.shape[:-2], rows, columns, terms).reshape(count, terms)
+    b_terms = b.transpose(-1, -2)[..., None, :, :].expand(*a.shape[:-2], rows, columns, terms).reshape(count, terms)
+    places = (operation.index, first), (operation.index, first + 1)
+    return Contraction(operation, left, right, *places, a_terms, b_terms)
+
+
+def _sum_of_products(product: Operation, total: Operation) -> Contraction | None:
+    left, right = product.inputs
+    shape = product.outputs[0].data.shape
+    if total.inputs[0].data.shape != shape or left.data.numel() == 1 or right.data.numel() == 1:
+        return None
+    axes = total.args[1] if len(total.args) > 1 else total.kwargs.get("dim")
+    if axes is None or len(axes) != 1 or product.outputs[0].data.numel() > MAX_TERMS:
+        return None
+    terms = []
+    for each in (left, right):
+        spread = _numbered(each).broadcast_to(shape).movedim(axes[0], -1)
+        terms.append(spread.reshape(-1, spread.shape[-1]))
+    return Contraction(total, left, right, (product.index, 0), (product.index, 1), *terms)
+
+
+def _numbered(record: TensorRecord) -> Tensor:
+    return torch.arange(record.data.numel()).reshape(record.shape)

@@ -1,0 +1,353 @@
+"""The attentions of a run: which products are scores, which are weighted sums, and what each of their numbers is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.roles.additive import additive_scores, pairwise_sums
+from regard.check.roles.contractions import Contraction, contractions
+from regard.check.roles.head_mixing import mixed_heads, mixing_products
+from regard.check.roles.influence import Influence
+from regard.check.roles.tags import TaggedTrace, tagged
+from regard.check.trace.operation import Operation, Trace
+
+__all__ = ["NONE", "SEVERAL", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
+
+NONE, SEVERAL = -1, -2
+"""Instead of the number of a token or sample: it depends on none, or on more than one."""
+SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
+PROJECTIONS = frozenset({"convolution"})
+
+
+@dataclass(frozen=True, eq=False)
+class Owners:
+    """For each of some numbers, the one token and sample that it depends on; `NONE` or `SEVERAL` otherwise."""
+
+    stream: Tensor
+    """The number of the stream among those of the call."""
+    token: Tensor
+    sample: Tensor
+    head: Tensor
+
+
+def owners(depends: Tensor, influence: Influence, streams: Sequence[str]) -> Owners:
+    """The owner of each number.
+
+    Args:
+        depends: (sources, numbers).
+        influence: whose sources.
+        streams: the names of the streams, in order.
+    """
+    numbers = {name: at for at, name in enumerate(streams)}
+    found = {}
+    for kind in ("token", "sample", "head"):
+        rows = influence.sources(kind)
+        labels = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
+        found[kind] = _single(depends[rows], labels)
+    rows = influence.sources("token") + influence.sources("sample")
+    labels = torch.tensor([numbers[influence.runs[row][0].stream] for row in rows], dtype=torch.long)
+    by_stream = torch.stack([depends[rows][labels == at].any(0) for at in range(len(streams))])
+    stream = _single(by_stream, torch.arange(len(streams)))
+    return Owners(stream, found["token"], found["sample"], found["head"])
+
+
+def _single(depends: Tensor, labels: Tensor) -> Tensor:
+    if not len(labels):
+        return torch.full(depends.shape[1:], NONE)
+    count = depends.sum(0)
+    which = labels[depends.to(torch.uint8).argmax(0)]
+    return torch.where(count == 1, which, torch.where(count == 0, NONE, SEVERAL))
+
+
+@dataclass(eq=False)
+class TaggedRun:
+    """A run with the products in it: each product's elements have tags of their own."""
+
+    trace: Trace
+    products: list[Contraction]
+    tags: TaggedTrace
+    first_tag: dict[int, int]
+    """By the index of an operation, the tag of its first element."""
+    bilinear: list[Contraction]
+    """Products of two things that both depend on the inputs."""
+    num_tags: int
+    given: dict[str, Tensor]
+    """By argument, the tags of its elements."""
+    depends: set[tuple[int, int]]
+    """The factors that depend on the inputs: the operation that takes it, and which of its tensors it is."""
+    additive: bool = False
+    """Whether its scores are products of a vector and f(q + k), and not q . k."""
+
+    def owner_of(self, tags: Tensor) -> set[int]:
+        """The indices of the operations that some tags are of."""
+        starts = sorted(self.first_tag.values())
+        indices = {start: index for index, start in self.first_tag.items()}
+        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        found = tags[(tags > 0) & (tags < end)]
+        if not len(found) or not len(starts):
+            return set()
+        places = torch.searchsorted(torch.tensor(starts), found, right=True) - 1
+        return {indices[starts[place]] for place in set(places.tolist())}
+
+
+def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False) -> TaggedRun:
+    """Follow the elements of every product of a run, and of what it was given.
+
+    Args:
+        influence: the run, and how its samples change it.
+        inputs: the arguments that hold the tokens: their elements are followed as well.
+        additive: whether scores are of queries and keys that are added, not multiplied.
+    """
+    trace = influence.base
+    products = list(contractions(trace))
+    factors = {place for each in products for place in (each.left_place, each.right_place)}
+    depends = {place for place in factors if bool(influence.of(*place).any())}
+    sources, first, next_tag = {}, {}, 1
+    sums = list(pairwise_sums(influence)) if additive else []
+    indices = {each.operation.index for each in products} | {each.index for each in sums}
+    for operation in trace:
+        if operation.index in indices or operation.name in PROJECTIONS:
+            count = operation.outputs[0].data.numel()
+            sources[operation.index] = torch.arange(next_tag, next_tag + count)
+            first[operation.index] = next_tag
+            next_tag += count
+    given = {}
+    for name in inputs:
+        if name in trace.arguments:
+            record = trace.arguments[name]
+            given[name] = torch.arange(next_tag, next_tag + record.data.numel()).reshape(record.shape)
+            next_tag += record.data.numel()
+    bilinear = [each for each in products if each.left_place in depends and each.right_place in depends]
+    tags = tagged(trace, sources, given, _mixing(trace, products, bilinear, depends, first))
+    if additive:
+        bilinear = list(additive_scores(sums, products, tags, first, depends))
+    return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive)
+
+
+def _mixing(
+    trace: Trace,
+    products: list[Contraction],
+    bilinear: list[Contraction],
+    depends: set[tuple[int, int]],
+    first: dict[int, int],
+) -> dict[int, Callable[[list[list[Tensor]]], Tensor | None]]:
+    """For products that may mix heads: the tags of what they return, if it is scores, or was made of scores."""
+    scores = {each.operation.index: each.operation.outputs[0] for each in bilinear if each.output.data.ndim > 2}
+
+    def passed(product: Contraction, taken: list[list[Tensor]]) -> Tensor | None:
+        operation, number = product.left_place
+        tags = taken[operation][number]
+        top = int(tags.max())
+        for index, record in scores.items():
+            if first[index] <= top < first[index] + record.data.numel():
+                return mixed_heads(product, tags, first[index], record.shape)
+        return None
+
+    return {each.operation.index: partial(passed, each) for each in mixing_products(trace, products, depends)}
+
+
+@dataclass(eq=False)
+class AttentionInstance:
+    """One attention of a run: every score that it computes, and the weighted sums that they go into.
+
+    The vectors below have one entry for each score; scores that are computed but used nowhere are not among them.
+    """
+
+    run: TaggedRun
+    scores: list[Contraction]
+    """The products of queries and keys, of one line."""
+    sums: list[Contraction]
+    """The products of weights and values, of one line."""
+    weights_left: bool
+    """Whether the weights are the left factor of the sums."""
+    softmaxes: list[Operation] = field(default_factory=list)
+    added: list[Contraction] = field(default_factory=list)
+    """Other products that are added to the scores: of a second query and key, or of one of them and learned vectors."""
+    steps: set[str] = field(default_factory=set)
+    """The names of the operations that take scores, or what was made of them number by number."""
+    are_scores_mixed: bool = False
+    """Whether the scores of all heads are mixed."""
+    are_weights_mixed: bool = False
+    """Whether the weights of all heads are mixed."""
+    are_weights_subtracted: bool = False
+    """Whether the weights of other scores are taken from its own."""
+
+    @property
+    def module(self) -> str:
+        """The path of the module that computes it."""
+        return self.sums[0].operation.module
+
+    @property
+    def scores_location(self) -> CodeLocation | None:
+        """The line of the scores."""
+        return self.scores[0].operation.location
+
+    @property
+    def sums_location(self) -> CodeLocation | None:
+        """The line of the weighted sums."""
+        return self.sums[0].operation.location
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether queries or keys are products themselves, as of a matrix of weights."""
+        return any(
+            self.run.owner_of(self.run.tags.inputs[operation][number])
+            for each in self.scores
+            for operation, number in (each.left_place, each.right_place)
+        )
+
+    def weight_terms(self, product: Contraction) -> Tensor:
+        """(elements, terms): which elements of the weights each weighted sum takes."""
+        return product.left_terms if self.weights_left else product.right_terms
+
+    def value_terms(self, product: Contraction) -> Tensor:
+        """The same of the values."""
+        return product.right_terms if self.weights_left else product.left_terms
+
+    def weights_place(self, product: Contraction) -> tuple[int, int]:
+        """Where the weights are taken."""
+        return product.left_place if self.weights_left else product.right_place
+
+    def values_place(self, product: Contraction) -> tuple[int, int]:
+        """Where the values are taken."""
+        return product.right_place if self.weights_left else product.left_place
+
+
+def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
+    """The attentions of a run, in the order of their weighted sums.
+
+    An attention is a product one factor of which was made, number by number, of another product: scores and then a
+    weighted sum. Products of one line and module are one attention: loops over heads, samples or blocks of rows.
+    """
+    bilinear = {each.operation.index: each for each in run.bilinear}
+    found = _weighted_sums(run, set(bilinear), set())
+    taken = {product.operation.index for product, _, _ in found}.union(*(made_of for _, made_of, _ in found))
+    learned = {each.operation.index: each for each in _of_learned_queries(run)}
+    found += _weighted_sums(run, set(learned), taken)
+    found.sort(key=lambda each: each[0].operation.index)
+    bilinear |= learned
+    depths = _depths(run.trace, {product.operation.index: group for product, _, group in found})
+    grouped: dict[object, AttentionInstance] = {}
+    for product, made_of, group in found:
+        key = (group, depths[product.operation.index])
+        instance = grouped.setdefault(key, AttentionInstance(run, [], [], group[2]))
+        instance.sums.append(product)
+        known = {each.operation.index for each in instance.scores}
+        instance.scores += [bilinear[index] for index in sorted(made_of - known)]
+    result = list(grouped.values())
+    for instance in result:
+        _complete(instance, bilinear)
+    return result
+
+
+_Place = tuple[str, tuple[str, int] | None, bool]
+"""The module and the line of a weighted sum, and whether its weights are the left factor."""
+
+
+def _weighted_sums(run: TaggedRun, scores: set[int], taken: set[int]) -> list[tuple[Contraction, set[int], _Place]]:
+    """The products of weights and values, the scores that the weights were made of, and where each stands.
+
+    Args:
+        run: the run.
+        scores: the products that may be scores.
+        taken: products that are scores or weighted sums already: keys times values may be scores, in linear attention.
+    """
+    found: list[tuple[Contraction, set[int], _Place]] = []
+    known_sums = set(taken)  # of chunks, that are added later; or values of another attention
+    for product in run.products:
+        if product.operation.index in taken:
+            continue
+        for weights_left, place, values in (
+            (True, product.left_place, product.right_place),
+            (False, product.right_place, product.left_place),
+        ):
+            if values not in run.depends:
+                continue  # a projection
+            owned = run.owner_of(run.tags.inputs[place[0]][place[1]])
+            made_of = owned & scores
+            if not made_of or owned & known_sums:
+                continue
+            known_sums.add(product.operation.index)
+            line = product.operation.location
+            written = (line.file, line.line) if line is not None else None
+            found.append((product, made_of, (product.operation.module, written, weights_left)))
+            break
+    return found
+
+
+def _depths(trace: Trace, sums: Mapping[int, _Place]) -> dict[int, int]:
+    """For each weighted sum, how many of the same line stand before it in one another's results.
+
+    One line may compute several attentions: those of a loop over heads know nothing of each other, and those of a loop
+    over layers, or of rows and then columns, stand on one another.
+    """
+    behind: dict[int, dict[_Place, int]] = {}  # by storage
+    found: dict[int, int] = {}
+    for operation in trace:
+        mine: dict[_Place, int] = {}
+        for record in operation.inputs:
+            for place, depth in behind.get(record.storage, {}).items():
+                mine[place] = max(mine.get(place, 0), depth)
+        if operation.index in sums:
+            place = sums[operation.index]
+            found[operation.index] = mine.get(place, 0)
+            mine[place] = mine.get(place, 0) + 1
+        if not mine:
+            continue
+        for record in (*operation.outputs, *operation.written):
+            held = behind.setdefault(record.storage, {})
+            for place, depth in mine.items():
+                held[place] = max(held.get(place, 0), depth)
+    return found
+
+
+def _of_learned_queries(run: TaggedRun) -> list[Contraction]:
+    """Products of keys and learned queries: those that a softmax takes."""
+    taken: set[int] = set()
+    for operation in run.trace:
+        if operation.name in SOFTMAXES:
+            taken |= run.owner_of(run.tags.inputs[operation.index][0])
+    known = {each.operation.index for each in run.bilinear}
+    return [each for each in run.products if each.operation.index in taken - known]
+
+
+def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> None:
+    """The softmaxes between scores and sums, and products that are added to the scores."""
+    run = instance.run
+    own = {each.operation.index for each in instance.scores}
+    for operation in run.trace:
+        taken = [tags for tags in run.tags.inputs[operation.index] if bool(tags.any())]
+        if any(run.owner_of(tags) & own for tags in taken):
+            instance.steps.add(operation.name)
+            if operation.name in SOFTMAXES:
+                instance.softmaxes.append(operation)
+    subtracted: set[int] = set()
+    first_softmax = min((each.index for each in instance.softmaxes), default=len(run.trace))
+    for operation in run.trace.operations[first_softmax:]:
+        if operation.name.rstrip("_") == "sub" and len(operation.inputs) == 2:
+            whole, part = (run.owner_of(tags) for tags in run.tags.inputs[operation.index])
+            if whole & own:
+                subtracted |= part & set(bilinear)
+    instance.are_weights_subtracted = bool(subtracted)
+    for index in run.tags.through:
+        if run.owner_of(run.tags.outputs[index][0]) & own:
+            if any(each.index < index for each in instance.softmaxes):
+                instance.are_weights_mixed = True
+            else:
+                instance.are_scores_mixed = True
+    others = {
+        each.operation.index: each
+        for each in run.products
+        if each.operation.index not in own | subtracted and run.depends & {each.left_place, each.right_place}
+    }
+    for kept, lost in run.tags.sums:
+        if run.owner_of(kept) & own:
+            instance.added += [
+                others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
+            ]

@@ -1,0 +1,122 @@
+"""Tokens inside a model: the rows of the projections, where what comes before has mixed the tokens of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from regard.check.roles.influence import Influence, Source, record_invocation
+from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owners
+from regard.check.target import Invocation
+from regard.check.trace.operation import Operation
+
+__all__ = ["are_tokens_mixed", "local_influence"]
+
+MAX_RUNS = 120
+"""Changed runs for one attention."""
+
+
+def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
+    """Whether single numbers of queries or keys depend on several tokens of the input: patches, means, convolutions.
+
+    Numbers that each depend on one token, in rows that hold several, are another matter: rows that were cut wrongly.
+    """
+    if not influence.sources("token"):
+        return True
+    for product in instance.scores:
+        for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
+            found = owners(influence.of(*place).flatten(1)[:, terms.flatten()], influence, streams)
+            if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
+                return True
+    return False
+
+
+def _is_shifted(tokens: Tensor) -> bool:
+    """Whether each row is of a token and the one before it: channels that are shifted by one token on purpose."""
+    if not bool((tokens >= 0).any()):
+        return False
+    high = tokens.amax(-1)
+    low = torch.where(tokens >= 0, tokens, high[:, None]).amin(-1)
+    return bool((high - low <= 1).all()) and bool((high != low).any()) and len(set(high.tolist())) > 2
+
+
+def local_influence(
+    invocation: Invocation, instance: AttentionInstance, influence: Influence, frozen: Mapping[int, Tensor]
+) -> tuple[Influence, list[str]] | None:
+    """The influence of each row of the projections of queries, keys and values, as if it were a token of the input.
+
+    Args:
+        invocation: the call.
+        instance: an attention.
+        influence: of the samples of the input.
+        frozen: the weighted sums of all attentions, by the index of their operation.
+
+    Returns:
+        It, and the names of the projections, as those of streams; None where there are none, or too many rows.
+    """
+    base = influence.base
+    found = Influence(base)
+    names = []
+    for operation in _projections(instance):
+        rows = _rows(operation, influence)
+        if rows is None:
+            return None
+        tokens, samples = rows
+        name = f"projection {operation.index}"
+        names.append(name)
+        output = operation.outputs[0].data
+        generator = torch.Generator().manual_seed(operation.index)
+        fresh = output + torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
+        for kind, labels in (("sample", samples), ("token", tokens)):
+            for index in range(int(labels.max()) + 1):
+                if len(found.runs) >= MAX_RUNS:
+                    return None
+                moved = torch.where(labels == index, fresh, output)
+                run = record_invocation(invocation, frozen={**frozen, operation.index: moved})
+                if run.same_operations(base):
+                    found.runs.append((Source(name, kind, index), run))
+    return (found, names) if names else None
+
+
+def _projections(instance: AttentionInstance) -> list[Operation]:
+    """What queries, keys and values are made of."""
+    run = instance.run
+    places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    places += [instance.values_place(each) for each in instance.sums]
+    indices: set[int] = set()
+    for operation, number in places:
+        indices |= run.owner_of(run.tags.inputs[operation][number])
+    return [run.trace.operations[index] for index in sorted(indices)]
+
+
+def _rows(operation: Operation, influence: Influence) -> tuple[Tensor, Tensor] | None:
+    """For each number of a projection's output its token and its sample; None where they cannot be told."""
+    output = operation.outputs[0].data
+    axis = 1 if operation.name == "convolution" else output.ndim - 1
+    if output.ndim < 2:
+        return None
+    shape = [1 if at == axis else size for at, size in enumerate(output.shape)]
+    numbers = torch.arange(output.numel() // output.shape[axis]).reshape(shape).expand(output.shape)
+    rows = influence.sources("sample")
+    depends = influence.of(operation.index, 0, output=True)[rows]
+    labels = torch.tensor([influence.runs[row][0].index for row in rows])
+    count = int(labels.max()) + 1
+    samples = torch.full(output.shape, NONE)
+    for label in range(count):
+        touched = depends[labels == label].any(0).any(axis, keepdim=True).expand(output.shape)
+        samples = torch.where(touched, torch.where(samples == NONE, label, SEVERAL), samples)
+    known = samples >= 0
+    per_sample = (int(numbers.max()) + 1) // count
+    for guess in (numbers // max(1, per_sample), numbers % count):  # rows of a learned token depend on no sample
+        if bool((samples == guess)[known].all()):
+            samples = guess
+            break
+    else:
+        return None
+    tokens = torch.zeros_like(numbers)
+    for sample in sorted(set(samples.flatten().tolist())):
+        mine = numbers[samples == sample]
+        tokens[samples == sample] = torch.searchsorted(torch.tensor(sorted(set(mine.tolist()))), mine)
+    return tokens, samples

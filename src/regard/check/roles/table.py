@@ -1,0 +1,362 @@
+"""One attention as a table: for each score its query, its key and its head, and what becomes of it step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import Influence
+from regard.check.roles.instances import NONE, AttentionInstance, Owners, owners
+from regard.check.trace.operation import Trace
+
+__all__ = ["AttentionTable", "ValueTable", "table_of"]
+
+NORMALIZATIONS = frozenset(
+    ["mean", "var", "var_mean", "linalg_vector_norm", "norm", "native_layer_norm", "_fused_rms_norm", "std"]
+)
+"""Operations that a norm of queries and keys takes their numbers through."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValueTable:
+    """The terms of the weighted sums: (sums, terms)."""
+
+    score: Tensor
+    """Which row of the `AttentionTable` the weight is of; -1 for a weight that was made of no score."""
+    weight: Tensor
+    value: Tensor
+    token: Tensor
+    sample: Tensor
+    stream: Tensor
+    head: Tensor
+    """Of the value, where the inputs have heads."""
+    result: Tensor
+    """(sums): the weighted sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLayout:
+    """Where the scores of an attention lie in a run, for every run of the same operations."""
+
+    instance: AttentionInstance
+    row_of: Tensor
+    """By tag, the row of a score among all that are computed; -1 for anything else."""
+    used: Tensor
+    """(scores that are computed): whether a weighted sum uses it."""
+    queries_left: bool
+    """Whether the query is the left factor of the product."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionTable:
+    """One entry for each score that a weighted sum uses."""
+
+    layout: ScoreLayout
+    streams: tuple[str, ...]
+    query: Owners
+    key: Owners
+    head: Tensor
+    """Counted from 0, in the order in which the scores of the same two tokens are computed."""
+    q: Tensor
+    """(scores, width): the query as it is multiplied."""
+    k: Tensor
+    q_source: Tensor
+    """(scores, width): the numbers that the query was made of: those of its projection; NaN where it is not known."""
+    k_source: Tensor
+    width: int
+    """Of a head: the numbers of a query that are multiplied."""
+    product: Tensor
+    """q . k, and the products that are added to it."""
+    masked: Tensor
+    """What the softmax takes; NaN where there is no softmax."""
+    softmax: Tensor
+    """What the softmax returns; NaN where there is none."""
+    weight: Tensor
+    """What the weighted sum takes; where weights are mixed or subtracted after the softmax, what that returns."""
+    group: Tensor
+    """Which row of a softmax a score is in; -1 where there is none."""
+    with_sink: Tensor
+    """(scores): whether its row of the softmax has entries that are no scores: sinks."""
+    values: ValueTable
+
+    @property
+    def instance(self) -> AttentionInstance:
+        """The attention."""
+        return self.layout.instance
+
+    @property
+    def normalized(self) -> bool:
+        """Whether queries or keys are normalized after their projection."""
+        run = self.instance.run
+        factors = [place for each in self.instance.scores for place in (each.left_place, each.right_place)]
+        sources: set[int] = set()
+        for operation, number in factors:
+            sources |= run.owner_of(run.tags.inputs[operation][number])
+        return any(
+            operation.name in NORMALIZATIONS
+            and any(run.owner_of(tags) & sources for tags in run.tags.inputs[operation.index])
+            for operation in run.trace
+        )
+
+    @property
+    def num_heads(self) -> int:
+        """How many scores the same query and key have."""
+        return int(self.head.max()) + 1 if len(self.head) else 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether each score is of one query token and one key token."""
+        return all(bool((each >= 0).all()) for each in (self.query.token, self.key.token))
+
+    def dense(self, numbers: Tensor, fill: float = float("nan")) -> Tensor:
+        """Some numbers as (samples, heads, queries, keys)."""
+        samples = max(1, int(self.query.sample.max()) + 1)
+        sizes = [samples, self.num_heads, int(self.query.token.max()) + 1, int(self.key.token.max()) + 1]
+        made = torch.full(sizes, fill, dtype=numbers.dtype)
+        made[self.query.sample.clamp(min=0), self.head, self.query.token, self.key.token] = numbers
+        return made
+
+    def of_run(self, trace: Trace) -> AttentionTable:
+        """The same attention in another run of the same operations.
+
+        Raises:
+            ValueError: it took other operations.
+        """
+        if not trace.same_operations(self.instance.run.trace):
+            raise ValueError("another input takes other operations")
+        return replace(self, **_numbers(self.layout, trace, self.values))
+
+
+def table_of(instance: AttentionInstance, influence: Influence, streams: Sequence[str]) -> AttentionTable:
+    """Everything that is known of an attention's scores.
+
+    Args:
+        instance: the attention.
+        influence: of the run that it is of, with the weighted sums of all attentions held.
+        streams: the arguments that hold tokens.
+    """
+    run = instance.run
+    left = _factor_owners(instance.scores, influence, streams, True)
+    right = _factor_owners(instance.scores, influence, streams, False)
+    row_of = torch.full((run.num_tags + 1,), -1)
+    ids = torch.cat(
+        [torch.arange(each.output.data.numel()) + run.first_tag[each.operation.index] for each in instance.scores]
+    )
+    of_tokens = (left.token != NONE) & (right.token != NONE)  # a learned key or query is no token's: a sink
+    of_tokens = of_tokens if bool(of_tokens.any()) else torch.ones_like(of_tokens)
+    row_of[ids[of_tokens]] = torch.arange(len(ids))[of_tokens]
+    values = _values(instance, influence, streams, row_of)
+    used = torch.zeros(len(ids), dtype=torch.bool)
+    used[values.score[values.score >= 0]] = True
+    queries_left = _queries_left(values.score, left, right)
+    query, key = (left, right) if queries_left else (right, left)
+    query, key = (
+        Owners(each.stream[used], each.token[used], each.sample[used], each.head[used]) for each in (query, key)
+    )
+    if bool((query.token == NONE).all()):  # learned: as of one token of each sample, and heads of their own
+        query = replace(key, token=torch.zeros_like(key.token), head=query.head)
+    kept = torch.full((len(ids),), -1)
+    kept[used] = torch.arange(int(used.sum()))
+    values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
+    key, values = _numbered_keys(key, values)
+    layout = ScoreLayout(instance, row_of, used, queries_left)
+    return AttentionTable(layout, tuple(streams), query, key, _heads(query, key), **_numbers(layout, run.trace, values))
+
+
+def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str, Any]:
+    """The fields of a table that hold numbers of one run."""
+    instance, used = layout.instance, layout.used
+    count = len(used)
+    masked, softmax, group, with_sink = _softmax(layout, trace, count)
+    added, width = _added(layout, trace, count)
+    sides = (True, False) if layout.queries_left else (False, True)
+    q, k = (_factors(instance, side, trace) for side in sides)
+    product = (q * k).sum(-1).double()  # not what the operation returned: it may scale it, or add to it
+    q, k = q[used], k[used]
+    q_source, k_source = (_sources(instance, side, trace)[used] for side in sides)
+    values = _value_numbers(instance, trace, values)
+    known = values.score >= 0
+    weight = torch.full((int(used.sum()),), float("nan"), dtype=torch.float64)
+    weight[values.score[known]] = values.weight[known].double()
+    if instance.are_weights_mixed or instance.are_weights_subtracted:
+        weight = softmax[used]
+    return {
+        "q": q,
+        "k": k,
+        "q_source": q_source,
+        "k_source": k_source,
+        "width": q.shape[-1] + width,
+        "product": (product + added)[used],
+        "masked": masked[used],
+        "softmax": softmax[used],
+        "weight": weight,
+        "group": group[used],
+        "with_sink": with_sink[used],
+        "values": values,
+    }
+
+
+def _data(trace: Trace, operation: int, number: int | None) -> Tensor:
+    """The numbers of a tensor that an operation takes; of its first output without a number."""
+    taken = trace.operations[operation]
+    return (taken.outputs[0] if number is None else taken.inputs[number]).data
+
+
+def _joined(parts: list[Owners]) -> Owners:
+    return Owners(
+        *(torch.cat([getattr(each, name) for each in parts]) for name in ("stream", "token", "sample", "head"))
+    )
+
+
+def _factor_owners(products: Sequence[Contraction], influence: Influence, streams: Sequence[str], left: bool) -> Owners:
+    """Whose each factor of a score is."""
+    found = []
+    for each in products:
+        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        depends = influence.of(*place).flatten(1)[:, terms].any(-1)
+        found.append(owners(depends, influence, streams))
+    return _joined(found)
+
+
+def _factors(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
+    """(scores, width): the left or right factors of each score."""
+    rows = []
+    for each in instance.scores:
+        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        rows.append(_data(trace, *place).flatten()[terms])
+    return _stacked(rows, 0.0)
+
+
+def _sources(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
+    """(scores, width): the numbers that these factors were made of, one by one; NaN where that is not known."""
+    run, rows = instance.run, []
+    numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
+    for index, first in run.first_tag.items():
+        data = _data(trace, index, None)
+        if not data.is_complex():
+            numbers[first : first + data.numel()] = data.flatten().double()
+    for name, tags in run.given.items():
+        if trace.arguments[name].data.is_floating_point():
+            numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
+    for each in instance.scores:
+        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        rows.append(numbers[run.tags.inputs[place[0]][place[1]].flatten()[terms]])
+    return _stacked(rows, 0.0)
+
+
+def _stacked(rows: list[Tensor], fill: float) -> Tensor:
+    width = max(each.shape[-1] for each in rows)
+    return torch.cat([_padded(each, width, fill) for each in rows])
+
+
+def _values(instance: AttentionInstance, influence: Influence, streams: Sequence[str], row_of: Tensor) -> ValueTable:
+    scores, owned = [], []
+    for each in instance.sums:
+        index, number = instance.weights_place(each)
+        tags = instance.run.tags.inputs[index][number].flatten()
+        scores.append(row_of[tags[instance.weight_terms(each)]])
+        found = owners(influence.of(*instance.values_place(each)).flatten(1), influence, streams)
+        of_values = instance.value_terms(each)
+        owned.append([getattr(found, name)[of_values] for name in ("stream", "token", "sample", "head")])
+    stream, token, sample, head = (_stacked([each[at] for each in owned], -1) for at in range(4))
+    score, nothing = _stacked(scores, -1), torch.zeros(0)
+    return ValueTable(score, nothing, nothing, token, sample, stream, head, nothing)
+
+
+def _value_numbers(instance: AttentionInstance, trace: Trace, values: ValueTable) -> ValueTable:
+    weights, vectors, results = [], [], []
+    for each in instance.sums:
+        weights.append(_data(trace, *instance.weights_place(each)).flatten()[instance.weight_terms(each)])
+        vectors.append(_data(trace, *instance.values_place(each)).flatten()[instance.value_terms(each)])
+        results.append(_data(trace, each.operation.index, None).flatten())
+    return replace(values, weight=_stacked(weights, 0.0), value=_stacked(vectors, 0.0), result=torch.cat(results))
+
+
+def _padded(tensor: Tensor, width: int, fill: float) -> Tensor:
+    return torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]), value=fill)
+
+
+def _queries_left(scores: Tensor, left: Owners, right: Owners) -> bool:
+    """Whether the terms of a weighted sum have the left factor in common: one query, many keys."""
+    used = scores >= 0
+    safe = scores.clamp(min=0)
+
+    def constant(owner: Owners) -> int:
+        both = owner.token[safe] * 4096 + owner.head[safe].clamp(min=0) + 1_000_000 * owner.sample[safe]
+        first = torch.where(used, both, both.max() + 1).amin(-1, keepdim=True)
+        return int(((both == first) | ~used).all(-1).sum())
+
+    return constant(left) >= constant(right)
+
+
+def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    masked = torch.full((count,), float("nan"), dtype=torch.float64)
+    after, group = masked.clone(), torch.full((count,), -1)
+    with_sink = torch.zeros(count, dtype=torch.bool)
+    groups, instance = 0, layout.instance
+    for operation in instance.softmaxes:
+        rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
+        moved = rows.movedim(int(operation.args[1]), -1)
+        numbers = torch.arange(moved[..., 0].numel()).reshape(moved.shape[:-1])[..., None].expand(moved.shape) + groups
+        numbers = numbers.movedim(-1, int(operation.args[1]))
+        groups += moved[..., 0].numel()
+        known = rows >= 0
+        masked[rows[known]] = _data(trace, operation.index, 0)[known].double()
+        after[rows[known]] = _data(trace, operation.index, None)[known].double()
+        if operation.name == "_log_softmax":
+            after[rows[known]] = after[rows[known]].exp()
+        lacks = (~known).any(int(operation.args[1]), keepdim=True).expand(known.shape)
+        with_sink[rows[known]] = lacks[known]
+        group[rows[known]] = numbers[known]
+    return masked, after, group, with_sink
+
+
+def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
+    """The sum of the products that are added to each score, and the widths of those of queries and keys together."""
+    total, instance = torch.zeros(count, dtype=torch.float64), layout.instance
+    if not instance.added:
+        return total, 0
+    run, widths = instance.run, {}
+    for kept, lost in run.tags.sums:
+        rows = layout.row_of[kept]
+        for each in instance.added:
+            first = run.first_tag[each.operation.index]
+            numbers = _data(trace, each.operation.index, None).flatten().double()
+            mine = (lost >= first) & (lost < first + len(numbers)) & (rows >= 0)
+            if bool(mine.any()):
+                total[rows[mine]] += numbers[lost[mine] - first]
+                if run.depends >= {each.left_place, each.right_place}:
+                    line = each.operation.location
+                    widths[line and line.line] = each.left_terms.shape[-1]
+    return total, sum(widths.values())
+
+
+def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]:
+    """Keys of several sequences that are attended to together are numbered one sequence after the other."""
+    streams = sorted(set(key.stream[key.stream >= 0].tolist()))
+    start = 0
+    tokens, of_values = key.token.clone(), values.token.clone()
+    for stream in streams:
+        tokens = torch.where((key.stream == stream) & (key.token >= 0), key.token + start, tokens)
+        of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
+        start = max(start, int(tokens[key.stream == stream].max()) + 1)
+    return replace(key, token=tokens), replace(values, token=of_values)
+
+
+def _heads(query: Owners, key: Owners) -> Tensor:
+    """How many scores of the same query and key come before each."""
+    both = torch.stack([query.sample, query.token, key.sample, key.token], -1)
+    _, inverse = torch.unique(both, dim=0, return_inverse=True)
+    order = inverse.argsort(stable=True)
+    ordered = inverse[order]
+    starts = torch.cat([torch.tensor([True]), ordered[1:] != ordered[:-1]]) if len(ordered) else ordered.bool()
+    place = torch.arange(len(ordered))
+    first = torch.where(starts, place, 0).cummax(0).values if len(ordered) else place
+    ranks = torch.empty_like(inverse)
+    ranks[order] = place - first
+    return ranks

@@ -1,0 +1,266 @@
+"""Follow single numbers through copies, views and elementwise operations: which number of a product became which.
+
+A tag is the number of an element of some earlier result, counted from 1; 0 is "none of them". Tags are kept by memory,
+as the numbers themselves are, so that a view and what is written through it need no rule of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from regard.check.trace.operation import Operation, TensorRecord, Trace
+
+__all__ = ["TaggedTrace", "tagged"]
+
+COPIES = frozenset(
+    [
+        "cat",
+        "stack",
+        "index",
+        "index_select",
+        "gather",
+        "repeat",
+        "repeat_interleave",
+        "clone",
+        "constant_pad_nd",
+        "flip",
+        "roll",
+        "select_scatter",
+        "slice_scatter",
+        "tril",
+        "triu",
+        "index_put",
+        "index_copy",
+        "scatter",
+        "masked_select",
+        "take",
+        "unfold_copy",
+        "_to_copy",
+        "lift_fresh_copy",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "im2col",
+    ]
+)
+"""Operations that move numbers and change none: done again, on the tags."""
+REDUCTIONS = frozenset(
+    [
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "prod",
+        "logsumexp",
+        "var",
+        "std",
+        "var_mean",
+        "norm",
+        "linalg_vector_norm",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "any",
+        "all",
+        "topk",
+        "sort",
+        "nansum",
+    ]
+)
+"""Operations whose results are of many numbers."""
+FILLS = frozenset(["copy", "fill", "index_put"])
+"""Operations that may write one number over some of those of a tensor."""
+OVERWRITES = frozenset(["copy", "fill", "zero", "normal", "uniform", "random"])
+"""In-place operations that leave nothing of what was there."""
+
+
+@dataclass(eq=False)
+class TaggedTrace:
+    """The tags of what each operation takes and returns."""
+
+    inputs: list[list[Tensor]] = field(default_factory=list)
+    """By operation, by tensor argument; shaped as it."""
+    outputs: list[list[Tensor]] = field(default_factory=list)
+    returned: list[Tensor] = field(default_factory=list)
+    """Of the tensors that the run returned."""
+    sums: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Pairs of tags whose numbers were added to one another; the first of each went on."""
+    through: list[int] = field(default_factory=list)
+    """Operations that were asked for the tags of what they return, and had some."""
+
+
+class _Memory:
+    """The tags of what lies in memory."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, Tensor] = {}
+
+    def _view(self, record: TensorRecord) -> tuple[Tensor, tuple[int, ...], int]:
+        unit = 2 if record.data.is_complex() else 1
+        stride = tuple(unit * each for each in record.stride)
+        offset = unit * record.offset
+        last = sum((size - 1) * step for size, step in zip(record.shape, stride, strict=True) if size)
+        needed = offset + last + unit
+        held = self._storages.get(record.storage)
+        if held is None or len(held) < needed:
+            grown = torch.zeros(needed, dtype=torch.long)
+            if held is not None:
+                grown[: len(held)] = held
+            self._storages[record.storage] = held = grown
+        return held, stride, offset
+
+    def read(self, record: TensorRecord, *, imaginary: bool = False) -> Tensor:
+        if record.data.numel() == 0:
+            return torch.zeros(record.shape, dtype=torch.long)
+        held, stride, offset = self._view(record)
+        return held.as_strided(record.shape, stride, offset + (imaginary and record.data.is_complex())).clone()
+
+    def write(self, record: TensorRecord, tags: Tensor, imaginary: Tensor | None = None) -> None:
+        if record.data.numel() == 0:
+            return
+        held, stride, offset = self._view(record)
+        if 0 in stride:  # expanded memory holds one number for many elements
+            for axis, step in enumerate(stride):
+                if step == 0:
+                    tags = tags.narrow(axis, 0, 1)
+            held.as_strided(tuple(tags.shape), stride, offset).copy_(tags)
+            return
+        held.as_strided(record.shape, stride, offset).copy_(tags)
+        if record.data.is_complex():
+            held.as_strided(record.shape, stride, offset + 1).copy_(tags if imaginary is None else imaginary)
+
+
+def tagged(
+    trace: Trace,
+    sources: Mapping[int, Tensor],
+    arguments: Mapping[str, Tensor] | None = None,
+    passing: Mapping[int, Callable[[list[list[Tensor]]], Tensor | None]] | None = None,
+) -> TaggedTrace:
+    """Follow the results of some operations through a run.
+
+    Args:
+        trace: the run.
+        sources: by the index of an operation, the tags of its first output.
+        arguments: by name, the tags of a tensor that the run was given.
+        passing: by the index of an operation, the tags of its first output by those of all that was taken until then;
+            where it gives None, the operation is a source, or like all others.
+    """
+    memory, result = _Memory(), TaggedTrace()
+    for name, tags in (arguments or {}).items():
+        memory.write(trace.arguments[name], tags)
+    for operation in trace:
+        given = [memory.read(each) for each in operation.inputs]
+        passed = passing[operation.index]([*result.inputs, given]) if passing and operation.index in passing else None
+        if passed is not None or operation.index in sources:
+            target = operation.outputs[0]
+            memory.write(target, (sources[operation.index] if passed is None else passed).reshape(target.shape))
+            if passed is not None:
+                result.through.append(operation.index)
+            for extra in operation.outputs[1:]:
+                memory.write(extra, torch.zeros(extra.shape, dtype=torch.long))
+        elif operation.written:
+            after = _after_write(operation, given, memory, result.sums)
+            memory.write(operation.written[0], after)
+        elif not operation.is_view:
+            for number, output in enumerate(operation.outputs):
+                tags = _computed(operation, given, output, number, result.sums)
+                if output.data.is_complex():
+                    other = [memory.read(each, imaginary=True) for each in operation.inputs]
+                    memory.write(output, tags, _computed(operation, other, output, number, []))
+                else:
+                    memory.write(output, tags)
+        result.inputs.append(given)
+        result.outputs.append([memory.read(each) for each in operation.outputs])
+    result.returned = [memory.read(each) for each in trace.outputs]
+    return result
+
+
+def _computed(
+    operation: Operation, given: list[Tensor], output: TensorRecord, number: int, sums: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """The tags of a new tensor."""
+    nothing = torch.zeros(output.shape, dtype=torch.long)
+    if not any(bool(each.any()) for each in given):
+        return nothing
+    if operation.name in COPIES:
+        if _masks(operation, given):
+            return given[0]
+        again = _again(operation, given)
+        return again if again is not None and again.shape == nothing.shape else nothing
+    if operation.name in REDUCTIONS or number > 0:
+        return nothing
+    return _elementwise(operation, given, output.shape, sums)
+
+
+def _elementwise(
+    operation: Operation, given: list[Tensor], shape: tuple[int, ...], sums: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Those of the first tensor that has some; where it has none, of the next one."""
+    tags = torch.zeros(shape, dtype=torch.long)
+    for record, each in zip(operation.inputs, given, strict=True):
+        if record.data.dtype == torch.bool or not bool(each.any()):
+            continue
+        try:
+            spread = each.broadcast_to(shape)
+        except RuntimeError:
+            continue
+        if operation.name.rstrip("_") in ("add", "sub") and bool(tags.any()):
+            both = (tags > 0) & (spread > 0)
+            if bool(both.any()):
+                kept, lost = tags[both], spread[both]
+                earlier = [other for before, other in sums if torch.equal(before, lost)]  # lost is a sum itself
+                sums += [(kept, each) for each in (lost, *earlier)]
+        tags = torch.where(tags > 0, tags, spread)
+    return tags
+
+
+def _after_write(
+    operation: Operation, given: list[Tensor], memory: _Memory, sums: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """The tags of a tensor that was written into."""
+    target = operation.written[0]
+    name = operation.name.rstrip("_")
+    if _masks(operation, given):
+        return given[0]
+    if name == "copy":
+        return given[1].broadcast_to(target.shape) if len(given) > 1 else torch.zeros(target.shape, dtype=torch.long)
+    if name in OVERWRITES:
+        return torch.zeros(target.shape, dtype=torch.long)
+    if name in COPIES:
+        again = _again(operation, given)
+        return again if again is not None and again.shape == target.data.shape else memory.read(target)
+    return _elementwise(operation, given, target.shape, sums)
+
+
+def _masks(operation: Operation, given: list[Tensor]) -> bool:
+    """Whether it writes one number over some of the others: -inf over scores, which stay the scores of their tokens."""
+    if operation.name.rstrip("_") not in FILLS:
+        return False
+    written = operation.inputs[1:]
+    return not written or (written[-1].data.numel() == 1 and not bool(given[-1].any()))
+
+
+def _again(operation: Operation, given: list[Tensor]) -> Tensor | None:
+    """What the operation makes of tags instead of numbers."""
+    left = iter([each.clone() for each in given])  # it may write into them
+
+    def replaced(value: Any) -> Any:
+        if not isinstance(value, TensorRecord):
+            return value
+        tags = next(left)
+        return value.data if value.data.dtype in (torch.bool, torch.long, torch.int32) and not tags.any() else tags
+
+    args, kwargs = tree_map(replaced, (operation.args, operation.kwargs))
+    kwargs = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format", "device")}
+    try:
+        result = operation.function(*args, **kwargs)
+    except (RuntimeError, TypeError, IndexError, NotImplementedError):
+        return None
+    return result if isinstance(result, Tensor) else None

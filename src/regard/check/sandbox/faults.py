@@ -1,0 +1,50 @@
+"""Whether an error is a fault of regard's own; a user reads it as a reason, and never as a traceback."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+import torch
+
+from regard.check.sandbox.answer import error_text, first_line
+
+__all__ = ["fault_reason"]
+
+PACKAGE = Path(__file__).parents[2]
+LIBRARIES = (Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent)
+"""Where neither regard's code nor the user's is."""
+PASSED_THROUGH = frozenset({"__torch_function__", "__torch_dispatch__"})
+"""Functions of regard's through which the user's code calls PyTorch: what PyTorch raises there is the user's."""
+MAX_CHARACTERS = 300
+"""Of the text of the error."""
+
+
+def fault_reason(error: BaseException) -> str | None:
+    """The reason for a report where regard's own code raised an error; None where it was the user's code.
+
+    Args:
+        error: as it was caught; the deepest line that is no library's tells whose it is.
+    """
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        if not file.is_absolute() or (_is_library(file) and PACKAGE not in file.parents):
+            continue
+        if frame.f_code.co_name in PASSED_THROUGH:
+            continue
+        if PACKAGE not in file.parents:
+            return None
+        place = f"regard/{file.relative_to(PACKAGE).as_posix()}:{line}"
+        text = first_line(error_text(error))[:MAX_CHARACTERS]
+        return (
+            f"a fault of regard's, not of your code: {text}, at {place}; please report it to the authors of regard, "
+            "with this line and the code that was checked"
+        )
+    return None
+
+
+def _is_library(file: Path) -> bool:
+    parents = file.parents
+    is_installed = any(parent.name in ("site-packages", "dist-packages") for parent in parents)
+    return LIBRARIES[1] in parents or (LIBRARIES[0] in parents and not is_installed)

@@ -1,0 +1,131 @@
+"""Modules of the sizes that are wanted: their classes' arguments are guessed by name."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from regard.check.names import SIZES, meaning
+from regard.check.sandbox.answer import error_text
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.search.layouts import Sizes
+from regard.errors import InputError
+
+__all__ = ["constructed", "require_cpu"]
+
+
+class Guessed:
+    """A config that gives a number for every name whose meaning is known."""
+
+    def __init__(self, sizes: Sizes, args: Mapping[str, Any]) -> None:
+        self._sizes, self._args, self._asked = sizes, dict(args), dict[str, Any]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._args:
+            return self._args[name]
+        means = meaning(name, SIZES)
+        if means is None or means == "config":
+            raise InputError(f"its constructor reads config.{name}, whose meaning is unknown: give --arg {name}=VALUE")
+        self._asked[name] = _number(means, name, self._sizes)
+        return self._asked[name]
+
+
+def _number(means: str, name: str, sizes: Sizes) -> Any:
+    if means == "d_head" and "v" in name.lower():
+        return sizes.d_value
+    return {
+        "d_model": sizes.d_model,
+        "d_out": sizes.d_model,
+        "d_context": sizes.d_model,
+        "heads": sizes.heads,
+        "kv_heads": sizes.heads // 2 if sizes.heads % 2 == 0 else sizes.heads,
+        "groups": 1,
+        "d_head": sizes.d_key,
+        "length": 16,
+        "vocab": 11,
+        "layers": 2,
+        "d_ff": 4 * sizes.d_model,
+        "dropout": 0.1,
+        "flag": name in ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first"),
+        "eps": 1e-5,
+        "row_dim": -2,
+        "col_dim": -1,
+    }[means]
+
+
+def constructed(
+    implementation: type[nn.Module], sizes: Sizes, args: Mapping[str, Any], settings: UserSettings
+) -> tuple[nn.Module, list[str]]:
+    """A module of the sizes that are wanted, and what was guessed for it.
+
+    Args:
+        implementation: its class.
+        sizes: of the module.
+        args: for its constructor; what they leave open is guessed by name.
+        settings: PyTorch's settings while it is constructed.
+
+    Raises:
+        InputError: an argument without a known meaning, or a constructor that raises.
+    """
+    given, said = dict(args), []
+    for name, parameter in inspect.signature(implementation).parameters.items():
+        if name in given or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        means = meaning(name, SIZES)
+        required = parameter.default is inspect.Parameter.empty
+        if means == "config":
+            config = Guessed(sizes, args)
+            given = {key: value for key, value in given.items() if key not in args or key == name}
+            given[name] = config
+            continue
+        if means is None or (
+            not required and means in ("dropout", "flag", "eps", "row_dim", "col_dim", "groups", "vocab", "layers")
+        ):
+            if required:
+                raise InputError(
+                    f"{implementation.__name__} takes {name}, which has no known meaning: give --arg {name}=VALUE"
+                )
+            continue
+        if not required and parameter.default is None and means not in ("d_model", "heads", "kv_heads"):
+            continue
+        if not required and means == "kv_heads" and parameter.default is None:
+            continue
+        given[name] = _number(means, name, sizes)
+        said.append(f"{name}={given[name]}")
+    try:
+        with settings.on():
+            module = implementation(**given)
+    except InputError:
+        raise
+    except Exception as error:
+        with_what = ", ".join(f"{key}={value}" for key, value in given.items() if not isinstance(value, Guessed))
+        raise InputError(
+            f"{implementation.__name__}({with_what}) cannot be constructed: {error_text(error)}"
+        ) from error
+    if "_parameters" not in vars(module):
+        raise InputError(f"the constructor of {implementation.__name__} does not call super().__init__()")
+    require_cpu(module)
+    for value in given.values():
+        if isinstance(value, Guessed):
+            said += [f"config.{name}={number}" for name, number in value._asked.items()]
+    return module, said
+
+
+def require_cpu(module: nn.Module) -> None:
+    """Refuse a module whose parameters are elsewhere.
+
+    Raises:
+        InputError: one of them is not on the CPU.
+    """
+    for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
+                + ("" if tensor.is_meta else ", such as module.cpu()")
+            )

@@ -1,0 +1,166 @@
+"""What was handed over: a function or a module, and what can be told of it before it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.names import INPUTS, SIZES, meaning
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.search.construction import constructed, require_cpu
+from regard.check.search.layouts import Sizes
+from regard.check.target.preparation import copied
+from regard.errors import InputError
+
+__all__ = ["Subject", "source", "subject_of"]
+
+
+FUSED = torch._C._nn.scaled_dot_product_attention
+"""PyTorch's own, whatever a file puts in its place in `torch.nn.functional`."""
+
+
+@dataclass
+class Subject:
+    """A function, or a module, and what can be told of it before it is called."""
+
+    name: str
+    function: Callable[..., Any] | None = None
+    module: nn.Module | None = None
+    kind: type[nn.Module] | None = None
+    """The class of the module."""
+    build: Callable[[Sizes], tuple[nn.Module, list[str]]] | None = None
+    """Makes a module of other sizes; None where one was handed over that is made already."""
+    file: str | None = None
+    assumptions: list[str] = field(default_factory=list)
+    told: bool = False
+    """Whether its constructor was told how many heads to have."""
+    settings: UserSettings = field(default_factory=UserSettings)
+    """PyTorch's settings during its calls."""
+
+    @cached_property
+    def called(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments of a call."""
+        call = self.function if self.function is not None else self.kind.forward  # type: ignore[union-attr]
+        found = dict(inspect.signature(call).parameters)
+        if self.function is None:
+            found.pop(next(iter(found)))
+        return found
+
+    def roles(self) -> dict[str, str]:
+        """The meaning of each argument that has one, in their order: {name: meaning}."""
+        plain = [
+            name
+            for name, each in self.called.items()
+            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        ]
+        found = {name: means for name in plain if (means := meaning(name, INPUTS)) is not None}
+        for name in plain:
+            if name not in found and (means := meaning(name, SIZES)) is not None:
+                found[name] = f"size {means}"
+        if {"q", "k", "v"} <= set(found.values()):
+            found = {n: m for n, m in found.items() if m not in ("x", "context")}
+            return found
+        required = [name for name in plain if self.called[name].default is inspect.Parameter.empty]
+        told = [name for name in required if found.get(name) in ("q", "k", "v", "x", "context", "ids")]
+        others = [name for name in required if name not in found]
+        if len(others) + len(told) == 3 and len(others) >= 2:
+            for name, means in zip([n for n in required if n in told or n in others], "qkv", strict=True):
+                found[name] = means
+        elif not told and len(others) in (1, 2):
+            for name, means in zip(others, ("x", "context"), strict=False):
+                found[name] = means
+        elif {found[n] for n in told} == {"q", "context"} or ({found[n] for n in told} == {"q"} and not others):
+            found = {n: "x" if m == "q" else m for n, m in found.items()}
+        return found
+
+    def has(self, means: str) -> str | None:
+        """The name of the argument with a meaning."""
+        return next((name for name, found in self.roles().items() if found == means), None)
+
+
+def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSettings | None = None) -> Subject:
+    """What is known of an implementation before it is called.
+
+    Args:
+        implementation: a function, a class of `torch.nn.Module` or one that is made.
+        args: for the constructor; what they leave open is guessed by name.
+        settings: PyTorch's settings during its calls; by default PyTorch's own.
+
+    Raises:
+        InputError: neither, or arguments that it does not take.
+    """
+    settings = settings or UserSettings()
+    if isinstance(implementation, nn.Module):
+        if args:
+            raise InputError(
+                f"{type(implementation).__name__} is already constructed and takes no arguments: {sorted(args)}"
+            )
+        require_cpu(implementation)
+        module = copied(implementation)
+        kind = type(module)
+        return Subject(kind.__name__, module=module, kind=kind, file=source(kind), settings=settings)
+    if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
+        subject = Subject(implementation.__name__, kind=implementation, file=source(implementation), settings=settings)
+        wrong = set(args) - set(inspect.signature(implementation).parameters)
+        if wrong and not _any_names(implementation):
+            names = ", ".join(inspect.signature(implementation).parameters) or "none"
+            raise InputError(f"{implementation.__name__} takes no {', '.join(sorted(wrong))}; it takes {names}")
+        subject.build = lambda sizes: constructed(implementation, sizes, args, settings)
+        return subject
+    if inspect.isclass(implementation):
+        with settings.on():
+            made = _plain_class(implementation, args)
+        return Subject(implementation.__name__, function=made, file=source(implementation), settings=settings)
+    if not callable(implementation):
+        raise InputError(f"{implementation!r} is not a function, class or module")
+    name = getattr(implementation, "__name__", type(implementation).__name__)
+    if implementation is FUSED:
+        implementation = _fused
+    try:
+        inspect.signature(implementation)
+    except ValueError as error:
+        raise InputError(f"{name} has no signature: wrap it in a function of (q, k, v)") from error
+    return Subject(name, function=implementation, file=source(implementation), settings=settings)
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    """PyTorch's own, which is built in and has no signature."""
+    output: Tensor = FUSED(query, key, value, attn_mask, is_causal=is_causal)
+    return output
+
+
+def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[..., Any]:
+    try:
+        made = implementation(**args)
+    except TypeError as error:
+        raise InputError(
+            f"{implementation.__name__} cannot be constructed: {error}; give arguments with --arg"
+        ) from error
+    for name in ("forward", "attention", "attend", "call"):
+        if callable(getattr(made, name, None)):
+            found: Callable[..., Any] = getattr(made, name)
+            return found
+    if callable(made):
+        called: Callable[..., Any] = made
+        return called
+    raise InputError(f"{implementation.__name__} is not a torch.nn.Module and has no forward method")
+
+
+def _any_names(implementation: Any) -> bool:
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(implementation).parameters.values())
+
+
+def source(implementation: Any) -> str | None:
+    """The file that an implementation is written in, where there is one."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(implementation))
+    except (TypeError, OSError):
+        return None

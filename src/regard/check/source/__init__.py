@@ -1,0 +1,5 @@
+"""The files of somebody's code.
+
+`importer` finds the object that is named, in a file, in a module of its package (`packages`) or in a `notebook`;
+`candidates` lists what a file has to be checked, from its text.
+"""

@@ -1,0 +1,76 @@
+"""A search among choices of which each has several candidates: what fails latest is closest to what runs."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from regard.check.target.errors import Failed
+
+__all__ = ["BestFirst", "best_first"]
+
+Result = TypeVar("Result")
+
+
+class BestFirst(Generic[Result]):
+    """The search; it counts its tries and remembers the error of the try that came farthest."""
+
+    def __init__(self, options: Mapping[str, int], attempt: Callable[[dict[str, int]], Result], max_tries: int) -> None:
+        self._options = {name: count for name, count in options.items() if count > 1}
+        self._attempt, self._max_tries = attempt, max_tries
+        self.tries = 0
+        self.error = ""
+        """Of the first try, or of one that came farther."""
+        self.farthest = -1
+
+    def results(self) -> Iterator[Result]:
+        """What the tries give that do not fail, the likeliest choices first.
+
+        A try that fails opens those that differ from it in one choice; of those that are open, the one is next whose
+        origin came farthest, and among equals the one with the fewest changes, then with the likeliest candidates.
+        """
+        order = itertools.count()
+        start = dict.fromkeys(self._options, 0)
+        waiting = [(0, 0, 0, next(order), start)]
+        best: dict[tuple[int, ...], int] = {}
+        tried: set[tuple[int, ...]] = set()
+        while waiting and self.tries < self._max_tries:
+            *_, choices = heapq.heappop(waiting)
+            if tuple(choices.values()) in tried:
+                continue
+            tried.add(tuple(choices.values()))
+            self.tries += 1
+            try:
+                yield self._attempt(dict(choices))
+                progress = self.farthest
+            except Failed as failed:
+                progress = failed.progress
+                if progress > self.farthest:
+                    self.farthest, self.error = progress, str(failed)
+            for name, count in self._options.items():
+                for index in range(count):
+                    other = {**choices, name: index}
+                    key = tuple(other.values())
+                    if key not in tried and best.get(key, -1) < progress:
+                        best[key] = progress
+                        rank = (-progress, _changes(other), sum(other.values()), next(order), other)
+                        heapq.heappush(waiting, rank)
+
+
+def _changes(choices: Mapping[str, int]) -> int:
+    return sum(index > 0 for index in choices.values())
+
+
+def best_first(
+    options: Mapping[str, int], attempt: Callable[[dict[str, int]], Result], max_tries: int
+) -> BestFirst[Result]:
+    """Search among choices.
+
+    Args:
+        options: for each choice, how many candidates it has.
+        attempt: gives the result for a candidate of each choice, or raises `Failed`.
+        max_tries: when to end.
+    """
+    return BestFirst(options, attempt, max_tries)

@@ -1,0 +1,163 @@
+"""Caches that are objects of a class, or that a target keeps after one was put into it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.check.target.construction import constructions
+from regard.check.target.errors import Failed
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.target.running import Invocation
+from regard.check.target.sizes import Sizes
+from regard.errors import InputError
+
+__all__ = ["cache_objects", "installers", "sizes_of"]
+
+METHODS = ("update", "append", "add", "put", "store", "write", "forward", "__call__", "get")
+"""One of which the class of a cache has."""
+SETUP = re.compile(r"^(setup|set|build|init|allocate|alloc|make|create|enable)_\w*caches?$")
+"""Methods that put a cache into a module, or make one for it."""
+HOLDER = re.compile(r"cache")
+NOT_A_CACHE = re.compile(r"attention|block|layer|model|transformer|config|error|gpt|decoder", re.IGNORECASE)
+"""Classes that use a cache."""
+MAX_CLASSES = 3
+MAX_WAYS = 2
+"""To construct each."""
+
+
+def sizes_of(invocation: Invocation) -> Sizes:
+    """The sizes of a call, as a cache for it is told them."""
+    stream = invocation.streams[0]
+    shape = invocation.arguments[stream.argument].shape
+    known = invocation.sizes
+    tokens = shape[stream.token_axes[0]]
+    heads, d_head = known.get("heads", 1), known.get("d_head", 1)
+    sizes = Sizes(
+        batch=shape[stream.batch_axis] if stream.batch_axis is not None else 1,
+        tokens=tokens,
+        context=tokens,
+        heads=heads,
+        kv_heads=known.get("kv_heads", heads),
+        d_head=d_head,
+    ).with_arguments(numbers_of(invocation.target))
+    given = {**dict(sizes.given), "length": tokens, "batch": sizes.batch, "d_head": sizes.d_head}
+    return Sizes(sizes.batch, tokens, tokens, sizes.heads, sizes.kv_heads, sizes.d_head, tuple(given.items()))
+
+
+def cache_objects(invocation: Invocation, parameter: inspect.Parameter | None) -> list[Callable[[], Any]]:
+    """Makers of empty caches of the classes that an argument is annotated with, or that stand beside the target."""
+    annotated = [] if parameter is None else _classes_in(parameter.annotation)
+    kinds = dict.fromkeys((*annotated, *_classes_beside(invocation.target)))
+    return [make for kind in islice(kinds, MAX_CLASSES) for make in _makers(kind, invocation)]
+
+
+def installers(invocation: Invocation) -> Iterator[Callable[[Any], None]]:
+    """What puts an empty cache into a target that has a place for it."""
+    sizes = sizes_of(invocation)
+    if any(_setup_methods(module) for module in modules_in(invocation.target)):
+        yield lambda target: _set_up(target, sizes)
+    holders = [
+        name
+        for module in modules_in(invocation.target)
+        for each in module.modules()
+        for name, value in vars(each).items()
+        if HOLDER.search(name) and value is None
+    ]
+    if not holders:
+        return
+    for kind in islice(_classes_beside(invocation.target), MAX_CLASSES):
+        for make in _makers(kind, invocation):
+            yield lambda target, make=make: _put(target, holders[0], make)  # type: ignore[misc]
+
+
+def _put(target: Any, name: str, make: Callable[[], Any]) -> None:
+    for module in modules_in(target):
+        for each in list(module.modules()):
+            if name in vars(each) and vars(each)[name] is None:
+                setattr(each, name, make())
+
+
+def _setup_methods(module: nn.Module) -> list[str]:
+    return [name for name in dir(type(module)) if SETUP.match(name) and callable(getattr(type(module), name))]
+
+
+def _set_up(target: Any, sizes: Sizes) -> None:
+    """Call the method that makes a cache; what it returns is kept where a cache is missing."""
+    for module in modules_in(target):
+        for name in _setup_methods(module)[:1]:
+            method = getattr(module, name)
+            made = method(**_arguments(method, sizes))
+            if made is not None and made is not module:
+                holders = [each for each, value in vars(module).items() if HOLDER.search(each) and value is None]
+                for each in holders[:1]:
+                    setattr(module, each, made)
+        module.double()
+
+
+def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
+    values: Mapping[str, Any] = {
+        "batch": sizes.batch,
+        "length": sizes.length,
+        "heads": sizes.heads,
+        "kv_heads": sizes.kv_heads,
+        "d_head": sizes.d_head,
+        "d_model": sizes.d_model,
+        "dtype": torch.float64,
+        "device": "cpu",
+    }
+    given = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        means = constructor_meaning(name)
+        required = parameter.default is parameter.empty
+        if means in values and (required or means not in ("device", "dtype")):
+            given[name] = values[str(means)]
+        elif required:
+            raise Failed(f"{name} of {method.__name__} is not known")
+    return given
+
+
+def _classes_in(annotation: Any) -> list[type]:
+    """The classes that an annotation names."""
+    parts = getattr(annotation, "__args__", (annotation,))
+    return [each for each in parts if inspect.isclass(each) and "cache" in each.__name__.lower()]
+
+
+def _classes_beside(target: Any) -> Iterator[type]:
+    """Classes of caches in the file of a target."""
+    owner = target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
+    for name, kind in list(vars(sys.modules.get(owner.__module__, object)).items()):
+        if not inspect.isclass(kind) or "cache" not in name.lower() or NOT_A_CACHE.search(name):
+            continue
+        if name == "Cache" and kind.__module__.startswith("transformers"):
+            yield sys.modules[kind.__module__].DynamicCache
+        elif any(callable(getattr(kind, method, None)) for method in METHODS if method != "__call__"):
+            yield kind
+
+
+def _makers(kind: type, invocation: Invocation) -> Iterator[Callable[[], Any]]:
+    """Makers of the objects of a class, by what its constructor takes."""
+    try:
+        names = [*inspect.signature(kind).parameters]
+    except (ValueError, TypeError):
+        names = []
+    if kind.__module__.startswith("transformers") or not names:
+        yield kind
+        return
+    sizes = sizes_of(invocation)
+    for heads in dict.fromkeys((sizes.kv_heads, sizes.heads, max(1, sizes.heads // 2), 1)):  # those of keys are meant
+        each = Sizes(sizes.batch, sizes.tokens, sizes.context, heads, heads, sizes.d_head, sizes.given)
+        known = {"batch": each.batch, "length": each.length}
+        args = {name: known[str(means)] for name in names if (means := constructor_meaning(name)) in known}
+        with suppress(InputError, Failed):
+            for construction, _, _ in islice(constructions(kind, args, each, invocation.settings), MAX_WAYS):
+                yield lambda made=construction, size=each: made.build(size)[0]  # type: ignore[misc]

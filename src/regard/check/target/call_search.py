@@ -1,0 +1,228 @@
+"""The search for a call that runs: which layout, which number of tokens, which value for each argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.best_first import best_first
+from regard.check.target.draft import Draft, token_counts, widths
+from regard.check.target.errors import Failed
+from regard.check.target.influence import depends, given_stream
+from regard.check.target.layouts import Layout, layouts
+from regard.check.target.mask_values import MASK_FORMS
+from regard.check.target.names import call_meaning
+from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, rope_widths
+from regard.check.target.running import Invocation, Stream
+from regard.check.target.signature import STREAMS, Argument
+from regard.check.target.sizes import Sizes
+from regard.check.target.user_inputs import UserInputs
+from regard.check.target.values import ABSENT, candidates
+
+__all__ = ["Budget", "CallPlan", "search_calls"]
+
+WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
+ROLES = {"image": "x"}
+"""The role of a stream in a report, where it is another."""
+
+
+@dataclass(eq=False)
+class CallPlan:
+    """One way to call a target of any size."""
+
+    arguments: list[Argument]
+    layout: Layout
+    source: str
+    """The text of the target."""
+    choices: dict[str, str] = field(default_factory=dict)
+    """For each choice, the name of the candidate that is taken."""
+    user_inputs: UserInputs = field(default_factory=UserInputs)
+    settings: UserSettings = field(default_factory=UserSettings)
+
+    def options(self, target: Any, sizes: Sizes) -> dict[str, list[str]]:
+        """For each choice the names of its candidates, the likeliest first."""
+        roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
+        found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
+        if not {"ids", "image"} >= roles & set(STREAMS) or not roles:
+            found["width"] = _distinct(widths(target, sizes))
+        if roles & {"k", "v", "context"}:
+            found["context width"] = _distinct({"d_context": sizes.d_context} | widths(target, sizes))[:3]
+        found["tokens"] = _distinct(token_counts(target, sizes))
+        if "image" in roles:
+            found["image"] = ["image", "224", "32"]
+            found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
+        if roles & set(ROPE_FORMS):
+            draft = self._draft(target, sizes)
+            found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
+        if roles & {"w_q", "w_k", "w_v"}:
+            found["weights"] = list(WEIGHT_STORES)
+        arrays = re.search(r"\b(?:np|numpy)\.", self.source) is not None and "torch" not in self.source
+        found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
+        for each in self.arguments:
+            if each.name not in self.user_inputs.names:
+                found[f"argument {each.name}"] = list(candidates(each, target, self.source))
+        return found
+
+    def invocation(self, target: Any, sizes: Sizes) -> Invocation:
+        """The call, which may not run.
+
+        The axes of the user's inputs are found by influence: such a call has to run.
+        """
+        draft = self._draft(target, sizes)
+        given: dict[str, Any] = {}
+        handed_over = self.user_inputs.of(sizes)
+        for each in self.arguments:
+            if each.name in handed_over:
+                given[each.name] = handed_over[each.name]
+                continue
+            makers = candidates(each, target, self.source)
+            name = self.choices.get(f"argument {each.name}", next(iter(makers)))
+            value = makers.get(name, next(iter(makers.values())))(draft)
+            if value is not ABSENT:
+                given[each.name] = value
+        for name, value in handed_over.items():
+            given.setdefault(name, value)
+        positional = [each.name for each in self.arguments if each.positional and each.name in given]
+        streams = [
+            Stream(each.name, ROLES.get(role, role), axes.batch_axis, axes.token_axes, axes.head_axis)
+            for each in self.arguments
+            if (axes := draft.axes.get(each.name)) is not None
+            for role in ["ids" if not given[each.name].is_floating_point() else each.role or "x"]
+        ]
+        invocation = Invocation(target, given, positional, streams, settings=self.settings)
+        image = bool(handed_over) and "y" in layouts(target, self.arguments)[0].letters
+        for each in self.arguments:
+            value = given.get(each.name)
+            if each.name in handed_over and each.role in STREAMS and isinstance(value, torch.Tensor) and value.ndim:
+                role = "ids" if not value.is_floating_point() else ROLES.get(each.role, each.role)
+                streams.append(given_stream(invocation, each.name, role, image))
+        roles = {each.name: call_meaning(each.name) if each.role == "given" else each.role for each in self.arguments}
+        invocation.masks = [name for name, role in roles.items() if role in ("mask", "padding")]
+        invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
+        invocation.lengths = [name for name, role in roles.items() if role == "lengths"]
+        invocation.documents = [name for name, role in roles.items() if role == "documents"]
+        invocation.guessed = [
+            each.name
+            for each in self.arguments
+            if each.required and each.role is None and each.name not in handed_over and given.get(each.name) is not None
+        ]
+        invocation.sizes = draft.known()
+        invocation.arrays = self.choices.get("numbers") == "arrays"
+        return invocation
+
+    def _draft(self, target: Any, sizes: Sizes) -> Draft:
+        choice = self.choices.get
+        width = widths(target, sizes)
+        label = choice("width", "d_model")
+        wide = int(label) if label.isdigit() else width.get(label, sizes.d_model)
+        counts = token_counts(target, sizes)
+        tokens = counts.get(choice("tokens", "tokens"), sizes.tokens)
+        if "image" in self.choices:
+            tokens = sizes.image if self.choices["image"] == "image" else int(self.choices["image"])
+        keys = sizes.context if choice("lengths", "other") == "other" else tokens
+        context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
+        draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
+        draft.grouped = choice("heads") == "grouped"
+        draft.weights = choice("weights", WEIGHT_STORES[0])
+        rope = choice("rope", "1td whole")
+        draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
+        return draft
+
+
+@dataclass(eq=False)
+class Budget:
+    """How many calls may still be tried."""
+
+    left: int
+
+    def granted(self, wanted: int) -> int:
+        """As many as are wanted, or left."""
+        return min(wanted, self.left)
+
+
+def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budget: Budget) -> Iterator[CallPlan]:
+    """Every plan found that runs, the likeliest first; one whose output is not finite comes last.
+
+    Raises:
+        Failed: none runs; with the error of the one that came farthest.
+    """
+    options = plan.options(target, sizes)
+
+    def attempt(indices: dict[str, int]) -> CallPlan:
+        budget.left -= 1
+        choices = {name: names[indices.get(name, 0)] for name, names in options.items()}
+        tried = replace(plan, choices=choices)
+        invocation = tried.invocation(target, sizes)
+        outputs = invocation.outputs(invocation.run())
+        if not any(each.numel() > 1 for each in outputs):
+            raise Failed("it returned no tensor of floats")
+        if any(not bool(each.isfinite().all()) for each in outputs if each.numel()):
+            broken.append(tried)
+            raise Failed("it returned NaN or infinity")
+        return tried
+
+    broken: list[CallPlan] = []
+    search = best_first({name: len(names) for name, names in options.items()}, attempt, budget.granted(max_tries))
+    found = False
+    for each in search.results():
+        found = True
+        yield _with_open_masks(each, target, sizes)
+    yield from broken[:1]
+    if not found and not broken:
+        raise Failed(search.error, search.farthest)
+
+
+def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
+    """The plan with the form of each required mask that lets everything through.
+
+    A key that the form blocks must have no influence on the other queries; a form that was read the other way round
+    lets that key alone through.
+    """
+    for argument in plan.arguments:
+        name = plan.choices.get(f"argument {argument.name}", "none")
+        form, _, shape = name.rpartition(" ")
+        if form not in MASK_FORMS:
+            continue
+        for other in (form, *(each for each in MASK_FORMS if each != form)):
+            tried = replace(plan, choices={**plan.choices, f"argument {argument.name}": f"{other} {shape}"})
+            if _blocks(tried, target, sizes, argument.name, other):
+                plan = tried
+                break
+    return plan
+
+
+def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, form: str) -> bool:
+    invocation = plan.invocation(target, sizes)
+    stream = next(
+        (each for role in ("k", "context", "x", "ids") for each in invocation.streams if each.role == role), None
+    )
+    opened = invocation.arguments.get(mask)
+    if stream is None or len(stream.token_axes) != 1 or not isinstance(opened, torch.Tensor) or not opened.ndim:
+        return False
+    blocked = opened.clone()
+    value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
+    blocked[..., 1] = value
+    given = {**invocation.arguments, mask: blocked}
+    axis = stream.token_axes[0]
+    try:
+        hidden = depends(invocation, stream.argument, axis, 1, given)
+        seen = depends(invocation, stream.argument, axis, 2, given)
+    except Failed:
+        return False
+    return any(
+        (bool(two.any()) and int(one.sum()) < int(two.sum())) or (bool(two.any()) and not bool(one.any()))
+        for one, two in zip(hidden, seen, strict=False)
+    )
+
+
+def _distinct(named: Mapping[str, int]) -> list[str]:
+    """The names of the different numbers, the first name of each."""
+    found: dict[int, str] = {}
+    for name, value in named.items():
+        found.setdefault(value, name)
+    return list(found.values())

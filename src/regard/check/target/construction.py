@@ -1,0 +1,267 @@
+"""Modules made from classes: what their constructors take is guessed by name, by annotation and by trying."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.best_first import best_first
+from regard.check.target.configs import CONFIG_NAMES, HEAD_DEFAULTS, GuessedConfig, config_class, number
+from regard.check.target.double_precision import double_precision
+from regard.check.target.errors import Failed, error_line
+from regard.check.target.names import constructor_meaning
+from regard.check.target.signature import source_of
+from regard.check.target.sizes import Sizes
+from regard.errors import InputError
+
+__all__ = ["Construction", "constructions"]
+
+MAX_TRIES = 60
+"""Of one class and one set of sizes."""
+ALWAYS = frozenset(
+    [
+        "d_model",
+        "heads",
+        "d_head",
+        "length",
+        "d_context",
+        "d_ff",
+        "vocab",
+        "layers",
+        "d_out",
+        "batch",
+        "image",
+        "patch",
+        "rotary",
+    ]
+)
+"""Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
+METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
+"""Of a plain class, what is called."""
+DEFAULT = object()
+"""The argument is not given."""
+
+
+@dataclass(eq=False)
+class Construction:
+    """How one object is made from a class."""
+
+    kind: type
+    args: Mapping[str, Any]
+    settings: UserSettings
+    choices: dict[str, int] = field(default_factory=dict)
+    """For each argument, which of its candidates is taken."""
+
+    def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
+        """The object of some sizes, and what was guessed for it.
+
+        Raises:
+            Failed: the constructor raises.
+        """
+        given: dict[str, Any] = {}
+        said: list[str] = []
+        options = dict(self.options(sizes))
+        for name, candidates in options.items():
+            value = candidates[self.choices.get(name, 0) % len(candidates)]
+            if value is DEFAULT:
+                continue
+            try:
+                given[name] = value() if callable(value) and not isinstance(value, type) else value
+            except Exception as error:
+                raise Failed(f"{name} of {self.kind.__name__} cannot be made: {error_line(error)}") from error
+            if name not in self.args and not _is_config(given[name]):
+                said.append(f"{name}={given[name]}")
+        torch.manual_seed(0)
+        positional = [given.pop(n) for n, p in _parameters(self.kind).items() if p.kind is p.POSITIONAL_ONLY]
+        try:
+            with self.settings.on(), double_precision():
+                made = self.kind(*positional, **given)
+        except Exception as error:
+            what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
+            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}") from error
+        for value in given.values():
+            if isinstance(value, GuessedConfig):
+                said += value.guessed
+        return made, said
+
+    def options(self, sizes: Sizes) -> Iterator[tuple[str, list[Any]]]:
+        """For each argument of the constructor the values to try, the likeliest first."""
+        fields = {name: value for name, value in self.args.items() if name not in _parameters(self.kind)}
+        for name, parameter in _parameters(self.kind).items():
+            if name in self.args and not isinstance(self.args[name], Mapping):
+                yield name, [self.args[name]]
+            elif parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    yield from ((name, [value]) for name, value in fields.items() if not self._has_config())
+            else:
+                yield name, self._candidates(name, parameter, sizes, {**fields, **self.args.get(name, {})})
+
+    def is_grouped(self, said: Iterable[str]) -> bool:
+        """Whether its number of heads of keys and values can be chosen; `said` is what was guessed for it."""
+        names = {*_parameters(self.kind), *(each.partition("=")[0].rpartition(".")[2] for each in said)}
+        for name, parameter in _parameters(self.kind).items():
+            if self._takes_config(name, parameter) and (kind := config_class(parameter, self.kind)) is not None:
+                names |= set(_parameters(kind))
+        return any(constructor_meaning(name) == "kv_heads" for name in names)
+
+    def _has_config(self) -> bool:
+        return any(self._takes_config(name, each) for name, each in _parameters(self.kind).items())
+
+    def _takes_config(self, name: str, parameter: inspect.Parameter) -> bool:
+        if constructor_meaning(name) == "config":
+            return True
+        kind = config_class(parameter, self.kind)
+        return kind is not None and (dataclasses.is_dataclass(kind) or kind.__name__.endswith(CONFIG_NAMES))
+
+    def _candidates(self, name: str, parameter: inspect.Parameter, sizes: Sizes, fields: Any) -> list[Any]:
+        required = parameter.default is inspect.Parameter.empty
+        means = constructor_meaning(name)
+        if self._takes_config(name, parameter):
+            made: list[Any] = [lambda: GuessedConfig(sizes, fields)]
+            kind = config_class(parameter, self.kind)
+            if kind is not None and not issubclass(kind, dict):
+                made.insert(0, lambda: _config(kind, sizes, fields, self.settings))
+            return made if required or fields else [*made, DEFAULT]
+        if means is None:
+            if not required:
+                return [DEFAULT]
+            return self._unknown(name, parameter, sizes)
+        values = self._known(name, means, sizes)
+        if required:
+            return values
+        if parameter.default is None and means == "heads":
+            return values
+        if parameter.default is None or means not in ALWAYS:
+            forced = means == "d_model" or (means == "kv_heads" and sizes.kv_heads != sizes.heads)
+            return [*values, DEFAULT] if forced else [DEFAULT, *values] if means in ALWAYS else [DEFAULT]
+        if isinstance(parameter.default, tuple | list):
+            return [DEFAULT]
+        if means == "length" and len(name) == 1:  # n may count the heads as well
+            return [DEFAULT, *values]
+        return [*values, DEFAULT]
+
+    def _known(self, name: str, means: str, sizes: Sizes) -> list[Any]:
+        value = number(means, name, sizes)
+        if means in ("scale", "temperature"):
+            divides = re.search(rf"/\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
+            multiplies = re.search(rf"\*\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
+            root = sizes.d_head**0.5
+            return [root if divides else 1 / root if multiplies else value]
+        if means in ("window", "image", "patch", "grid"):
+            side = value[0] if isinstance(value, tuple) else value
+            return [value, (side, side), side] if isinstance(value, tuple) else [value, (value, value)]
+        if means == "activation":
+            return [value, nn.GELU(), nn.GELU]
+        if means == "layers":
+            return [value, 1]
+        return [value]
+
+    def _unknown(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:
+        """For an argument that has to be given and whose name says nothing."""
+        annotation = str(parameter.annotation)
+        if "bool" in annotation:
+            return [False, True]
+        if "float" in annotation:
+            return [1.0, 0.0]
+        if "str" in annotation:
+            return ["", "gelu", "linear"]
+        if re.search("norm", name.lower()):
+            return [lambda: nn.LayerNorm(sizes.d_model), nn.LayerNorm, None]
+        if re.search("feed_?forward|ffn?$|mlp", name.lower()):
+            return [
+                lambda: nn.Sequential(
+                    nn.Linear(sizes.d_model, 4 * sizes.d_model), nn.GELU(), nn.Linear(4 * sizes.d_model, sizes.d_model)
+                )
+            ]
+        return [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
+
+
+def constructions(
+    kind: type, args: Mapping[str, Any], sizes: Sizes, settings: UserSettings
+) -> Iterator[tuple[Construction, Any, list[str]]]:
+    """Every way found to construct a class, the likeliest first, with the object and what was guessed for it.
+
+    Raises:
+        InputError: arguments that the constructor does not take, or none of the ways works.
+    """
+    first = Construction(kind, args, settings)
+    parameters = _parameters(kind)
+    free = any(p.kind is p.VAR_KEYWORD for p in parameters.values()) or first._has_config()
+    wrong = sorted(set(args) - set(parameters))
+    if wrong and not free:
+        names = ", ".join(parameters) or "none"
+        raise InputError(f"{kind.__name__} takes no {', '.join(wrong)}; it takes {names}")
+    options = {name: len(candidates) for name, candidates in first.options(sizes)}
+
+    def build(choices: dict[str, int]) -> tuple[Construction, Any, list[str]]:
+        construction = Construction(kind, args, settings, choices)
+        made, said = construction.build(sizes)
+        return construction, made, said
+
+    search = best_first(options, build, MAX_TRIES)
+    found = False
+    for each in search.results():
+        found = True
+        yield each
+    if not found:
+        raise InputError(search.error or f"{kind.__name__} cannot be constructed")
+
+
+def method_of(made: Any) -> Callable[..., Any]:
+    """What is called of an object that is no module.
+
+    Raises:
+        InputError: it cannot be called, and has no method that a call might mean.
+    """
+    if isinstance(made, nn.Module) or callable(made):
+        called: Callable[..., Any] = made
+        return called
+    for name in METHODS:
+        if callable(getattr(made, name, None)):
+            found: Callable[..., Any] = getattr(made, name)
+            return found
+    raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
+
+
+def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserSettings) -> Any:
+    """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
+    construction = Construction(kind, dict(fields), settings)
+    options = dict(construction.options(sizes))
+    given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
+    given = {name: value for name, value in given.items() if value is not DEFAULT}
+    if sizes.kv_heads != sizes.heads:
+        given.update({n: sizes.kv_heads for n in options if constructor_meaning(n) == "kv_heads" and n not in fields})
+    made = kind(**given)
+    for name, value in vars(kind).items():
+        if name not in given and not name.startswith("_") and isinstance(value, int | float):
+            means = constructor_meaning(name)
+            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool):
+                with suppress(AttributeError, TypeError):
+                    setattr(made, name, fields.get(name, number(str(means), name, sizes)))
+    for name, value in fields.items():
+        if name not in given and getattr(made, name, DEFAULT) is not value:
+            with suppress(AttributeError, TypeError):
+                setattr(made, name, value)
+    if hasattr(made, HEAD_DEFAULTS[0]):
+        setattr(made, HEAD_DEFAULTS[0], "eager")
+    return made
+
+
+def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(kind).parameters
+    except (ValueError, TypeError):
+        return {}
+
+
+def _is_config(value: Any) -> bool:
+    return not isinstance(value, bool | int | float | str | tuple | list | type(None)) or isinstance(value, Mapping)

@@ -1,0 +1,131 @@
+"""The inputs of one call while they are made: which sizes hold, and which axes the sequences have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.target.layouts import GRID, Layout
+from regard.check.target.preparation import modules_in
+from regard.check.target.sizes import Sizes
+
+__all__ = ["Draft", "token_counts", "widths"]
+
+MAX_TOKENS = 64
+"""Of an input: the calls are many."""
+KEY_ROLES = ("k", "v", "context")
+
+
+@dataclass(eq=False)
+class Draft:
+    """What the arguments of one call share."""
+
+    target: Any
+    source: str
+    """Its text."""
+    sizes: Sizes
+    layout: Layout
+    tokens: int
+    keys: int
+    """How many tokens keys and values are made of."""
+    width: int
+    context_width: int
+    rope: tuple[str, int] = ("1td", 0)
+    """The axes of the tables of rotary positions, and their width."""
+    grouped: bool = False
+    """Whether several heads of the queries share one of keys and values."""
+    weights: str = "in-out"
+    """How matrices that are arguments are stored."""
+    axes: dict[str, Layout] = field(default_factory=dict)
+    """Of each sequence that was made."""
+    drawn: int = 0
+
+    def draw(self, *shape: int) -> Tensor:
+        """Normal numbers, others for each argument."""
+        self.drawn += 1
+        generator = torch.Generator().manual_seed(self.sizes.tokens * 100 + self.drawn)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    def shape(self, role: str, layout: Layout) -> tuple[int, ...]:
+        """Of a sequence."""
+        keys = role in KEY_ROLES
+        image = self.tokens if role == "image" else 0
+        width = self.context_width if keys else self.width
+        heads = "h" in layout.letters and "t" in layout.letters
+        size = {
+            "b": self.sizes.batch,
+            "h": self.sizes.kv_heads if self.grouped and role in ("k", "v") else self.sizes.heads,
+            "t": self.keys if keys else self.tokens,
+            "d": self.d_head if heads else width,
+            "f": self.sizes.heads * self.d_head,
+            "y": image or GRID[0],
+            "x": image or GRID[1],
+        }
+        return tuple(size[letter] for letter in layout.letters)
+
+    @property
+    def d_head(self) -> int:
+        """The width of a head."""
+        for name in ("head_dim", "d_head", "dim_head", "head_size", "d_k", "attention_head_size", "depth"):
+            value = getattr(self.target, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+        return self.sizes.d_head
+
+    def known(self) -> dict[str, int]:
+        """The sizes by name."""
+        return {
+            "batch": self.sizes.batch,
+            "tokens": self.tokens,
+            "context": self.keys,
+            "heads": self.sizes.heads,
+            "kv_heads": self.sizes.kv_heads,
+            "d_head": self.d_head,
+            "d_model": self.width,
+        }
+
+
+def widths(target: Any, sizes: Sizes) -> dict[str, int]:
+    """The widths that its tokens may have, the likeliest first."""
+    found = {"d_model": sizes.d_model}
+    for module in modules_in(target):
+        for name in ("d_model", "embed_dim", "hidden_size", "dim", "n_embd", "d_in", "in_features"):
+            for owner in (module, getattr(module, "config", None)):
+                value = getattr(owner, name, None)
+                if isinstance(value, int) and value > 0:
+                    found.setdefault(f"attribute {name}", value)
+        for path, each in module.named_modules():
+            if isinstance(each, nn.Linear):
+                found[f"input of {path}"] = each.in_features
+            elif isinstance(each, nn.LayerNorm):
+                found[f"width of {path}"] = each.normalized_shape[-1]
+            elif isinstance(each, nn.Conv1d | nn.Conv2d):
+                found[f"channels of {path}"] = each.in_channels
+            for name, parameter in each.named_parameters(recurse=False):
+                if parameter.ndim == 2 and not isinstance(each, nn.Embedding) and not nn.parameter.is_lazy(parameter):
+                    found[f"rows of {path}.{name}"] = parameter.shape[0]
+                    found[f"columns of {path}.{name}"] = parameter.shape[1]
+    found["d_head"] = sizes.d_head
+    return found
+
+
+def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
+    """The numbers of tokens that it may take, the likeliest first."""
+    found = {"tokens": sizes.tokens, "grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
+    found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
+    for module in modules_in(target):
+        for each in module.modules():
+            window = getattr(each, "window_size", None)
+            if isinstance(window, tuple) and len(window) == 2 and all(isinstance(n, int) for n in window):
+                found["tokens of its window"] = window[0] * window[1]
+            elif isinstance(window, int):
+                found["tokens of its window"] = window**2
+                found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
+            for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
+                value = getattr(each, name, None)
+                if isinstance(value, int) and 1 < value <= MAX_TOKENS:
+                    found.setdefault(f"its {name}", value)
+    return found

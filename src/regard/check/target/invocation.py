@@ -1,0 +1,332 @@
+"""How to call anything callable: calls that run, with the axes of their tensors known."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.call_search import Budget, CallPlan, search_calls
+from regard.check.target.construction import Construction, constructions, method_of
+from regard.check.target.errors import Failed, NotCallable
+from regard.check.target.influence import settled_streams
+from regard.check.target.layouts import Layout, layouts
+from regard.check.target.parse import InputFactory
+from regard.check.target.position_values import ROPE_FORMS
+from regard.check.target.preparation import copied, numbers_of, prepare
+from regard.check.target.running import Invocation, Stream
+from regard.check.target.signature import STREAMS, readings, source_of
+from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, Sizes
+from regard.check.target.user_inputs import UserInputs
+from regard.errors import InputError
+
+__all__ = ["EXAMPLE", "Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
+
+EXAMPLE = '--args "x=(B,T,D), freqs=rope(T,d)", or a factory FILE.py:make that returns (module, inputs)'
+"""What says how inputs are handed over."""
+MAX_CONSTRUCTIONS = 3
+"""Of each set of sizes, that can be made and are tried to be called."""
+FEW_TRIES, MANY_TRIES = 30, 200
+"""Of one layout: first few of each, then many of the likeliest ones."""
+MAX_CALLS = 1200
+"""Of one implementation, that are tried and fail."""
+MAX_LAYOUTS = 2
+"""That are tried long."""
+GROUPED_SIZES = DISTINCT_SIZES[1:2]
+"""For targets of which several heads may share keys and values."""
+ENOUGH = 2
+"""How clear the axes of a call have to be for no other layout to be tried first."""
+
+
+@dataclass(eq=False)
+class _Target:
+    """What is called, of one set of sizes."""
+
+    call: Any
+    sizes: Sizes
+    said: list[str]
+    construction: Construction | None = None
+
+    def resized(self, sizes: Sizes, seed: int) -> _Target:
+        """The same of other sizes.
+
+        Raises:
+            Failed: it cannot be constructed.
+        """
+        if self.construction is None:
+            return replace(self, sizes=replace(sizes, given=self.sizes.given))
+        made, said = self.construction.build(sizes)
+        call = method_of(made)
+        prepare(call, seed)
+        return _Target(call, sizes, said, self.construction)
+
+
+@dataclass(eq=False)
+class _Found:
+    target: _Target
+    plan: CallPlan
+    invocation: Invocation
+    clear: int
+
+
+def invocations(
+    implementation: Any,
+    *,
+    args: Mapping[str, Any],
+    inputs: Mapping[str, Any] | InputFactory | None = None,
+    settings: UserSettings | None = None,
+) -> Iterator[Invocation]:
+    """Calls of an implementation that run, the best first: of sizes that all differ, and of sizes that coincide.
+
+    Args:
+        implementation: a function, a class, a module, or any object that can be called; or a factory without arguments
+            that returns a module, or a module and its inputs.
+        args: for the constructor, or the fields of its config; what they leave open is guessed.
+        inputs: for the call, by name, or from `parse_inputs`; what they leave open is guessed.
+        settings: PyTorch's settings during its calls.
+
+    Raises:
+        NotCallable: no call runs.
+        InputError: arguments that the constructor does not take, or a module that is not on the CPU.
+    """
+    settings = settings or UserSettings()
+    implementation, fixed = from_factory(implementation, settings)
+    if isinstance(inputs, InputFactory):
+        given = UserInputs({name: value for name, value in fixed.items() if name not in inputs.values}, inputs)
+    else:
+        given = UserInputs({**fixed, **(inputs or {})})
+    errors: list[Failed] = []
+    found = _search(implementation, args, given, settings, errors)
+    if not found:
+        raise NotCallable(_message(implementation, args, given, errors))
+    found.sort(key=lambda each: -each.clear)
+    for each in found:
+        yield from _of_all_sizes(each, given)
+
+
+def _search(
+    implementation: Any, args: Mapping[str, Any], given: UserInputs, settings: UserSettings, errors: list[Failed]
+) -> list[_Found]:
+    """The calls of the first target that has one, up to one with clear axes; first with few tries of each layout."""
+    targets: list[_Target] = []
+    budget = Budget(MAX_CALLS // 2)
+    for target in _targets(implementation, args, settings, errors):
+        targets.append(target)
+        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
+        if found:
+            return found
+        if not budget.left:
+            break
+    budget.left += MAX_CALLS // 2
+    for target in targets[:MAX_CONSTRUCTIONS]:
+        found = _calls_of(target, given, settings, errors, MANY_TRIES, MAX_LAYOUTS, budget)
+        if found:
+            return found
+    return []
+
+
+def _calls_of(
+    target: _Target,
+    given: UserInputs,
+    settings: UserSettings,
+    errors: list[Failed],
+    tries: int,
+    most: int | None,
+    budget: Budget,
+) -> list[_Found]:
+    found: list[_Found] = []
+    for each in _calls(target, given, settings, errors, tries, most, budget):
+        found.append(each)
+        if each.clear >= ENOUGH:
+            break
+    return found
+
+
+def _of_all_sizes(found: _Found, given: UserInputs) -> Iterator[Invocation]:
+    """The call, with as many keys as queries, of sizes that coincide, and with what it may be given besides."""
+    yield found.invocation
+    if given.fixed and {each.argument for each in found.invocation.streams} <= set(given.fixed):
+        return
+    if found.plan.choices.get("lengths") == "other":
+        yield from _settled(found.target, replace(found.plan, choices={**found.plan.choices, "lengths": "same"}))
+    yield from _resized(found, COINCIDENT_SIZES)
+    construction = found.target.construction
+    if construction is not None and construction.is_grouped(found.target.said):
+        yield from _resized(found, GROUPED_SIZES)
+    elif construction is None and any(each.head_axis is not None for each in found.invocation.streams):
+        grouped = replace(found.plan, choices={**found.plan.choices, "heads": "grouped"})
+        yield from _resized(replace(found, plan=grouped), GROUPED_SIZES)
+    yield from _with_optional(found)
+
+
+def _resized(found: _Found, several: Sequence[Sizes]) -> Iterator[Invocation]:
+    """The call of the first of some sizes with which it runs."""
+    for number, sizes in enumerate(several):
+        try:
+            other = found.target.resized(sizes.with_arguments(_arguments(found)), seed=2 + number)
+        except (Failed, InputError):
+            continue
+        calls = list(_settled(other, found.plan))
+        if calls:
+            yield from calls
+            return
+
+
+def _with_optional(found: _Found) -> Iterator[Invocation]:
+    """The call with optional sequences, and with optional tables of positions, where it runs with those."""
+    wanted = (STREAMS, (*ROPE_FORMS, "positions"))
+    for roles in wanted:
+        absent = {
+            each.name
+            for each in found.plan.arguments
+            if each.role in roles and not each.required and each.name not in found.invocation.arguments
+        }
+        if not absent:
+            continue
+        arguments = [replace(each, required=each.required or each.name in absent) for each in found.plan.arguments]
+        plan = replace(found.plan, arguments=arguments, choices={})
+        try:
+            plan = next(search_calls(plan, found.target.call, found.target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
+        except Failed:
+            continue
+        yield from _settled(found.target, plan)
+
+
+def _arguments(found: _Found) -> Mapping[str, Any]:
+    return {} if found.target.construction is None else found.target.construction.args
+
+
+def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
+    """The call of a plan, if it runs."""
+    invocation = plan.invocation(target.call, target.sizes)
+    try:
+        invocation.run()
+    except Failed:
+        return
+    invocation.streams, _ = settled_streams(invocation)
+    invocation.assumptions = _assumptions(target, plan, invocation)
+    yield invocation
+
+
+def _calls(
+    target: _Target,
+    given: UserInputs,
+    settings: UserSettings,
+    errors: list[Failed],
+    tries: int,
+    most: int | None,
+    budget: Budget,
+) -> Iterator[_Found]:
+    """Of every layout that runs, the first call."""
+    source = source_of(target.call)
+    for arguments in readings(target.call, given.of(target.sizes)):
+        possible = layouts(target.call, arguments)[:most]
+        if {each.name for each in arguments if each.required and each.role in STREAMS} <= given.names:
+            possible = possible[:1]  # nothing is left to be laid out
+        for layout in possible:
+            plan = CallPlan(arguments, layout, source, user_inputs=given, settings=settings)
+            try:
+                plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
+            except Failed as failed:
+                errors.append(failed)
+                continue
+            yield _laid_out(_found(target, plan), settings, given, tries, budget)
+
+
+def _found(target: _Target, plan: CallPlan) -> _Found:
+    invocation = plan.invocation(target.call, target.sizes)
+    invocation.streams, clear = settled_streams(invocation)
+    invocation.assumptions = _assumptions(target, plan, invocation)
+    return _Found(target, plan, invocation, clear)
+
+
+def _laid_out(found: _Found, settings: UserSettings, given: UserInputs, tries: int, budget: Budget) -> _Found:
+    """The call in the layout that was found by influence, where it was made in another: so that sizes fit the axes."""
+    letters = _letters(found)
+    if letters is None or letters == found.plan.layout.letters:
+        return found
+    plan = CallPlan(found.plan.arguments, Layout(letters), found.plan.source, user_inputs=given, settings=settings)
+    try:
+        other = _found(found.target, next(search_calls(plan, found.target.call, found.target.sizes, tries, budget)))
+    except Failed:
+        return found
+    return other if other.clear >= found.clear and _letters(other) == letters else found
+
+
+def _letters(found: _Found) -> str | None:
+    """The layout of a call by the axes of its first stream; None where that is no plain sequence."""
+    letters = found.plan.layout.letters
+    stream = next(iter(found.invocation.streams), None)
+    if stream is None or len(stream.token_axes) != 1 or stream.role == "ids" or set("yx") & set(letters):
+        return None
+    kept = [letter for letter in letters if letter not in "bht"]
+    axes = {stream.batch_axis: "b", stream.head_axis: "h", stream.token_axes[0]: "t"}
+    return "".join(axes.get(axis) or (kept.pop(0) if kept else "d") for axis in range(len(letters)))
+
+
+def _targets(
+    implementation: Any, args: Mapping[str, Any], settings: UserSettings, errors: list[Failed]
+) -> Iterator[_Target]:
+    """What may be called: the thing itself, or objects of a class of several sizes."""
+    if not inspect.isclass(implementation):
+        if args:
+            name = getattr(implementation, "__name__", type(implementation).__name__)
+            raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
+        call = method_of(copied(implementation))
+        prepare(call, seed=1)
+        yield _Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
+        return
+    refused: InputError | None = None
+    for plain in DISTINCT_SIZES:
+        sizes = plain.with_arguments(args)
+        try:
+            for construction, made, said in itertools.islice(
+                constructions(implementation, args, sizes, settings), MAX_CONSTRUCTIONS
+            ):
+                call = method_of(made)
+                prepare(call, seed=1)
+                yield _Target(call, sizes, said, construction)
+        except InputError as error:
+            refused = refused or error
+            errors.append(Failed(str(error)))
+    if refused is not None and len(errors) == len(DISTINCT_SIZES):
+        raise refused
+
+
+def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict[str, Any]]:
+    """What a function without arguments makes: a module, or a module and its inputs; anything else is itself."""
+    if inspect.isclass(implementation) or not inspect.isfunction(implementation):
+        return implementation, {}
+    if inspect.signature(implementation).parameters:
+        return implementation, {}
+    with settings.on():
+        made = implementation()
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        target, inputs = made
+        if isinstance(inputs, Mapping):
+            return target, dict(inputs)
+        values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        names = [each.name for each in readings(target)[0]]
+        return target, dict(zip(names, values, strict=False))
+    if callable(made):
+        return made, {}
+    raise NotCallable(
+        f"{implementation.__name__}() returned a {type(made).__name__}: a factory returns a module, or (module, inputs)"
+    )
+
+
+def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> list[str]:
+    said = list(target.said)
+    if invocation.arrays:
+        said.append("it computes with numpy: its steps cannot be watched, only its outputs are judged")
+    return said
+
+
+def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, errors: list[Failed]) -> str:
+    name = getattr(implementation, "__name__", type(implementation).__name__)
+    last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+    guessed = "the inputs that were handed over" if given.names else "guessed inputs of every layout"
+    return f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"

@@ -1,0 +1,78 @@
+"""The axes that a sequence of tokens may have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from regard.check.target.preparation import modules_in
+from regard.check.target.signature import Argument, source_of
+
+__all__ = ["Layout", "layouts"]
+
+GRID = (4, 6)
+"""Height and width of a map of features: even, for those that halve it."""
+_IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image.
+
+    "f" is heads and their widths side by side.
+    """
+
+    letters: str
+
+    @property
+    def batch_axis(self) -> int | None:
+        """None of one sequence."""
+        return self._of("b")
+
+    @property
+    def head_axis(self) -> int | None:
+        """None where there are no heads, or in the width."""
+        return self._of("h")
+
+    @property
+    def token_axes(self) -> tuple[int, ...]:
+        """Two of an image."""
+        return tuple(index for index, letter in enumerate(self.letters) if letter in "tyx")
+
+    def _of(self, letter: str) -> int | None:
+        found = self.letters.find(letter)
+        return None if found < 0 else found
+
+
+FUNCTIONS = ("bhtd", "btd", "td", "bthd", "tbhd", "htd", "btf", "tbd", "bdt", "bhdt", "thd")
+MODULES = ("btd", "td", "tbd", "bdyx", "byxd", "bdt", "bhtd")
+WEIGHTED = ("btd", "td", "tbd")
+
+
+def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
+    """The layouts that its sequences may have, the likeliest first."""
+    roles = {each.role for each in arguments if each.required}
+    inner = [each for module in modules_in(target) for each in module.modules()]
+    parameters = any(parameter.ndim > 1 for each in inner for parameter in each.parameters(recurse=False))
+    if "ids" in roles and "x" not in roles:
+        letters: tuple[str, ...] = ("btd", "td", "tbd")
+    elif "image" in roles:
+        letters = ("bdyx", "byxd", "btd", "dyx")
+    elif roles & {"w_q", "w_k", "w_v"}:
+        letters = WEIGHTED
+    elif {"q", "k", "v"} <= roles and not parameters:
+        letters = FUNCTIONS
+        if any(each.role == "size heads" and each.required for each in arguments):
+            letters = ("btf", *(each for each in letters if each != "btf"))
+    elif inner or "x" in roles:
+        letters = MODULES
+        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _IMAGE.search(source_of(target)):
+            letters = ("bdyx", *(each for each in letters if each != "bdyx"))
+        elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
+            letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
+    else:
+        letters = FUNCTIONS
+    return [Layout(each) for each in letters]

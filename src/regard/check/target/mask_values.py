@@ -1,0 +1,42 @@
+"""Masks in every form in which they are written, and in every shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.target.draft import Draft
+
+__all__ = ["MASK_FORMS", "PADDING_SHAPES", "SCORE_SHAPES", "TRIED_FORMS", "open_mask", "write_mask"]
+
+MASK_FORMS = ("allowed", "added", "blocked", "keep", "keep, whole", "block", "block, whole")
+"""True means allowed; 0 and -inf are added; True means blocked; 1 means allowed, as float and as int; 1 means blocked,
+as float and as int."""
+TRIED_FORMS = MASK_FORMS[:4]
+"""Of those that cannot be told apart by whether a call runs, one each."""
+SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk")
+PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk")
+
+
+def open_mask(draft: Draft, form: str, shape: str) -> Any:
+    """A mask that lets every query attend to every key."""
+    size = {
+        "b": draft.sizes.batch,
+        "h": draft.sizes.heads,
+        "q": draft.tokens,
+        "k": draft.keys,
+        "1": 1,
+    }
+    return write_mask(torch.ones([size[letter] for letter in shape], dtype=torch.bool), form)
+
+
+def write_mask(allowed: Tensor, form: str) -> Tensor:
+    """A mask of True (allowed) and False in one of `MASK_FORMS`."""
+    if form == "added":
+        return torch.zeros(allowed.shape, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
+    marked = ~allowed if form.startswith("block") else allowed
+    if form.endswith("whole"):
+        return marked.long()
+    return marked.to(torch.float64) if form in ("keep", "block") else marked

@@ -1,0 +1,91 @@
+"""What the names of arguments mean, of calls and of constructors."""
+
+from __future__ import annotations
+
+import re
+
+from regard.check.names import INPUTS, SIZES, inverted, meaning
+
+__all__ = ["call_meaning", "constructor_meaning"]
+
+_CALL = {
+    "x": "latents queries_input features trg target_sequence queries_in sequences xs_in",
+    "ids": "src_seq trg_seq tgt_seq tokens_ids token_ids input_tokens src_ids tgt_ids decoder_input_ids",
+    "image": "image images img imgs pixel_values pixels x_img",
+    "rope": "position_embeddings pos_emb cos_sin rope rope_cache rotary freqs freqs_cis freq_cis rotary_freqs "
+    "rope_freqs freqs_complex rotary_emb rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin "
+    "freqs_complex_form freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq",
+    "cos": "cos freqs_cos cosine rope_cos cos_q",
+    "sin": "sin freqs_sin sine rope_sin sin_q",
+    "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",
+    "start": "start_pos offset start past_len past_length position_offset cache_len seq_offset step start_position "
+    "past_key_values_length",
+    "absent": "past_key_value past_key_values layer_past past kv_cache cache past_kv head_mask layer_head_mask mems "
+    "static_kv block_table inference_params rel_pos prev cross_attn_past layer_cache past_states cache_params "
+    "prefix incremental_state",
+    "off": "use_cache output_attentions need_weights return_weights return_attention return_attn output_hidden_states "
+    "return_dict debug verbose training return_attention_weights return_scores average_attn_weights store_attention "
+    "return_kv return_intermediates output_attention need_head_weights return_logits",
+    "targets": "targets labels target_ids",
+    "layer": "layer_idx layer_id layer_number layer",
+    "lengths": "lengths seq_lens seq_lengths seqlens lens valid_lens valid_len valid_lengths valid_length src_lengths "
+    "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
+    "enc_lens enc_valid_lens sequence_lengths",
+    "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
+    "temperature": "temperature temp tau",
+    "dropout": "dropout dropout_p p_drop attn_dropout",
+    "height": "height hh",
+    "width": "width ww",
+    "grid": "grid_size hw_size spatial_shape hw shape",
+}
+_CONSTRUCTOR = {
+    "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_",
+    "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
+    "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
+    "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window",
+    "window": "window_size window win_size window_len sliding_window local_window attention_window",
+    "image": "image_size img_size resolution image_height image_width feature_size fmap_size",
+    "patch": "patch_size patch patch_height patch_width",
+    "grid": "input_resolution grid_size",
+    "classes": "num_classes n_classes num_labels",
+    "scale": "scale scaling softmax_scale scale_factor scaling_factor",
+    "temperature": "temperature temp tau",
+    "layer": "layer_idx layer_id layer_number layer layer_index block_idx",
+    "device": "device",
+    "dtype": "dtype torch_dtype",
+    "activation": "activation hidden_act act act_fn activation_function",
+    "base": "base theta rope_theta rope_base rotary_emb_base",
+    "batch": "max_batch_size batch_size",
+    "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim",
+    "kernel": "kernel_size",
+    "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
+    "flash_attention checkpoint",
+    "vocab": "src_vocab_size tgt_vocab_size src_vocab tgt_vocab trg_vocab_size padded_vocab_size input_vocab_size "
+    "target_vocab_size num_embeddings_ n_words src_vocab_len tgt_vocab_len enc_voc_size dec_voc_size vocab_len",
+    "layers": "n decoder_layers encoder_layers num_encoder_layers num_decoder_layers n_blocks num_block nlayers "
+    "nlayer block_num n_enc_layers n_dec_layers",
+    "rotary": "rotary_dim rope_dim rotary_ndims rot_dim rotary_embedding_dim qk_rope_head_dim rope_head_dim",
+    "pad": "pad_idx pad_token_id padding_idx src_pad_idx trg_pad_idx tgt_pad_idx pad_id",
+}
+
+
+_CALL_NAMES = INPUTS | inverted(_CALL)
+_CONSTRUCTOR_NAMES = inverted(_CONSTRUCTOR) | SIZES
+_MASK = re.compile(r"(?:^|_)masks?(?:_|$)")
+_PREFIX = re.compile(r"^(?:encoder|decoder|enc|dec|attn|attention|text|model|default|self|block|transformer)_")
+
+
+def call_meaning(name: str) -> str | None:
+    """What an argument of a call stands for; "size heads" and the like of sizes; None where no name tells."""
+    found = meaning(name, _CALL_NAMES)
+    if found is None and (size := meaning(name, SIZES)) is not None and size != "config":
+        return f"size {size}"
+    return "mask" if found is None and _MASK.search(name.lower()) else found
+
+
+def constructor_meaning(name: str) -> str | None:
+    """What an argument of a constructor, or a field of a config, stands for; None where no name tells."""
+    found = meaning(name, _CONSTRUCTOR_NAMES)
+    short = _PREFIX.sub("", name)
+    return found if found is not None or short == name else meaning(short, _CONSTRUCTOR_NAMES)

@@ -1,0 +1,100 @@
+"""Tables of rotary positions, and position ids, in the shapes in which code takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.target.draft import Draft
+
+__all__ = ["ROPE_FORMS", "ROPE_SHAPES", "position_candidates", "rope_candidates", "rope_widths", "rotary_angles"]
+
+ROPE_FORMS = ("rope", "cos", "sin")
+"""The roles of arguments that hold such tables."""
+ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
+"""One letter an axis, as in a layout."""
+BASE = 10_000.0
+_INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
+_COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
+
+Candidate = Callable[[Draft], Any]
+
+
+def rotary_angles(tokens: int, width: int) -> Tensor:
+    """(tokens, width / 2): position times frequency."""
+    frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.arange(tokens, dtype=torch.float64)[:, None] * frequencies
+
+
+def rope_widths(draft: Draft) -> dict[str, int]:
+    """How many channels a table may have, the likeliest first; those of half the width hold each angle once."""
+    whole = draft.d_head
+    found = {
+        "whole": whole,
+        "half": whole // 2,
+        "quarter": whole // 4,
+        "model": draft.width,
+        "model half": draft.width // 2,
+    }
+    for name in ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim"):
+        for owner in (draft.target, getattr(draft.target, "config", None)):
+            value = getattr(owner, name, None)
+            if isinstance(value, int) and value > 1:
+                found.setdefault(name, value)
+    return found
+
+
+def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Candidate]]:
+    """Of cos, of sin, or of both in one argument."""
+    if role != "rope":
+        yield role, lambda draft: _table(draft, role)
+        return
+    forms: dict[str, Candidate] = {
+        "pair": lambda draft: (_table(draft, "cos"), _table(draft, "sin")),
+        "complex": _complex,
+        "angles": lambda draft: _table(draft, "angles"),
+        "stacked": lambda draft: torch.view_as_real(_complex(draft)).clone(),
+        "none": lambda draft: None,
+    }
+    complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
+    first = "complex" if complex_first else "angles" if "freq" in name else "pair"
+    yield first, forms.pop(first)
+    yield from forms.items()
+
+
+def position_candidates() -> Iterator[tuple[str, Candidate]]:
+    """Position ids."""
+    yield "row", lambda draft: torch.arange(draft.tokens)[None]
+    yield "vector", lambda draft: torch.arange(draft.tokens)
+    yield "of each sample", lambda draft: torch.arange(draft.tokens).expand(draft.sizes.batch, -1).clone()
+    yield "none", lambda draft: None
+
+
+def _table(draft: Draft, kind: str) -> Tensor:
+    """Cos, sin or angles: each angle twice where the table is as wide as what is rotated."""
+    label, width = draft.rope
+    shape, _, size = label.partition(" ")
+    if size.endswith("half"):
+        angles = rotary_angles(draft.tokens, 2 * width)
+    else:
+        angles = rotary_angles(draft.tokens, max(2, width))
+        twice = _INTERLEAVED.search(draft.source) is not None
+        angles = angles.repeat_interleave(2, -1) if twice else torch.cat((angles, angles), -1)
+    return _shaped(draft, {"cos": angles.cos(), "sin": angles.sin()}.get(kind, angles), shape)
+
+
+def _complex(draft: Draft) -> Tensor:
+    label, width = draft.rope
+    shape, _, size = label.partition(" ")
+    angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width))
+    return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
+
+
+def _shaped(draft: Draft, table: Tensor, shape: str) -> Tensor:
+    index = tuple(slice(None) if letter in "td" else None for letter in shape)
+    sizes = [draft.sizes.batch if letter == "b" else -1 for letter in shape]
+    return table[index].expand(sizes).clone()

@@ -1,0 +1,113 @@
+"""A target made ready for measuring: float64, evaluation mode, every parameter with an effect."""
+
+from __future__ import annotations
+
+import copy
+import types
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError
+
+__all__ = ["copied", "modules_in", "numbers_of", "prepare", "redraw"]
+
+ONES = ("norm", "ln", "scale", "temp", "gamma")
+"""In the names of parameters that multiply: redrawn around one, others around zero."""
+SPREAD = 1.2
+"""Of the scores, about: large enough that the weights of attention differ, small enough that none is zero."""
+
+
+def prepare(target: Any, seed: int) -> None:
+    """Bring the modules of a target into float64 and evaluation mode, and redraw their parameters.
+
+    Args:
+        target: a module, a function, or an object that holds modules.
+        seed: of the parameters.
+
+    Raises:
+        InputError: a parameter is not on the CPU.
+    """
+    for module in modules_in(target):
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if not nn.parameter.is_lazy(tensor) and tensor.device.type != "cpu":
+                raise InputError(
+                    f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
+                    + ("" if tensor.is_meta else ", such as module.cpu()")
+                )
+        module.double().eval()
+        redraw(module, seed)
+        for each in module.modules():
+            _widen_attributes(each)
+    if not isinstance(target, nn.Module) and hasattr(target, "__dict__") and not isinstance(target, type):
+        _widen_attributes(target)
+
+
+def redraw(module: nn.Module, seed: int) -> None:
+    """New random parameters, so that each has an effect: also those that begin as zeros or ones."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if not parameter.is_floating_point() or nn.parameter.is_lazy(parameter):
+                continue
+            drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if parameter.ndim >= 2:
+                owner = module.get_submodule(name.rpartition(".")[0])
+                is_kernel = isinstance(owner, nn.modules.conv._ConvNd)
+                terms = parameter[0].numel() if is_kernel and len(parameter) else parameter.shape[-1]
+                drawn *= SPREAD * max(1, terms) ** -0.5
+            else:
+                kind = type(module.get_submodule(name.rpartition(".")[0])).__name__.lower()
+                multiplies = any(word in name for word in ONES) or ("norm" in kind and name.endswith("weight"))
+                drawn = drawn * 0.3 + (1.0 if multiplies else 0.0)
+            parameter.copy_(drawn)
+
+
+def modules_in(target: Any) -> list[nn.Module]:
+    """The modules of a target: itself, or the attributes of an object, or of the object that a method belongs to."""
+    if isinstance(target, nn.Module):
+        return [target]
+    owner = target.__self__ if isinstance(target, types.MethodType) else target
+    if isinstance(owner, nn.Module):
+        return [owner]
+    values = getattr(owner, "__dict__", {}).values() if not isinstance(owner, types.FunctionType | type) else ()
+    return [value for value in values if isinstance(value, nn.Module)]
+
+
+def numbers_of(call: Any) -> dict[str, int]:
+    """The numbers that a module holds, and those of its config: they are its sizes."""
+    found: dict[str, int] = {}
+    for module in modules_in(call):
+        for owner in (module, getattr(module, "config", None)):
+            numbers = getattr(owner, "__dict__", {}).items()
+            found.update({name: n for name, n in numbers if isinstance(n, int) and name not in found})
+    return found
+
+
+def copied(target: Any) -> Any:
+    """A deep copy; what a call left behind in it has no history, and configs are shared: they take long to copy."""
+    known: dict[int, Any] = {}
+    for module in modules_in(target):
+        for each in module.modules():
+            for value in vars(each).values():
+                _remember(value, known)
+    return copy.deepcopy(target, known)
+
+
+def _remember(value: Any, known: dict[int, Any]) -> None:
+    """What stands for a value in a copy, where a copy cannot or need not be made."""
+    if isinstance(value, Tensor) and not value.is_leaf:
+        known[id(value)] = value.detach().clone()
+    elif type(value).__name__.endswith(("Config", "Args")):
+        known[id(value)] = value
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            _remember(each, known)
+
+
+def _widen_attributes(owner: Any) -> None:
+    """Float tensors that are plain attributes, which the conversion of a module does not reach."""
+    for name, value in list(vars(owner).items()):
+        if type(value) is Tensor and value.dtype in (torch.float32, torch.float16, torch.bfloat16):
+            setattr(owner, name, value.double())

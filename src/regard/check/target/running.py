@@ -1,0 +1,147 @@
+"""A call of a target that is known to run, and what is known of its arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.double_precision import double_precision
+from regard.check.target.errors import Failed, error_line
+from regard.check.target.preparation import copied
+
+__all__ = ["Invocation", "Stream"]
+
+
+@dataclass(eq=False)
+class Stream:
+    """A tensor argument that holds a sequence of tokens."""
+
+    argument: str
+    """Its key in `Invocation.arguments`."""
+    role: str
+    """"x", "context", "q", "k", "v" or "ids"."""
+    batch_axis: int | None
+    token_axes: tuple[int, ...]
+    """Usually one; (2, 3) for images (batch, channels, height, width)."""
+    head_axis: int | None = None
+    """Of a function of q, k and v with heads."""
+
+
+@dataclass(eq=False)
+class Invocation:
+    """One way to call a target."""
+
+    target: Any
+    """A module (float64, evaluation mode, its parameters redrawn so that each has an effect) or a function."""
+    arguments: dict[str, Any]
+    positional: list[str]
+    """The keys of the arguments that are given by their place, in order."""
+    streams: list[Stream]
+    masks: list[str] = field(default_factory=list)
+    """Arguments that may be a mask; in `arguments` only where they have to be given: then fully open."""
+    causal_flags: list[str] = field(default_factory=list)
+    lengths: list[str] = field(default_factory=list)
+    """Arguments that say of each sample how many of its keys are no padding."""
+    documents: list[str] = field(default_factory=list)
+    """Arguments that say of each token which of several texts in one row it is of."""
+    guessed: list[str] = field(default_factory=list)
+    """Arguments that have to be given, and of which nothing tells what they are: their values are guesses."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    """Sentences for the report."""
+    arrays: bool = False
+    """Whether it takes arrays of numpy."""
+    settings: UserSettings = field(default_factory=UserSettings)
+    """PyTorch's settings during its calls."""
+
+    def run(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        target: Any = None,
+        watch: Callable[[Mapping[str, Any]], AbstractContextManager[object]] | None = None,
+        shared: Collection[str] = (),
+    ) -> Any:
+        """Call a deep copy of the target with copies of the tensors, in float64.
+
+        Args:
+            arguments: others than its own.
+            seed: of PyTorch's random numbers, as of dropout.
+            target: a copy of the target that is called itself, without another copy.
+            watch: of the arguments as they are handed over, what surrounds the call and nothing else.
+            shared: arguments that are handed over themselves, not as copies.
+
+        Raises:
+            Failed: it raised; with the text.
+        """
+        given = dict(self.arguments if arguments is None else arguments)
+        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode:
+            try:
+                given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
+                target = copied(self.target) if target is None else target
+                around = contextlib.nullcontext() if watch is None else watch(dict(given))
+                positional = [given.pop(name) for name in self.positional if name in given]
+                mode.calls = 0
+                with around:
+                    return target(*positional, **given)
+            except Exception as error:
+                raise Failed(error_line(error), mode.calls) from error
+
+    def outputs(self, result: Any) -> list[Tensor]:
+        """Every float tensor of a result, in order; arrays of numpy as tensors."""
+        return [each for each in _tensors(result) if each.is_floating_point() or each.is_complex()]
+
+    def handed_over(self, value: Any) -> Any:
+        """A copy of an argument: what is written into it stays with the call."""
+        if isinstance(value, Tensor):
+            return value.detach().numpy().copy() if self.arrays else value.clone()
+        if type(value) in (list, tuple):
+            return type(value)(self.handed_over(each) for each in value)
+        if isinstance(value, dict):
+            return type(value)({name: self.handed_over(each) for name, each in value.items()})
+        return copy.deepcopy(value)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Inside, PyTorch's random numbers begin at a seed; afterwards they go on as before."""
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Neither warnings nor prints of the user's code."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result if type(result) is Tensor else result.as_subclass(Tensor)
+    elif isinstance(result, Mapping):
+        for each in result.values():
+            yield from _tensors(each)
+    elif isinstance(result, list | tuple):
+        for each in result:
+            yield from _tensors(each)
+    elif (numpy := sys.modules.get("numpy")) is not None and isinstance(result, numpy.ndarray | numpy.generic):
+        with contextlib.suppress(TypeError):  # of texts or objects
+            yield torch.as_tensor(result)

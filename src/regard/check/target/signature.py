@@ -1,0 +1,197 @@
+"""The arguments of a call, and what each of them may mean."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.check.target.names import call_meaning
+
+__all__ = ["STREAMS", "Argument", "readings", "source_of"]
+
+STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
+"""The roles of arguments that hold sequences."""
+WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+_VECTOR = re.compile(r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Of a call."""
+
+    name: str
+    role: str | None
+    """By its name or its place: one of `STREAMS`, "mask", "rope", "size heads", ...; None where nothing tells."""
+    required: bool
+    positional: bool = False
+    """Whether it can be given by its place alone."""
+    annotation: str = ""
+    default: Any = None
+
+
+def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> list[list[Argument]]:
+    """What the arguments of a call may mean: the likeliest reading first.
+
+    Args:
+        target: a module, or anything else that can be called.
+        inputs: what the user hands over: of those, only tensors may be sequences.
+    """
+    named = _arguments(target)
+    if named is not None and inputs:
+        named = _with_inputs(named, inputs)
+    if named is None and inputs:
+        return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
+    if named is None:
+        return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
+    if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
+        named = [replace(each, role=None) if _is_bare(each) else each for each in named]
+    given = [each for each in named if each.required]
+    unknown = [each for each in given if each.role is None]
+    if not unknown:
+        return [_settled(named)]
+    streams = [each for each in given if each.role in STREAMS]
+    found = []
+    for roles in _guesses(len(unknown), [each.role for each in streams]):
+        told = dict(zip((each.name for each in unknown), roles, strict=False))
+        if len(unknown) + len(streams) == 3 and len(unknown) >= 2 and roles == ("q", "k", "v"):
+            first = [each for each in given if each in unknown or each in streams]
+            told = dict(zip((each.name for each in first), roles, strict=True))
+        found.append(_settled([replace(each, role=told.get(each.name, each.role)) for each in named]))
+    return found or [_settled(named)]
+
+
+def _is_bare(argument: Argument) -> bool:
+    """Whether the name is one letter that may mean a size, among names that mean nothing."""
+    size = argument.role is not None and argument.role.startswith("size ")
+    return argument.required and size and len(argument.name) == 1 and "int" not in argument.annotation
+
+
+def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[Argument]:
+    """The arguments, where the user hands over some: of those, tensors are sequences by name, or by their axes."""
+    found = []
+    arguments = [
+        replace(each, role=None)
+        if (each.role or "").startswith("size ") and _is_sequence(inputs.get(each.name))
+        else each
+        for each in arguments
+    ]
+    sequences = [each.name for each in arguments if each.role in STREAMS and isinstance(inputs.get(each.name), Tensor)]
+    named = bool(sequences) or any(each.required and each.role in STREAMS for each in arguments)
+    others = [each.name for each in arguments if each.role is None and _is_sequence(inputs.get(each.name))]
+    for each in arguments:
+        value = inputs.get(each.name)
+        if [each.name] == others and {one.role for one in arguments if one.name in sequences} == {"x"}:
+            each = replace(each, role="context", required=True)  # beside x: what it attends to
+        elif each.name in inputs and (each.name not in sequences or not isinstance(value, Tensor)):
+            unnamed = not named and isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1
+            role = "x" if unnamed and each.role is None else "given"
+            each = replace(each, role=role, required=role == "x" or each.required)
+        elif each.name in sequences:
+            each = replace(each, required=True)
+        found.append(each)
+    return found
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 2
+
+
+def _guesses(unknown: int, streams: list[str | None]) -> list[tuple[str, ...]]:
+    """Roles for the arguments that have to be given and whose names say nothing."""
+    if streams == ["x"] and unknown >= 3:
+        return [WEIGHTS[:unknown]]
+    if unknown + len(streams) == 3 and unknown >= 2:
+        return [("q", "k", "v")]
+    if streams:
+        return [()]
+    guesses: dict[int, list[tuple[str, ...]]] = {
+        2: [("x", "context"), ("x", "mask")],
+        4: [("x", *WEIGHTS[:3]), ("q", "k", "v", "mask")],
+        5: [("x", *WEIGHTS)],
+    }
+    return guesses.get(unknown, [("x",)])
+
+
+def _unnamed(*roles: str) -> list[Argument]:
+    return [Argument(str(index), role, required=True, positional=True) for index, role in enumerate(roles)]
+
+
+def _settled(arguments: list[Argument]) -> list[Argument]:
+    """The roles that hold together: queries alone are an x, and where nothing has to be given the first stream has."""
+    roles = {each.role for each in arguments}
+    required = {each.role for each in arguments if each.required}
+    if {"q", "k", "v"} <= roles:
+        arguments = [
+            replace(each, role=None) if each.role in ("x", "context") and not each.required else each
+            for each in arguments
+        ]
+    elif "q" in required and not roles & {"k", "v", "x"}:
+        arguments = [replace(each, role="x") if each.role == "q" else each for each in arguments]
+    names = {each.name.lower() for each in arguments}
+    if {"h", "w"} <= names:
+        axes = {"h": "height", "w": "width"}
+        arguments = [replace(each, role=axes.get(each.name.lower(), each.role)) for each in arguments]
+    sequences = [each for each in arguments if each.role == "x" and each.required]
+    if len(sequences) == 2:
+        source = next((each for each in sequences if re.match("src|source|enc", each.name)), sequences[1])
+        arguments = [replace(each, role="context") if each is source else each for each in arguments]
+    if not required & set(STREAMS):
+        first = next((each for each in arguments if each.role in STREAMS), None)
+        wanted = {"q", "k", "v"} if {"q", "k", "v"} <= roles else {first.role if first is not None else None}
+        arguments = [
+            replace(each, required=True) if each.role is not None and each.role in wanted else each
+            for each in arguments
+        ]
+    return arguments
+
+
+def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
+    """The arguments by name; None where no name is known."""
+    call = target.forward if isinstance(target, nn.Module) else target
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(call).parameters
+    except (ValueError, TypeError):
+        return None
+    named = [each for each in parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    if all(each.kind is each.KEYWORD_ONLY and each.default is not each.empty for each in named):
+        return None
+    return [
+        Argument(
+            each.name,
+            "vector" if _VECTOR.fullmatch(each.name.lower()) else call_meaning(each.name),
+            each.default is inspect.Parameter.empty,
+            each.kind is each.POSITIONAL_ONLY,
+            "" if each.annotation is inspect.Parameter.empty else str(each.annotation),
+            None if each.default is inspect.Parameter.empty else each.default,
+        )
+        for each in named
+    ]
+
+
+def source_of(target: Any) -> str:
+    """The text of a function, or of the class of a module or an object; empty where there is none."""
+    candidates: tuple[Any, ...] = (
+        target,
+        getattr(target, "func", None),
+        getattr(target, "__func__", None),
+        type(target),
+    )
+    for each in candidates:
+        if inspect.isfunction(each) or inspect.isclass(each):
+            written: Any = each
+            return _text(written)
+    return ""
+
+
+@cache
+def _text(each: Any) -> str:  # of a function or a class
+    try:
+        return inspect.getsource(each)
+    except (OSError, TypeError):
+        return ""

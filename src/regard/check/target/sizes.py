@@ -1,0 +1,94 @@
+"""Sizes of one call: all different, or all the same, on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regard.check.target.names import constructor_meaning
+
+__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "Sizes"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a target and its inputs."""
+
+    batch: int
+    tokens: int
+    context: int
+    heads: int
+    kv_heads: int
+    d_head: int
+    given: tuple[tuple[str, int], ...] = ()
+    """What the user's arguments of the constructor fixed, by meaning: ("d_model", 64)."""
+
+    @property
+    def d_model(self) -> int:
+        """The width of the tokens."""
+        return dict(self.given).get("d_model", self.heads * self.d_head)
+
+    @property
+    def d_context(self) -> int:
+        """The width of the context, where a constructor is told one."""
+        return dict(self.given).get("d_context", self.d_model)
+
+    @property
+    def image(self) -> int:
+        """Height and width of an image: it has 9 patches."""
+        return 3 * self.patch
+
+    @property
+    def patch(self) -> int:
+        """Height and width of a patch of an image."""
+        return dict(self.given).get("patch", 2)
+
+    @property
+    def window(self) -> int:
+        """Height and width of a window of an image, or a number of tokens."""
+        return dict(self.given).get("window", 3)
+
+    @property
+    def length(self) -> int:
+        """The largest number of tokens."""
+        return dict(self.given).get("length", 16)
+
+    @property
+    def vocab(self) -> int:
+        """The number of token ids."""
+        return dict(self.given).get("vocab", 11)
+
+    def with_arguments(self, args: Mapping[str, Any]) -> Sizes:
+        """The sizes that hold where a user gave some arguments of the constructor."""
+        given: dict[str, int] = {}
+        for name, value in args.items():
+            means = constructor_meaning(name)
+            if means is not None and isinstance(value, int) and not isinstance(value, bool):
+                given.setdefault(means, value)
+        heads = given.get("heads", self.heads if "heads" in given or "d_model" not in given else 0)
+        if not heads:
+            heads = next(n for n in (self.heads, 4, 2, 1) if given["d_model"] % n == 0)
+        d_head = given.get("d_head", self.d_head)
+        if "d_model" in given and "d_head" not in given:
+            d_head = max(1, given["d_model"] // heads)
+        kv_heads = given.get("kv_heads", heads // 2 if self.kv_heads != self.heads and heads % 2 == 0 else heads)
+        shortest = min(given.get("length", self.context), given.get("window", self.context))
+        sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()))
+        return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
+
+
+DISTINCT_SIZES = (
+    Sizes(batch=2, tokens=5, context=7, heads=3, kv_heads=3, d_head=4),
+    Sizes(batch=3, tokens=5, context=7, heads=4, kv_heads=2, d_head=8),
+    Sizes(batch=2, tokens=5, context=7, heads=3, kv_heads=3, d_head=16),
+    Sizes(batch=3, tokens=5, context=7, heads=4, kv_heads=4, d_head=16),
+)
+"""No two coincide, nor do their products. Later ones are for targets that need an even number of heads, groups of heads
+or a wide head."""
+COINCIDENT_SIZES = (
+    Sizes(batch=4, tokens=4, context=4, heads=4, kv_heads=4, d_head=4),
+    Sizes(batch=8, tokens=8, context=8, heads=8, kv_heads=4, d_head=8),
+    Sizes(batch=16, tokens=16, context=16, heads=4, kv_heads=4, d_head=16),
+)
+"""What is right by accident is right with these alone."""

@@ -1,0 +1,191 @@
+"""Values to try for each argument of a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.check.target.draft import Draft
+from regard.check.target.layouts import GRID, Layout
+from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
+from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
+from regard.check.target.preparation import modules_in
+from regard.check.target.signature import STREAMS, Argument
+
+__all__ = ["ABSENT", "Candidate", "candidates"]
+
+Candidate = Callable[[Draft], Any]
+ABSENT = object()
+"""The argument is not given."""
+_IDS = Layout("bt")
+
+
+def _absent(_: Draft) -> Any:
+    return ABSENT
+
+
+def _none(_: Draft) -> Any:
+    return None
+
+
+def _constant(value: Any) -> Candidate:
+    return lambda draft: value
+
+
+def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
+    """What may be given for an argument, by a name for each, the likeliest first."""
+    role = argument.role
+    found = _of_role(argument, target, source)
+    if argument.required:
+        return found or _unknown(argument)
+    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in ("w_q", "w_k", "w_v", "w_o"):
+        return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
+    if role == "off" and argument.default is True and "weights" not in argument.name:
+        return {"absent": _absent, **found}
+    if role == "causal" and argument.default is True:
+        return {"False": _constant(False), "absent": _absent}
+    return {"absent": _absent}
+
+
+def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
+    role, name = argument.role or "", argument.name
+    if role in STREAMS:
+        return _streams(argument, target)
+    if role in ("mask", "padding"):
+        shapes = SCORE_SHAPES if role == "mask" else PADDING_SHAPES
+        opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
+        return {"none": _none, **opened}
+    if role == "lengths":
+        return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
+    if role == "documents":
+        return {"one": lambda draft: torch.zeros(draft.sizes.batch, draft.keys, dtype=torch.long), "none": _none}
+    if role == "bias":
+        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in ("1hqk", "hqk", "qk", "bhqk")}
+    if role == "causal":
+        return {"False": _constant(False), "True": _constant(True)}
+    if role in ROPE_FORMS:
+        return dict(rope_candidates(role, name, source))
+    if role == "positions":
+        return dict(position_candidates())
+    if role.startswith("w_"):
+        return {"weights": lambda draft: _matrix(draft, role)}
+    if role == "vector":
+        return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
+    if role.startswith("size "):
+        return {"size": lambda draft: _size(draft, role.removeprefix("size "))}
+    if role in ("scale", "temperature"):
+        root = {"root": lambda draft: draft.d_head**0.5}
+        inverse = {"inverse root": lambda draft: draft.d_head**-0.5}
+        divides = re.search(rf"/\s*(?:self\.)?{re.escape(name)}\b", source) is not None
+        multiplies = re.search(rf"\*\s*(?:self\.)?{re.escape(name)}\b", source) is not None
+        return root if divides or (role == "temperature" and not multiplies) else inverse
+    constants: dict[str, dict[str, Candidate]] = {
+        "absent": {"none": _none, "False": _constant(False)},
+        "off": {"False": _constant(False)},
+        "targets": {"none": _none},
+        "start": {"0": _constant(0)},
+        "layer": {"0": _constant(0)},
+        "dropout": {"0": _constant(0.0)},
+        "height": {"rows": _constant(GRID[0])},
+        "width": {"columns": _constant(GRID[1])},
+        "grid": {"grid": _constant(GRID)},
+    }
+    return constants.get(role, {})
+
+
+def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
+    name, role = argument.name, str(argument.role)
+    embeds = any(isinstance(each, nn.Embedding) for module in modules_in(target) for each in module.modules())
+    sequence = {"sequence": lambda draft: _sequence(draft, name, role)}
+    ids = {
+        "ids": lambda draft: _ids(draft, name, role, target, 0),
+        "few ids": lambda draft: _ids(draft, name, role, target, 2),
+    }
+    if role == "ids":
+        return {**ids, **sequence}
+    if role in ("x", "context") and embeds:
+        return {**sequence, **ids}
+    return dict(sequence)
+
+
+def _sequence(draft: Draft, name: str, role: str) -> Any:
+    layout = draft.layout
+    draft.axes[name] = layout
+    return draft.draw(*draft.shape(role, layout))
+
+
+def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
+    letters = draft.layout.letters.replace("d", "").replace("f", "")
+    layout = Layout(letters if "t" in letters and "h" not in letters else "bt")
+    sizes = [
+        each.num_embeddings
+        for module in modules_in(target)
+        for each in module.modules()
+        if isinstance(each, nn.Embedding)
+    ]
+    vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
+    draft.axes[name] = layout
+    generator = torch.Generator().manual_seed(len(draft.axes))
+    return torch.randint(1, vocab, draft.shape(role, layout), generator=generator) % vocab
+
+
+def _mask(form: str, shape: str) -> Candidate:
+    return lambda draft: open_mask(draft, form, shape)
+
+
+def _matrix(draft: Draft, role: str) -> Any:
+    inner, outer = draft.width, draft.width
+    heads, d_head = draft.sizes.heads, draft.sizes.d_head
+    if draft.weights.startswith("rectangular"):
+        outer = heads * (d_head + 1)
+    shape: tuple[int, ...] = (inner, outer)
+    if draft.weights == "per head":
+        shape = (heads, inner, d_head) if role != "w_o" else (heads, d_head, inner)
+    elif (role == "w_o") != draft.weights.endswith("out-in"):
+        shape = (outer, inner)
+    return draft.draw(*shape) * inner**-0.5
+
+
+def _size(draft: Draft, means: str) -> Any:
+    known = {
+        "heads": draft.sizes.heads,
+        "kv_heads": draft.sizes.kv_heads,
+        "groups": draft.sizes.heads // draft.sizes.kv_heads,
+        "d_model": draft.width,
+        "d_out": draft.width,
+        "d_head": draft.d_head,
+        "length": draft.tokens,
+        "dropout": 0.0,
+        "eps": 1e-5,
+        "flag": False,
+        "vocab": draft.sizes.vocab,
+        "layers": 1,
+        "row_dim": -2,
+        "col_dim": -1,
+    }
+    return known.get(means)
+
+
+def _unknown(argument: Argument) -> dict[str, Candidate]:
+    """For an argument that has to be given and of which nothing is known."""
+    name = argument.name
+    if "bool" in argument.annotation:
+        return {"False": _constant(False), "True": _constant(True)}
+    if "int" in argument.annotation and "Tensor" not in argument.annotation:
+        return {
+            "heads": lambda draft: draft.sizes.heads,
+            "tokens": lambda draft: draft.tokens,
+            "width": lambda draft: draft.width,
+            "0": _constant(0),
+        }
+    return {
+        "none": _none,
+        "sequence": lambda draft: _sequence(draft, name, "context"),
+        "False": _constant(False),
+        "heads": lambda draft: draft.sizes.heads,
+        "mask": _mask("allowed", "qk"),
+    }

@@ -1,0 +1,1 @@
+"""What an implementation computes, operation by operation, with the line of each."""

@@ -1,0 +1,89 @@
+"""What one run computed: every operation with its tensors, its line and its module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+
+__all__ = ["Operation", "TensorRecord", "Trace"]
+
+
+@dataclass(eq=False, slots=True)
+class TensorRecord:
+    """A tensor as it was when an operation took or returned it: its numbers, and where they lie in memory."""
+
+    data: Tensor
+    """Its shape is the tensor's; copied when something is written into its memory."""
+    storage: int
+    """Tensors with the same number share memory."""
+    stride: tuple[int, ...]
+    offset: int
+    """In elements of its dtype."""
+    learned: bool = False
+    """Whether it is a parameter, or made of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its size along each axis."""
+        return tuple(self.data.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation of PyTorch's core (aten)."""
+
+    index: int
+    """Its place in the run, from 0."""
+    name: str
+    """Of the operation, as "bmm" or "_softmax"."""
+    function: Callable[..., Any]
+    """PyTorch's own, to compute it again on other tensors."""
+    args: tuple[Any, ...]
+    """Its arguments; a `TensorRecord` for each tensor."""
+    kwargs: dict[str, Any]
+    inputs: tuple[TensorRecord, ...]
+    """The tensors among its arguments, in their order."""
+    outputs: tuple[TensorRecord, ...]
+    written: tuple[TensorRecord, ...]
+    """Arguments that it wrote into, as they were afterwards."""
+    location: CodeLocation | None = None
+    """The innermost line of code that is neither PyTorch's nor this library's."""
+    module: str = ""
+    """The path of the innermost module that ran it; empty for the whole."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its first output lies in the memory of its first input."""
+        return bool(self.inputs and self.outputs) and self.outputs[0].storage == self.inputs[0].storage
+
+
+@dataclass(eq=False)
+class Trace:
+    """One run."""
+
+    operations: list[Operation] = field(default_factory=list)
+    outputs: list[TensorRecord] = field(default_factory=list)
+    """The tensors that it returned."""
+    arguments: dict[str, TensorRecord] = field(default_factory=dict)
+    """The tensors that it was given, by the name of the argument."""
+    error: str = ""
+    """Where the run raised: the exception; what it computed until then is kept."""
+    num_skipped: int = 0
+    """Operations whose tensors were too large to keep."""
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def same_operations(self, other: Trace) -> bool:
+        """Whether another run took the same steps."""
+        return len(self) == len(other) and all(
+            a.name == b.name and len(a.outputs) == len(b.outputs) for a, b in zip(self, other, strict=True)
+        )

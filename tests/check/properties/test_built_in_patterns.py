@@ -1,0 +1,54 @@
+"""The name of who may attend to whom, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.check.properties.masks import built_in_pattern
+
+ONES = torch.ones(5, 5, dtype=torch.bool)
+BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
+WIDE = torch.ones(3, 5, dtype=torch.bool)
+
+NAMES: dict[str, tuple[Tensor, str]] = {
+    "full": (ONES, "full"),
+    "causal": (ONES.tril(), "causal"),
+    "window": (ONES.tril(1).triu(-1), "window"),
+    "causal window": (ONES.tril().triu(-2), "causal window"),
+    "blocks": (BLOCKS, "blocks"),
+    "causal blocks": (BLOCKS.tril(), "sparse causal"),
+    "the last queries": (WIDE.tril(2), "causal"),
+    "the first queries": (WIDE.tril(), "causal, from the first key on"),
+    "a hole": ((ONES.tril() & (torch.arange(5) != 1)) | ONES.tril().diag().diag(), "sparse causal"),
+}
+WRONG: dict[str, tuple[Tensor, str]] = {
+    "turned round": (ONES.triu(), "a query sees itself and later positions: the causal mask is the wrong way round"),
+    "strictly": (ONES.triu(1), "a query sees later positions only: the causal mask is the wrong way round"),
+    "not itself": (ONES.tril(-1), "a query does not see itself: it sees what is 1 or more positions before it"),
+    "leak": (ONES.tril(1), "a query sees up to 1 later positions: the causal mask is off by 1"),
+    "window of the future": (
+        ONES.triu().tril(2),
+        "a query sees itself and 2 later positions: the window is on the wrong side",
+    ),
+    "gap": (ONES.tril(-1).triu(-2), "a query does not see itself"),
+    "a hole": (
+        ONES.tril() & (torch.arange(5) != 1),
+        "queries 1 do not see themselves: they see what is before them, and not all of that",
+    ),
+    "causal by blocks": (ONES.tril() | BLOCKS, "query 0 sees a later position, 1"),
+    "nothing": (~ONES, "no key has a weight"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_patterns_that_attention_has(name: str) -> None:
+    allowed, wanted = NAMES[name]
+    assert built_in_pattern(allowed) == (wanted, "")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_patterns_that_are_mistakes(name: str) -> None:
+    allowed, wanted = WRONG[name]
+    assert built_in_pattern(allowed)[1] == wanted

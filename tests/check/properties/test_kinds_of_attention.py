@@ -1,0 +1,87 @@
+"""Attention whose scores are not of one query token and one key token is named, not blamed."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_styles import tokens_call
+from property_cases import drawn, of_q_k_v, of_x
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation, Stream
+
+
+def names(call: Invocation) -> list[tuple[str, str]]:
+    analysis = analyze(call, masks=True)
+    assert not analysis.missing
+    return [(each.kind, each.property) for each in analysis.findings if each.kind in ("violation", "design")]
+
+
+def over_channels(x: Tensor) -> Tensor:
+    """XCiT: the tokens are summed over, after a norm over the tokens."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    scores = F.normalize(q, dim=1).mT @ F.normalize(k, dim=1)
+    return v @ scores.softmax(-1)
+
+
+def of_softmaxed_keys(x: Tensor) -> Tensor:
+    """Efficient attention: a softmax of the queries over the channels, one of the keys over the tokens."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    return q.softmax(-1) @ (k.softmax(1).mT @ v)
+
+
+def test_channels_that_attend_to_channels_are_a_design() -> None:
+    assert names(of_x(over_channels)) == [("design", "linear-attention")]
+
+
+def test_keys_that_are_multiplied_by_values_first_are_a_design() -> None:
+    assert names(of_x(of_softmaxed_keys)) == [("design", "linear-attention")]
+
+
+def grid_call(rows_apart: int) -> Invocation:
+    """Of (samples, rows, columns, width)."""
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+        weights = torch.einsum("brid,brjd->bij", q, k.roll(rows_apart, 1)).softmax(-1)
+        return torch.einsum("bij,brjd->brid", weights, v)
+
+    call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
+    call.streams = [Stream("x", "x", 0, (1, 2))]
+    return call
+
+
+def test_scores_that_are_added_over_rows_are_tied() -> None:
+    assert names(grid_call(0)) == [("design", "tied-rows")]
+
+
+def test_scores_of_a_row_and_the_next_one_are_not_tied() -> None:
+    assert ("violation", "query-of-one-token") in names(grid_call(1))
+
+
+def largest_two(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / 2
+    scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    least = scores.topk(2, -1).values[..., -1:]
+    return scores.masked_fill(scores < least, -torch.inf).softmax(-1) @ v
+
+
+def test_a_mask_may_change_which_keys_are_the_largest() -> None:
+    assert names(of_q_k_v(largest_two, masks=("mask",))) == [("design", "sparse-by-content")]
+
+
+def test_a_query_may_see_every_key_but_its_own() -> None:
+    def others(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / 2).masked_fill(torch.eye(3).bool(), -torch.inf).softmax(-1) @ v
+
+    assert names(of_q_k_v(others)) == [("design", "mask-pattern")]
+
+
+def test_a_mask_of_large_negative_numbers_that_is_handed_over_may_differ_among_samples() -> None:
+    """Swin's, of windows."""
+    call = of_q_k_v(lambda q, k, v, shifted: (q @ k.mT / 2 + shifted).softmax(-1) @ v)
+    hidden = torch.zeros(2, 1, 3, 3, dtype=torch.float64)
+    hidden[0, 0, :, 2] = hidden[1, 0, 0, 1] = -100
+    call.arguments["shifted"] = hidden
+    assert names(call) == []

@@ -1,0 +1,69 @@
+"""Each property is violated by an implementation that breaks nothing else, at its line, and kept by its right twin."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+from property_cases import Case, all_cases, drawn, of_x
+from property_cases.output_cases import attention
+from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.catalog import PROPERTIES
+from regard.check.target import Invocation, Stream
+
+CASES = all_cases()
+
+
+def analyzed(call: Invocation) -> Analysis:
+    analysis = analyze(call, masks=bool(call.masks or call.causal_flags))
+    assert analysis.num_attentions == 1, analysis.missing
+    return analysis
+
+
+def test_every_property_has_a_case() -> None:
+    assert {case.property for case in CASES} == set(PROPERTIES)
+
+
+FIRST = {
+    case.property: case
+    for case in reversed(CASES)
+    if not case.property.startswith("cache-") or case.property == "cache-positions"
+}
+"""What is judged in the fast tier; caches are dear."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[] if case in FIRST.values() else [pytest.mark.more]) for case in CASES],
+)
+def test_a_property_that_is_violated_is_named_with_its_line(case: Case) -> None:
+    violations = analyzed(case.call(case.wrong)).violations
+    assert {each.property for each in violations} == {case.property}, violations
+    if case.has_line:
+        assert violations[0].location.text.endswith("# here"), violations[0]
+
+
+RIGHT = {case.right: case for case in CASES}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("case", RIGHT.values(), ids=[each.__name__ for each in RIGHT])
+def test_the_right_twin_violates_nothing(case: Case) -> None:
+    analysis = analyzed(case.call(case.right))
+    assert analysis.violations == []
+
+
+def test_samples_that_are_mixed_before_the_projections_are_seen_in_the_output() -> None:
+    (found,) = analyzed(of_x(lambda x: attention(x - x.mean(0, keepdim=True)))).violations
+    assert (found.property, found.step) == ("samples-apart", "output")
+    assert found.message == "an output depends on 2 samples of x: they are mixed"
+
+
+def test_a_call_of_one_sample_without_a_batch_is_judged() -> None:
+    def divided_by_the_width(x: Tensor) -> Tensor:
+        scores = x @ x.T / x.shape[-1]
+        return scores.softmax(-1) @ x
+
+    call = Invocation(divided_by_the_width, {"x": drawn(4, 8, seed=0)}, ["x"], [Stream("x", "x", None, (0,))])
+    (found,) = analyzed(call).violations
+    assert (found.property, found.location.text) == ("scale", "scores = x @ x.T / x.shape[-1]")

@@ -1,0 +1,43 @@
+"""Learned vectors that queries are multiplied by: one for each distance, as in Transformer-XL; not one for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from property_cases import drawn, of_q_k_v
+from regard.check.properties.analysis import Analysis, analyze
+
+VECTORS = drawn(5, 4, seed=6)
+DISTANCES = torch.arange(3)[:, None] - torch.arange(3)
+
+
+def with_logits(logits: Callable[[Tensor], Tensor]) -> Analysis:
+    return analyze(of_q_k_v(lambda q, k, v: ((q @ k.mT + logits(q)) / 2).softmax(-1) @ v))
+
+
+def of_the_distance(q: Tensor) -> Tensor:
+    places = (DISTANCES + 2).expand(2, 2, 3, 3)
+    return (q @ VECTORS.T).gather(-1, places)
+
+
+def test_vectors_of_the_distance_are_a_design() -> None:
+    analysis = with_logits(of_the_distance)
+    assert analysis.complete
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
+
+
+def test_vectors_of_the_key_s_place_are_not_relative() -> None:
+    analysis = with_logits(lambda q: q @ VECTORS[:3].T)
+    assert [each.property for each in analysis.violations] == ["positions-relative"]
+
+
+def test_what_is_written_into_the_scores_is_added_as_well() -> None:
+    def in_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = q @ k.mT
+        scores += of_the_distance(q)
+        return (scores / 2).softmax(-1) @ v
+
+    assert [each.property for each in analyze(of_q_k_v(in_place)).designs] == ["relative-logits"]

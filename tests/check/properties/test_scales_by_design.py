@@ -1,0 +1,116 @@
+"""A scale that is learned, handed over or made up for is a design; a wrong root is a mistake."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention_styles import tokens_call
+from property_cases import drawn, joined, split
+from regard.check.properties.analysis import analyze
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation, Stream
+
+X = drawn(2, 4, 8, seed=0)
+
+
+class Scaled(nn.Module):
+    """Attention whose scores are multiplied by what a subclass says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT * self.factor()).softmax(-1) @ v)
+
+    def factor(self) -> Any:
+        return 1.0
+
+
+class Learned(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(0.2).log())
+
+    def factor(self) -> Tensor:
+        return self.temperature.exp()
+
+
+class OfAnArgument(Scaled):
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def factor(self) -> float:
+        return self.scale
+
+
+class OfAConfig(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(attention_multiplier=0.1, embedding_multiplier=1.0)
+
+    def factor(self) -> float:
+        return self.config.attention_multiplier
+
+
+class OfTheModel(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.scale = SimpleNamespace(embedding_multiplier=8**-0.5), 8**-0.5
+
+    def factor(self) -> float:
+        return self.scale
+
+
+class NonLocal(nn.Module):
+    """SAGAN's, of pictures; its output is times gamma."""
+
+    def __init__(self, gamma: Any) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Conv2d(8, width, 1) for width in (4, 4, 8))
+        self.gamma = gamma
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = (self.query(x).flatten(2).mT @ self.key(x).flatten(2)).softmax(-1)
+        return x + self.gamma * (self.value(x).flatten(2) @ weights.mT).view_as(x)
+
+
+def scale_of(call: Invocation) -> Finding:
+    torch.manual_seed(0)
+    (found,) = [each for each in analyze(call).findings if each.step == "scale"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "property"),
+    [
+        (Learned(), "design", "learned-scale"),
+        (OfAnArgument(0.1), "design", "scale-handed-over"),
+        (OfAConfig(), "design", "scale-handed-over"),
+        (OfAnArgument(), "violation", "scale"),
+        (OfTheModel(), "violation", "scale"),
+        (Scaled(), "violation", "scale"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
+)
+def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: str, property: str) -> None:
+    found = scale_of(tokens_call(module.double(), X))
+    assert (found.kind, found.property) == (kind, property)
+
+
+def test_the_message_names_the_argument() -> None:
+    assert scale_of(tokens_call(OfAnArgument(0.1).double(), X)).message == "scores are times 0.1, as scale = 0.1 says"
+
+
+@pytest.mark.parametrize(("gamma", "kind"), [(nn.Parameter(torch.tensor(0.5)), "design"), (0.5, "violation")])
+def test_a_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str) -> None:
+    call = tokens_call(NonLocal(gamma).double(), drawn(2, 8, 2, 3, seed=1))
+    call.streams = [Stream("x", "x", 0, (2, 3))]
+    assert scale_of(call).kind == kind

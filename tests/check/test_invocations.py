@@ -1,0 +1,382 @@
+"""Anything callable is called, with the axes of its tensors known."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.check.target import Failed, Invocation, NotCallable, invocations
+from regard.check.target.parse import parse_inputs
+from regard.check.target.preparation import copied
+from regard.errors import InputError
+
+
+def first(target: Any, inputs: Any = None, **args: Any) -> Invocation:
+    return next(invocations(target, args=args, inputs=inputs))
+
+
+def axes(invocation: Invocation) -> list[tuple[str, int | None, tuple[int, ...], int | None]]:
+    """Role, batch, tokens and heads of each stream."""
+    return [(each.role, each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams]
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+# The axes. ------------------------------------------------------------------------------------------------------------
+
+
+def heads_second(one, two, three):
+    return attention(one, two, three)
+
+
+def heads_third(query, key, value):
+    return attention(*(each.transpose(1, 2) for each in (query, key, value))).transpose(1, 2)
+
+
+def with_einsum(q, k, v):
+    return torch.einsum("bhts,bshd->bthd", torch.einsum("bthd,bshd->bhts", q, k).softmax(-1), v)
+
+
+def single(X):
+    return torch.softmax(X @ X.T, dim=1) @ X
+
+
+def tokens_first(x):
+    return attention(*[x.transpose(0, 1)] * 3).transpose(0, 1)
+
+
+def channels_first(x):
+    B, C, H, W = x.shape
+    tokens = x.flatten(2).transpose(1, 2)
+    return attention(tokens, tokens, tokens).transpose(1, 2).reshape(B, C, H, W)
+
+
+def with_weights(x, W_q, W_k, W_v, W_o):
+    return attention(x @ W_q, x @ W_k, x @ W_v) @ W_o
+
+
+def causal_one(x):
+    return (x @ x.mT).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -torch.inf).softmax(-1) @ x
+
+
+AXES = {
+    heads_second: [("q", 0, (2,), 1), ("k", 0, (2,), 1), ("v", 0, (2,), 1)],
+    heads_third: [("q", 0, (1,), 2), ("k", 0, (1,), 2), ("v", 0, (1,), 2)],
+    with_einsum: [("q", 0, (1,), 2), ("k", 0, (1,), 2), ("v", 0, (1,), 2)],
+    single: [("x", None, (0,), None)],
+    tokens_first: [("x", 1, (0,), None)],
+    channels_first: [("x", 0, (2, 3), None)],
+    with_weights: [("x", 0, (1,), None)],
+    causal_one: [("x", 0, (1,), None)],
+}
+
+
+@pytest.mark.parametrize("function", AXES, ids=lambda each: each.__name__)
+def test_axes_are_found_by_influence(function: Any) -> None:
+    assert axes(first(function)) == AXES[function]
+
+
+def test_the_first_call_has_sizes_that_differ_and_a_later_one_sizes_that_coincide() -> None:
+    calls = list(invocations(attention, args={}))
+    assert calls[0].arguments["q"].shape == (2, 3, 5, 4)
+    assert calls[0].arguments["k"].shape == (2, 3, 7, 4)
+    assert any(each.arguments["q"].shape == (4, 4, 4, 4) for each in calls)
+
+
+def test_pytorch_s_module_has_its_tokens_first() -> None:
+    assert axes(first(nn.MultiheadAttention))[0] == ("q", 1, (0,), None)
+    assert axes(first(nn.MultiheadAttention, batch_first=True))[0] == ("q", 0, (1,), None)
+
+
+def test_self_attention_that_takes_keys_and_reads_its_queries_alone() -> None:
+    def tokens_first_of_the_query(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return tokens_first(query)
+
+    x = torch.randn(5, 2, 8)
+    call = first(tokens_first_of_the_query, {"query": x, "key": x, "value": x})
+    assert axes(call)[0] == ("q", 1, (0,), None)
+
+
+def test_what_a_call_left_behind_is_copied_without_its_history() -> None:
+    module = nn.Linear(4, 4)
+    module.last = {"weights": [module(torch.randn(2, 4))]}
+    (kept,) = copied(module).last["weights"]
+    assert kept.is_leaf
+    assert torch.equal(kept, module.last["weights"][0])
+
+
+# What is called. ------------------------------------------------------------------------------------------------------
+
+
+class Callable_:
+    def __call__(self, x):
+        return attention(x, x, x)
+
+    def attend(self, x):
+        return attention(x, x, x)
+
+
+def in_numpy(Q, K, V):
+    scores = Q @ np.swapaxes(K, -1, -2)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ V
+
+
+CALLABLES = {
+    "an object": Callable_(),
+    "a class with __call__": Callable_,
+    "a bound method": Callable_().attend,
+    "a partial": functools.partial(lambda scale, a, b, c: attention(a * scale, b, c), 0.5),
+    "without names": lambda *tensors: attention(*tensors),
+    "built in": torch.nn.functional.scaled_dot_product_attention,
+    "with a module's width unknown": nn.Sequential(nn.Linear(9, 9)),
+}
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_whatever_can_be_called_is_called(name: str) -> None:
+    invocation = first(CALLABLES[name])
+    assert invocation.outputs(invocation.run())
+
+
+def test_numpy_is_handed_arrays_and_said() -> None:
+    invocation = first(in_numpy)
+    assert invocation.outputs(invocation.run())[0].shape == (2, 3, 5, 4)
+    assert "numpy" in invocation.assumptions[-1]
+
+
+# Constructors. --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TinyConfig:
+    n_embd: int = 768
+    n_head: int = 12
+    bias: bool = True
+    strange: str = "yes"
+
+
+class Packed(nn.Module):
+    def __init__(self, width: int, heads: int, bias: bool = True) -> None:
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(width, 3 * width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class FromDataclass(Packed):
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__(config.n_embd, config.n_head, config.strange == "yes")
+
+
+class FromDict(Packed):
+    def __init__(self, cfg) -> None:
+        super().__init__(cfg["emb_dim"], cfg["n_heads"], cfg.get("mystery", True))
+
+
+class FromNames(Packed):
+    def __init__(self, cfg) -> None:
+        super().__init__(cfg.hidden_size, cfg.num_attention_heads, getattr(cfg, "mystery", True))
+
+
+@pytest.mark.parametrize("kind", [FromDataclass, FromDict, FromNames])
+def test_configs_are_made_by_name(kind: type) -> None:
+    assert first(kind).arguments["x"].shape == (2, 5, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        (FromDataclass, {"n_embd": 20, "n_head": 2}),
+        (FromDict, {"emb_dim": 20, "n_heads": 2}),
+        (FromNames, {"hidden_size": 20, "num_attention_heads": 2}),
+    ],
+)
+def test_the_user_s_arguments_reach_the_fields_of_a_config(kind: type, args: dict[str, int]) -> None:
+    invocation = first(kind, **args)
+    assert invocation.arguments["x"].shape[-1] == 20
+    assert invocation.target.heads == 2
+
+
+class Scaled(nn.Module):
+    def __init__(self, temperature: float, attn_dropout: float = 0.1) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
+        weights = (q / self.temperature @ k.mT).softmax(-1)
+        return weights @ v, weights
+
+
+class ScaledBack(Scaled):
+    def __init__(self, scale: float) -> None:
+        super().__init__(1 / scale)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
+        return super().forward(q * self.temperature, k, v)[0]
+
+
+def test_a_temperature_is_the_root_of_the_width() -> None:
+    assert first(Scaled).target.temperature == 2.0
+
+
+def test_a_lazy_layer_takes_its_width_from_the_call() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.v = nn.LazyLinear(6), nn.LazyLinear(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return attention(self.q(x), self.q(x), self.v(x))
+
+    invocation = first(Lazy)
+    assert torch.equal(invocation.run(), invocation.run())
+
+
+# Arguments of calls. --------------------------------------------------------------------------------------------------
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    one, two = x.chunk(2, -1)
+    return x * cos + torch.cat((-two, one), -1) * sin
+
+
+class Rotary(Packed):
+    """The tables are handed over as a pair, (1, tokens, width of a head)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
+
+    def forward(self, x: Tensor, position_embeddings: Any = None, past_key_value: Any = None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = position_embeddings
+        q, k = (rotated(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class ComplexRotary(Packed):
+    """Llama's reference: complex numbers, one for each pair of channels."""
+
+    def forward(self, x: Tensor, start_pos: int, freqs_cis: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 1, 3, 4)
+        turn = freqs_cis.view(1, x.shape[1], 1, -1)
+        q, k = (torch.view_as_real(torch.view_as_complex(e.float().unflatten(-1, (-1, 2))) * turn) for e in (q, k))
+        q, k, v = (each.flatten(3).transpose(1, 2) if each.ndim == 5 else each.transpose(1, 2) for each in (q, k, v))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class BlockedMask(Packed):
+    """Its mask has to be given, and True is blocked."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT).masked_fill(mask.unsqueeze(1), -1e9).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Model(nn.Module):
+    """Of token ids."""
+
+    def __init__(self, vocab_size: int, n_embd: int, block_size: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> Any:
+        x = self.tokens(idx) + self.places(torch.arange(idx.shape[1]))
+        return attention(x, x, x), None
+
+
+def test_rotary_tables_are_given_in_the_shape_that_runs() -> None:
+    cos, _ = first(Rotary).arguments["position_embeddings"]
+    assert cos.shape[-2:] == (5, 4)
+    assert first(ComplexRotary).arguments["freqs_cis"].is_complex()
+
+
+def test_a_required_mask_is_open_in_the_form_that_the_code_reads() -> None:
+    invocation = first(BlockedMask)
+    assert invocation.masks == ["mask"]
+    assert not invocation.arguments["mask"].any()
+
+
+def test_token_ids_are_within_the_table() -> None:
+    invocation = first(Model)
+    assert axes(invocation) == [("ids", 0, (1,), None)]
+    assert "targets" not in invocation.arguments
+
+
+def test_what_the_user_hands_over_is_used_as_it_is() -> None:
+    handed_over = torch.randn(3, 6, 12)
+    invocation = first(Packed, {"x": handed_over}, width=12, heads=3)
+    assert torch.equal(invocation.arguments["x"], handed_over.double())
+    assert axes(invocation) == [("x", 0, (1,), None)]
+
+
+def test_inputs_in_letters_are_made_for_each_size() -> None:
+    calls = list(invocations(single, args={}, inputs=parse_inputs("X=(T,D)")))
+    assert [tuple(each.arguments["X"].shape) for each in calls] == [(5, 12), (4, 16)]
+
+
+def test_a_factory_gives_the_module_and_its_inputs() -> None:
+    def make():
+        return Packed(10, 2), {"x": torch.randn(2, 4, 10)}
+
+    assert first(make).arguments["x"].shape == (2, 4, 10)
+
+
+# What a call leaves. --------------------------------------------------------------------------------------------------
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return attention(x, x, x) + self.calls + x.add_(1).sum() * 0
+
+
+def test_a_call_changes_neither_the_target_nor_its_inputs() -> None:
+    invocation = first(Remembers())
+    before = invocation.arguments["x"].clone()
+    assert torch.equal(invocation.run(), invocation.run())
+    assert torch.equal(invocation.arguments["x"], before)
+
+
+def test_an_error_of_a_call_is_told() -> None:
+    invocation = first(attention)
+    with pytest.raises(Failed, match="TypeError"):
+        invocation.run({"q": invocation.arguments["q"]})
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_what_cannot_be_called_says_what_to_hand_over() -> None:
+    with pytest.raises(NotCallable) as refused:
+        first(lambda one, two: one.unheard_of(two))
+    assert "unheard_of" in str(refused.value)
+    assert '--args "x=(B,T,D), freqs=rope(T,d)"' in str(refused.value)
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_an_argument_that_the_constructor_does_not_take_is_named() -> None:
+    with pytest.raises(InputError, match="Packed takes no widht; it takes width, heads, bias"):
+        first(Packed, widht=12)
+
+
+def test_a_function_that_groups_heads_is_called_with_fewer_heads_of_keys() -> None:
+    def grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+        return (q @ k.mT / 2).softmax(-1) @ v
+
+    heads = [(each.arguments["q"].shape[1], each.arguments["k"].shape[1]) for each in invocations(grouped, args={})]
+    assert any(keys < queries for queries, keys in heads)

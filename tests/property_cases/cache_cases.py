@@ -1,0 +1,145 @@
+"""Caches: an argument that is handed over and returned, and what a module keeps by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
+
+W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (21, 22, 23))
+TABLE = drawn(16, WIDTH, seed=24)
+"""(positions, width)."""
+Past = tuple[Tensor, Tensor] | None
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, offset: int) -> Tensor:
+    """Causal attention of the queries from position `offset` on."""
+    hidden = torch.ones(q.shape[-2], k.shape[-2]).triu(offset + 1).bool()
+    scores = (q @ k.mT / 2).masked_fill(hidden, -torch.inf)
+    return joined(scores.softmax(-1) @ v)
+
+
+def length(past: Past) -> int:
+    return 0 if past is None else past[0].shape[-2]
+
+
+def projected(x: Tensor, past: Past) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = split(x @ W_Q), split(x @ W_K), split(x @ W_V)
+    return (q, k, v) if past is None else (q, torch.cat([past[0], k], 2), torch.cat([past[1], v], 2))
+
+
+def handed_over(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x + TABLE[n : n + x.shape[1]], past)
+    return attended(q, k, v, n), (k, v)
+
+
+def positions_from_zero(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    x = x + TABLE[: x.shape[1]]  # here
+    q, k, v = projected(x, past)
+    return attended(q, k, v, length(past)), (k, v)
+
+
+def mask_from_zero(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x + TABLE[n : n + x.shape[1]], past)
+    hidden = torch.ones(x.shape[1], k.shape[2]).triu(1).bool()  # here
+    scores = (q @ k.mT / 2).masked_fill(hidden, -torch.inf)
+    return joined(scores.softmax(-1) @ v), (k, v)
+
+
+def new_keys_first(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x + TABLE[n : n + x.shape[1]], None)
+    if past is not None:
+        k = torch.cat([k, past[0]], 2)  # here
+        v = torch.cat([past[1], v], 2)
+    return attended(q, k, v, n), (k, v)
+
+
+def keys_cached_as_values(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x + TABLE[n : n + x.shape[1]], None)
+    if past is not None:
+        k = torch.cat([past[0], k], 2)
+        v = torch.cat([past[1], v], 2)  # here
+    return attended(q, k, v, n), (k, k)
+
+
+def past_tokens_scaled(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x, None if past is None else (past[0] * 0.9, past[1]))
+    hidden = torch.ones(x.shape[1], k.shape[2]).triu(n + 1).bool()
+    scores = (q @ k.mT / 2).masked_fill(hidden, -torch.inf)  # here
+    return joined(scores.softmax(-1) @ v), (k, v)
+
+
+def rotated(x: Tensor, first: int) -> Tensor:
+    """Queries or keys from position `first` on, rotated."""
+    positions = torch.arange(x.shape[-2]).double() + first  # here
+    angles = positions[:, None] * torch.tensor([1.0, 0.1]).double()
+    left, right = x.chunk(2, -1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+def rotary(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x, None)
+    q, k = rotated(q, n), rotated(k, n)
+    if past is not None:
+        k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+    return attended(q, k, v, n), (k, v)
+
+
+def cached_keys_rotated_again(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    q, k, v = projected(x, past)
+    return attended(rotated(q, n), rotated(k, n), v, n), (k, v)
+
+
+class Keeping(nn.Module):
+    """Keeps its keys and values where `use_cache` is on."""
+
+    always = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k: Tensor | None = None
+        self.v: Tensor | None = None
+
+    def forward(self, x: Tensor, use_cache: bool = False) -> Tensor:
+        on = self.always or use_cache
+        past = (self.k, self.v) if on and self.k is not None and self.v is not None else None
+        n = length(past)
+        q, k, v = projected(x, None)
+        if past is not None:
+            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)  # here
+        if on:
+            self.k, self.v = k, v
+        return attended(q, k, v, n)
+
+
+class KeepingAlways(Keeping):
+    """Keeps them whatever it is told."""
+
+    always = True
+
+
+def of_x_and_itself(kind: type) -> Any:
+    """A call of a module."""
+    return of_x(kind())
+
+
+CASES = [
+    Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),
+    Case("cache-positions", positions_from_zero, handed_over, of_x),
+    Case("cache-mask", mask_from_zero, handed_over, of_x),
+    Case("cache-order", new_keys_first, handed_over, of_x),
+    Case("cache-values", keys_cached_as_values, handed_over, of_x),
+    Case("cache-equals-whole", past_tokens_scaled, handed_over, of_x),
+    Case("cache-rotation", cached_keys_rotated_again, rotary, of_x),
+]

@@ -1,0 +1,122 @@
+"""Who may attend to whom, by the code itself and by a mask that is handed over."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from property_cases import Case, of_q_k_v
+
+EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
+
+
+def hides_what_came_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(~EARLIER.T, -torch.inf).softmax(-1) @ v
+
+
+def hides_all_but_the_next(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(torch.ones(3, 3).triu(2) == 1, -torch.inf).softmax(-1) @ v
+
+
+def hides_what_comes_later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    return scores.masked_fill(~EARLIER, -torch.inf).softmax(-1) @ v
+
+
+def masks_the_first_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    scores[:, 0, ~EARLIER] = -torch.inf
+    return scores.softmax(-1) @ v
+
+
+def masks_the_first_sample(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    scores[0, :, ~EARLIER] = -torch.inf
+    return scores.softmax(-1) @ v
+
+
+def masks_everywhere(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    scores[:, :, ~EARLIER] = -torch.inf
+    return scores.softmax(-1) @ v
+
+
+def fills_with_zero(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, 0.0)
+    return scores.softmax(-1) @ v
+
+
+def throws_the_mask_away(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores.masked_fill(mask == 0, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def masks_after_the_softmax(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    weights = scores.softmax(-1)
+    if mask is not None:
+        weights = weights.masked_fill(mask == 0, 0.0)
+    return weights @ v
+
+
+def flag_without_effect(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if causal:
+        torch.where(EARLIER, scores, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def flag_turned_round(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if causal:
+        scores = torch.where(EARLIER.T, scores, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def flag(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    scores = q @ k.mT / 2
+    if causal:
+        scores = torch.where(EARLIER, scores, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def fills_with_infinity(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def caps_what_is_blocked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q @ k.mT / 2).masked_fill(~EARLIER, -torch.inf)  # here
+    return (5 * torch.tanh(scores / 5)).softmax(-1) @ v
+
+
+def blocks_what_is_capped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = 5 * torch.tanh(q @ k.mT / 2 / 5)
+    return scores.masked_fill(~EARLIER, -torch.inf).softmax(-1) @ v
+
+
+with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
+with_mask = functools.partial(of_q_k_v, masks=("mask",))
+
+CASES = [
+    Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
+    Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
+    Case("mask-pattern", flag_without_effect, flag, with_flag),
+    Case("mask-pattern", flag_turned_round, flag, with_flag),
+    Case("blocked-scores", caps_what_is_blocked, blocks_what_is_capped),
+    Case("mask-same-for-heads", masks_the_first_head, masks_everywhere),
+    Case("mask-same-for-samples", masks_the_first_sample, masks_everywhere),
+    Case("mask-argument", fills_with_zero, fills_with_infinity, with_mask),
+    Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
+    Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
+]

@@ -1,0 +1,55 @@
+"""Where what is attended to goes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
+
+W_Q, W_K, W_V, W_O = (drawn(WIDTH, WIDTH, seed=seed) for seed in (10, 11, 12, 13))
+
+
+def heads_of(x: Tensor) -> Tensor:
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return weights @ split(x @ W_V)  # here
+
+
+def joined_without_a_transpose(x: Tensor) -> Tensor:
+    return heads_of(x).reshape(x.shape) @ W_O
+
+
+def tokens_turned(x: Tensor) -> Tensor:
+    return joined(heads_of(x)).flip(1) @ W_O
+
+
+def last_head_dropped(x: Tensor) -> Tensor:
+    heads = heads_of(x)
+    return joined(torch.cat([heads[:, :1], heads[:, :1]], 1)) @ W_O
+
+
+def projected_twice(x: Tensor) -> Tensor:
+    heads = joined(heads_of(x))
+    return heads @ W_O @ W_O  # here
+
+
+def attention(x: Tensor) -> Tensor:
+    return joined(heads_of(x)) @ W_O
+
+
+def heads_turned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    heads = (q @ k.mT / 2).softmax(-1) @ v  # here
+    return heads.flip(1)
+
+
+def heads_kept(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
+CASES = [
+    Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
+    Case("output-of-the-token", tokens_turned, attention, of_x),
+    Case("heads-in-output", last_head_dropped, attention, of_x),
+    Case("projected-once", projected_twice, attention, of_x),
+    Case("output-of-the-head", heads_turned, heads_kept),
+]

@@ -1,0 +1,65 @@
+"""Rotary positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from property_cases import Case
+
+ANGLES = torch.arange(3.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
+"""(tokens, width)."""
+
+
+def half_turned(x: Tensor) -> Tensor:
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+def rotated(x: Tensor, angles: Tensor = ANGLES) -> Tensor:
+    return x * angles.cos() + half_turned(x) * angles.sin()
+
+
+def values_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = rotated(q), rotated(k), rotated(v)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def queries_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def keys_rotated_the_other_way(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ rotated(k, -ANGLES).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def stretched(x: Tensor) -> Tensor:
+    return x * ANGLES.cos() + x * ANGLES.sin()
+
+
+def queries_and_keys_stretched(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = stretched(q) @ stretched(k).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    angles = ANGLES[: q.shape[1], None] + 1
+    scores = rotated(q, angles) @ rotated(k, angles).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ rotated(k).mT / 2
+    return scores.softmax(-1) @ v
+
+
+CASES = [
+    Case("values-without-positions", values_rotated, rotary),
+    Case("positions-relative", queries_rotated, rotary),
+    Case("positions-relative", keys_rotated_the_other_way, rotary),
+    Case("rotation-keeps-lengths", queries_and_keys_stretched, rotary),
+    Case("positions-by-token", rotated_by_the_head, rotary),
+]

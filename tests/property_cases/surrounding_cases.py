@@ -1,0 +1,125 @@
+"""What stands around an attention: its parameters, its samples, the residual, the patches of a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from property_cases.output_cases import attention
+from regard.check.target import Invocation, Stream
+from regard.check.target.preparation import prepare
+
+PLACES = drawn(4, WIDTH, seed=20)
+
+
+class Attention(nn.Module):
+    """All of its parameters are used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(4, WIDTH)
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def values(self, x: Tensor) -> Tensor:
+        return split(self.v(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.placed(x)
+        weights = (split(self.q(x)) @ split(self.k(x)).mT / 2).softmax(-1)
+        return self.projected(joined(weights @ self.values(x)))
+
+    def placed(self, x: Tensor) -> Tensor:
+        return self.positions(torch.arange(x.shape[1]))
+
+    def projected(self, heads: Tensor) -> Tensor:
+        return self.out(heads)
+
+
+class DetachedValues(Attention):
+    def values(self, x: Tensor) -> Tensor:
+        return split(self.v(x).detach())
+
+
+class UnusedProjection(Attention):
+    def projected(self, heads: Tensor) -> Tensor:
+        return heads
+
+
+class PositionsTimesZero(Attention):
+    def placed(self, x: Tensor) -> Tensor:
+        return 0 * super().placed(x)
+
+
+def places_of_the_batch(x: Tensor) -> Tensor:
+    return attention(x + PLACES[: len(x), None])
+
+
+def places_of_the_tokens(x: Tensor) -> Tensor:
+    return attention(x + PLACES)
+
+
+def added_twice(x: Tensor) -> Tensor:
+    x = x + x  # here
+    return x + attention(x)
+
+
+def added_once(x: Tensor) -> Tensor:
+    return x + attention(x)
+
+
+class Patches(nn.Module):
+    """The picture as tokens, one a patch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, 2, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return attention(self.patches(image).flatten(2).transpose(1, 2))
+
+
+class ReshapedPatches(Patches):
+    def forward(self, image: Tensor) -> Tensor:
+        tokens = self.patches(image).flatten(2).reshape(len(image), -1, WIDTH)
+        return attention(tokens + 1)  # here
+
+
+def windows_of(x: Tensor) -> Tensor:
+    """Attention within windows of 2 x 2, as (batch, rows, columns, 2, 2, width)."""
+    batch, height, width, channels = x.shape
+    windows = x.view(batch, height // 2, 2, width // 2, 2, channels).transpose(2, 3)
+    return attention(windows.reshape(-1, 4, channels)).view(windows.shape)
+
+
+def windows_left_as_cut(x: Tensor) -> Tensor:
+    return windows_of(x).reshape(x.shape)
+
+
+def windows_put_back(x: Tensor) -> Tensor:
+    return windows_of(x).transpose(2, 3).reshape(x.shape)
+
+
+def of_map(function: Any) -> Invocation:
+    """A call with a map of features."""
+    return Invocation(function, {"x": drawn(2, 4, 6, WIDTH, seed=0)}, ["x"], [Stream("x", "x", 0, (1, 2))])
+
+
+def of_image(kind: type[nn.Module]) -> Invocation:
+    """A call with pictures."""
+    module = kind()
+    prepare(module, 1)
+    return Invocation(module, {"image": drawn(2, 3, 4, 6, seed=0)}, ["image"], [Stream("image", "x", 0, (2, 3))])
+
+
+CASES = [
+    Case("gradient", DetachedValues, Attention, of_module, has_line=False),
+    Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
+    Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
+    Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
+    Case("residual-once", added_twice, added_once, of_x),
+    Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
+    Case("patches-whole", ReshapedPatches, Patches, of_image),
+]

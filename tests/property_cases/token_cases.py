@@ -1,0 +1,174 @@
+"""Whose queries, keys and values are multiplied."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_q_k_v, of_x, of_x_and_context, split
+
+W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) for seed in (10, 11, 12))
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v
+
+
+def queries_less_their_mean_over_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q = q - q.mean(2, keepdim=True)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def queries_less_their_mean(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(q - q.mean(3, keepdim=True), k, v)
+
+
+def keys_of_two_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k = k + k.roll(1, 2)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def keys_of_two_channels(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(q, k + k.roll(1, 3), v)
+
+
+def values_of_all_tokens_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    v = v.cumsum(2)
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v  # here
+
+
+def values_of_all_channels_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(q, k, v.cumsum(3))
+
+
+def keys_and_values_of_another_sample(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = k.flip(0), v.flip(0)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def batch_turned_there_and_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(*(each.flip(0) for each in (q, k, v))).flip(0)
+
+
+def keys_as_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = k @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def queries_as_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ q.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def keys_as_values(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ k
+
+
+def values_of_x(x: Tensor, context: Tensor) -> Tensor:
+    q, k, v = split(x @ W_Q), split(context @ W_K), split(x @ W_V)
+    scores = q @ k.mT / 2  # here
+    return joined(scores.softmax(-1) @ v)
+
+
+def queries_of_the_context(x: Tensor, context: Tensor) -> Tensor:
+    q, k, v = split(context @ W_Q), split(x @ W_K), split(x @ W_V)
+    scores = q @ k.mT / 2  # here
+    return joined(scores.softmax(-1) @ v)
+
+
+def cross_attention(x: Tensor, context: Tensor) -> Tensor:
+    return joined(attention(split(x @ W_Q), split(context @ W_K), split(context @ W_V)))
+
+
+def over_the_heads(x: Tensor) -> Tensor:
+    q, k, v = ((x @ each).unflatten(-1, (HEADS, -1)) for each in (W_Q, W_K, W_V))
+    scores = q @ k.mT / 2  # here
+    return (scores.softmax(-1) @ v).flatten(2)
+
+
+def self_attention(x: Tensor) -> Tensor:
+    return joined(attention(split(x @ W_Q), split(x @ W_K), split(x @ W_V)))
+
+
+def queries_of_two_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q = q + q.flip(1)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def keys_of_the_other_group(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def values_of_the_other_group(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = k.repeat_interleave(2, 1), v.repeat(1, 2, 1, 1)
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v  # here
+
+
+def keys_and_values_of_their_group(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
+
+
+def values_one_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v.roll(1, 2)  # here
+
+
+def keys_and_values_one_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attention(q, k.roll(1, 2), v.roll(1, 2))
+
+
+def values_of_another_sample(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v.flip(0)  # here
+
+
+def weights_of_several_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    skewed = torch.stack([weights[..., key].roll(key, -1) for key in range(k.shape[2])], -1)
+    return skewed @ v  # here
+
+
+def weights_stacked_by_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return torch.stack([weights[..., key] for key in range(k.shape[2])], -1) @ v
+
+
+def weights_of_several_heads(x: Tensor) -> Tensor:
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    mixed = torch.cat([weights[..., :2], weights.flip(1)[..., 2:]], -1)
+    return joined(mixed @ split(x @ W_V))  # here
+
+
+of_groups = functools.partial(of_q_k_v, queries_heads=4)
+
+CASES = [
+    Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
+    Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
+    Case("value-of-one-token", values_of_all_tokens_before, values_of_all_channels_before),
+    Case("samples-apart", keys_and_values_of_another_sample, batch_turned_there_and_back),
+    Case("queries-from-their-input", keys_as_queries, attention),
+    Case("keys-from-their-input", queries_as_keys, attention),
+    Case("values-from-their-input", keys_as_values, attention),
+    Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
+    Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),
+    Case("attends-to-tokens", over_the_heads, self_attention, of_x),
+    Case("heads-apart", queries_of_two_heads, attention),
+    Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
+    Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),
+    Case("value-of-the-key", values_one_behind, keys_and_values_one_behind),
+    Case("value-of-the-sample", values_of_another_sample, batch_turned_there_and_back),
+    Case("sum-of-one-of-queries", weights_of_several_queries, weights_stacked_by_key),
+    Case("sum-of-one-of-heads", weights_of_several_heads, self_attention, of_x),
+]
