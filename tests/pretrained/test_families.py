@@ -84,10 +84,13 @@ def with_each(names, argument, values):
 
 
 def error(ours, theirs, real):
-    """On real tokens, and not by being nothing: the numbers themselves are far from zero."""
+    """On real tokens, as a share of their largest number; the numbers themselves are far from zero.
+
+    T5's states grow to 30, where a rounding of float32, and with it the difference of two CPUs, is 30 times as large.
+    """
     assert ours.shape == theirs.shape
     assert theirs[real].std() > 0.01
-    return (ours - theirs)[real].abs().max().item()
+    return ((ours - theirs)[real].abs().max() / theirs[real].abs().max()).item()
 
 
 def padded(theirs, tokens, lengths, side="right"):
@@ -136,7 +139,7 @@ def test_hidden_states_and_logits_with_padding(pair, side):
     forget_long_texts(theirs)
     expected = theirs(ids, attention_mask=real.long(), output_hidden_states=True, **options)
     errors = [error(*both, real) for both in zip(states, expected.hidden_states, strict=True)]
-    assert max(*errors, error(model.logits(states[-1]), expected.logits, real)) < 1e-4
+    assert max(*errors, error(model.logits(states[-1]), expected.logits, real)) < 2e-5
 
 
 @with_each(of_kind("decoder"), "length", [None, 20])
@@ -151,7 +154,7 @@ def test_cached_logits_of_a_decoder(pair, length):
         ours = model(ids[:, part], left_padding=LEFT_PADDING if start == 0 else None, caches=caches)
         options = {"attention_mask": real[:, :stop].long(), "position_ids": positions[:, part]}
         expected = theirs(ids[:, part], past_key_values=past, use_cache=True, **options).logits
-        assert error(ours, expected, real[:, part]) < 1e-4
+        assert error(ours, expected, real[:, part]) < 2e-5
         start = stop
     assert caches.num_tokens == TOKENS
 
@@ -170,7 +173,7 @@ def test_hidden_states_and_logits_of_both_stacks(pair):
     expected = theirs(ids, decoder_input_ids=target, output_hidden_states=True, **attention)
     errors = [error(*both, real) for both in zip(encoded, expected.encoder_hidden_states, strict=True)]
     errors += [error(*both, target_real) for both in zip(decoded, expected.decoder_hidden_states, strict=True)]
-    assert max(*errors, error(logits, expected.logits, target_real)) < 1e-4
+    assert max(*errors, error(logits, expected.logits, target_real)) < 2e-5
 
 
 @pytest.mark.parametrize("pair", [name for name in VARIANTS if name.startswith("vision")], indirect=True)
@@ -253,7 +256,7 @@ def test_other_dtypes(pair, tmp_path, dtype):
     torch.manual_seed(0)
     exact = both_logits(loaded.float(), pretrained)[1]
     if dtype is torch.float64:
-        assert error(ours.float(), exact, real) < 1e-4
+        assert error(ours.float(), exact, real) < 2e-5
     else:
         # Rounding is theirs as much as ours: on the mean we may be off by no more than half as much again.
         off, their_off = ((logits.float() - exact)[real].abs().mean().item() for logits in (ours, rounded))
