@@ -42,14 +42,24 @@ class Reach:
 
     tests: dict[int, set[str]]
     seconds: dict[str, float]
+    imported: set[int]
+    """Mutations of what runs when a module is imported."""
 
-    def files(self, number: int, mutation: Mutation) -> list[str]:
-        """The files of tests that reach the mutation, and those of its package, nearest first."""
+    def of(self, number: int, mutation: Mutation, tier: str) -> set[str]:
+        """The tests that can see a mutation: those that reach it, and for what an import runs those of its package.
+
+        The further tests of the full tier are not known here: of these, the files of its package are looked through.
+        """
+        if tier == "fast" and number not in self.imported:
+            return self.tests[number]
         package = f"tests/{mutation.package}/"
-        reached = {test.split("::")[0] for test in self.tests[number]}
-        own = {test.split("::")[0] for test in self.seconds if test.startswith(package)}
-        counts = Counter(test.split("::")[0] for test in self.tests[number])
-        return sorted(reached | own, key=lambda file: (not file.startswith(package), -counts[file], file))
+        return self.tests[number] | {test for test in self.seconds if test.startswith(package)}
+
+    def files(self, number: int, mutation: Mutation, tier: str) -> list[str]:
+        """The files of these tests, nearest first."""
+        counts = Counter(test.split("::")[0] for test in self.of(number, mutation, tier))
+        package = f"tests/{mutation.package}/"
+        return sorted(counts, key=lambda file: (not file.startswith(package), -counts[file], file))
 
 
 def find_reach(mutations: list[Mutation], tree: Path, tests: str) -> Reach:
@@ -73,9 +83,13 @@ def find_reach(mutations: list[Mutation], tree: Path, tests: str) -> Reach:
         f"{len(seconds)} tests, {sum(seconds.values()):.0f} s, {len(failed)} failed: {sorted(failed)[:20]}", flush=True
     )
     reaching: dict[int, set[str]] = defaultdict(set)
+    imported = set()
     for file in notes.iterdir():
         for line in file.read_text().splitlines():
             test, number = line.rsplit("\t", 1)
+            if not test:
+                imported.add(int(number))
+                continue
             test, _, phase = test.rpartition(" ")
             # What a fixture reaches, or an import, matters to the other tests of that file as well.
             same = [test] if phase == "(call)" else [t for t in seconds if t.split("::")[0] == test.split("::")[0]]
@@ -84,7 +98,7 @@ def find_reach(mutations: list[Mutation], tree: Path, tests: str) -> Reach:
         seconds.pop(test)
         for tests_of_one in reaching.values():
             tests_of_one.discard(test)
-    return Reach(reaching, dict(seconds))
+    return Reach(reaching, dict(seconds), imported)
 
 
 def instrument(mutations: list[Mutation], src: Path) -> None:
@@ -115,7 +129,7 @@ class Trial:
 
     def __init__(self, number: int, mutation: Mutation, tier: str, reach: Reach) -> None:
         self.number, self.mutation, self.tier, self.reach = number, mutation, tier, reach
-        files = reach.files(number, mutation)
+        files = reach.files(number, mutation, tier)
         # They find most faults, and to collect the tests of every file takes longer than to run a few.
         self.parts = [part for part in (files[:NEAREST], files[NEAREST:]) if part]
         self.seconds = 0.0
@@ -136,12 +150,24 @@ class Trial:
         self.path.write_text(self.correct)
         self.seconds += time.monotonic() - run.began
 
+    def outcome(self, outcome: str, test: str) -> dict[str, Any]:
+        """What came out, as it is kept."""
+        return {
+            "mutation": str(self.mutation),
+            "package": self.mutation.package,
+            "tier": self.tier,
+            "outcome": outcome,
+            "test": test,
+            "seconds": round(self.seconds, 1),
+            "reached": len(self.reach.tests[self.number]),
+        }
+
     def chosen(self) -> Callable[[str], bool]:
-        """The tests that reach the fault and those of its package; in the full tier their further cases as well."""
+        """The tests that reach the fault, or those of its package; in the full tier their further cases as well."""
         package = f"tests/{self.mutation.package}/"
-        tests, seconds = self.reach.tests[self.number], self.reach.seconds
+        tests, seconds = self.reach.of(self.number, self.mutation, self.tier), self.reach.seconds
         if self.tier == "fast":
-            return lambda test: test in seconds and (test in tests or test.startswith(package))
+            return lambda test: test in tests
         reaching = {test.split("[")[0] for test in tests}
         fast = {test.split("[")[0] for test in seconds}
         return lambda test: test.split("[")[0] in reaching or test.split("[")[0] not in fast or test.startswith(package)
@@ -152,8 +178,11 @@ def run_trials(trials: Iterator[Trial], trees: list[Path], limit: float) -> Iter
     busy: dict[Path, tuple[Trial, Run]] = {}
     while True:
         for tree in trees:
-            if tree not in busy and (trial := next(trials, None)):
-                busy[tree] = trial, trial.begin(tree, limit)
+            while tree not in busy and (trial := next(trials, None)):
+                if trial.parts:
+                    busy[tree] = trial, trial.begin(tree, limit)
+                else:
+                    yield trial.outcome("passed", "no test comes there")
         if not busy:
             return
         time.sleep(0.1)
@@ -165,15 +194,7 @@ def run_trials(trials: Iterator[Trial], trees: list[Path], limit: float) -> Iter
                 busy[tree] = trial, trial.begin(tree, limit)
                 continue
             del busy[tree]
-            yield {
-                "mutation": str(trial.mutation),
-                "package": trial.mutation.package,
-                "tier": trial.tier,
-                "outcome": outcome[0],
-                "test": outcome[1],
-                "seconds": round(trial.seconds, 1),
-                "reached": len(trial.reach.tests[trial.number]),
-            }
+            yield trial.outcome(*outcome)
 
 
 def main() -> None:

@@ -36,10 +36,6 @@ FURTHER_CPU_SECONDS = 8.0
 MAX_WALL_SECONDS = 30.0
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
-SEARCH_ONLY = ("called with ", "its arguments ", "no known mistake", "the input width ")
-"""Reasons for which the search found nothing, and which say nothing of the code."""
-RANDOM = "its output is random"
-"""How the reason begins for which nothing can be right."""
 AROUND = frozenset({"residual-missing"})
 """A mistake of a block: an attention that norms its input leaves the residual to the code that calls it."""
 MIXED = frozenset({"batch-mixed", "batch-as-tokens", "absolute-axes"})
@@ -77,7 +73,7 @@ def conclude(
     if not ended and _said(analyses) != "right" and not _is_told(analyses):
         searched, _ = _searched(implementation, args, settings, FURTHER_CPU_SECONDS)
     if isinstance(searched, InputError):
-        searched = Findings(_name(implementation), undetermined=(str(searched),))
+        searched = Findings(_name(implementation), unexplained=(str(searched),))
     if analyses and not any(each.has_feed_forward for each in analyses):
         searched = _without(searched, AROUND)
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
@@ -106,7 +102,7 @@ def _searched(
         if wants_memory(error):
             raise
         found = Findings(_name(implementation), undetermined=(fault_reason(error) or f"raised {error_text(error)}",))
-    return found, not (found.undetermined and deadline.passed)
+    return found, not (found.reasons and deadline.passed)
 
 
 def _name(implementation: Any) -> str:
@@ -190,22 +186,23 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         why = f"nothing tells what {guessed[0]} is; with a guess for it, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand it over: {EXAMPLE}"))
     if violations:
-        if verdict == "wrong" and not searched.undetermined:
+        if verdict == "wrong" and not searched.reasons:
             return searched
         if verdict == "wrong":  # of several attentions, or ways to call it, some have mistakes that no recipe has
             known = {report_step(each.step) for each in searched.mistakes}
             others = [each for each in _mistakes(violations) if report_step(each.step) not in known]
             mistakes = sorted((*searched.mistakes, *others), key=lambda each: step_order(each.step))
             return replace(searched, mistakes=tuple(mistakes))
-        told = (each for each in searched.undetermined if not each.startswith(SEARCH_ONLY))
-        return replace(searched, mistakes=tuple(_mistakes(violations)), undetermined=(), notes=(*searched.notes, *told))
-    if any(each.startswith(RANDOM) for each in searched.undetermined):
+        found = replace(searched, undetermined=(), unexplained=(), notes=(*searched.notes, *searched.undetermined))
+        return replace(found, mistakes=tuple(_mistakes(violations)))
+    if searched.is_random:
         return searched
     if _said(analyses) == "right" and verdict == "undetermined":
         held = Measurement("", len(analyses), 0.0)
-        why = "; ".join(searched.undetermined) or "no recipe of the bank computes the same"
+        why = "; ".join(searched.reasons) or "no recipe of the bank computes the same"
         notes = (*searched.notes, f"judged by its properties alone: {why}")
-        return replace(searched, undetermined=(), measurements=(held,), designs=designs, conventions=(), notes=notes)
+        found = replace(searched, undetermined=(), unexplained=(), measurements=(held,), conventions=(), notes=notes)
+        return replace(found, designs=designs)
     if verdict == "undetermined":
         more = (refused,) if refused else ()
         return replace(searched, undetermined=(*searched.undetermined, *missing, *more))

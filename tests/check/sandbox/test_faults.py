@@ -51,6 +51,17 @@ def test_a_check_that_fails_by_itself_is_undetermined_and_says_so():
     assert report.reasons[0].startswith("a fault of regard's, not of your code: ")
 
 
+def tripled_scores(q, k, v):
+    return (q @ k.mT * 3).softmax(-1) @ v
+
+
+def test_a_fault_of_the_search_stands_beside_what_the_properties_found(monkeypatch):
+    monkeypatch.setattr("regard.check.conclusion.judge", lambda *_, **__: to_layout(None, None))
+    report = regard.check(tripled_scores)
+    assert report.verdict == "wrong"
+    assert any(note.startswith("a fault of regard's, not of your code: ") for note in report.notes)
+
+
 def by_matrices(x, W_q, W_k, W_v):
     q, k, v = x @ W_q, x @ W_k, x @ W_v
     return (q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v

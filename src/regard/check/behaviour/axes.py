@@ -30,7 +30,7 @@ SEED = 70
 def axes_from_the_front(examination: Examination) -> None:
     """What is right without a batch, called with one whose sizes coincide."""
     call, case, _ = min(examination.pairs, key=lambda pair: _width(pair[1]))
-    if call.way.layout != "td" or examination.is_random:
+    if call.way.layout != "td" or examination.diagnosis.is_random:
         return
     for module, size in _square_modules(examination, call, case):
         if size > WIDEST:
@@ -96,7 +96,7 @@ def _named_axes(examination: Examination, call: ProbeCall) -> str:
 
 def samples_mixed(examination: Examination) -> None:
     """Another second sample, and the first one's output."""
-    if examination.is_explained or examination.is_random:
+    if examination.is_explained or examination.diagnosis.is_random:
         return
     call, case, _ = examination.pairs[0]
     if "b" not in (call.way.layout if not call.way.flat else "b"):

@@ -21,7 +21,7 @@ def future_leaks(examination: Examination) -> None:
     stages = {stage.mask: stage for stage in examination.diagnosis.stages}
     flag = next((name for name in flags if (stage := stages.get(f"flag {name}")) is None or stage.found is None), None)
     by = f"its flag {flag}" if flag is not None else _says_causal(examination)
-    if not by or examination.is_random or (examination.is_explained and flag is None):
+    if not by or examination.diagnosis.is_random or (examination.is_explained and flag is None):
         return
     for call, case, _ in examination.pairs:
         queries, keys = num_queries_and_keys(case)

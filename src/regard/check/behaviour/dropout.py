@@ -113,7 +113,7 @@ def dropout_in_eval(examination: Examination) -> None:
     if not output_gap(first, second):
         examination.add_mistake("dropout-in-eval", number=gap)
         return
-    examination.is_random = True
+    examination.diagnosis.is_random = True
     examination.diagnosis.why.append(
         f"its output is random: two calls with the same input differ by up to {gap:.2g}, and dropout is not the cause"
     )

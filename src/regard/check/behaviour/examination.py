@@ -32,8 +32,6 @@ class Examination:
         setting = diagnosis.setting
         self.pairs = [] if setting is None else setting.pairs
         """Calls without a mask, each with its case and its output."""
-        self.is_random = False
-        """Whether its output is random, and not by dropout: then no two calls can be compared."""
         self.roles = diagnosis.subject.roles()
         """What its arguments mean, by their names."""
 

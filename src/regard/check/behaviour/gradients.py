@@ -30,7 +30,7 @@ SMOOTH = 1e-2
 
 def gradients_missing(examination: Examination) -> None:
     """Gradients that are zero where the output has a slope."""
-    if not examination.is_explained or examination.has_mistake or examination.is_random:
+    if not examination.is_explained or examination.has_mistake or examination.diagnosis.is_random:
         return
     explained = next(examination.explained_calls(), None)
     if explained is None:

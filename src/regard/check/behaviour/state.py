@@ -21,7 +21,7 @@ __all__ = ["state_kept"]
 
 def state_kept(examination: Examination) -> None:
     """The same input twice, and once more after another, of one object and with the same seed."""
-    if examination.is_random:
+    if examination.diagnosis.is_random:
         return
     call, case, _ = examination.pairs[0]
     with without_dropout():

@@ -59,6 +59,8 @@ def judge_attentions(
         diagnosis.setting = diagnosis.setting or (found.setting if len(several) == 1 else None)
         diagnosis.behaviour += found.behaviour
         diagnosis.why += [f"{path}: {why}" for why in found.why]
+        diagnosis.unexplained += [f"{path}: {why}" for why in found.unexplained]
+        diagnosis.is_random |= found.is_random
         for mine, theirs in ((diagnosis.conventions, found.conventions), (diagnosis.designs, found.designs)):
             mine += [f"{path}: {each}" for each in theirs]
         diagnosis.notes += [f"{path}: {note}" for note in found.notes]

@@ -29,11 +29,11 @@ def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Di
     """
     diagnosis = Diagnosis(subject)
     if not subject.roles() or not {"x", "ids", "q"} & set(subject.roles().values()):
-        diagnosis.why.append(f"its arguments ({', '.join(subject.called)}) are not named x or ids")
+        diagnosis.unexplained.append(f"its arguments ({', '.join(subject.called)}) are not named x or ids")
         return diagnosis
     outer, failed = called_block(subject)
     if outer is None:
-        diagnosis.why.append(failed or "it could not be called")
+        diagnosis.unexplained.append(failed or "it could not be called")
         return diagnosis
     if outer.layout == "tbd":
         diagnosis.conventions.append("tokens first: (tokens, batch, d_model)")

@@ -42,7 +42,11 @@ class Findings:
     conventions: tuple[str, ...] = ()
     designs: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
-    """What could not be found out."""
+    """What could not be found out of the code: no verdict but "wrong" is possible."""
+    unexplained: tuple[str, ...] = ()
+    """What no recipe explains or the search could not call, and says nothing where the properties tell."""
+    is_random: bool = False
+    """Whether its output is random, and not by dropout: then no property of it means anything."""
     notes: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     example: Example | None = None
@@ -54,11 +58,16 @@ class Findings:
         """Right in any way only where something was measured, all of it holds, and nothing was left open."""
         if self.mistakes:
             return "wrong"
-        if self.undetermined or not self.measurements or not all(each.holds for each in self.measurements):
+        if self.reasons or not self.measurements or not all(each.holds for each in self.measurements):
             return "undetermined"
         if self.designs:
             return "different by design"
         return "right in another layout or convention" if self.conventions else "right"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is undetermined, if nothing else is known."""
+        return (*self.undetermined, *self.unexplained)
 
     def report(self) -> Report:
         """The report.
@@ -70,14 +79,14 @@ class Findings:
             if found.id not in MISTAKES and found.id not in PROPERTIES:
                 raise ValueError(f"there is no mistake {found.id[:60]!r}")
         mistakes = tuple(map(_completed, self.mistakes))
-        verdict, reasons = self.verdict, self.undetermined or (NOTHING_MEASURED,)
+        verdict, reasons = self.verdict, self.reasons or (NOTHING_MEASURED,)
         return Report(
             self.name,
             verdict,
             causes=mistakes,
             conventions=() if verdict == "undetermined" else (*self.conventions, *self.designs),
             reasons=reasons if verdict == "undetermined" else (),
-            notes=tuple(dict.fromkeys((*self.notes, *(self.undetermined if verdict == "wrong" else ())))),
+            notes=tuple(dict.fromkeys((*self.notes, *(self.reasons if verdict == "wrong" else ())))),
             assumptions=self.assumptions,
             example=self.example if verdict == "wrong" else None,
             step=mistakes[0].step if mistakes else None,

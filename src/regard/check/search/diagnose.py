@@ -53,7 +53,7 @@ def diagnose(subject: Subject, *, deadline: Deadline) -> Diagnosis:
         settings, _ = call_configs(subject)
         diagnosis.conventions += ["it takes numpy arrays"] if settings else []
     if not settings:
-        diagnosis.why.append(failed or "it could not be called")
+        diagnosis.unexplained.append(failed or "it could not be called")
         return diagnosis
     plain = _plain(diagnosis, settings, deadline)
     diagnosis.stages.append(plain)

@@ -44,6 +44,11 @@ class Diagnosis:
     designs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
+    """What of the code stands against a verdict."""
+    unexplained: list[str] = field(default_factory=list)
+    """What the search could not do, such as to call it: others may be able to."""
+    is_random: bool = False
+    """Whether two calls differ, and dropout is not the cause: then no number of it means anything."""
     measurements: list[Measurement] = field(default_factory=list)
     """Of what is compared with another definition than attention's."""
     numbers: dict[str, object] = field(default_factory=dict)
