@@ -201,7 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=16, help="which mutations are drawn (default: 16)")
     parser.add_argument("--count", type=int, default=300, help="how many (default: 300)")
-    parser.add_argument("--package", help="only those of one package, such as lens")
+    parser.add_argument("--package", action="append", help="only those of a package, such as lens; also several times")
     parser.add_argument("--tests", default="tests", help="only these tests, such as tests/lens")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at once (default: the cores)")
     parser.add_argument("--limit", type=float, default=600, help="seconds for a mutation in a tier (default: 600)")
@@ -213,7 +213,9 @@ def main() -> None:
         parser.error("--report is of every package and all tests: leave out --package and --tests")
     fast_only = " --fast-only" if chosen.fast_only else ""
     command = f"make mutants ARGS='--seed {chosen.seed} --count {chosen.count}{fast_only}'"
-    drawn = [m for m in draw(CHECKOUT / "src", chosen.count, chosen.seed) if chosen.package in (None, m.package)]
+    drawn = [
+        m for m in draw(CHECKOUT / "src", chosen.count, chosen.seed) if m.package in (chosen.package or [m.package])
+    ]
     results = chosen.results or Path(tempfile.mkdtemp()) / "results.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     os.environ["OMP_NUM_THREADS"] = "1"

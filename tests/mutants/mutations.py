@@ -63,10 +63,11 @@ class Mutation:
 def draw(src: Path, count: int, seed: int) -> list[Mutation]:
     """`count` mutations of the files below `src`: to each package its share by lines, and in it each place alike.
 
+    Those of a package hang on its own files alone, and a larger share holds the smaller one.
+
     Raises:
         ValueError: a package has fewer places than its share.
     """
-    coins = random.Random(seed)
     places: dict[str, list[Mutation]] = {}
     lines: dict[str, int] = {}
     for path in sorted(src.rglob("*.py")):
@@ -81,7 +82,13 @@ def draw(src: Path, count: int, seed: int) -> list[Mutation]:
     by_remainder = sorted(shares, key=lambda package: counts[package] - shares[package])
     for package in by_remainder[: count - sum(counts.values())]:
         counts[package] += 1
-    return [mutation for package in sorted(places) for mutation in coins.sample(places[package], counts[package])]
+    drawn = []
+    for package, several in sorted(places.items()):
+        if counts[package] > len(several):
+            raise ValueError(f"{package} has {len(several)} places for {counts[package]} mutations")
+        random.Random(f"{seed} {package}").shuffle(several)
+        drawn += several[: counts[package]]
+    return drawn
 
 
 def mutations(source: str, file: str) -> Iterator[Mutation]:

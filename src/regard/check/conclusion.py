@@ -11,7 +11,7 @@ from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
-from regard.check.properties.finding import Finding
+from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
 from regard.check.report.findings import Findings, Measurement
 from regard.check.report.steps import attention_results, merged_steps, report_step, step_order, step_results
@@ -162,8 +162,8 @@ def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
     guessed = any(each.guessed and each.violations for each in analyses)
     several = [] if guessed and not found.mistakes else [each for one in analyses for each in one.findings]
     told = (each.message for each in several if each.kind == "note")
-    violated = _mistakes([each for each in several if each.kind == "violation"])
-    lines = {report_step(each.step): each.location for each in violated}  # where a recipe finds none
+    violated = [each for each in several if each.kind == "violation"]
+    lines = {report_step(PROPERTIES[each.property].step): each.location for each in reversed(violated)}
     return replace(
         found,
         mistakes=tuple(
@@ -190,11 +190,11 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
             return searched
         if verdict == "wrong":  # of several attentions, or ways to call it, some have mistakes that no recipe has
             known = {report_step(each.step) for each in searched.mistakes}
-            others = [each for each in _mistakes(violations) if report_step(each.step) not in known]
+            others = [each for each in _mistakes(analyses) if report_step(each.step) not in known]
             mistakes = sorted((*searched.mistakes, *others), key=lambda each: step_order(each.step))
             return replace(searched, mistakes=tuple(mistakes))
         found = replace(searched, undetermined=(), unexplained=(), notes=(*searched.notes, *searched.undetermined))
-        return replace(found, mistakes=tuple(_mistakes(violations)))
+        return replace(found, mistakes=tuple(_mistakes(analyses)))
     if searched.is_random:
         return searched
     if _said(analyses) == "right" and verdict == "undetermined":
@@ -209,12 +209,15 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
     return searched
 
 
-def _mistakes(violations: Sequence[Finding]) -> Iterator[FoundMistake]:
+def _mistakes(analyses: Sequence[Analysis]) -> Iterator[FoundMistake]:
+    """Each property that is violated once, with the smallest input that shows it."""
     seen = set()
-    for found in violations:
-        if found.property in seen:
-            continue
-        seen.add(found.property)
-        known = PROPERTIES[found.property]
-        where = f"{found.module}: " if found.module else ""
-        yield FoundMistake(known.id, known.step, f"{where}{found.message}", known.impact, found.location)
+    for analysis in analyses:
+        for found in analysis.violations:
+            if found.property in seen:
+                continue
+            seen.add(found.property)
+            known = PROPERTIES[found.property]
+            message = f"{found.module}: {found.message}" if found.module else found.message
+            smallest = smallest_input(analysis, found.property)
+            yield FoundMistake(known.id, known.step, message, known.impact, found.location, smallest=smallest)

@@ -50,6 +50,7 @@ HIDDEN = -50.0
 class Analysis:
     """What the properties say of one call."""
 
+    invocation: Invocation
     findings: list[Finding] = field(default_factory=list)
     num_attentions: int = 0
     has_feed_forward: bool = False
@@ -64,6 +65,10 @@ class Analysis:
     """Arguments of the call that may mean anything."""
     assumptions: list[str] = field(default_factory=list)
     """What was assumed in order to call it."""
+    asked_masks: bool = False
+    """Whether its masks and flags were judged as well."""
+    is_first: bool = True
+    """Whether it was the first call of its target."""
     missing: list[str] = field(default_factory=list)
     """What could not be looked at, and why."""
 
@@ -91,7 +96,13 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         masks: whether the masks and flags that it may be given are judged as well.
         is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
     """
-    analysis = Analysis(guessed=invocation.guessed, assumptions=invocation.assumptions)
+    analysis = Analysis(
+        invocation,
+        guessed=invocation.guessed,
+        assumptions=invocation.assumptions,
+        asked_masks=masks,
+        is_first=is_first,
+    )
     base = record_invocation(invocation, lines=True)
     if base.error:
         analysis.missing.append(f"it could not be run: {base.error}")

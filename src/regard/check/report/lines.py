@@ -133,6 +133,8 @@ def cause_lines(cause: FoundMistake) -> list[str]:
     lines = ["", f"{cause.id} (in {cause.step}): {cause.message}"]
     if cause.location is not None:
         lines.append(f"  {replace(cause.location, file=short_path(cause.location.file))}")
+    if cause.smallest:
+        lines.append(f"  smallest input found that shows it: {cause.smallest}")
     if cause.impact:
         lines.append(f"  what it does: {cause.impact}")
     if cause.fix:

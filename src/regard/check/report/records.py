@@ -55,6 +55,8 @@ class FoundMistake:
     """Issues about the same mistake in published code, as owner/name#number."""
     fix: str = ""
     """What to write instead, in one line."""
+    smallest: str = ""
+    """The smallest input that was found to show it, as "x (1, 2, 4)", where one was looked for."""
 
 
 @dataclass(frozen=True)

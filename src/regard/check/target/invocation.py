@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
@@ -165,14 +166,20 @@ def _of_all_sizes(found: _Found, given: UserInputs) -> Iterator[Invocation]:
 def _resized(found: _Found, several: Sequence[Sizes]) -> Iterator[Invocation]:
     """The call of the first of some sizes with which it runs."""
     for number, sizes in enumerate(several):
-        try:
-            other = found.target.resized(sizes.with_arguments(_arguments(found)), seed=2 + number)
-        except (Failed, InputError):
-            continue
-        calls = list(_settled(other, found.plan))
+        calls = list(_of_sizes(found.target, found.plan, sizes, seed=2 + number))
         if calls:
             yield from calls
             return
+
+
+def _of_sizes(target: _Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Iterator[Invocation]:
+    """The call of other sizes, if it runs."""
+    args = {} if target.construction is None else target.construction.args
+    try:
+        other = target.resized(sizes.with_arguments(args), seed)
+    except (Failed, InputError):
+        return
+    yield from _settled(other, plan)
 
 
 def _with_optional(found: _Found) -> Iterator[Invocation]:
@@ -195,10 +202,6 @@ def _with_optional(found: _Found) -> Iterator[Invocation]:
         yield from _settled(found.target, plan)
 
 
-def _arguments(found: _Found) -> Mapping[str, Any]:
-    return {} if found.target.construction is None else found.target.construction.args
-
-
 def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
     """The call of a plan, if it runs."""
     invocation = plan.invocation(target.call, target.sizes)
@@ -208,6 +211,7 @@ def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
         return
     invocation.streams, _ = settled_streams(invocation)
     invocation.assumptions = _assumptions(target, plan, invocation)
+    invocation.resized = partial(_of_sizes, target, plan)
     yield invocation
 
 
@@ -240,6 +244,7 @@ def _found(target: _Target, plan: CallPlan) -> _Found:
     invocation = plan.invocation(target.call, target.sizes)
     invocation.streams, clear = settled_streams(invocation)
     invocation.assumptions = _assumptions(target, plan, invocation)
+    invocation.resized = partial(_of_sizes, target, plan)
     return _Found(target, plan, invocation, clear)
 
 

@@ -19,6 +19,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import copied
+from regard.check.target.sizes import Sizes
 
 __all__ = ["Invocation", "Stream"]
 
@@ -64,6 +65,8 @@ class Invocation:
     """Whether it takes arrays of numpy."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
+    resized: Callable[[Sizes], Iterator[Invocation]] = field(default=lambda _: iter(()))
+    """The same call of other sizes, where it runs with them."""
 
     def run(
         self,

@@ -1,0 +1,57 @@
+"""The smallest input for which a property is violated: what a reader can follow by hand."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from torch import Tensor
+
+from regard.check.properties.analysis import Analysis, analyze
+from regard.check.target import Invocation
+from regard.check.target.sizes import Sizes
+
+__all__ = ["smallest_input"]
+
+SMALL_SIZES = sorted(
+    (
+        Sizes(batch=batch, tokens=tokens, context=tokens + 1, heads=heads, kv_heads=heads, d_head=d_head)
+        for batch, tokens, heads, d_head in itertools.product((1, 2), (2, 3, 4), (1, 2), (2, 4))
+    ),
+    key=lambda sizes: sizes.batch * sizes.tokens * sizes.d_model,
+)
+CPU_SECONDS = 1.5
+"""After which no smaller input is looked for."""
+
+
+def smallest_input(analysis: Analysis, violated: str) -> str:
+    """The shapes of the smallest input found, such as "x (1, 2, 4)".
+
+    Args:
+        analysis: of a call for which the property is violated.
+        violated: the property's name.
+    """
+    began = time.process_time()
+    asks_masks = analysis.asked_masks
+    for sizes in SMALL_SIZES:
+        if time.process_time() - began > CPU_SECONDS:
+            break
+        for smaller in analysis.invocation.resized(sizes):
+            if _numel(smaller) >= _numel(analysis.invocation):
+                continue
+            found = analyze(smaller, masks=asks_masks, is_first=analysis.is_first)
+            if any(each.property == violated for each in found.violations):
+                return _shapes(smaller)
+    return _shapes(analysis.invocation)
+
+
+def _streams(invocation: Invocation) -> dict[str, Tensor]:
+    return {each.argument: invocation.arguments[each.argument] for each in invocation.streams}
+
+
+def _numel(invocation: Invocation) -> int:
+    return sum(each.numel() for each in _streams(invocation).values())
+
+
+def _shapes(invocation: Invocation) -> str:
+    return ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in _streams(invocation).items())
