@@ -52,12 +52,17 @@ class Mutation:
 
     @property
     def package(self) -> str:
-        """The package of regard that the file belongs to; `root` for the modules beside the packages."""
-        parts = Path(self.file).parts
-        return parts[1] if len(parts) > 2 else "root"
+        """The package of regard that the file belongs to."""
+        return package_of(self.file)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.kind}: {_one_line(self.before)} -> {_one_line(self.text)}"
+
+
+def package_of(file: str) -> str:
+    """The package of regard that a file below src belongs to; `root` for the modules beside the packages."""
+    parts = Path(file).parts
+    return parts[1] if len(parts) > 2 else "root"
 
 
 def draw(src: Path, count: int, seed: int) -> list[Mutation]:
@@ -71,10 +76,9 @@ def draw(src: Path, count: int, seed: int) -> list[Mutation]:
     places: dict[str, list[Mutation]] = {}
     lines: dict[str, int] = {}
     for path in sorted(src.rglob("*.py")):
-        source = path.read_text()
-        for mutation in mutations(source, path.relative_to(src).as_posix()):
-            places.setdefault(mutation.package, []).append(mutation)
-            package = mutation.package
+        source, file = path.read_text(), path.relative_to(src).as_posix()
+        package = package_of(file)
+        places.setdefault(package, []).extend(mutations(source, file))
         lines[package] = lines.get(package, 0) + source.count("\n")
     total = sum(lines.values())
     shares = {package: count * lines[package] / total for package in places}
