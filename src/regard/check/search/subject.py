@@ -36,6 +36,8 @@ class Subject:
     """The class of the module."""
     build: Callable[[Sizes], tuple[nn.Module, list[str]]] | None = None
     """Makes a module of other sizes; None where one was handed over that is made already."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """That the user gave for the constructor."""
     file: str | None = None
     assumptions: list[str] = field(default_factory=list)
     told: bool = False
@@ -79,6 +81,13 @@ class Subject:
             found = {n: "x" if m == "q" else m for n, m in found.items()}
         return found
 
+    @property
+    def told_width(self) -> int | None:
+        """The width of a head that the constructor was told, by the user or by what was assumed."""
+        told = {**dict(each.split("=", 1) for each in self.assumptions if "=" in each), **self.args}
+        widths = [str(value) for name, value in told.items() if meaning(name, SIZES) == "d_head"]
+        return int(widths[0]) if widths and widths[0].isdecimal() else None
+
     def has(self, means: str) -> str | None:
         """The name of the argument with a meaning."""
         return next((name for name, found in self.roles().items() if found == means), None)
@@ -106,7 +115,8 @@ def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSetti
         kind = type(module)
         return Subject(kind.__name__, module=module, kind=kind, file=source(kind), settings=settings)
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
-        subject = Subject(implementation.__name__, kind=implementation, file=source(implementation), settings=settings)
+        name = implementation.__name__
+        subject = Subject(name, kind=implementation, args=args, file=source(implementation), settings=settings)
         wrong = set(args) - set(inspect.signature(implementation).parameters)
         if wrong and not _any_names(implementation):
             names = ", ".join(inspect.signature(implementation).parameters) or "none"
