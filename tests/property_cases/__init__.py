@@ -41,9 +41,9 @@ def drawn(*sizes: int, seed: int) -> Tensor:
     return torch.randn(sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def split(x: Tensor) -> Tensor:
+def split(x: Tensor, heads: int = HEADS) -> Tensor:
     """(batch, tokens, width) as (batch, heads, tokens, width of a head)."""
-    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def joined(heads: Tensor) -> Tensor:

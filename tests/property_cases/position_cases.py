@@ -56,10 +56,17 @@ def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def turned_by_no_angle(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q = rotated(q, ANGLES[:1])  # here
+    scores = q @ rotated(k, ANGLES[:1]).mT / 2
+    return scores.softmax(-1) @ v
+
+
 CASES = [
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
     Case("rotation-keeps-lengths", queries_and_keys_stretched, rotary),
+    Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-by-token", rotated_by_the_head, rotary),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from property_cases import Case
+from property_cases import Case, joined, of_x, split
 
 DISTANCE = (torch.arange(3)[:, None] - torch.arange(3)).double()
 LATER = DISTANCE < 0
@@ -72,13 +72,37 @@ def near_keys_favored(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(LATER, -torch.inf).softmax(-1) @ v
 
 
+def with_slopes(x: Tensor, slopes: list[float]) -> Tensor:
+    distance = torch.arange(4)[:, None] - torch.arange(4)
+    bias = -torch.tensor(slopes, dtype=x.dtype)[:, None, None] * distance
+    heads = split(x, len(slopes))
+    scores = heads @ heads.mT / 2**0.5 + bias
+    return joined(scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ heads)  # here
+
+
+def slopes_from_the_heads_inverse(x: Tensor) -> Tensor:
+    return with_slopes(x, [2 ** (-8 / head) for head in (1, 2, 3, 4)])
+
+
+def slopes_of_a_geometric_sequence(x: Tensor) -> Tensor:
+    return with_slopes(x, [2 ** (-8 * head / 4) for head in (1, 2, 3, 4)])
+
+
+def by_the_distance_of_later_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    bias = torch.where(LATER, -DISTANCE * SLOPES, SLOPES)
+    scores = q @ k.mT / 2 + bias  # here
+    return scores.masked_fill(LATER, -torch.inf).softmax(-1) @ v
+
+
 CASES = [
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),
     Case("bias-by-key", one_number_for_all_keys, divided_by_its_root),
+    Case("bias-by-key", by_the_distance_of_later_keys, near_keys_favored),
     Case("bias-by-distance", by_the_sum_of_positions, by_the_square_of_the_distance),
     Case("bias-after-scale", scaled_with_the_bias, by_the_square_of_the_distance),
     Case("alibi-sign", far_keys_favored, near_keys_favored),
     Case("alibi-slopes", one_slope_for_all_heads, near_keys_favored),
+    Case("alibi-slopes", slopes_from_the_heads_inverse, slopes_of_a_geometric_sequence, of_x),
 ]

@@ -120,6 +120,24 @@ def keys_and_values_of_their_group(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
 
 
+def in_groups(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries of 4 heads of width 2, keys and values of 2."""
+    queries, keys, values = x @ W_Q, (x @ W_K)[..., :4], (x @ W_V)[..., :4]
+    return split(queries, 4), split(keys), split(values)
+
+
+def grouped_in_two_ways(x: Tensor) -> Tensor:
+    q, k, v = in_groups(x)
+    weights = (q @ k.repeat_interleave(2, 1).mT / 2**0.5).softmax(-1)
+    return joined(weights @ v.repeat(1, 2, 1, 1))  # here
+
+
+def grouped_in_one_way(x: Tensor) -> Tensor:
+    q, k, v = in_groups(x)
+    weights = (q @ k.repeat_interleave(2, 1).mT / 2**0.5).softmax(-1)
+    return joined(weights @ v.repeat_interleave(2, 1))
+
+
 def values_one_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     weights = (q @ k.mT / 2).softmax(-1)
     return weights @ v.roll(1, 2)  # here
@@ -167,6 +185,7 @@ CASES = [
     Case("heads-apart", queries_of_two_heads, attention),
     Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),
+    Case("value-heads-paired", grouped_in_two_ways, grouped_in_one_way, of_x),
     Case("value-of-the-key", values_one_behind, keys_and_values_one_behind),
     Case("value-of-the-sample", values_of_another_sample, batch_turned_there_and_back),
     Case("sum-of-one-of-queries", weights_of_several_queries, weights_stacked_by_key),

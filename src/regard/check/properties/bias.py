@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.weights import query_numbers
+from regard.check.trace.operation import TensorRecord
 
 __all__ = ["bias_findings"]
 
@@ -66,6 +67,9 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 f"all heads have the same slope {slopes[0]:.3g} of the distance",
                 line,
             )
+        elif min(slopes) > 0 and not _is_geometric(slopes) and not _is_learned(evidence):
+            message = f"the slopes {listed} are no geometric sequence: the published ones are {_published(len(slopes))}"
+            yield Finding("violation", "alibi-slopes", "bias", message, line)
         else:
             yield Finding("design", "alibi", "bias", f"a bias linear in the distance (ALiBi), slopes {listed}", line)
         return
@@ -74,6 +78,28 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
         yield Finding("violation", "bias-by-distance", "bias", message, line)
         return
     yield Finding("design", "relative-bias", "bias", "a bias by position is added to the scores", line)
+
+
+def _is_geometric(slopes: Sequence[float]) -> bool:
+    """Whether slopes are times the same number from head to head, or those of a power of two and every second one more.
+
+    Press et al. 2022, "Train Short, Test Long", section 3 and its published code.
+    """
+    power = 1 << (len(slopes).bit_length() - 1)
+    for parts in ((slopes,), (slopes[:power], slopes[power:])):
+        steps = [torch.tensor(sorted(each), dtype=torch.float64).log().diff() for each in parts]
+        if all(len(each) < 2 or float(each.max() - each.min()) < 1e-5 for each in steps):
+            return True
+    return False
+
+
+def _is_learned(evidence: Evidence) -> bool:
+    """Whether something that is added to the scores is a parameter, or made of one."""
+    return any(record.learned for _, record, _ in _added(evidence))
+
+
+def _published(num_heads: int) -> str:
+    return ", ".join(f"{2 ** (-8 * (head + 1) / num_heads):.3g}" for head in range(num_heads))
 
 
 def _by_sum(dense: Tensor) -> bool:
@@ -86,8 +112,8 @@ def _by_sum(dense: Tensor) -> bool:
     return float(by_sum) < SMALLEST < float(by_distance)
 
 
-def _added(evidence: Evidence) -> Iterator[tuple[Tensor, CodeLocation | None]]:
-    """(scores): what each operation adds to the scores, NaN where it adds nothing; and its line."""
+def _added(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocation | None]]:
+    """(scores): what each operation adds to the scores, NaN where it adds nothing; as it is added; and its line."""
     table = evidence.base
     layout, run = table.layout, table.instance.run
     kept = torch.full((len(layout.used) + 1,), -1)
@@ -100,28 +126,26 @@ def _added(evidence: Evidence) -> Iterator[tuple[Tensor, CodeLocation | None]]:
         if not bool(known.any()):
             continue
         result = operation.outputs[0].data
-        scored = [
-            record
-            for record, tags in zip(operation.inputs, run.tags.inputs[operation.index], strict=True)
-            if bool((layout.row_of[tags] >= 0).any())
-        ]
-        if len(scored) != 1 or not result.is_floating_point():
+        is_score = [bool((layout.row_of[tags] >= 0).any()) for tags in run.tags.inputs[operation.index]]
+        if sum(is_score) != 1 or not result.is_floating_point():
             continue
+        scores, other = (operation.inputs[is_score.index(one)] for one in (True, False))
         added = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
-        added[rows[known]] = (result - scored[0].data.broadcast_to(result.shape))[known].double()
-        yield added, operation.location
+        added[rows[known]] = (result - scores.data.broadcast_to(result.shape))[known].double()
+        yield added, other, operation.location
 
 
 def _constant(evidence: Evidence) -> Iterator[Finding]:
     """What is added to all keys of a query alike: the softmax takes no notice of it."""
-    rows = query_numbers(evidence)
-    for added, line in _added(evidence):
+    table, rows = evidence.base, query_numbers(evidence)
+    for added, _, line in _added(evidence):
+        seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
-        if not bool(usual.all()) or float(added.abs().max()) < SMALLEST:
+        if not bool(usual[seen].all()) or float(added[seen].abs().max()) < SMALLEST:
             continue
         count = int(rows.max()) + 1
-        most = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows, added, "amax")
-        least = torch.full((count,), torch.inf, dtype=torch.float64).scatter_reduce(0, rows, added, "amin")
+        most = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows[seen], added[seen], "amax")
+        least = torch.full((count,), torch.inf, dtype=torch.float64).scatter_reduce(0, rows[seen], added[seen], "amin")
         if float((most - least).max()) < SMALLEST:
             yield Finding(
                 "violation",
@@ -138,7 +162,7 @@ def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
     """A bias that is added before the scores are scaled, and so is scaled with them."""
     rows = query_numbers(evidence)
     live = ~bias.isnan()
-    for added, line in _added(evidence):
+    for added, _, line in _added(evidence):
         usual = added.isfinite() & (added.abs() < MOST) & live
         if not bool(usual.any()):
             continue

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 
 __all__ = ["position_findings"]
@@ -58,6 +59,10 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     if value_moves or not keeps_length:
         yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)
+        return
+    if not relative and _by_rows_and_columns(scores):
+        message = "rotary positions of a grid: scores depend on the distance in rows and in columns"
+        yield Finding("design", "rotary", "positions", message, line)
         return
     if not relative:
         only = "queries" if not moves["key"] else "keys" if not moves["query"] else ""
@@ -122,9 +127,36 @@ def _toeplitz(scores: Tensor) -> bool:
     return not len(known) or float(known.max()) < 1e-7 * max(1e-9, float(scores[~scores.isnan()].abs().max()))
 
 
+def _by_rows_and_columns(scores: Tensor) -> bool:
+    """Whether scores depend on the distances of two tokens in a grid of some width, which is filled row by row."""
+    queries, keys = scores.shape[-2:]
+    for columns in range(2, min(queries, keys)):
+        tokens = torch.arange(max(queries, keys))
+        rows, places = tokens // columns, tokens % columns
+        apart = torch.stack(
+            [rows[:queries, None] - rows[None, :keys], places[:queries, None] - places[None, :keys]], -1
+        )
+        group = torch.unique(apart.flatten(0, 1), dim=0, return_inverse=True)[1]
+        flat = scores.flatten(-2).flatten(0, -2)
+        if bool(flat.isnan().any()):
+            return False
+        total = torch.zeros(len(flat), int(group.max()) + 1, dtype=flat.dtype).index_add_(1, group, flat)
+        count = group.bincount()
+        is_shown = bool(((apart[..., 0].flatten() != 0) & (count[group] > 1)).any())
+        if is_shown and float((flat - (total / count)[:, group]).abs().max()) < 1e-7 * float(flat.abs().max()):
+            return True
+    return False
+
+
 def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
-    """Queries that are rotated, by angles that no position changes."""
+    """Queries that are rotated by no angle, or by angles that no position changes."""
     base, fresh = evidence.base, evidence.fresh
+    for name, left in (("queries", base.layout.queries_left), ("keys", not base.layout.queries_left)):
+        place = _times_zeros(evidence, left)
+        if place is not None:
+            message = f"{name} are rotated by angles of 0: their sines are 0 for every token"
+            yield Finding("violation", "positions-without-effect", "positions", message, place)
+            return
     if len(base.product) != len(fresh.product):
         return
     for name, table, other in (("queries", base.q, fresh.q), ("keys", base.k, fresh.k)):
@@ -144,3 +176,22 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
                 line,  # type: ignore[arg-type]
             )
             return
+
+
+def _times_zeros(evidence: Evidence, left: bool) -> CodeLocation | None:
+    """Where the left or right factors of scores are multiplied by a tensor of zeros that is made of no token."""
+    instance = evidence.base.instance
+    run = instance.run
+    places = [each.left_place if left else each.right_place for each in instance.scores]
+    own = torch.cat([run.tags.inputs[index][number].flatten() for index, number in places])
+    first = min(each.operation.index for each in instance.scores)
+    for operation in run.trace.operations[:first]:
+        if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
+            continue
+        for one, other in ((0, 1), (1, 0)):
+            factor, tags = operation.inputs[other], run.tags.inputs[operation.index]
+            if factor.data.numel() < 2 or factor.learned or bool(factor.data.any()) or bool((tags[other] > 0).any()):
+                continue
+            if bool(torch.isin(tags[one][tags[one] > 0], own).any()):
+                return operation.location
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -87,6 +88,8 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             sums_line,
         )
     yield from _one_query(evidence, used)
+    if table.whole and table.num_heads > 2:
+        yield from _groups(evidence)
 
 
 def _samples(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
@@ -179,6 +182,38 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
                 f"{int(values.head[row, term])}",
                 table.instance.sums_location,
             )
+
+
+def _groups(evidence: Evidence) -> Iterator[Finding]:
+    """Heads that share keys share values as well, and no others."""
+    table = evidence.base
+    last = (table.query.token == table.query.token.max()) & (table.query.sample <= 0)
+    values, scores = table.values, table.values.score.clamp(min=0)
+    mine = (values.score >= 0).any(-1) & (last[scores] | (values.score < 0)).all(-1)
+    keys, summed = [], []
+    for head in range(table.num_heads):
+        rows = (last & (table.head == head)).nonzero().flatten()
+        keys.append(table.k[rows[table.key.token[rows].argsort()]])
+        sums = mine & ((table.head[scores] == head) | (values.score < 0)).all(-1)
+        summed.append(values.value[sums])
+    shared = [_shared(each) for each in (keys, summed)]
+    if not all(shared) or shared[0] == shared[1]:
+        return
+    one, other = sorted(shared[0] - shared[1] or shared[1] - shared[0])[0]
+    of_both, of_none = ("keys", "values") if (one, other) in shared[0] else ("values", "keys")
+    message = (
+        f"heads {one} and {other} have the same {of_both} and not the same {of_none}: they are grouped in two ways"
+    )
+    yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
+
+
+def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:
+    """The pairs of heads that have the same numbers."""
+    return {
+        (one, other)
+        for one, other in itertools.combinations(range(len(of_heads)), 2)
+        if of_heads[one].numel() and torch.equal(of_heads[one], of_heads[other])
+    }
 
 
 def _group(query_heads: int, key_heads: int) -> int:
