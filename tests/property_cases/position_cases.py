@@ -56,6 +56,23 @@ def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def in_two_parts(q: Tensor, k: Tensor, v: Tensor, angles_of_keys: Tensor) -> Tensor:
+    """Half of the width is rotated, as in multi-head latent attention."""
+    near, far = q.chunk(2, -1)
+    keys, turned = k.chunk(2, -1)
+    products = near @ keys.mT + rotated(far, ANGLES[:, ::2]) @ rotated(turned, angles_of_keys).mT
+    scores = products / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def queries_of_a_part_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return in_two_parts(q, k, v, 0 * ANGLES[:1, ::2])
+
+
+def a_part_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return in_two_parts(q, k, v, ANGLES[:, ::2])
+
+
 def turned_by_no_angle(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q = rotated(q, ANGLES[:1])  # here
     scores = q @ rotated(k, ANGLES[:1]).mT / 2
@@ -67,6 +84,7 @@ CASES = [
     Case("positions-relative", queries_rotated, rotary),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
     Case("rotation-keeps-lengths", queries_and_keys_stretched, rotary),
+    Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-by-token", rotated_by_the_head, rotary),
 ]

@@ -31,8 +31,8 @@ MAX_CALLS = 4
 """Calls of other sizes or arguments that are analyzed."""
 FIRST_CPU_SECONDS = 3.0
 """For the search for a recipe."""
-FURTHER_CPU_SECONDS = 8.0
-"""For a second one, where the first did not end and the properties leave something to be found."""
+FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
+"""For a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
@@ -71,7 +71,8 @@ def conclude(
     if not analyses and isinstance(searched, InputError):
         raise searched
     if not ended and _said(analyses) != "right" and not _is_told(analyses):
-        searched, _ = _searched(implementation, args, settings, FURTHER_CPU_SECONDS)
+        more = NAMING_CPU_SECONDS if _said(analyses) == "wrong" else FURTHER_CPU_SECONDS
+        searched, _ = _searched(implementation, args, settings, more)
     if isinstance(searched, InputError):
         searched = Findings(_name(implementation), unexplained=(str(searched),))
     if analyses and not any(each.has_feed_forward for each in analyses):

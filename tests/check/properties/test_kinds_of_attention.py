@@ -39,6 +39,27 @@ def test_keys_that_are_multiplied_by_values_first_are_a_design() -> None:
     assert names(of_x(of_softmaxed_keys)) == [("design", "linear-attention")]
 
 
+def rotated_by_row_and_column(x: Tensor) -> Tensor:
+    """Six tokens, three to a row: half of the width is rotated by the row, half by the column."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    place = torch.arange(x.shape[1])
+    angles = torch.stack([place // 3, place % 3], -1).repeat_interleave(2, 1) * torch.tensor([1.0, 0.1, 1.0, 0.1])
+    turned = [
+        torch.view_as_real(torch.view_as_complex(each.unflatten(-1, (4, 2))) * angles_of(angles)) for each in (q, k)
+    ]
+    scores = turned[0].flatten(2) @ turned[1].flatten(2).mT / 8**0.5
+    return scores.softmax(-1) @ v
+
+
+def angles_of(angles: Tensor) -> Tensor:
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex128)
+
+
+def test_rotary_positions_of_a_grid_are_a_design() -> None:
+    call = tokens_call(rotated_by_row_and_column, drawn(2, 6, 8, seed=0))
+    assert names(call) == [("design", "rotary")]
+
+
 def grid_call(rows_apart: int) -> Invocation:
     """Of (samples, rows, columns, width)."""
 

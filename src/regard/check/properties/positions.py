@@ -13,6 +13,8 @@ from regard.check.properties.finding import Evidence, Finding
 __all__ = ["position_findings"]
 
 SAME = 1e-8
+MIN_DISTANCES = 3
+"""Of a grid, that several pairs of tokens have: fewer show nothing."""
 
 
 def position_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -29,6 +31,10 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
     used = values.score >= 0
     spread = torch.where(used, values.value, values.value[:, :1])
     value_moves = bool(((spread - spread[:, :1]).abs() > SAME * max(1.0, float(spread.abs().max()))).any())
+    scores = table.dense(table.product)
+    if not any(moves.values()) and _is_split(evidence) and bool((_spread(scores) > SAME).any()):
+        yield from _of_added_products(scores, line)
+        return
     if not any(moves.values()):
         found = list(_without_effect(evidence, line))
         yield from found
@@ -36,7 +42,6 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
             message = "none: the same token is the same everywhere"
             yield Finding("absent", "positions", "positions", message, line)
         return
-    scores = table.dense(table.product)
     relative = _toeplitz(scores)
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
     if value_moves and relative and keeps_length:
@@ -76,6 +81,29 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
     )
+
+
+def _is_split(evidence: Evidence) -> bool:
+    """Whether scores are sums of several products of queries and keys: a rotated part and another, as in MLA."""
+    instance = evidence.base.instance
+    return any(instance.run.depends >= {each.left_place, each.right_place} for each in instance.added)
+
+
+def _spread(scores: Tensor) -> Tensor:
+    known = scores.flatten(2).nan_to_num(nan=float(scores[~scores.isnan()].mean()))
+    return (known.amax(-1) - known.amin(-1)) / known.abs().amax().clamp(min=1e-9)
+
+
+def _of_added_products(scores: Tensor, line: CodeLocation | None) -> Iterator[Finding]:
+    if _toeplitz(scores) or _by_rows_and_columns(scores):
+        message = "rotary positions in a part of the scores: they depend on the distance of two tokens"
+        yield Finding("design", "rotary", "positions", message, line)
+        return
+    message = (
+        "of the products that are summed to a score, one takes queries or keys that are rotated and others that are "
+        "not: the score of the same two tokens at the same distance is not the same"
+    )
+    yield Finding("violation", "positions-relative", "positions", message, line)
 
 
 def _moves(vectors: Tensor, groups: Tensor, tokens: Tensor) -> bool:
@@ -142,8 +170,9 @@ def _by_rows_and_columns(scores: Tensor) -> bool:
             return False
         total = torch.zeros(len(flat), int(group.max()) + 1, dtype=flat.dtype).index_add_(1, group, flat)
         count = group.bincount()
-        is_shown = bool(((apart[..., 0].flatten() != 0) & (count[group] > 1)).any())
-        if is_shown and float((flat - (total / count)[:, group]).abs().max()) < 1e-7 * float(flat.abs().max()):
+        if int((count > 1).sum()) >= MIN_DISTANCES and float(
+            (flat - (total / count)[:, group]).abs().max()
+        ) < 1e-7 * float(flat.abs().max()):
             return True
     return False
 
