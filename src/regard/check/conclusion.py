@@ -9,6 +9,7 @@ from typing import Any
 
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
+from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.smallest_input import smallest_input
@@ -42,6 +43,8 @@ MIXED = frozenset({"batch-mixed", "batch-as-tokens", "absolute-axes"})
 """Mistakes that a property shows by itself: where it holds, the recipe took other axes for the samples."""
 MASKING = frozenset({"mask-dropped", "mask-not-passed"})
 """Mistakes that are none where a mask in another form does hide keys."""
+SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scaled")
+"""Mistakes that are none where something says that the scale is meant."""
 CONTEXT = frozenset({"context-ignored"})
 """Mistakes that are none where a context need not be given: it is for another configuration, as a decoder's."""
 
@@ -82,6 +85,8 @@ def conclude(
         searched = _without(searched, MIXED)
     if _said(analyses) != "right":
         return _explained(_joined(searched, analyses, refused), analyses)
+    if any(each.step == "scale" for one in analyses for each in one.designs):
+        searched = _without(searched, SCALES)
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}
     if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given"}:
         searched = _without(searched, MASKING)

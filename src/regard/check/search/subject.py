@@ -85,8 +85,9 @@ class Subject:
     def told_width(self) -> int | None:
         """The width of a head that the constructor was told, by the user or by what was assumed."""
         told = {**dict(each.split("=", 1) for each in self.assumptions if "=" in each), **self.args}
-        widths = [str(value) for name, value in told.items() if meaning(name, SIZES) == "d_head"]
-        return int(widths[0]) if widths and widths[0].isdecimal() else None
+        sizes = {meaning(name, SIZES): str(value) for name, value in told.items()}
+        width = sizes.get("d_head") or (None if "heads" in sizes else sizes.get("d_model"))
+        return int(width) if width is not None and width.isdecimal() else None
 
     def has(self, means: str) -> str | None:
         """The name of the argument with a meaning."""
