@@ -33,6 +33,7 @@ from regard.check.roles.instances import AttentionInstance, attentions_of, tagge
 from regard.check.roles.local import are_tokens_mixed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
+from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
 __all__ = ["Analysis", "analyze"]
@@ -296,8 +297,7 @@ def _fresh(invocation: Invocation, seed: int) -> dict[str, Any]:
         if tensor.is_floating_point():
             arguments[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
-            top = max(2, int(invocation.sizes.get("vocab", int(tensor.max()) + 1)))
-            arguments[stream.argument] = torch.randint(0, top, tensor.shape, generator=generator, dtype=tensor.dtype)
+            arguments[stream.argument] = other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator)
     return arguments
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.target import Invocation, Stream
+from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 from regard.check.trace.recorder import record
 
@@ -131,9 +132,7 @@ def _fresh(tensor: Tensor, seed: int, invocation: Invocation) -> Tensor:
     generator = torch.Generator().manual_seed(1000 + seed)
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
-    top = max(2, int(invocation.sizes.get("vocab", int(tensor.max()) + 1)))
-    moved = torch.randint(1, top, tensor.shape, generator=generator).to(tensor.dtype)
-    return (tensor + moved) % top
+    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator)
 
 
 def record_invocation(

@@ -17,6 +17,7 @@ from regard.check.target.cache_runs import CachedCall, Place, masks_left_out, op
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
+from regard.check.target.token_ids import other_ids
 
 __all__ = ["cached_calls", "other_tokens"]
 
@@ -161,8 +162,7 @@ def other_tokens(invocation: Invocation) -> dict[str, Tensor]:
         if tensor.is_floating_point():
             found[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
-            top = max(2, int(tensor.max()) + 1)
-            found[stream.argument] = (tensor + torch.randint(1, top, tensor.shape, generator=generator)) % top
+            found[stream.argument] = other_ids(tensor, 0, generator)
     return found
 
 

@@ -15,6 +15,7 @@ from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import STREAMS, Argument
+from regard.check.target.token_ids import drawn_ids
 
 __all__ = ["ABSENT", "Candidate", "candidates"]
 
@@ -130,7 +131,7 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
     draft.axes[name] = layout
     generator = torch.Generator().manual_seed(len(draft.axes))
-    return torch.randint(1, vocab, draft.shape(role, layout), generator=generator) % vocab
+    return drawn_ids(draft.shape(role, layout), vocab, generator)
 
 
 def _mask(form: str, shape: str) -> Candidate:
