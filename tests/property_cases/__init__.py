@@ -90,6 +90,8 @@ class Case:
     call: Callable[[Any], Invocation] = of_q_k_v
     has_line: bool = True
     """Whether it is one line that violates it."""
+    attentions: int = 1
+    """How many are in it."""
 
     @property
     def name(self) -> str:

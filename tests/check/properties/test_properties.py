@@ -14,9 +14,9 @@ from regard.check.target import Invocation, Stream
 CASES = all_cases()
 
 
-def analyzed(call: Invocation) -> Analysis:
+def analyzed(call: Invocation, attentions: int = 1) -> Analysis:
     analysis = analyze(call, masks=bool(call.masks or call.causal_flags))
-    assert analysis.num_attentions == 1, analysis.missing
+    assert analysis.num_attentions == attentions, analysis.missing
     return analysis
 
 
@@ -37,7 +37,7 @@ FIRST = {
     [pytest.param(case, id=case.name, marks=[] if case in FIRST.values() else [pytest.mark.more]) for case in CASES],
 )
 def test_a_property_that_is_violated_is_named_with_its_line(case: Case) -> None:
-    violations = analyzed(case.call(case.wrong)).violations
+    violations = analyzed(case.call(case.wrong), case.attentions).violations
     assert {each.property for each in violations} == {case.property}, violations
     if case.has_line:
         assert violations[0].location.text.endswith("# here"), violations[0]
@@ -49,7 +49,7 @@ RIGHT = {case.right: case for case in CASES}
 @pytest.mark.more
 @pytest.mark.parametrize("case", RIGHT.values(), ids=[each.__name__ for each in RIGHT])
 def test_the_right_twin_violates_nothing(case: Case) -> None:
-    analysis = analyzed(case.call(case.right))
+    analysis = analyzed(case.call(case.right), case.attentions)
     assert analysis.violations == []
 
 

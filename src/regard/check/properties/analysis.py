@@ -25,6 +25,7 @@ from regard.check.properties.relative_logits import relative_logit_findings
 from regard.check.properties.scales import scale_design
 from regard.check.properties.scores import fit_scores, score_findings
 from regard.check.properties.surroundings import surrounding_findings
+from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import token_findings
 from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
@@ -142,6 +143,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     equal = record_invocation(invocation, _equal(invocation))
     streams = [each.argument for each in invocation.streams]
     are_tried = False
+    several: list[Evidence] = []
     for instance in instances:
         try:
             local = None
@@ -155,6 +157,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
+        several.append(evidence)
         for found in _judged(invocation, evidence, frozen):
             if found.property in OPEN_QUESTIONS:
                 analysis.missing.append(found.message)
@@ -168,6 +171,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += key_argument_findings(invocation, evidence)
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
+    if not analysis.violations:
+        analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += target_findings(invocation, several, base)
     analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
     if is_first and not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)

@@ -271,6 +271,20 @@ PROPERTIES = {
             "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
         ),
         Property(
+            "padding-by-ids",
+            "masked",
+            "padding that is known by its ids is hidden in every attention",
+            "What a text means depends on how long the others of its batch are.",
+            "allowed = (ids != pad)[:, None, None, :]  # for every layer",
+        ),
+        Property(
+            "target-causal",
+            "masked",
+            "of two sequences of ids, the predicted one does not see its later tokens",
+            "It learns to copy; when it generates, what it copied is not there.",
+            "allowed = causal & (target != pad)[:, None, None, :]",
+        ),
+        Property(
             "mask-same-for-heads",
             "masked",
             "a mask holds for every head",

@@ -196,7 +196,12 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
         lengths = change.norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-12)
         turned = bool(((change - lengths[:, None] * before).abs() > 1e-6 * float(change.abs().max())).any())
         ratio = _ratios(change, before)
-        if turned and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max()) and base.num_heads > 1:
+        if (
+            turned
+            and len(ratio)
+            and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max())
+            and base.num_heads > 1
+        ):
             yield Finding(
                 "violation",
                 "positions-by-token",

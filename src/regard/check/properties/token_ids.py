@@ -1,0 +1,118 @@
+"""Models that take token ids: padding is hidden in every attention, and a target does not see its later tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.roles.influence import record_invocation
+from regard.check.roles.table import AttentionTable
+from regard.check.target import Invocation
+from regard.check.target.token_ids import PADDING_ID
+from regard.check.trace.operation import Trace
+
+__all__ = ["target_findings", "token_padding_findings"]
+
+PADDED = 2
+"""Tokens of the first sample that become padding, the last ones."""
+
+
+def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Whether padding that only the ids show is hidden in all attentions or in none.
+
+    Args:
+        invocation: the call.
+        several: of each attention in it.
+    """
+    for number, stream in enumerate(invocation.streams):
+        ids = invocation.arguments[stream.argument]
+        if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
+            continue
+        if ids.shape[1] < PADDED + 2 or bool((ids == PADDING_ID).any()):
+            continue
+        padded = ids.clone()
+        padded[0, -PADDED:] = PADDING_ID
+        run = record_invocation(invocation, {**invocation.arguments, stream.argument: padded})
+        if run.error:
+            continue
+        yield from _of_stream(several, run, number, stream.argument, ids.shape[1])
+
+
+def _of_stream(several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int) -> Iterator[Finding]:
+    hidden, seen = [], []
+    for evidence in several:
+        base = evidence.base
+        if not run.same_operations(base.instance.run.trace):
+            return
+        before, after = (table.weight > ZERO_WEIGHT for table in (base, base.of_run(run)))
+        of_first = (base.key.stream == stream) & (base.key.sample == 0) & before & ~_of_padding(base, stream, tokens)
+        keys, real = of_first & (base.key.token >= tokens - PADDED), of_first & (base.key.token < tokens - PADDED)
+        if not bool(keys.any()):
+            continue
+        line = base.instance.scores_location
+        if bool(after[keys].all()) and bool(real.any()) and not bool(after[real].any()):
+            message = f"where {name} is {PADDING_ID}, padding is attended to, and the real tokens are hidden"
+            yield Finding("violation", "padding-by-ids", "mask", message, line, base.instance.module)
+            return
+        if not bool(after[keys].any()):
+            hidden.append(evidence)
+        elif bool(after[keys].all()):
+            seen.append(evidence)
+    if not hidden:
+        return
+    first = hidden[0].base.instance
+    if seen:
+        other = seen[0].base.instance
+        message = (
+            f"padding ({name} is {PADDING_ID}) is hidden in {first.module or 'one attention'}, and is attended to in "
+            f"{other.module or 'another'}"
+        )
+        yield Finding("violation", "padding-by-ids", "mask", message, other.scores_location, other.module)
+    else:
+        message = f"padding ({name} is {PADDING_ID}) is hidden"
+        yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
+
+
+def _of_padding(table: AttentionTable, stream: int, tokens: int) -> Tensor:
+    """(scores): whether the query is of padding itself: what it sees does not matter."""
+    return (table.query.stream == stream) & (table.query.token >= tokens - PADDED)
+
+
+def target_findings(invocation: Invocation, several: Sequence[Evidence], base: Trace) -> Iterator[Finding]:
+    """Whether a model of two sequences of ids lets a token of the one that it predicts see later ones.
+
+    Args:
+        invocation: the call.
+        several: of each attention in it.
+        base: its run.
+    """
+    ids = {each.argument: invocation.arguments[each.argument] for each in invocation.streams}
+    if len(ids) != 2 or any(each.is_floating_point() or each.ndim != 2 for each in ids.values()) or not base.outputs:
+        return
+    if invocation.masks or invocation.causal_flags:
+        return  # it is for who calls it to say
+    output = base.outputs[0]
+    targets = [number for number, each in enumerate(ids.values()) if output.shape[:2] == tuple(each.shape)]
+    if len(targets) != 1 or len(output.shape) != 3:
+        return
+    tables = [each.base for each in several if len(each.base.weight)]
+    pairs = {(int(table.query.stream[0]), int(table.key.stream[0])) for table in tables}
+    target, source = targets[0], 1 - targets[0]
+    if (target, source) not in pairs or (source, target) in pairs:
+        return
+    for table in tables:
+        of_target = (table.query.stream == target) & (table.key.stream == target)
+        later = of_target & (table.key.token > table.query.token) & (table.weight > ZERO_WEIGHT)
+        if bool(of_target.all()) and bool(later.any()):
+            name = invocation.streams[target].argument
+            at = int(later.nonzero()[0])
+            message = (
+                f"token {int(table.query.token[at])} of {name} sees token {int(table.key.token[at])}: what is "
+                "predicted is known"
+            )
+            instance = table.instance
+            yield Finding("violation", "target-causal", "mask", message, instance.scores_location, instance.module)
+            return

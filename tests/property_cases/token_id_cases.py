@@ -1,0 +1,90 @@
+"""Models of token ids: padding that the ids show, and a target that is predicted from its own past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from property_cases import WIDTH, Case, drawn, joined, split
+from regard.check.target import Invocation, Stream
+
+VOCAB = 7
+TABLE = drawn(VOCAB, WIDTH, seed=30)
+MATRICES = [drawn(WIDTH, WIDTH, seed=31 + number) for number in range(6)]
+
+
+def attended(x: Tensor, context: Tensor, allowed: Tensor, layer: int = 0) -> Tensor:
+    """With a residual."""
+    w_q, w_k, w_v = MATRICES[layer * 3 :][:3]
+    scores = split(x @ w_q) @ split(context @ w_k).mT / 2
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+    return x + joined(weights @ split(context @ w_v))
+
+
+def no_padding(ids: Tensor) -> Tensor:
+    return (ids != 0)[:, None, None, :]
+
+
+def encoded(ids: Tensor, *allowed: Tensor) -> Tensor:
+    x = TABLE[ids]
+    for layer, each in enumerate(allowed):
+        x = attended(x, x, each, layer)
+    return x
+
+
+def padding_hidden_in_both(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids), no_padding(ids))
+
+
+def padding_hidden_at_once(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids))
+
+
+def padding_hidden_in_the_first_layer(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids), torch.ones_like(no_padding(ids)))
+
+
+def padding_alone_seen(ids: Tensor) -> Tensor:
+    is_padding = ~no_padding(ids)
+    return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
+
+
+def translated(source: Tensor, target: Tensor, allowed: Tensor) -> Tensor:
+    y = attended(TABLE[target], TABLE[target], allowed)
+    return attended(y, TABLE[source], no_padding(source), 1)
+
+
+def target_sees_all_of_itself(source: Tensor, target: Tensor) -> Tensor:
+    return translated(source, target, no_padding(target))
+
+
+def target_sees_its_past(source: Tensor, target: Tensor) -> Tensor:
+    past = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
+    return translated(source, target, no_padding(target) & past)
+
+
+def ids_call(function: Any, *lengths: int) -> Invocation:
+    names = ["source", "target"][-len(lengths) :]
+    ids = [1 + drawn(2, length, seed=length).argsort(-1) % (VOCAB - 1) for length in lengths]
+    given = dict(zip(names, ids, strict=False))
+    streams = [Stream(name, "ids", 0, (1,)) for name in given]
+    return Invocation(function, given, list(given), streams, sizes={"vocab": VOCAB})
+
+
+def of_ids(function: Any) -> Invocation:
+    """A call of a function of token ids."""
+    return ids_call(function, 5)
+
+
+def of_two_texts(function: Any) -> Invocation:
+    """A call of a function of source and target ids."""
+    return ids_call(function, 5, 4)
+
+
+CASES = [
+    Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
+    Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
+    Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),
+]
