@@ -70,6 +70,32 @@ def added_once(x: Tensor) -> Tensor:
     return x + attention(x)
 
 
+def attended_twice(x: Tensor) -> Tensor:
+    y = attention(x)
+    return y + y  # here
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + attention(x)
+        return y + self.fed(self.norm(y))
+
+    def fed(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu())
+
+
+class BlockOfItsInput(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + attention(x)
+        return x + self.fed(self.norm(y))  # here
+
+
 class Patches(nn.Module):
     """The picture as tokens, one a patch."""
 
@@ -120,6 +146,8 @@ CASES = [
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
     Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
     Case("residual-once", added_twice, added_once, of_x),
+    Case("residual-of-the-input", attended_twice, added_once, of_x),
+    Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
 ]

@@ -1,4 +1,4 @@
-"""What stands around the attentions: samples apart and alike, residuals added once, patches whole."""
+"""What stands around the attentions: samples apart and alike, places and patches whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def surrounding_findings(
         yield from found if found or not holds else _samples_alike(invocation, base)
     if base.outputs and holds:
         yield from _places(invocation, base)
-    yield from _residuals(run)
     yield from _patches(run)
 
 
@@ -109,21 +108,6 @@ def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         row, column = divmod(int(lost[0]), columns)
         message = f"the output at row {row}, column {column} does not depend on what is there: it comes from elsewhere"
         yield Finding("violation", "output-at-its-place", "output", message)
-
-
-def _residuals(run: TaggedRun) -> Iterator[Finding]:
-    """Something is added to itself: a residual that is added twice."""
-    first = min((int(each.min()) for each in run.given.values() if each.numel()), default=run.num_tags)
-    for operation in run.trace:
-        if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
-            continue
-        one, two = run.tags.inputs[operation.index]
-        if one.shape != two.shape or not bool((one >= first).all()) or not torch.equal(one, two):
-            continue
-        if torch.equal(operation.inputs[0].data, operation.inputs[1].data):
-            message = "the input is added to itself: the residual is twice"
-            yield Finding("violation", "residual-once", "block", message, operation.location)
-            return
 
 
 def _patches(run: TaggedRun) -> Iterator[Finding]:
