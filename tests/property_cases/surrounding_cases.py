@@ -113,6 +113,26 @@ class ReshapedPatches(Patches):
         return attention(tokens + 1)  # here
 
 
+class ProjectedPatches(Patches):
+    """The picture as tokens that a matrix reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, image: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.cut(self.patches(image))).chunk(3, -1)  # here
+        return joined((split(q) @ split(k).mT / 2).softmax(-1) @ split(v))
+
+    def cut(self, patches: Tensor) -> Tensor:
+        return patches.flatten(2).mT
+
+
+class ReshapedAndProjectedPatches(ProjectedPatches):
+    def cut(self, patches: Tensor) -> Tensor:
+        return patches.reshape(len(patches), -1, WIDTH)
+
+
 def windows_of(x: Tensor) -> Tensor:
     """Attention within windows of 2 x 2, as (batch, rows, columns, 2, 2, width)."""
     batch, height, width, channels = x.shape
@@ -150,4 +170,5 @@ CASES = [
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
+    Case("patches-whole", ReshapedAndProjectedPatches, ProjectedPatches, of_image),
 ]

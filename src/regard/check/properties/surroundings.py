@@ -111,22 +111,27 @@ def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
 
 
 def _patches(run: TaggedRun) -> Iterator[Finding]:
-    """Each token that a picture was cut into holds all channels of one patch."""
+    """Each token that a picture was cut into holds all channels of one patch.
+
+    A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
+    """
     for operation in run.trace:
         if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
             continue
         samples, channels, height, width = operation.outputs[0].shape
         start = run.first_tag[operation.index]
         places = height * width
-        if places < 2 or channels < 2:
+        if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
             continue
         for later in run.trace.operations[operation.index + 1 :]:
-            for tags in run.tags.outputs[later.index][:1]:
+            if later.is_view:
+                continue
+            for tags in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
                 mine = (tags >= start) & (tags < start + samples * channels * places)
-                if tags.ndim != 3 or tags.shape[-1] != channels or int(mine.sum()) != samples * channels * places:
+                if tags.ndim not in (2, 3) or tags.shape[-1] != channels:
                     continue
                 rows = mine.all(-1)
-                if int(rows.sum()) != samples * places or later.name in ("view", "reshape", "_unsafe_view"):
+                if int(mine.sum()) != samples * channels * places or int(rows.sum()) != samples * places:
                     continue
                 spatial = (tags[rows] - start) % places
                 if bool((spatial != spatial[:, :1]).any()):
