@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.target import Failed, Invocation, NotCallable, invocations
+from regard.check.target.names import call_meaning
 from regard.check.target.parse import parse_inputs
 from regard.check.target.preparation import copied
 from regard.errors import InputError
@@ -380,3 +381,13 @@ def test_a_function_that_groups_heads_is_called_with_fewer_heads_of_keys() -> No
 
     heads = [(each.arguments["q"].shape[1], each.arguments["k"].shape[1]) for each in invocations(grouped, args={})]
     assert any(keys < queries for queries, keys in heads)
+
+
+@pytest.mark.parametrize("name", ["enc_src", "encoder_src", "encoder_features", "memory_states"])
+def test_what_another_module_made_is_the_context(name: str) -> None:
+    assert call_meaning(name) == "context"
+
+
+@pytest.mark.parametrize("name", ["encoder_mask", "enc_lens", "encoder", "memory_size", "context_position"])
+def test_what_tells_of_another_sequence_is_not_it(name: str) -> None:
+    assert call_meaning(name) != "context"

@@ -70,6 +70,32 @@ def added_once(x: Tensor) -> Tensor:
     return x + attention(x)
 
 
+def attended_twice(x: Tensor) -> Tensor:
+    y = attention(x)
+    return y + y  # here
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + attention(x)
+        return y + self.fed(self.norm(y))
+
+    def fed(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x).relu())
+
+
+class BlockOfItsInput(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + attention(x)
+        return x + self.fed(self.norm(y))  # here
+
+
 class Patches(nn.Module):
     """The picture as tokens, one a patch."""
 
@@ -85,6 +111,26 @@ class ReshapedPatches(Patches):
     def forward(self, image: Tensor) -> Tensor:
         tokens = self.patches(image).flatten(2).reshape(len(image), -1, WIDTH)
         return attention(tokens + 1)  # here
+
+
+class ProjectedPatches(Patches):
+    """The picture as tokens that a matrix reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, image: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.cut(self.patches(image))).chunk(3, -1)  # here
+        return joined((split(q) @ split(k).mT / 2).softmax(-1) @ split(v))
+
+    def cut(self, patches: Tensor) -> Tensor:
+        return patches.flatten(2).mT
+
+
+class ReshapedAndProjectedPatches(ProjectedPatches):
+    def cut(self, patches: Tensor) -> Tensor:
+        return patches.reshape(len(patches), -1, WIDTH)
 
 
 def windows_of(x: Tensor) -> Tensor:
@@ -120,6 +166,9 @@ CASES = [
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
     Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
     Case("residual-once", added_twice, added_once, of_x),
+    Case("residual-of-the-input", attended_twice, added_once, of_x),
+    Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
+    Case("patches-whole", ReshapedAndProjectedPatches, ProjectedPatches, of_image),
 ]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import tokens_call
-from property_cases import drawn, joined, split
+from property_cases import drawn, joined, of_module, split
 from regard.check.properties.analysis import analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream
@@ -40,6 +40,15 @@ class Learned(Scaled):
 
     def factor(self) -> Tensor:
         return self.temperature.exp()
+
+
+class NeverLearned(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(4**-0.5), requires_grad=False)
+
+    def factor(self) -> Tensor:
+        return self.scale
 
 
 class OfAnArgument(Scaled):
@@ -103,6 +112,10 @@ def scale_of(call: Invocation) -> Finding:
 def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: str, property: str) -> None:
     found = scale_of(tokens_call(module.double(), X))
     assert (found.kind, found.property) == (kind, property)
+
+
+def test_a_number_that_never_learns_stays_the_scale_that_it_is() -> None:
+    assert scale_of(of_module(NeverLearned)).kind == "holds"
 
 
 def test_the_message_names_the_argument() -> None:

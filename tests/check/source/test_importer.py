@@ -61,6 +61,11 @@ def loaded(target):
             {"json/__init__.py": "", "json/a.py": "from .b import attention", "json/b.py": ATTENTION},
             "json/a.py:attention",
         ),
+        ({"a/b/m.py": "from aside.n import attention", "aside/n.py": ATTENTION}, "a/b/m.py:attention"),
+        (
+            {"a/m.py": "import one, two\nattention = two.attention", "one.py": "", "two.py": ATTENTION},
+            "a/m.py:attention",
+        ),
         ({"pk/__init__.py": ATTENTION}, "pk/__init__.py:attention"),
         ({"pk/__init__.py": "", "pk/a.py": ATTENTION}, "pk.a:attention"),
         (
@@ -79,6 +84,8 @@ def loaded(target):
         "a sibling by its plain name in a package",
         "a package that cannot be imported and is not needed",
         "a package with the name of another module",
+        "a folder beside one that is above it",
+        "two files above it",
         "an __init__.py",
         "a module from the current folder",
         "an import when it is called",
@@ -95,6 +102,13 @@ def test_a_package_of_another_name_stays_what_it_was(folder):
     folder({"json/__init__.py": "", "json/a.py": "from .b import attention", "json/b.py": ATTENTION})
     loaded("json/a.py:attention")
     assert sys.modules["json"] is json
+
+
+def test_a_module_above_a_file_is_meant_and_not_one_of_its_name_elsewhere(folder, monkeypatch):
+    files = {"a/m.py": "from aside.n import attention", "aside/__init__.py": "", "aside/n.py": ATTENTION}
+    root = folder({**files, "installed/aside/__init__.py": ""})
+    monkeypatch.syspath_prepend(root / "installed")
+    assert loaded("a/m.py:attention")(1, 2, 3) == 3
 
 
 NESTED = """

@@ -22,6 +22,7 @@ from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.positions import position_findings
 from regard.check.properties.relative_logits import relative_logit_findings
+from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.scales import scale_design
 from regard.check.properties.scores import fit_scores, score_findings
 from regard.check.properties.surroundings import surrounding_findings
@@ -39,7 +40,6 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["Analysis", "analyze"]
 
-ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
 OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"})
 """Notes that leave open whether it is attention."""
 UNLIKE_UNMASKED = frozenset({"sparse-by-content", "talking-heads", "differential", "weights-divided-later"})
@@ -175,6 +175,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
     analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+    analysis.findings += residual_findings(run, instances)
     if is_first and not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if is_first and not analysis.violations:

@@ -82,6 +82,20 @@ PROPERTIES = {
             "x = x + self.attention(self.norm(x))",
         ),
         Property(
+            "residual-of-the-input",
+            "block",
+            "what a block computes is added to its input",
+            "A token loses its own vector, and gradients have no way around the block.",
+            "x = x + self.attention(self.norm(x))",
+        ),
+        Property(
+            "residual-of-the-sum",
+            "block",
+            "the feed-forward network's output is added to the sum that it reads",
+            "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
+            "x = x + self.attention(self.norm_1(x)); x = x + self.mlp(self.norm_2(x))",
+        ),
+        Property(
             "output-at-its-place",
             "output",
             "what is computed at a place of a picture is returned at this place",

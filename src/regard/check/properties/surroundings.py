@@ -1,4 +1,4 @@
-"""What stands around the attentions: samples apart and alike, residuals added once, patches whole."""
+"""What stands around the attentions: samples apart and alike, places and patches whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def surrounding_findings(
         yield from found if found or not holds else _samples_alike(invocation, base)
     if base.outputs and holds:
         yield from _places(invocation, base)
-    yield from _residuals(run)
     yield from _patches(run)
 
 
@@ -111,38 +110,28 @@ def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         yield Finding("violation", "output-at-its-place", "output", message)
 
 
-def _residuals(run: TaggedRun) -> Iterator[Finding]:
-    """Something is added to itself: a residual that is added twice."""
-    first = min((int(each.min()) for each in run.given.values() if each.numel()), default=run.num_tags)
-    for operation in run.trace:
-        if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
-            continue
-        one, two = run.tags.inputs[operation.index]
-        if one.shape != two.shape or not bool((one >= first).all()) or not torch.equal(one, two):
-            continue
-        if torch.equal(operation.inputs[0].data, operation.inputs[1].data):
-            message = "the input is added to itself: the residual is twice"
-            yield Finding("violation", "residual-once", "block", message, operation.location)
-            return
-
-
 def _patches(run: TaggedRun) -> Iterator[Finding]:
-    """Each token that a picture was cut into holds all channels of one patch."""
+    """Each token that a picture was cut into holds all channels of one patch.
+
+    A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
+    """
     for operation in run.trace:
         if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
             continue
         samples, channels, height, width = operation.outputs[0].shape
         start = run.first_tag[operation.index]
         places = height * width
-        if places < 2 or channels < 2:
+        if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
             continue
         for later in run.trace.operations[operation.index + 1 :]:
-            for tags in run.tags.outputs[later.index][:1]:
+            if later.is_view:
+                continue
+            for tags in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
                 mine = (tags >= start) & (tags < start + samples * channels * places)
-                if tags.ndim != 3 or tags.shape[-1] != channels or int(mine.sum()) != samples * channels * places:
+                if tags.ndim not in (2, 3) or tags.shape[-1] != channels:
                     continue
                 rows = mine.all(-1)
-                if int(rows.sum()) != samples * places or later.name in ("view", "reshape", "_unsafe_view"):
+                if int(mine.sum()) != samples * channels * places or int(rows.sum()) != samples * places:
                     continue
                 spatial = (tags[rows] - start) % places
                 if bool((spatial != spatial[:, :1]).any()):

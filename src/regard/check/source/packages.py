@@ -25,13 +25,30 @@ def import_file(path: Path) -> ModuleType:
     """The module of a Python file.
 
     A file whose folder has an ``__init__.py``, or that has relative imports, is imported as a part of its package.
-    Where the package cannot be imported, the file is, by itself, if it needs nothing of it. The folders that it
-    imports from stay on the path: a function may import when it is called.
+    Where the package cannot be imported, the file is, by itself, if it needs nothing of it. What it imports and nobody
+    has is looked for in the folders above it: a project is run from its top. The folders that it imports from stay on
+    the path: a function may import when it is called.
 
     Args:
         path: of the file.
     """
     path = Path(os.path.abspath(path))
+    tried: set[Path] = set()
+    while True:
+        known = set(sys.modules)
+        try:
+            return _imported(path)
+        except ModuleNotFoundError as error:
+            name = error.name or ""
+            folder = next((each for each in _folders(path) if each not in tried and _has_module(each, name)), None)
+            if folder is None:
+                raise
+            tried.add(folder)
+            _forget(name.partition(".")[0], set(sys.modules) - known)
+            _put_on_path(folder)
+
+
+def _imported(path: Path) -> ModuleType:
     relative = _relative_level(path)
     depth = _depth(path, relative)
     if not depth:
@@ -42,6 +59,23 @@ def import_file(path: Path) -> ModuleType:
         if relative:
             raise
         return _import_alone(path)
+
+
+def _folders(path: Path) -> list[Path]:
+    """Where modules of the project of a file may lie: the folders above it, the nearest first, and the current one."""
+    return [*path.parents[1 : 1 + MAX_DEPTH], Path.cwd()]
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    place = folder.joinpath(*name.split("."))
+    return bool(name) and (place.is_dir() or place.with_suffix(".py").is_file())
+
+
+def _forget(top: str, names: set[str]) -> None:
+    """Forget those of some modules that belong to a package: another of its name is meant."""
+    for name in names:
+        if name.partition(".")[0] == top:
+            del sys.modules[name]
 
 
 def _relative_level(path: Path) -> int:

@@ -73,6 +73,11 @@ _CONSTRUCTOR = {
 _CALL_NAMES = INPUTS | inverted(_CALL)
 _CONSTRUCTOR_NAMES = inverted(_CONSTRUCTOR) | SIZES
 _MASK = re.compile(r"(?:^|_)masks?(?:_|$)")
+_CONTEXT = re.compile(
+    r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
+    r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
+)
+"""What another module made, as in enc_src or encoder_features."""
 _PREFIX = re.compile(r"^(?:encoder|decoder|enc|dec|attn|attention|text|model|default|self|block|transformer)_")
 
 
@@ -81,7 +86,9 @@ def call_meaning(name: str) -> str | None:
     found = meaning(name, _CALL_NAMES)
     if found is None and (size := meaning(name, SIZES)) is not None and size != "config":
         return f"size {size}"
-    return "mask" if found is None and _MASK.search(name.lower()) else found
+    if found is not None:
+        return found
+    return "mask" if _MASK.search(name.lower()) else "context" if _CONTEXT.fullmatch(name.lower()) else None
 
 
 def constructor_meaning(name: str) -> str | None:

@@ -45,11 +45,17 @@ def prepare(target: Any, seed: int) -> None:
 
 
 def redraw(module: nn.Module, seed: int) -> None:
-    """New random parameters, so that each has an effect: also those that begin as zeros or ones."""
+    """New random parameters, so that each has an effect: also those that begin as zeros or ones.
+
+    A number that never learns, beside parameters that do, is a constant such as a scale: it stays.
+    """
     generator = torch.Generator().manual_seed(seed)
+    learns = any(each.requires_grad for each in module.parameters())
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if not parameter.is_floating_point() or nn.parameter.is_lazy(parameter):
+                continue
+            if learns and not parameter.requires_grad and parameter.numel() == 1 and bool(parameter != 0):
                 continue
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             if parameter.ndim >= 2:
