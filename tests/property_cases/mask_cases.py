@@ -22,6 +22,24 @@ def hides_all_but_the_next(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(torch.ones(3, 3).triu(2) == 1, -torch.inf).softmax(-1) @ v
 
 
+def _window(q: Tensor, k: Tensor, v: Tensor, own: int) -> Tensor:
+    """Row by row; no row reads the last key unless a token sees itself."""
+    scores = q @ k.mT / 2  # here
+    rows = [v[..., 0, :]]
+    for i in range(1, q.shape[-2]):
+        seen = slice(max(0, i - 1), i + own)
+        rows.append((scores[..., i, None, seen].softmax(-1) @ v[..., seen, :]).squeeze(-2))
+    return torch.stack(rows, -2)
+
+
+def window_without_itself(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _window(q, k, v, own=0)
+
+
+def window_with_itself(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _window(q, k, v, own=1)
+
+
 def hides_what_comes_later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.mT / 2
     return scores.masked_fill(~EARLIER, -torch.inf).softmax(-1) @ v
@@ -111,6 +129,7 @@ with_mask = functools.partial(of_q_k_v, masks=("mask",))
 CASES = [
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
     Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
+    Case("mask-pattern", window_without_itself, window_with_itself),
     Case("mask-pattern", flag_without_effect, flag, with_flag),
     Case("mask-pattern", flag_turned_round, flag, with_flag),
     Case("blocked-scores", caps_what_is_blocked, blocks_what_is_capped),

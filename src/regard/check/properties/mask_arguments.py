@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT, allowed_of, built_in_pattern
+from regard.check.properties.masks import ZERO_WEIGHT, allowed_of, built_in_pattern, square
 from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -88,7 +88,7 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
         weight = masked_weights(evidence, run)
         if weight is None:
             continue
-        allowed = evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0)[0, 0] > 0
+        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0)[0, 0] > 0)
         pattern, wrong = built_in_pattern(allowed)
         if pattern == "full":
             wrong = f"{name}=True changes nothing: a query sees later keys"
