@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from property_cases import Case, of_q_k_v
+from property_cases import WIDTH, Case, of_q_k_v, of_x
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -123,6 +123,41 @@ def blocks_what_is_capped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(~EARLIER, -torch.inf).softmax(-1) @ v
 
 
+def _padded(x: Tensor, keep: Tensor) -> Tensor:
+    """Self-attention of one head in which a token sees what `keep` allows."""
+    scores = x @ x.mT / WIDTH**0.5  # here
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ x
+
+
+def padding_in_the_place_of_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    length = x.shape[1]
+    keep = torch.ones(length, length, dtype=torch.bool).tril()
+    return _padded(x, keep if mask is None else mask.bool()[:, None, :].expand(-1, length, -1))
+
+
+def padding_beside_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """A token of padding sees itself, so that no row is empty."""
+    length = x.shape[1]
+    keep = torch.ones(length, length, dtype=torch.bool).tril()
+    itself = torch.eye(length, dtype=torch.bool)
+    return _padded(x, keep if mask is None else keep & mask.bool()[:, None, :].expand(-1, length, -1) | itself)
+
+
+def padding_of_queries(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    length = x.shape[1]
+    keep = torch.ones(len(x), length, dtype=torch.bool) if mask is None else mask.bool()
+    return _padded(x, keep[:, :, None].expand(-1, -1, length))
+
+
+def padding_of_queries_and_keys(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """A token of padding sees nothing: its weights are all equal."""
+    scores = x @ x.mT / WIDTH**0.5
+    if mask is not None:
+        scores = scores.masked_fill(~(mask[:, :, None].bool() & mask[:, None, :].bool()), -1e9)
+    return scores.softmax(-1) @ x
+
+
+with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
 
@@ -137,5 +172,7 @@ CASES = [
     Case("mask-same-for-samples", masks_the_first_sample, masks_everywhere),
     Case("mask-argument", fills_with_zero, fills_with_infinity, with_mask),
     Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
+    Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
+    Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

@@ -271,6 +271,13 @@ PROPERTIES = {
             "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
         ),
         Property(
+            "masks-joined",
+            "masked",
+            "a mask of padding that is handed over hides keys beside those that the code's own mask hides",
+            "In batches with padding the model sees what it shall predict.",
+            "mask = causal & keep[:, None, None, :]  # what both allow",
+        ),
+        Property(
             "mask-same-for-heads",
             "masked",
             "a mask holds for every head",

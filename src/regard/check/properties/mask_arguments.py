@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT, allowed_of, built_in_pattern, square
+from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
 from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -19,13 +19,25 @@ from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
-__all__ = ["MaskOutcome", "flag_findings", "kept", "mask_argument_findings", "masked_weights", "violated"]
+__all__ = [
+    "MaskOutcome",
+    "flag_findings",
+    "kept",
+    "mask_argument_findings",
+    "masked_weights",
+    "own_mask_lost",
+    "violated",
+]
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
 """Names of masks of a sequence that need not be there."""
+OF_QUERIES = re.compile("^(?:q|query|queries)_")
+"""Names of masks that say which queries are of padding: what these read is of no use, and no key is hidden."""
+OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
+"""Masks of the code itself that a mask of padding has to be joined with."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -53,18 +65,27 @@ class MaskOutcome:
     """(scores): whether mask and code allow it."""
     blocked: Tensor
     """(scores): whether the weight is zero."""
+    judged: Tensor
+    """(scores): whether its query is none that the same mask hides as a key: what padding reads is of no use."""
+
+    @property
+    def wrong(self) -> Tensor:
+        """(scores): those that have a weight and must not, or have none and should."""
+        return self.judged & (self.blocked == self.allowed)
 
     @property
     def exact(self) -> bool:
         """Whether exactly those that are not allowed have no weight."""
-        return torch.equal(self.blocked, ~self.allowed)
+        return not bool(self.wrong.any())
 
 
 def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """For each mask that can be handed over: in one form and shape at least it has to hide what it blocks."""
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
     names = [name for name in invocation.masks if crossed or not OTHER_SEQUENCE.search(name)]
-    for name in names[:2]:
+    for name in filter(OF_QUERIES.search, names):
+        yield Finding("open", "mask-open", "mask", f"{name} is a mask of queries: not judged")
+    for name in [each for each in names if not OF_QUERIES.search(each)][:2]:
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
@@ -74,7 +95,10 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
-            yield from found or _with_flag(invocation, evidence, outcome, name)
+            lost = list(own_mask_lost(evidence, outcome, name))
+            yield from found or lost or _with_flag(invocation, evidence, outcome, name)
+            if lost and not found:
+                continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             yield Finding("holds", "mask-form", "mask", message)
             continue
@@ -126,13 +150,23 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             places = (table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token)
             built_in = allowed_of(evidence)[places] if axes is None else free > ZERO_WEIGHT
+            judged = _of_real_queries(evidence, whole, shape)
             for allowed in (whole[places] & built_in, whole[places]):  # with or in the place of its own mask
-                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked)
+                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, judged)
                 yield outcome
                 if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                     return
         if ran and shape != "bhqk" and "q" in shape:
             return
+
+
+def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
+    """(scores): whether its query is a token that the mask does not hide as a key."""
+    table = evidence.base
+    if "q" in shape or not torch.equal(table.query.stream, table.key.stream) or not evidence.num_tokens:
+        return torch.ones(len(table.weight), dtype=torch.bool)
+    real = square(evidence, whole)
+    return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:
@@ -143,6 +177,25 @@ def _forms(invocation: Invocation, name: str) -> list[str]:
     if re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
         return ["allowed", "blocked"]
     return list(MASK_FORMS)
+
+
+def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
+    """A mask that has one entry for each key cannot say what comes later: it is joined with the code's own mask."""
+    if "q" in outcome.shape:
+        return
+    own = allowed_of(evidence)
+    pattern, _ = built_in_pattern(own[0, 0])
+    table = evidence.base
+    later = ~own[table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token]
+    seen = outcome.judged & later & ~outcome.blocked
+    if pattern not in OWN_MASKS or not bool(seen.any()):
+        return
+    at = int(seen.nonzero()[0])
+    message = (
+        f"with {name} its own mask ({pattern}) is dropped: query {int(table.query.token[at])} sees key "
+        f"{int(table.key.token[at])} with weight {float(outcome.weight[at]):.3g}"
+    )
+    yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
 
 
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
@@ -222,8 +275,9 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
     """What is allowed has weights that sum to one and stand to one another as without the mask."""
     table, rows = evidence.base, query_numbers(evidence)
     line = table.instance.scores_location
-    before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, outcome.free)
-    sums = torch.zeros_like(before).index_add_(0, rows, outcome.weight)
+    weight, free = (torch.where(outcome.judged, each, 0.0) for each in (outcome.weight, outcome.free))
+    before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, free)
+    sums = torch.zeros_like(before).index_add_(0, rows, weight)
     if bool(((sums - before).abs() > SUM_TOLERANCE).any()) and not bool(table.with_sink.any()):
         worst = float(sums[(sums - before).abs().argmax()])
         yield Finding(
@@ -234,8 +288,8 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
             line,
         )
         return
-    live = (outcome.weight > 1e-9) & (outcome.free > 1e-9)  # a mask may stand in the place of the code's own
-    ratio = torch.where(live, (outcome.weight / outcome.free.clamp(min=1e-300)), float("nan"))
+    live = (weight > 1e-9) & (free > 1e-9)  # a mask may stand in the place of the code's own
+    ratio = torch.where(live, weight / free.clamp(min=1e-300), float("nan"))
     for row in range(int(rows.max()) + 1):
         mine = ratio[(rows == row) & live]
         if len(mine) > 1 and float(mine.max() - mine.min()) > 1e-6 * float(mine.max()):
@@ -260,9 +314,9 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             return
         yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
         return
-    best = max(outcomes, key=lambda each: int((each.blocked == ~each.allowed).sum()))
-    leaks = best.allowed.logical_not() & ~best.blocked
-    at = int(leaks.nonzero()[0]) if bool(leaks.any()) else int((best.allowed & best.blocked).nonzero()[0])
+    best = min(outcomes, key=lambda each: int(each.wrong.sum()))
+    leaks = best.wrong & ~best.blocked
+    at = int((leaks if bool(leaks.any()) else best.wrong).nonzero()[0])
     verb = (
         f"has weight {float(best.weight[at]):.3g} where {name} blocks it"
         if bool(leaks.any())
@@ -273,7 +327,7 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
         "mask-argument",
         "mask",
         f"key {int(table.key.token[at])} {verb} for query {int(table.query.token[at])} of sample "
-        f"{int(table.query.sample[at])}, head {int(table.head[at])} ({int((best.blocked != ~best.allowed).sum())} of "
+        f"{int(table.query.sample[at])}, head {int(table.head[at])} ({int(best.wrong.sum())} of "
         f"{len(best.blocked)} scores)",
         line,
     )
