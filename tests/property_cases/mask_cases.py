@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, of_q_k_v, of_x
+from regard.check.target import Invocation
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -157,6 +159,70 @@ def padding_of_queries_and_keys(x: Tensor, mask: Tensor | None = None) -> Tensor
     return scores.softmax(-1) @ x
 
 
+class KeepsLengths(nn.Module):
+    """The mask is made once for each number of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        places = torch.arange(x.shape[1])
+        if lengths is None:
+            lengths = torch.full((len(x),), x.shape[1])
+        keep = self.kept.setdefault(x.shape[1], places < lengths[:, None])
+        return _padded(x, keep[:, None, :].expand(-1, x.shape[1], -1))
+
+
+class ReadsLengths(KeepsLengths):
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self.kept.clear()
+        return super().forward(x, lengths)
+
+
+class KeepsMask(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Tensor | None = None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.kept is None and mask is not None:
+            self.kept = mask.bool()[:, None, :]
+        keep = torch.ones(len(x), x.shape[1], x.shape[1], dtype=torch.bool)
+        return _padded(x, keep if self.kept is None else keep & self.kept)
+
+
+class ReadsMask(KeepsMask):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        self.kept = None
+        return super().forward(x, mask)
+
+
+class KeepsFlag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = False
+
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
+        self.kept = self.kept or causal
+        keep = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
+        return _padded(x, keep.tril() if self.kept else keep)
+
+
+class ReadsFlag(KeepsFlag):
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
+        self.kept = False
+        return super().forward(x, causal)
+
+
+def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
+    """A call of a module that may be given a mask, lengths or a flag."""
+    call = of_x(kind(), masks=masks)
+    call.lengths = ["lengths"] * lengths
+    call.causal_flags = ["causal"] * causal
+    return call
+
+
 with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
@@ -174,5 +240,8 @@ CASES = [
     Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
     Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
+    Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
+    Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
+    Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

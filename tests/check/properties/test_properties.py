@@ -15,7 +15,7 @@ CASES = all_cases()
 
 
 def analyzed(call: Invocation) -> Analysis:
-    analysis = analyze(call, masks=bool(call.masks or call.causal_flags))
+    analysis = analyze(call, masks=bool(call.masks or call.causal_flags or call.lengths))
     assert analysis.num_attentions == 1, analysis.missing
     return analysis
 

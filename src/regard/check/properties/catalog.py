@@ -278,6 +278,13 @@ PROPERTIES = {
             "mask = causal & keep[:, None, None, :]  # what both allow",
         ),
         Property(
+            "mask-of-its-call",
+            "masked",
+            "a mask holds for the call that it is handed to",
+            "Later batches are masked as the first one was.",
+            "mask = torch.arange(T)[None] < lengths[:, None]  # made in every call, not kept",
+        ),
+        Property(
             "mask-same-for-heads",
             "masked",
             "a mask holds for every head",

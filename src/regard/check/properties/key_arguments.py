@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_arguments import MaskOutcome, kept, masked_weights, own_mask_lost, violated
+from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -61,4 +62,5 @@ def _judged(
         return
     yield from kept(evidence, outcome, name)
     yield from own_mask_lost(evidence, outcome, name)
+    yield from mask_memory_findings(invocation, name, values[1], values[0])
     yield Finding("holds", "mask-form", "mask", f"{name} {says}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
 from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
 from regard.check.roles.influence import record_invocation
@@ -97,6 +98,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             outcome, found = min(exact, key=lambda each: len(each[1]))
             lost = list(own_mask_lost(evidence, outcome, name))
             yield from found or lost or _with_flag(invocation, evidence, outcome, name)
+            yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
             if lost and not found:
                 continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
@@ -122,6 +124,7 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
         elif pattern == "causal":
             message = f"{name}=True: a query sees keys up to its own position"
             yield Finding("holds", "mask-flag", "mask", message, line)
+            yield from mask_memory_findings(invocation, name, True, False)
 
 
 def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
@@ -201,7 +204,7 @@ def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterat
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """A mask and a flag that says causal hide together what each of them hides."""
     for flag in invocation.causal_flags[:1]:
-        opened = write_mask(torch.ones(outcome.value.shape, dtype=torch.bool), outcome.form)
+        opened = _opened(outcome.value.shape, outcome.form)
         causal, both = (
             masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, flag: True, name: value}))
             for value in (opened, outcome.value)
@@ -217,8 +220,13 @@ def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome,
 
 def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: list[int], form: str) -> Tensor | None:
     """The weights under a mask that blocks nothing."""
-    opened = write_mask(torch.ones(sizes, dtype=torch.bool), form)
-    return masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: opened}))
+    run = record_invocation(invocation, {**invocation.arguments, name: _opened(sizes, form)})
+    return masked_weights(evidence, run)
+
+
+def _opened(sizes: Sequence[int], form: str) -> Tensor:
+    """A mask that blocks nothing."""
+    return write_mask(torch.ones(*sizes, dtype=torch.bool), form)
 
 
 def _pattern(sizes: list[int]) -> Tensor:

@@ -50,6 +50,9 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if bool(allowed.all()):
         return "full", ""
     rows, columns = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    if queries == keys and not bool(allowed[0].any()) and bool(allowed.diagonal()[1:].all()):
+        # The first token has only itself to attend to: its value may be copied, without a score.
+        return built_in_pattern(allowed | (rows + columns == 0))
     for offset in dict.fromkeys((keys - queries, 0)):
         distance = rows + offset - columns
         if torch.equal(allowed, distance >= 0):
