@@ -51,9 +51,11 @@ def joined(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
-def of_x(function: Any) -> Invocation:
+def of_x(function: Any, *, masks: tuple[str, ...] = ()) -> Invocation:
     """A call of a function of x."""
-    return tokens_call(function, drawn(2, 4, WIDTH, seed=0))
+    call = tokens_call(function, drawn(2, 4, WIDTH, seed=0))
+    call.masks = [*masks]
+    return call
 
 
 def of_module(kind: Any) -> Invocation:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import Case, of_q_k_v
+from property_cases import WIDTH, Case, of_q_k_v, of_x
+from regard.check.target import Invocation
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -20,6 +22,24 @@ def hides_what_came_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def hides_all_but_the_next(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.mT / 2  # here
     return scores.masked_fill(torch.ones(3, 3).triu(2) == 1, -torch.inf).softmax(-1) @ v
+
+
+def _window(q: Tensor, k: Tensor, v: Tensor, own: int) -> Tensor:
+    """Row by row; no row reads the last key unless a token sees itself."""
+    scores = q @ k.mT / 2  # here
+    rows = [v[..., 0, :]]
+    for i in range(1, q.shape[-2]):
+        seen = slice(max(0, i - 1), i + own)
+        rows.append((scores[..., i, None, seen].softmax(-1) @ v[..., seen, :]).squeeze(-2))
+    return torch.stack(rows, -2)
+
+
+def window_without_itself(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _window(q, k, v, own=0)
+
+
+def window_with_itself(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _window(q, k, v, own=1)
 
 
 def hides_what_comes_later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -105,12 +125,112 @@ def blocks_what_is_capped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(~EARLIER, -torch.inf).softmax(-1) @ v
 
 
+def _padded(x: Tensor, keep: Tensor) -> Tensor:
+    """Self-attention of one head in which a token sees what `keep` allows."""
+    scores = x @ x.mT / WIDTH**0.5  # here
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ x
+
+
+def padding_in_the_place_of_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    length = x.shape[1]
+    keep = torch.ones(length, length, dtype=torch.bool).tril()
+    return _padded(x, keep if mask is None else mask.bool()[:, None, :].expand(-1, length, -1))
+
+
+def padding_beside_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """A token of padding sees itself, so that no row is empty."""
+    length = x.shape[1]
+    keep = torch.ones(length, length, dtype=torch.bool).tril()
+    itself = torch.eye(length, dtype=torch.bool)
+    return _padded(x, keep if mask is None else keep & mask.bool()[:, None, :].expand(-1, length, -1) | itself)
+
+
+def padding_of_queries(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    length = x.shape[1]
+    keep = torch.ones(len(x), length, dtype=torch.bool) if mask is None else mask.bool()
+    return _padded(x, keep[:, :, None].expand(-1, -1, length))
+
+
+def padding_of_queries_and_keys(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """A token of padding sees nothing: its weights are all equal."""
+    scores = x @ x.mT / WIDTH**0.5
+    if mask is not None:
+        scores = scores.masked_fill(~(mask[:, :, None].bool() & mask[:, None, :].bool()), -1e9)
+    return scores.softmax(-1) @ x
+
+
+class KeepsLengths(nn.Module):
+    """The mask is made once for each number of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        places = torch.arange(x.shape[1])
+        if lengths is None:
+            lengths = torch.full((len(x),), x.shape[1])
+        keep = self.kept.setdefault(x.shape[1], places < lengths[:, None])
+        return _padded(x, keep[:, None, :].expand(-1, x.shape[1], -1))
+
+
+class ReadsLengths(KeepsLengths):
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        self.kept.clear()
+        return super().forward(x, lengths)
+
+
+class KeepsMask(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Tensor | None = None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.kept is None and mask is not None:
+            self.kept = mask.bool()[:, None, :]
+        keep = torch.ones(len(x), x.shape[1], x.shape[1], dtype=torch.bool)
+        return _padded(x, keep if self.kept is None else keep & self.kept)
+
+
+class ReadsMask(KeepsMask):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        self.kept = None
+        return super().forward(x, mask)
+
+
+class KeepsFlag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = False
+
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
+        self.kept = self.kept or causal
+        keep = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
+        return _padded(x, keep.tril() if self.kept else keep)
+
+
+class ReadsFlag(KeepsFlag):
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
+        self.kept = False
+        return super().forward(x, causal)
+
+
+def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
+    """A call of a module that may be given a mask, lengths or a flag."""
+    call = of_x(kind(), masks=masks)
+    call.lengths = ["lengths"] * lengths
+    call.causal_flags = ["causal"] * causal
+    return call
+
+
+with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
 
 CASES = [
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
     Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
+    Case("mask-pattern", window_without_itself, window_with_itself),
     Case("mask-pattern", flag_without_effect, flag, with_flag),
     Case("mask-pattern", flag_turned_round, flag, with_flag),
     Case("blocked-scores", caps_what_is_blocked, blocks_what_is_capped),
@@ -118,5 +238,10 @@ CASES = [
     Case("mask-same-for-samples", masks_the_first_sample, masks_everywhere),
     Case("mask-argument", fills_with_zero, fills_with_infinity, with_mask),
     Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
+    Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
+    Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
+    Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
+    Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
+    Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

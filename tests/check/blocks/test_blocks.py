@@ -101,3 +101,18 @@ def test_one_that_raises_or_is_random_stays_undetermined_and_says_why(kind, word
     found = wiring(kind)
     assert not found.behaviour
     assert any(word in why for why in (*found.why, *found.unexplained))
+
+
+class DecoderBlock(Block):
+    def forward(self, x, self_attention_mask=None):
+        return self.norm(x + self.attn(x, x, x, attn_mask=self_attention_mask)[0])
+
+
+class DecoderBlockOfPadding(Block):
+    def forward(self, x, key_padding_mask_of_x=None):
+        return self.norm(x + self.attn(x, x, x, key_padding_mask=key_padding_mask_of_x)[0])
+
+
+@pytest.mark.parametrize(("kind", "causes"), [(DecoderBlock, []), (DecoderBlockOfPadding, ["future-leak"])])
+def test_a_decoder_whose_causal_mask_is_handed_over_does_not_leak(kind, causes):
+    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes

@@ -21,6 +21,8 @@ NAMES: dict[str, tuple[Tensor, str]] = {
     "causal blocks": (BLOCKS.tril(), "sparse causal"),
     "the last queries": (WIDE.tril(2), "causal"),
     "the first queries": (WIDE.tril(), "causal, from the first key on"),
+    "causal, the first value copied": (ONES.tril() & (torch.arange(5) > 0)[:, None], "causal"),
+    "a prefix language model": (ONES.tril() | (torch.arange(5) < 3), "causal after a prefix that all see"),
     "a hole": ((ONES.tril() & (torch.arange(5) != 1)) | ONES.tril().diag().diag(), "sparse causal"),
 }
 WRONG: dict[str, tuple[Tensor, str]] = {

@@ -15,7 +15,7 @@ CASES = all_cases()
 
 
 def analyzed(call: Invocation, attentions: int = 1) -> Analysis:
-    analysis = analyze(call, masks=bool(call.masks or call.causal_flags))
+    analysis = analyze(call, masks=bool(call.masks or call.causal_flags or call.lengths))
     assert analysis.num_attentions == attentions, analysis.missing
     return analysis
 

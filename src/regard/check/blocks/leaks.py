@@ -11,6 +11,7 @@ from regard.check.blocks.mistakes import add_mistake
 from regard.check.sandbox.answer import error_text
 from regard.check.search.diagnose import triangular
 from regard.check.search.stage import Diagnosis
+from regard.check.target.names import call_meaning
 
 __all__ = ["judge_leaks"]
 
@@ -50,13 +51,18 @@ def judge_leaks(diagnosis: Diagnosis, outer: BlockCall) -> None:
             return
 
 
+def _is_causal_mask(argument: str) -> bool:
+    """Whether an argument may be the causal mask: it is a mask, and its name speaks of no padding or other sequence."""
+    return call_meaning(argument) == "mask" and not re.search("pad|enc|memory|cross|context", argument)
+
+
 def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     """What says that no position sees later ones; and whether it says so for sure."""
     name = outer.subject.name
     flags = outer.names("causal")
     if flags and not outer.names("mask"):
         return f"its flag {flags[0]}", True
-    if outer.names("mask"):
+    if outer.names("mask") or any(map(_is_causal_mask, outer.subject.called)):
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
         return "", False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,7 +34,7 @@ from regard.check.properties.weights_alone import weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation
 from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, local_influence
-from regard.check.roles.table import table_of
+from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
 from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
@@ -254,7 +255,16 @@ def _evidence(
         {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
         _says_causal(invocation.target),
         {each.argument: each.role for each in invocation.streams},
+        _num_tokens(base, influence),
     )
+
+
+def _num_tokens(base: AttentionTable, influence: Influence) -> int:
+    """How many tokens queries and keys are of; 0 where these are not as many."""
+    counts = Counter(source.stream for source, _ in influence.runs if source.kind == "token")
+    read = {*base.query.stream.tolist(), *base.key.stream.tolist()}
+    several = {counts[base.streams[each]] for each in read if each >= 0}
+    return several.pop() if len(several) == 1 else 0
 
 
 def _says_causal(target: Any) -> bool:

@@ -93,7 +93,7 @@ PROPERTIES = {
             "block",
             "the feed-forward network's output is added to the sum that it reads",
             "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
-            "x = x + self.attention(self.norm_1(x)); x = x + self.mlp(self.norm_2(x))",
+            "x = x + self.mlp(self.norm_2(x))  # x is the sum with what was attended to",
         ),
         Property(
             "output-at-its-place",
@@ -297,6 +297,20 @@ PROPERTIES = {
             "of two sequences of ids, the predicted one does not see its later tokens",
             "It learns to copy; when it generates, what it copied is not there.",
             "allowed = causal & (target != pad)[:, None, None, :]",
+        ),
+        Property(
+            "masks-joined",
+            "masked",
+            "a mask of padding that is handed over hides keys beside those that the code's own mask hides",
+            "In batches with padding the model sees what it shall predict.",
+            "mask = causal & keep[:, None, None, :]  # what both allow",
+        ),
+        Property(
+            "mask-of-its-call",
+            "masked",
+            "a mask holds for the call that it is handed to",
+            "Later batches are masked as the first one was.",
+            "mask = torch.arange(T)[None] < lengths[:, None]  # made in every call, not kept",
         ),
         Property(
             "mask-same-for-heads",

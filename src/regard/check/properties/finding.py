@@ -45,3 +45,5 @@ class Evidence:
     """Whether its name or its documentation speaks of a causal mask."""
     roles: dict[str, str]
     """By stream: "x", "context", "q", "k", "v" or "ids"."""
+    num_tokens: int = 0
+    """That queries and keys are of; 0 where these are not as many."""

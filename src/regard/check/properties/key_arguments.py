@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.mask_arguments import MaskOutcome, kept, masked_weights, violated
+from regard.check.properties.mask_arguments import MaskOutcome, kept, masked_weights, own_mask_lost, violated
+from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -26,18 +27,27 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     for name in invocation.lengths:
         lengths = torch.arange(samples) % (keys - 1) + 1
         whole, allowed = torch.full((samples,), keys), key < lengths[sample]
-        yield from _judged(invocation, evidence, name, (lengths, whole), allowed, "hides the keys of padding")
+        of_itself = torch.equal(table.query.stream, table.key.stream)
+        judged = query < lengths[sample] if of_itself else torch.ones_like(allowed)
+        says = "hides the keys of padding"
+        yield from _judged(invocation, evidence, name, (lengths, whole), (allowed, judged), says)
     for name in invocation.documents:
         texts = (torch.arange(keys)[None, :] > torch.arange(samples)[:, None] % (keys - 1)).long()
         same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
         one = torch.zeros_like(texts)
-        yield from _judged(invocation, evidence, name, (texts, one), same, "keeps the texts of a row apart")
+        says, judged = "keeps the texts of a row apart", torch.ones_like(same)
+        yield from _judged(invocation, evidence, name, (texts, one), (same, judged), says)
 
 
 def _judged(
-    invocation: Invocation, evidence: Evidence, name: str, values: tuple[Tensor, Tensor], allowed: Tensor, says: str
+    invocation: Invocation,
+    evidence: Evidence,
+    name: str,
+    values: tuple[Tensor, Tensor],
+    wanted: tuple[Tensor, Tensor],
+    says: str,
 ) -> Iterator[Finding]:
-    """What a value does, beside one that hides nothing."""
+    """What a value does, beside one that hides nothing; wanted: what it allows, and which scores are judged."""
     weight, free = (
         masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
         for value in values
@@ -45,10 +55,12 @@ def _judged(
     if weight is None or free is None:
         yield Finding("open", "mask-open", "mask", f"{name}: not exercised")
         return
-    allowed = allowed & (free > ZERO_WEIGHT)
-    outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT))
+    allowed, judged = wanted[0] & (free > ZERO_WEIGHT), wanted[1]
+    outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged)
     if not outcome.exact:
         yield from violated(evidence, [outcome], name)
         return
     yield from kept(evidence, outcome, name)
+    yield from own_mask_lost(evidence, outcome, name)
+    yield from mask_memory_findings(invocation, name, values[1], values[0])
     yield Finding("holds", "mask-form", "mask", f"{name} {says}")

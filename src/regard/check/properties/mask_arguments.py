@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT, allowed_of, built_in_pattern
+from regard.check.properties.mask_memory import mask_memory_findings
+from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
 from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -19,13 +20,25 @@ from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
-__all__ = ["MaskOutcome", "flag_findings", "kept", "mask_argument_findings", "masked_weights", "violated"]
+__all__ = [
+    "MaskOutcome",
+    "flag_findings",
+    "kept",
+    "mask_argument_findings",
+    "masked_weights",
+    "own_mask_lost",
+    "violated",
+]
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
 """Names of masks of a sequence that need not be there."""
+OF_QUERIES = re.compile("^(?:q|query|queries)_")
+"""Names of masks that say which queries are of padding: what these read is of no use, and no key is hidden."""
+OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
+"""Masks of the code itself that a mask of padding has to be joined with."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -53,18 +66,27 @@ class MaskOutcome:
     """(scores): whether mask and code allow it."""
     blocked: Tensor
     """(scores): whether the weight is zero."""
+    judged: Tensor
+    """(scores): whether its query is none that the same mask hides as a key: what padding reads is of no use."""
+
+    @property
+    def wrong(self) -> Tensor:
+        """(scores): those that have a weight and must not, or have none and should."""
+        return self.judged & (self.blocked == self.allowed)
 
     @property
     def exact(self) -> bool:
         """Whether exactly those that are not allowed have no weight."""
-        return torch.equal(self.blocked, ~self.allowed)
+        return not bool(self.wrong.any())
 
 
 def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """For each mask that can be handed over: in one form and shape at least it has to hide what it blocks."""
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
     names = [name for name in invocation.masks if crossed or not OTHER_SEQUENCE.search(name)]
-    for name in names[:2]:
+    for name in filter(OF_QUERIES.search, names):
+        yield Finding("open", "mask-open", "mask", f"{name} is a mask of queries: not judged")
+    for name in [each for each in names if not OF_QUERIES.search(each)][:2]:
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
@@ -74,7 +96,11 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
-            yield from found or _with_flag(invocation, evidence, outcome, name)
+            lost = list(own_mask_lost(evidence, outcome, name))
+            yield from found or lost or _with_flag(invocation, evidence, outcome, name)
+            yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
+            if lost and not found:
+                continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             yield Finding("holds", "mask-form", "mask", message)
             continue
@@ -88,7 +114,7 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
         weight = masked_weights(evidence, run)
         if weight is None:
             continue
-        allowed = evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0)[0, 0] > 0
+        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0)[0, 0] > 0)
         pattern, wrong = built_in_pattern(allowed)
         if pattern == "full":
             wrong = f"{name}=True changes nothing: a query sees later keys"
@@ -98,6 +124,7 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
         elif pattern == "causal":
             message = f"{name}=True: a query sees keys up to its own position"
             yield Finding("holds", "mask-flag", "mask", message, line)
+            yield from mask_memory_findings(invocation, name, True, False)
 
 
 def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
@@ -126,13 +153,23 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             places = (table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token)
             built_in = allowed_of(evidence)[places] if axes is None else free > ZERO_WEIGHT
+            judged = _of_real_queries(evidence, whole, shape)
             for allowed in (whole[places] & built_in, whole[places]):  # with or in the place of its own mask
-                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked)
+                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, judged)
                 yield outcome
                 if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                     return
         if ran and shape != "bhqk" and "q" in shape:
             return
+
+
+def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
+    """(scores): whether its query is a token that the mask does not hide as a key."""
+    table = evidence.base
+    if "q" in shape or not torch.equal(table.query.stream, table.key.stream) or not evidence.num_tokens:
+        return torch.ones(len(table.weight), dtype=torch.bool)
+    real = square(evidence, whole)
+    return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:
@@ -145,10 +182,29 @@ def _forms(invocation: Invocation, name: str) -> list[str]:
     return list(MASK_FORMS)
 
 
+def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
+    """A mask that has one entry for each key cannot say what comes later: it is joined with the code's own mask."""
+    if "q" in outcome.shape:
+        return
+    own = allowed_of(evidence)
+    pattern, _ = built_in_pattern(own[0, 0])
+    table = evidence.base
+    later = ~own[table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token]
+    seen = outcome.judged & later & ~outcome.blocked
+    if pattern not in OWN_MASKS or not bool(seen.any()):
+        return
+    at = int(seen.nonzero()[0])
+    message = (
+        f"with {name} its own mask ({pattern}) is dropped: query {int(table.query.token[at])} sees key "
+        f"{int(table.key.token[at])} with weight {float(outcome.weight[at]):.3g}"
+    )
+    yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
+
+
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """A mask and a flag that says causal hide together what each of them hides."""
     for flag in invocation.causal_flags[:1]:
-        opened = write_mask(torch.ones(outcome.value.shape, dtype=torch.bool), outcome.form)
+        opened = _opened(outcome.value.shape, outcome.form)
         causal, both = (
             masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, flag: True, name: value}))
             for value in (opened, outcome.value)
@@ -164,8 +220,13 @@ def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome,
 
 def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: list[int], form: str) -> Tensor | None:
     """The weights under a mask that blocks nothing."""
-    opened = write_mask(torch.ones(sizes, dtype=torch.bool), form)
-    return masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: opened}))
+    run = record_invocation(invocation, {**invocation.arguments, name: _opened(sizes, form)})
+    return masked_weights(evidence, run)
+
+
+def _opened(sizes: Sequence[int], form: str) -> Tensor:
+    """A mask that blocks nothing."""
+    return write_mask(torch.ones(*sizes, dtype=torch.bool), form)
 
 
 def _pattern(sizes: list[int]) -> Tensor:
@@ -222,8 +283,9 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
     """What is allowed has weights that sum to one and stand to one another as without the mask."""
     table, rows = evidence.base, query_numbers(evidence)
     line = table.instance.scores_location
-    before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, outcome.free)
-    sums = torch.zeros_like(before).index_add_(0, rows, outcome.weight)
+    weight, free = (torch.where(outcome.judged, each, 0.0) for each in (outcome.weight, outcome.free))
+    before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, free)
+    sums = torch.zeros_like(before).index_add_(0, rows, weight)
     if bool(((sums - before).abs() > SUM_TOLERANCE).any()) and not bool(table.with_sink.any()):
         worst = float(sums[(sums - before).abs().argmax()])
         yield Finding(
@@ -234,8 +296,8 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
             line,
         )
         return
-    live = (outcome.weight > 1e-9) & (outcome.free > 1e-9)  # a mask may stand in the place of the code's own
-    ratio = torch.where(live, (outcome.weight / outcome.free.clamp(min=1e-300)), float("nan"))
+    live = (weight > 1e-9) & (free > 1e-9)  # a mask may stand in the place of the code's own
+    ratio = torch.where(live, weight / free.clamp(min=1e-300), float("nan"))
     for row in range(int(rows.max()) + 1):
         mine = ratio[(rows == row) & live]
         if len(mine) > 1 and float(mine.max() - mine.min()) > 1e-6 * float(mine.max()):
@@ -260,9 +322,9 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             return
         yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
         return
-    best = max(outcomes, key=lambda each: int((each.blocked == ~each.allowed).sum()))
-    leaks = best.allowed.logical_not() & ~best.blocked
-    at = int(leaks.nonzero()[0]) if bool(leaks.any()) else int((best.allowed & best.blocked).nonzero()[0])
+    best = min(outcomes, key=lambda each: int(each.wrong.sum()))
+    leaks = best.wrong & ~best.blocked
+    at = int((leaks if bool(leaks.any()) else best.wrong).nonzero()[0])
     verb = (
         f"has weight {float(best.weight[at]):.3g} where {name} blocks it"
         if bool(leaks.any())
@@ -273,7 +335,7 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
         "mask-argument",
         "mask",
         f"key {int(table.key.token[at])} {verb} for query {int(table.query.token[at])} of sample "
-        f"{int(table.query.sample[at])}, head {int(table.head[at])} ({int((best.blocked != ~best.allowed).sum())} of "
+        f"{int(table.query.sample[at])}, head {int(table.head[at])} ({int(best.wrong.sum())} of "
         f"{len(best.blocked)} scores)",
         line,
     )

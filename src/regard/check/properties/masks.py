@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.weights import query_numbers
 
-__all__ = ["Pattern", "built_in_pattern", "mask_findings"]
+__all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
 
 ZERO_WEIGHT = 1e-30
 BLOCKED = -1e4
@@ -34,7 +35,13 @@ def allowed_of(evidence: Evidence) -> Tensor:
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
-    return allowed
+    return square(evidence, allowed)
+
+
+def square(evidence: Evidence, allowed: Tensor) -> Tensor:
+    """With a column for each of the last tokens too, where no query of the same tokens sees those."""
+    missing = evidence.num_tokens - allowed.shape[-1]
+    return pad(allowed, (0, missing)) if missing > 0 and allowed.shape[-2] == evidence.num_tokens else allowed
 
 
 def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
@@ -43,6 +50,9 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if bool(allowed.all()):
         return "full", ""
     rows, columns = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    if queries == keys and not bool(allowed[0].any()) and bool(allowed.diagonal()[1:].all()):
+        # The first token has only itself to attend to: its value may be copied, without a score.
+        return built_in_pattern(allowed | (rows + columns == 0))
     for offset in dict.fromkeys((keys - queries, 0)):
         distance = rows + offset - columns
         if torch.equal(allowed, distance >= 0):
@@ -70,6 +80,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         blind = (~allowed.diagonal()).nonzero().flatten().tolist()
         listed = ", ".join(map(str, blind))
         return "gap", f"queries {listed} do not see themselves: they see what is before them, and not all of that"
+    if queries == keys and torch.equal(allowed, (rows >= columns) | allowed[0]) and bool(allowed[0].diff().sum() == 1):
+        return "causal after a prefix that all see", ""
     if torch.equal(allowed.tril(), torch.ones_like(allowed).tril()):
         later = allowed.triu(1).nonzero()
         return "causal by blocks", f"query {int(later[0, 0])} sees a later position, {int(later[0, 1])}"
