@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from bench.attention import attending, multihead, packing, predicates, windows
+from bench.check import verdicts
 from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
 from bench.maps import long_maps, statistics
@@ -47,6 +48,7 @@ SECTIONS = {
     "lm": [lm],
     "digits": [digits],
     "library": [importing],
+    "check": [verdicts],
 }
 
 
