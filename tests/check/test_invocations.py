@@ -391,3 +391,30 @@ def test_what_another_module_made_is_the_context(name: str) -> None:
 @pytest.mark.parametrize("name", ["encoder_mask", "enc_lens", "encoder", "memory_size", "context_position"])
 def test_what_tells_of_another_sequence_is_not_it(name: str) -> None:
     assert call_meaning(name) != "context"
+
+
+class ScaledDotProduct(nn.Module):
+    """Its constructor is told the width of a head, by a name that says nothing, and it keeps the root."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.divisor = n**0.5
+
+    def forward(self, q, k, v):
+        return (q @ k.mT / self.divisor).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("args", [{"n": 8}, {"n": 10}])
+def test_a_module_that_keeps_the_root_of_a_width_is_called_with_heads_of_that_width(args):
+    for call in invocations(ScaledDotProduct, args=args):
+        assert call.arguments["q"].shape[-1] == args["n"]
+    assert regard.check(ScaledDotProduct, args=args).ok
+
+
+class KeepsAnotherRoot(ScaledDotProduct):
+    def forward(self, q, k, v):
+        return (q @ k.mT / self.divisor / 2).softmax(-1) @ v
+
+
+def test_a_scale_that_is_not_the_root_of_the_width_is_wrong_all_the_same():
+    assert regard.check(KeepsAnotherRoot, args={"n": 8}).step == "scaled"

@@ -15,7 +15,7 @@ from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.construction import constructed, require_cpu
 from regard.check.search.layouts import Sizes
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, width_of_scale
 from regard.errors import InputError
 
 __all__ = ["Subject", "source", "subject_of"]
@@ -87,7 +87,9 @@ class Subject:
         told = {**dict(each.split("=", 1) for each in self.assumptions if "=" in each), **self.args}
         sizes = {meaning(name, SIZES): str(value) for name, value in told.items()}
         width = sizes.get("d_head") or (None if "heads" in sizes else sizes.get("d_model"))
-        return int(width) if width is not None and width.isdecimal() else None
+        if width is not None and width.isdecimal():
+            return int(width)
+        return None if self.module is None else width_of_scale(self.module, self.args, self.assumptions)
 
     def has(self, means: str) -> str | None:
         """The name of the argument with a meaning."""

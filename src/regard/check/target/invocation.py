@@ -17,7 +17,7 @@ from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
-from regard.check.target.preparation import copied, numbers_of, prepare
+from regard.check.target.preparation import copied, numbers_of, prepare, width_of_scale
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, Sizes
@@ -62,7 +62,7 @@ class _Target:
         made, said = self.construction.build(sizes)
         call = method_of(made)
         prepare(call, seed)
-        return _Target(call, sizes, said, self.construction)
+        return _Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
 
 
 @dataclass(eq=False)
@@ -293,12 +293,18 @@ def _targets(
             ):
                 call = method_of(made)
                 prepare(call, seed=1)
-                yield _Target(call, sizes, said, construction)
+                yield _Target(call, _told(sizes, call, args, said), said, construction)
         except InputError as error:
             refused = refused or error
             errors.append(Failed(str(error)))
     if refused is not None and len(errors) == len(DISTINCT_SIZES):
         raise refused
+
+
+def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
+    """The sizes of what a module is meant to be called with."""
+    width = width_of_scale(call, args, said)
+    return sizes if width is None else replace(sizes, d_head=width)
 
 
 def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict[str, Any]]:

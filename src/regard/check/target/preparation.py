@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 
-__all__ = ["copied", "modules_in", "numbers_of", "prepare", "redraw"]
+__all__ = ["copied", "modules_in", "numbers_of", "prepare", "redraw", "width_of_scale"]
 
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
@@ -89,6 +91,26 @@ def numbers_of(call: Any) -> dict[str, int]:
             numbers = getattr(owner, "__dict__", {}).items()
             found.update({name: n for name, n in numbers if isinstance(n, int) and name not in found})
     return found
+
+
+def width_of_scale(call: Any, args: Mapping[str, Any], said: Sequence[str]) -> int | None:
+    """The width of a head, where a module without parameters keeps its root, or one over that, as a scale.
+
+    Args:
+        call: the module, or a method of it.
+        args: of its constructor, which was told the width.
+        said: what was guessed for it, as "d_k=8".
+    """
+    modules = modules_in(call)
+    if any(True for module in modules for _ in module.parameters()):
+        return None
+    kept = [value for module in modules for value in vars(module).values() if isinstance(value, float)]
+    kept += [float(each) for module in modules for each in module.buffers() if each.numel() == 1]
+    told = [str(value) for value in args.values()] + [each.rpartition("=")[2] for each in said]
+    for number in (int(each) for each in told if each.isdecimal() and int(each) > 1):
+        if any(math.isclose(scale, number**power, rel_tol=1e-5) for scale in kept for power in (0.5, -0.5)):
+            return number
+    return None
 
 
 def copied(target: Any) -> Any:
