@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import regard
 from regard.check.target import Failed, Invocation, NotCallable, invocations
 from regard.check.target.names import call_meaning
 from regard.check.target.parse import parse_inputs
