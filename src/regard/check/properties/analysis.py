@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.caches import cache_findings
+from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
@@ -169,6 +170,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     analysis.findings += nan_findings(base)
     analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
     analysis.findings += residual_findings(run, instances)
+    if is_first and analysis.complete and not analysis.violations:
+        analysis.findings += documented_axes_findings(invocation)
     if is_first and not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if is_first and not analysis.violations:

@@ -117,6 +117,13 @@ PROPERTIES = {
             "scores = q @ k.transpose(-2, -1)  # with the batch as an axis of its own in front",
         ),
         Property(
+            "axes-as-documented",
+            "scores",
+            "attention runs over the axis that the documentation calls the sequence",
+            "Samples of a batch attend to one another, and tokens of a sequence do not.",
+            "self.attention = nn.MultiheadAttention(d_model, heads, batch_first=True)",
+        ),
+        Property(
             "queries-from-their-input",
             "q",
             "queries are made of the first argument",
