@@ -237,7 +237,6 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 def _running(mode: _RecordingMode) -> Iterator[None]:
     """Inside, fused attention is computed step by step, and its steps are kept."""
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         for handle in (
             nn.modules.module.register_module_forward_pre_hook(mode.modules.enter),
