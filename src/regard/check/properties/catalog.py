@@ -93,7 +93,7 @@ PROPERTIES = {
             "block",
             "the feed-forward network's output is added to the sum that it reads",
             "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
-            "x = x + self.attention(self.norm_1(x)); x = x + self.mlp(self.norm_2(x))",
+            "return y + self.mlp(self.norm(y))  # where y = x + self.attention(x)",
         ),
         Property(
             "output-at-its-place",
