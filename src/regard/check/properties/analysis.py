@@ -30,7 +30,7 @@ from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.tokens import token_findings
 from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
-from regard.check.roles.influence import Influence, influence_of, record_invocation
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, local_influence
 from regard.check.roles.table import table_of
@@ -138,8 +138,10 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     analysis.modules = list(dict.fromkeys(each.module for each in instances))
     frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
-    fresh = record_invocation(invocation, _fresh(invocation, 77))
-    equal = record_invocation(invocation, _equal(invocation))
+    first_scores = min(each.operation.index for instance in instances for each in instance.scores)
+    chosen = {index: places for index, places in selections(base).items() if index < first_scores}
+    fresh = record_invocation(invocation, _fresh(invocation, 77), frozen=chosen)
+    equal = record_invocation(invocation, _equal(invocation), frozen=chosen)
     streams = [each.argument for each in invocation.streams]
     are_tried = False
     for instance in instances:

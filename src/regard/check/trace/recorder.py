@@ -81,7 +81,9 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             trace.num_skipped += 1
             return result
         if returned and index in self.frozen:
-            returned[0].copy_(self.frozen[index])
+            held = self.frozen[index]
+            place = next((each for each in returned if each.dtype == held.dtype), returned[0])
+            place.copy_(held)
         left = iter(inputs)
         trace.operations.append(
             Operation(
