@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
+from regard.check.properties.analysis import analyze
 from regard.check.target import Failed, Invocation, NotCallable, invocations
 from regard.check.target.names import call_meaning
 from regard.check.target.parse import parse_inputs
@@ -419,3 +420,78 @@ class KeepsAnotherRoot(ScaledDotProduct):
 
 def test_a_scale_that_is_not_the_root_of_the_width_is_wrong_all_the_same():
     assert regard.check(KeepsAnotherRoot, args={"n": 8}).step == "scaled"
+
+
+class Features(nn.Module):
+    """Reads vectors, and calls them ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(10, 4)
+
+    def forward(self, idx: Tensor) -> Tensor:
+        return self.head(idx).softmax(1)
+
+
+def test_ids_without_a_table_are_vectors_of_the_width_that_is_read() -> None:
+    call = next(invocations(Features(), args={}))
+    assert call.arguments["idx"].shape[-1] == 10
+
+
+class EitherWay(nn.Module):
+    """Takes x, or queries, keys and values; it runs with x alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(12, 36)
+
+    def forward(
+        self, x: Tensor | None = None, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None
+    ) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT).softmax(-1) @ v
+
+
+def test_x_is_given_alone_where_queries_keys_and_values_may_be_left_out() -> None:
+    call = next(invocations(EitherWay(), args={}))
+    assert {each.argument for each in call.streams} == {"x"}
+
+
+def with_samples_masked_in_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q @ k.mT) * torch.ones(1, requires_grad=True)
+    for sample in scores:
+        sample[..., -1] = -torch.inf
+    return scores.softmax(-1) @ v
+
+
+def test_what_pytorch_refuses_with_gradients_is_called_without_and_said() -> None:
+    call = next(invocations(with_samples_masked_in_place, args={}))
+    assert not call.gradients
+    assert call.assumptions == ["it is called without gradients: with them, PyTorch refuses what it writes in place"]
+
+
+def without_a_transpose(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k).softmax(-1) @ v
+
+
+def test_what_runs_with_no_other_sizes_has_as_many_tokens_as_channels() -> None:
+    (call,) = invocations(without_a_transpose, args={})
+    assert call.square
+    assert call.arguments["q"].shape[-1] == call.arguments["q"].shape[-2]
+
+
+def test_a_product_without_a_transpose_is_wrong_though_it_runs() -> None:
+    (call,) = invocations(without_a_transpose, args={})
+    assert {each.property for each in analyze(call).violations} == {"key-of-one-token"}
+
+
+def test_what_holds_only_with_as_many_tokens_as_channels_is_left_open() -> None:
+    call = next(invocations(plain_attention, args={}))
+    call.square = True
+    found = analyze(call)
+    assert not found.violations
+    assert found.missing == ["it runs only with as many tokens as channels: what holds so may hold by accident"]
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v

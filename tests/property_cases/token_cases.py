@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from property_cases import HEADS, WIDTH, Case, drawn, joined, of_q_k_v, of_x, of_x_and_context, split
+from regard.check.target import Invocation, Stream
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) for seed in (10, 11, 12))
 
@@ -98,6 +100,21 @@ def self_attention(x: Tensor) -> Tensor:
     return joined(attention(split(x @ W_Q), split(x @ W_K), split(x @ W_V)))
 
 
+def tokens_first_unlike_its_documentation(x: Tensor) -> Tensor:
+    """Attention of x (batch, seq, width)."""
+    return self_attention(x.transpose(0, 1)).transpose(0, 1)
+
+
+def tokens_first_as_documented(x: Tensor) -> Tensor:
+    """Attention of x (seq, batch, width)."""
+    return self_attention(x.transpose(0, 1)).transpose(0, 1)
+
+
+def of_tokens_first(function: Any) -> Invocation:
+    """A call with the samples on the second axis."""
+    return Invocation(function, {"x": drawn(4, 2, WIDTH, seed=0)}, ["x"], [Stream("x", "x", 1, (0,))])
+
+
 def queries_of_two_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q = q + q.flip(1)
     scores = q @ k.mT / 2  # here
@@ -182,6 +199,13 @@ CASES = [
     Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
     Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),
     Case("attends-to-tokens", over_the_heads, self_attention, of_x),
+    Case(
+        "axes-as-documented",
+        tokens_first_unlike_its_documentation,
+        tokens_first_as_documented,
+        of_tokens_first,
+        has_line=False,
+    ),
     Case("heads-apart", queries_of_two_heads, attention),
     Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),

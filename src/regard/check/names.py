@@ -12,8 +12,8 @@ _INPUTS = {
     "k": "k key keys key_states xk k_in x_k k_input k_encodings_matrix encodings_for_k key_layer ks key_input",
     "v": "v value values value_states xv v_in x_v v_input v_encodings_matrix encodings_for_v value_layer vs val "
     "value_input",
-    "x": "x hidden_states hidden input inputs src tgt token_encodings tokens embeddings h embedded in_features "
-    "inp seq x_in "
+    "x": "x hidden_states hidden input inputs src tgt token_encodings tokens embeddings embedding h embedded "
+    "in_features inp seq x_in "
     "input_tensor emb data token_embeddings sequence z u xs decoder_input",
     "ids": "idx ids input_ids token_ids indices",
     "context": "context memory encoder_output encoder_outputs enc_out enc_output encoder_hidden_states enc y kv ctx "

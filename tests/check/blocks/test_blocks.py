@@ -116,3 +116,38 @@ class DecoderBlockOfPadding(Block):
 @pytest.mark.parametrize(("kind", "causes"), [(DecoderBlock, []), (DecoderBlockOfPadding, ["future-leak"])])
 def test_a_decoder_whose_causal_mask_is_handed_over_does_not_leak(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
+class NormedQueries(nn.Module):
+    """SASRec's block; with normed keys it is a pre-norm block whose residual is the norm."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attention = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(d_model, 20), nn.GELU(), nn.Linear(20, d_model))
+
+    def forward(self, x):
+        queries = self.norm1(x)
+        keys = self.keys(x, queries)
+        x = self.norm2(queries + self.attention(queries, keys, keys, need_weights=False)[0])
+        return x + self.mlp(x)
+
+    def keys(self, x, queries):
+        return x
+
+
+class NormedKeys(NormedQueries):
+    def keys(self, x, queries):
+        return queries
+
+
+def test_queries_that_alone_are_normed_are_a_design():
+    found = wiring(NormedQueries(12, 3))
+    assert not found.behaviour
+    assert not found.why
+    assert found.designs == ["the queries alone are normalized, and what is attended to is added to them (SASRec)"]
+
+
+def test_a_norm_of_all_that_an_attention_reads_is_no_residual():
+    assert {mistake.id for mistake, _ in wiring(NormedKeys(12, 3)).behaviour} == {"residual-of-norm"}

@@ -106,3 +106,14 @@ def test_a_mask_of_large_negative_numbers_that_is_handed_over_may_differ_among_s
     hidden[0, 0, :, 2] = hidden[1, 0, 0, 1] = -100
     call.arguments["shifted"] = hidden
     assert names(call) == []
+
+
+def of_the_largest_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Informer's: the queries with the largest scores attend, the others get the mean."""
+    chosen = (q @ k.mT).amax(-1).topk(2, sorted=False).indices[..., None].expand(-1, -1, -1, q.shape[-1])
+    attended = (q.gather(2, chosen) @ k.mT / 2).softmax(-1) @ v
+    return v.mean(2, keepdim=True).expand(v.shape).scatter(2, chosen, attended)
+
+
+def test_who_is_chosen_by_the_numbers_is_no_mixture_of_tokens() -> None:
+    assert analyze(of_q_k_v(of_the_largest_queries)).violations == []

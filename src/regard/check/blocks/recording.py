@@ -30,6 +30,8 @@ class ModuleCall:
     returned: Tensor
     at: int
     """How many tensors had been made when it returned."""
+    beside: tuple[Tensor, ...] = ()
+    """Other tensors of numbers that it was given, as the keys of an attention."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +71,26 @@ def alike(a: Tensor, b: Tensor) -> bool:
     return bool((a - b).abs().max() <= 1e-9 * max(1.0, float(b.abs().max())))
 
 
-def first(result: Any) -> Tensor | None:
-    """The first tensor of numbers in what was given or returned."""
-    return next((tensor for tensor in tensors_in(result) if tensor.is_floating_point()), None)
+def _numbers(result: Any) -> list[Tensor]:
+    """Copies of the tensors of numbers in what was given or returned."""
+    return [tensor.detach().clone() for tensor in tensors_in(result) if tensor.is_floating_point()]
 
 
 def recorded(block: nn.Module, run: BlockRun) -> tuple[TensorTape, list[ModuleCall], Tensor]:
     """Every call of a module and every tensor, of one run."""
     events: list[ModuleCall] = []
     tape = TensorTape()
-    read: dict[int, list[Tensor]] = {}
+    read: dict[int, list[list[Tensor]]] = {}
     with ExitStack() as stack:
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            found = first((args, kwargs))
-            read.setdefault(id(module), []).append(torch.zeros(0) if found is None else found.detach().clone())
+            read.setdefault(id(module), []).append(_numbers((args, kwargs)) or [torch.zeros(0)])
 
         def after(path: str) -> Callable[..., None]:
             def hook(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-                found, came = first(result), read[id(module)].pop()
-                if found is not None:
-                    events.append(ModuleCall(path, module, came, found.detach().clone(), len(tape.made)))
+                found, (came, *beside) = _numbers(result), read[id(module)].pop()
+                if found:
+                    events.append(ModuleCall(path, module, came, found[0], len(tape.made), tuple(beside)))
 
             return hook
 

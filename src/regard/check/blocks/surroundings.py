@@ -66,6 +66,7 @@ def judge_wiring(diagnosis: Diagnosis, outer: BlockCall, attentions: list[BlockA
             add_mistake(diagnosis, known.id, **numbers)
         before = f"{path}: " if path else ""
         diagnosis.notes += [before + says for says in found.says]
+        diagnosis.designs += [before + design for design in found.designs]
         diagnosis.why += [before + why for why in found.why]
 
 

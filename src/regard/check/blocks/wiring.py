@@ -37,6 +37,7 @@ class Wiring:
 
     causes: list[tuple[Mistake, dict[str, object]]] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
+    designs: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
     """What could not be shown."""
 
@@ -80,6 +81,8 @@ def _followed(
     """Follow the residual stream from one part to the next, and to the output."""
     closes = any(alike(after, output) for _, after in tape.normed)
     opens = stream is not None and bool(parts) and _is_norm_of(tape, stream, parts[0].read)
+    beside = [each for end in parts[0].ends for each in end.beside] if opens else []
+    of_queries = stream is not None and any(alike(each, stream) for each in beside)
     pre = post = 0
     for number, part in enumerate(parts):
         found = _sum(tape, events, part, stream)
@@ -101,7 +104,7 @@ def _followed(
         if stream is None or alike(residual, stream):
             pre += _is_norm_of(tape, residual, part.read)
         elif _is_norm_of(tape, stream, residual):
-            if closes and not opens:
+            if of_queries or (closes and not opens):
                 post += 1
             elif opens and not closes and (number or not _passes(run, _fixed_norm(tape, events, stream, residual))):
                 wiring.causes.append((MISTAKES["residual-of-norm"], {"what": part.what}))
@@ -113,6 +116,8 @@ def _followed(
         stream = total
     if stream is not None and not _reaches(tape, events, stream, output):
         wiring.why.append("its output is not the last sum, with or without a norm")
+    elif of_queries and post:
+        wiring.designs.append("the queries alone are normalized, and what is attended to is added to them (SASRec)")
     elif not wiring.causes and not wiring.why and parts:
         kind = "post-norm" if closes and not pre else "pre-norm" if pre else "without norms between"
         wiring.says.append(f"{kind}: {', '.join(part.what for part in parts)}, each added to its input")

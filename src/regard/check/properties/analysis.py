@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.caches import cache_findings
+from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
@@ -31,7 +32,7 @@ from regard.check.properties.token_ids import target_findings, token_padding_fin
 from regard.check.properties.tokens import token_findings
 from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
-from regard.check.roles.influence import Influence, influence_of, record_invocation
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, local_influence
 from regard.check.roles.table import AttentionTable, table_of
@@ -140,8 +141,10 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     analysis.modules = list(dict.fromkeys(each.module for each in instances))
     frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
-    fresh = record_invocation(invocation, _fresh(invocation, 77))
-    equal = record_invocation(invocation, _equal(invocation))
+    first_scores = min(each.operation.index for instance in instances for each in instance.scores)
+    chosen = {index: places for index, places in selections(base).items() if index < first_scores}
+    fresh = record_invocation(invocation, _fresh(invocation, 77), frozen=chosen)
+    equal = record_invocation(invocation, _equal(invocation), frozen=chosen)
     streams = [each.argument for each in invocation.streams]
     are_tried = False
     several: list[Evidence] = []
@@ -177,6 +180,10 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += target_findings(invocation, several, base)
     analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
     analysis.findings += residual_findings(run, instances)
+    if invocation.square and not analysis.violations:
+        analysis.missing.append("it runs only with as many tokens as channels: what holds so may hold by accident")
+    if is_first and analysis.complete and not analysis.violations:
+        analysis.findings += documented_axes_findings(invocation)
     if is_first and not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if is_first and not analysis.violations:

@@ -93,7 +93,7 @@ PROPERTIES = {
             "block",
             "the feed-forward network's output is added to the sum that it reads",
             "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
-            "x = x + self.mlp(self.norm_2(x))  # x is the sum with what was attended to",
+            "return y + self.mlp(self.norm(y))  # where y = x + self.attention(x)",
         ),
         Property(
             "output-at-its-place",
@@ -115,6 +115,13 @@ PROPERTIES = {
             "each sample is computed by itself",
             "Samples of a batch change one another.",
             "scores = q @ k.transpose(-2, -1)  # with the batch as an axis of its own in front",
+        ),
+        Property(
+            "axes-as-documented",
+            "scores",
+            "attention runs over the axis that the documentation calls the sequence",
+            "Samples of a batch attend to one another, and tokens of a sequence do not.",
+            "self.attention = nn.MultiheadAttention(d_model, heads, batch_first=True)",
         ),
         Property(
             "queries-from-their-input",

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.weights import query_numbers
+from regard.check.roles.influence import is_chosen
 
 __all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
 
@@ -112,6 +113,16 @@ def _depends_on_content(evidence: Evidence) -> bool:
     return bool(((base.weight > ZERO_WEIGHT) != (fresh.weight > ZERO_WEIGHT)).any())
 
 
+def _are_chosen(evidence: Evidence) -> bool:
+    """Whether queries or keys were chosen by their numbers, after they were projected."""
+    instance = evidence.base.instance
+    run, scores = instance.run, instance.scores[0]
+    projections: set[int] = set()
+    for operation, number in (scores.left_place, scores.right_place):
+        projections |= run.owner_of(run.tags.inputs[operation][number])
+    return is_chosen(run.trace, scores.operation.index, min(projections, default=0))
+
+
 def _unblocked(evidence: Evidence) -> Finding | None:
     """A key that some operation blocked for a query, and that has a weight all the same."""
     table = evidence.base
@@ -159,7 +170,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     if evidence.is_masked:
         yield Finding("open", "mask-given", "mask", "judged with the mask that was handed over", line)
         return
-    if _depends_on_content(evidence):
+    if _depends_on_content(evidence) or _are_chosen(evidence):
         yield Finding("design", "sparse-by-content", "mask", "which keys have a weight depends on the tokens", line)
         return
     if not bool((allowed == allowed[:, :1]).all()) and not bool(allowed.flatten(2).all(-1).any()):

@@ -14,12 +14,14 @@ from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["Influence", "Source", "changed", "record_invocation", "stream_sizes"]
+__all__ = ["Influence", "Source", "changed", "is_chosen", "record_invocation", "selections", "stream_sizes"]
 
 RELATIVE_CHANGE = 1e-11
 """Of the largest number of a tensor; a smaller change is rounding."""
 MAX_TOKENS = 40
 """Of a stream; of longer ones, such as the pixels of a picture, no single token is changed."""
+SELECTIONS = frozenset({"topk", "sort", "argsort", "argmax", "argmin", "max", "min"})
+"""Operations that return places."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,40 @@ def record_invocation(
     )
 
 
+def selections(base: Trace) -> dict[int, Tensor]:
+    """What a run chose by its numbers, such as the queries with the largest scores: who is chosen tells of no one.
+
+    By the index of the operation that returned the places.
+    """
+    return {
+        each.index: next(one.data for one in each.outputs if one.data.dtype == torch.long)
+        for each in base
+        if each.name in SELECTIONS
+        and each.inputs[0].data.is_floating_point()
+        and any(one.data.dtype == torch.long for one in each.outputs)
+    }
+
+
+def is_chosen(base: Trace, operation: int, since: int) -> bool:
+    """Whether what an operation takes was looked up at places that the run chose by its numbers.
+
+    Args:
+        base: the run.
+        operation: its index.
+        since: the index of the first operation that may look it up: what was chosen before is another layer's.
+    """
+    places = {record.storage for index in selections(base) for record in base.operations[index].outputs}
+    looked_up: set[int] = set()
+    for each in base.operations[: operation + 1] if places else ():
+        is_made_of_it = any(one.storage in looked_up for one in each.inputs)
+        takes_places = any(one.storage in places and one.data.dtype == torch.long for one in each.inputs)
+        if takes_places and not any(one.data.is_floating_point() for one in each.outputs):
+            places.update(one.storage for one in each.outputs)
+        elif is_made_of_it or (takes_places and each.index >= since):
+            looked_up.update(one.storage for one in each.outputs)
+    return any(one.storage in looked_up for one in base.operations[operation].inputs)
+
+
 def influence_of(
     invocation: Invocation,
     base: Trace,
@@ -164,6 +200,7 @@ def influence_of(
     A changed run that takes other steps than the first one tells nothing of them, and is left out.
     """
     influence = Influence(base)
+    frozen = {**selections(base), **(frozen or {})}
     for stream in invocation.streams:
         samples, tokens, heads = stream_sizes(invocation, stream)
         for kind, count in (("sample", samples), ("token", tokens), ("head", heads)):

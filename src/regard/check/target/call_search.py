@@ -18,6 +18,7 @@ from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, rope_widths
+from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument
 from regard.check.target.sizes import Sizes
@@ -27,6 +28,8 @@ from regard.check.target.values import ABSENT, candidates
 __all__ = ["Budget", "CallPlan", "search_calls"]
 
 WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
+IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
+"""What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 ROLES = {"image": "x"}
 """The role of a stream in a report, where it is another."""
 
@@ -48,7 +51,7 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
-        if not {"ids", "image"} >= roles & set(STREAMS) or not roles:
+        if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context"}:
             found["context width"] = _distinct({"d_context": sizes.d_context} | widths(target, sizes))[:3]
@@ -113,6 +116,7 @@ class CallPlan:
         ]
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays"
+        invocation.gradients = self.choices.get("gradients") != "off"
         return invocation
 
     def _draft(self, target: Any, sizes: Sizes) -> Draft:
@@ -158,7 +162,14 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         choices = {name: names[indices.get(name, 0)] for name, names in options.items()}
         tried = replace(plan, choices=choices)
         invocation = tried.invocation(target, sizes)
-        outputs = invocation.outputs(invocation.run())
+        try:
+            result = invocation.run()
+        except Failed as failed:
+            if IN_PLACE.search(str(failed)) is None:
+                raise
+            tried = replace(plan, choices={**choices, "gradients": "off"})
+            result = tried.invocation(target, sizes).run()
+        outputs = invocation.outputs(result)
         if not any(each.numel() > 1 for each in outputs):
             raise Failed("it returned no tensor of floats")
         if any(not bool(each.isfinite().all()) for each in outputs if each.numel()):

@@ -17,10 +17,10 @@ from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
-from regard.check.target.preparation import copied, numbers_of, prepare, width_of_scale
+from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, readings, source_of
-from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, Sizes
+from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.errors import InputError
 
@@ -126,6 +126,27 @@ def _search(
         found = _calls_of(target, given, settings, errors, MANY_TRIES, MAX_LAYOUTS, budget)
         if found:
             return found
+    return _square_calls(targets[:1], args, given, settings, errors)
+
+
+def _square_calls(
+    targets: list[_Target], args: Mapping[str, Any], given: UserInputs, settings: UserSettings, errors: list[Failed]
+) -> list[_Found]:
+    """Calls with as many tokens as channels, of what runs with no other sizes; as of q @ k without a transpose.
+
+    Not of what has parameters: those may be of a fixed number of tokens.
+    """
+    free = [each for each in targets if not any(any(True for _ in m.parameters()) for m in modules_in(each.call))]
+    for target, sizes in itertools.product([] if given.names else free, SQUARE_SIZES):
+        try:
+            other = target.resized(sizes.with_arguments(args), seed=1)
+        except (Failed, InputError):
+            continue
+        found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+        if found:
+            for each in found:
+                each.invocation.square = True
+            return found[:1]
     return []
 
 
@@ -149,6 +170,8 @@ def _calls_of(
 def _of_all_sizes(found: _Found, given: UserInputs) -> Iterator[Invocation]:
     """The call, with as many keys as queries, of sizes that coincide, and with what it may be given besides."""
     yield found.invocation
+    if found.invocation.square:
+        return
     if given.fixed and {each.argument for each in found.invocation.streams} <= set(given.fixed):
         return
     if found.plan.choices.get("lengths") == "other":
@@ -333,6 +356,10 @@ def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> lis
     said = list(target.said)
     if invocation.arrays:
         said.append("it computes with numpy: its steps cannot be watched, only its outputs are judged")
+    if target.sizes in SQUARE_SIZES:
+        said.append("it is called with as many tokens as channels: it runs with no other number that was tried")
+    if not invocation.gradients:
+        said.append("it is called without gradients: with them, PyTorch refuses what it writes in place")
     return said
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 
-__all__ = ["copied", "modules_in", "numbers_of", "prepare", "redraw", "width_of_scale"]
+__all__ = ["copied", "embeds", "modules_in", "numbers_of", "prepare", "redraw", "width_of_scale"]
 
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
@@ -81,6 +81,11 @@ def modules_in(target: Any) -> list[nn.Module]:
         return [owner]
     values = getattr(owner, "__dict__", {}).values() if not isinstance(owner, types.FunctionType | type) else ()
     return [value for value in values if isinstance(value, nn.Module)]
+
+
+def embeds(target: Any) -> bool:
+    """Whether it has a table of vectors that token ids, or positions, are looked up in."""
+    return any(isinstance(each, nn.Embedding) for module in modules_in(target) for each in module.modules())
 
 
 def numbers_of(call: Any) -> dict[str, int]:

@@ -63,8 +63,12 @@ class Invocation:
     """Sentences for the report."""
     arrays: bool = False
     """Whether it takes arrays of numpy."""
+    gradients: bool = True
+    """Whether it runs with gradients; without, where PyTorch refuses what it writes in place."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
+    square: bool = False
+    """Whether calls run only with as many tokens as channels: what is right so may be right by accident."""
     resized: Callable[[Sizes], Iterator[Invocation]] = field(default=lambda _: iter(()))
     """The same call of other sizes, where it runs with them."""
 
@@ -90,7 +94,7 @@ class Invocation:
             Failed: it raised; with the text.
         """
         given = dict(self.arguments if arguments is None else arguments)
-        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode:
+        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode, self._graded():
             try:
                 given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
                 target = copied(self.target) if target is None else target
@@ -101,6 +105,9 @@ class Invocation:
                     return target(*positional, **given)
             except Exception as error:
                 raise Failed(error_line(error), mode.calls) from error
+
+    def _graded(self) -> AbstractContextManager[object]:
+        return torch.set_grad_enabled(self.gradients)
 
     def outputs(self, result: Any) -> list[Tensor]:
         """Every float tensor of a result, in order; arrays of numpy as tensors."""

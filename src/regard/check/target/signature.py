@@ -54,7 +54,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     given = [each for each in named if each.required]
     unknown = [each for each in given if each.role is None]
     if not unknown:
-        return [_settled(named)]
+        alone = None if given else _of_x_alone(named)
+        return [_settled(named), *([] if alone is None else [alone])]
     streams = [each for each in given if each.role in STREAMS]
     found = []
     for roles in _guesses(len(unknown), [each.role for each in streams]):
@@ -64,6 +65,14 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
             told = dict(zip((each.name for each in first), roles, strict=True))
         found.append(_settled([replace(each, role=told.get(each.name, each.role)) for each in named]))
     return found or [_settled(named)]
+
+
+def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:
+    """The reading by which x is given and queries, keys and values are not, where there are all and each may be."""
+    if not {"x", "q", "k", "v"} <= {each.role for each in arguments}:
+        return None
+    others = [replace(each, role=None) if each.role in ("q", "k", "v") else each for each in arguments]
+    return _settled(others)
 
 
 def _is_bare(argument: Argument) -> bool:

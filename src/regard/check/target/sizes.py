@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.check.target.names import constructor_meaning
 
-__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "Sizes"]
+__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "Sizes"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +92,8 @@ COINCIDENT_SIZES = (
     Sizes(batch=16, tokens=16, context=16, heads=4, kv_heads=4, d_head=16),
 )
 """What is right by accident is right with these alone."""
+SQUARE_SIZES = (
+    Sizes(batch=2, tokens=5, context=5, heads=3, kv_heads=3, d_head=5),
+    Sizes(batch=2, tokens=12, context=12, heads=3, kv_heads=3, d_head=4),
+)
+"""As many tokens as channels, of a head or of all: for what runs with no other sizes."""

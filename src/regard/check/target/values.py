@@ -13,7 +13,7 @@ from regard.check.target.draft import Draft
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
-from regard.check.target.preparation import modules_in
+from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.signature import STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 
@@ -100,7 +100,6 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
 
 def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     name, role = argument.name, str(argument.role)
-    embeds = any(isinstance(each, nn.Embedding) for module in modules_in(target) for each in module.modules())
     sequence = {"sequence": lambda draft: _sequence(draft, name, role)}
     ids = {
         "ids": lambda draft: _ids(draft, name, role, target, 0),
@@ -108,7 +107,7 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     }
     if role == "ids":
         return {**ids, **sequence}
-    if role in ("x", "context") and embeds:
+    if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     return dict(sequence)
 

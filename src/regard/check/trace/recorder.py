@@ -81,7 +81,9 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             trace.num_skipped += 1
             return result
         if returned and index in self.frozen:
-            returned[0].copy_(self.frozen[index])
+            held = self.frozen[index]
+            place = next((each for each in returned if each.dtype == held.dtype), returned[0])
+            place.copy_(held)
         left = iter(inputs)
         trace.operations.append(
             Operation(
@@ -237,7 +239,6 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
 def _running(mode: _RecordingMode) -> Iterator[None]:
     """Inside, fused attention is computed step by step, and its steps are kept."""
     with ExitStack() as stack:
-        stack.enter_context(torch.enable_grad())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         for handle in (
             nn.modules.module.register_module_forward_pre_hook(mode.modules.enter),

@@ -1,0 +1,59 @@
+"""The order of axes that a documentation promises, and the one that attention runs over."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+
+__all__ = ["documented_axes_findings"]
+
+_SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
+_BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
+_BATCH = re.compile(r"b|bs|bsz|batch(_?size)?", re.I)
+_TOKENS = re.compile(r"[tls]|\w*(seq|len|time|tokens)\w*", re.I)
+_OTHERS = re.compile(r"mask|pad|weights|scores|cache|state|bias", re.I)
+"""Lines that tell the shape of something else."""
+_ACROSS_THE_BATCH = re.compile(
+    r"(across|between|over)\s+(the\s+)?(batch|samples|data\s?points|rows)|inter-?sample", re.I
+)
+
+
+def documented_axes_findings(invocation: Invocation) -> list[Finding]:
+    """A violation where attention runs over the axis that the documentation calls the batch."""
+    stream = invocation.streams[0]
+    axes = invocation.arguments[stream.argument].ndim
+    if len(stream.token_axes) != 1 or {stream.batch_axis, stream.token_axes[0]} != {0, 1}:
+        return []
+    orders = {}
+    for names in _documented(invocation.target):
+        if len(names) == axes and not (axes == 3 and _TOKENS.fullmatch(names[2])):
+            for batch, tokens in ((0, 1), (1, 0)):
+                if _BATCH.fullmatch(names[batch]) and _TOKENS.fullmatch(names[tokens]):
+                    orders[batch] = names
+    if set(orders) != {stream.token_axes[0]}:  # nothing is said, or the order that was found, or both
+        return []
+    (names,) = orders.values()
+    message = f"its documentation says ({', '.join(names)}), but attention runs over axis {stream.token_axes[0]} of "
+    message += f"{stream.argument}, the batch, and axis {stream.batch_axis} stays apart"
+    return [Finding("violation", "axes-as-documented", "scores", message)]
+
+
+def _documented(target: Any) -> Iterator[list[str]]:
+    """The names of the axes in its own documentation, of its class and of its call; none where it is of the batch."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    if str(getattr(kind, "__module__", "")).partition(".")[0] == "torch":
+        return
+    call = vars(kind).get("forward") if inspect.isclass(kind) else None
+    text = "\n".join(each.__doc__ or "" for each in (kind, call) if each is not None)
+    if _ACROSS_THE_BATCH.search(text):
+        return
+    for line in text.splitlines():
+        if not _OTHERS.search(line):
+            yield from (_BETWEEN.split(shape) for shape in _SHAPE.findall(line))
