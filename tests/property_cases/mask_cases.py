@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -145,6 +146,22 @@ def padding_beside_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return _padded(x, keep if mask is None else keep & mask.bool()[:, None, :].expand(-1, length, -1) | itself)
 
 
+def _blocked(x: Tensor, mask: Tensor | None, joined: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """A mask of 1 at padding, joined with one of 1 at what comes later."""
+    later = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).triu(1)
+    blocked = later if mask is None else joined(mask.to(x.dtype)[:, None, :], later)
+    scores = x @ x.mT / WIDTH**0.5  # here
+    return (scores - 1e9 * blocked).softmax(-1) @ x
+
+
+def hides_what_both_hide(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return _blocked(x, mask, torch.minimum)
+
+
+def hides_what_either_hides(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return _blocked(x, mask, torch.maximum)
+
+
 def padding_of_queries(x: Tensor, mask: Tensor | None = None) -> Tensor:
     length = x.shape[1]
     keep = torch.ones(len(x), length, dtype=torch.bool) if mask is None else mask.bool()
@@ -239,6 +256,7 @@ CASES = [
     Case("mask-argument", fills_with_zero, fills_with_infinity, with_mask),
     Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
     Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
+    Case("mask-argument", hides_what_both_hide, hides_what_either_hides, with_padding),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),

@@ -24,4 +24,6 @@ def two_masks(q: Tensor, k: Tensor, v: Tensor, query_mask: Tensor | None = None,
 def test_a_mask_of_queries_hides_no_key_and_stays_open() -> None:
     found = masks_of(analyze(of_q_k_v(two_masks, masks=("query_mask", "mask")), masks=True))
     assert {each.kind for each in found} == {"absent", "open", "holds"}
-    assert "query_mask is a mask of queries: not judged" in [each.message for each in found if each.kind == "open"]
+    assert "query_mask says of no key that it is hidden: not judged" in [
+        each.message for each in found if each.kind == "open"
+    ]

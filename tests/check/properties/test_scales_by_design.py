@@ -137,4 +137,5 @@ def with_projected_keys_as_well(dec: Tensor, enc: Tensor) -> Tensor:
     [(general, "design"), (with_projected_values, "violation"), (with_projected_keys_as_well, "violation")],
 )
 def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(function: Any, kind: str) -> None:
-    assert scale_of(next(invocations(function, args={}))).kind == kind
+    inputs = {"dec": X, "enc": drawn(2, 5, 8, seed=3)}
+    assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind

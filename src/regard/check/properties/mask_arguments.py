@@ -35,8 +35,8 @@ SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k")
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
 """Names of masks of a sequence that need not be there."""
-OF_QUERIES = re.compile("^(?:q|query|queries)_")
-"""Names of masks that say which queries are of padding: what these read is of no use, and no key is hidden."""
+NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
+"""Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
 SAID = {
@@ -84,9 +84,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
     """For each mask that can be handed over: in one form and shape at least it has to hide what it blocks."""
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
     names = [name for name in invocation.masks if crossed or not OTHER_SEQUENCE.search(name)]
-    for name in filter(OF_QUERIES.search, names):
-        yield Finding("open", "mask-open", "mask", f"{name} is a mask of queries: not judged")
-    for name in [each for each in names if not OF_QUERIES.search(each)][:2]:
+    for name in filter(NOT_OF_KEYS.search, names):
+        yield Finding("open", "mask-open", "mask", f"{name} says of no key that it is hidden: not judged")
+    for name in [each for each in names if not NOT_OF_KEYS.search(each)][:2]:
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
@@ -137,7 +137,7 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
         if PADDING_NAMES.search(name) and "q" in shape:
             continue
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in shape]
-        pattern = _pattern(sizes)
+        pattern = _pattern(sizes, of_queries="q" in shape)
         whole = _spread(pattern, shape, samples, heads, queries, keys)
         ran = False
         for form in forms:
@@ -229,15 +229,27 @@ def _opened(sizes: Sequence[int], form: str) -> Tensor:
     return write_mask(torch.ones(*sizes, dtype=torch.bool), form)
 
 
-def _pattern(sizes: list[int]) -> Tensor:
-    """A mask in which no two rows are alike, the first key is allowed, and no axis looks like another."""
+def _pattern(sizes: list[int], *, of_queries: bool) -> Tensor:
+    """A mask in which no two rows are alike, the first key is allowed, and no axis looks like another.
+
+    Args:
+        sizes: of the mask, keys last.
+        of_queries: whether it says something else of each query; where it does not, a token of a sample that is no
+            padding comes after one that is: before padding, a causal mask would hide that as well.
+    """
     *rows, keys = sizes
     if keys < 3:
         return torch.arange(keys).expand(sizes) == 0
-    inner = min(keys - 2, 16)
-    number = torch.arange(math.prod(rows)).reshape([*rows, 1]) * 5 + 3  # odd: no two are alike up to 2**inner
+    count = math.prod(rows)
+    if of_queries:
+        inner = min(keys - 2, 16)
+        number = torch.arange(count) * 5 + 3  # odd: no two are alike up to 2**inner
+    else:
+        inner = min(keys - 1, 16)
+        number = torch.cat([torch.arange(2, 2**inner, 2), torch.arange(1, 2**inner, 2)])  # first, key 1 is hidden
+        number = number[torch.arange(count) % len(number)]
     pattern = torch.zeros(sizes, dtype=torch.bool)
-    pattern[..., 1 : inner + 1] = (number >> torch.arange(inner)) & 1 > 0
+    pattern[..., 1 : inner + 1] = (number.reshape([*rows, 1]) >> torch.arange(inner)) & 1 > 0
     pattern[..., 0] = True
     return pattern
 
