@@ -15,7 +15,7 @@ CASES = all_cases()
 
 
 def analyzed(call: Invocation) -> Analysis:
-    analysis = analyze(call, masks=bool(call.masks or call.causal_flags or call.lengths))
+    analysis = analyze(call, masks=True)
     assert analysis.num_attentions == 1, analysis.missing
     return analysis
 

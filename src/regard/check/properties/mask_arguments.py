@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.documentation import documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
@@ -39,6 +40,8 @@ NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
+OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
+"""Forms in which True or 1 means one or the other."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -96,10 +99,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
-            lost = list(own_mask_lost(evidence, outcome, name))
-            yield from found or lost or _with_flag(invocation, evidence, outcome, name)
-            yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
-            if lost and not found:
+            found = found or list(_beyond_hiding(invocation, evidence, outcome, name))
+            yield from found
+            if any(each.kind == "violation" for each in found):
                 continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             yield Finding("holds", "mask-form", "mask", message)
@@ -173,13 +175,41 @@ def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:
-    """Those that the code may mean: one of 0 and 1 where it takes it from 1, of booleans where it asks for these."""
-    source = source_of(invocation.target)
+    """Those that the code may mean: one of 0 and 1 where it takes it from 1, of booleans where it asks for these.
+
+    First those that the documentation means.
+    """
+    source, forms = source_of(invocation.target), list(MASK_FORMS)
     if re.search(rf"\b1(?:\.0?)?\s*-\s*{re.escape(name)}\b", source):
-        return [form for form in MASK_FORMS if form.startswith("keep")]
-    if re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
-        return ["allowed", "blocked"]
-    return list(MASK_FORMS)
+        forms = [form for form in MASK_FORMS if form.startswith("keep")]
+    elif re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
+        forms = ["allowed", "blocked"]
+    meant = {"allowed": OF_ALLOWED, "blocked": OF_BLOCKED}.get(_documented(invocation, name) or "", ())
+    return sorted(forms, key=lambda form: form not in meant)
+
+
+def _beyond_hiding(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
+    """What may be wrong with a mask that hides what it blocks."""
+    yield from own_mask_lost(evidence, outcome, name)
+    yield from _with_flag(invocation, evidence, outcome, name)
+    yield from _otherwise_than_documented(invocation, evidence, outcome, name)
+    yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
+
+
+def _documented(invocation: Invocation, name: str) -> str | None:
+    return mask_meaning(documentation_of(invocation.target), name, is_only=len(invocation.masks) == 1)
+
+
+def _otherwise_than_documented(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str
+) -> Iterator[Finding]:
+    """A mask that is read the other way round than the documentation says; `_forms` has tried that way first."""
+    meaning = _documented(invocation, name)
+    if meaning is None or outcome.form not in (OF_ALLOWED if meaning == "blocked" else OF_BLOCKED):
+        return
+    other = {"allowed": "blocked", "blocked": "allowed"}[meaning]
+    message = f"its documentation says that 1 in {name} means {meaning}; the code takes it for {other}"
+    yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
 def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
