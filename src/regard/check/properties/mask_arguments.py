@@ -31,7 +31,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
@@ -138,13 +138,15 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     for shape in SHAPES:
         if PADDING_NAMES.search(name) and "q" in shape:
             continue
-        sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in shape]
+        keys_last = shape.replace("k", "") + "k"
+        sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
         pattern = _pattern(sizes, of_queries="q" in shape)
-        whole = _spread(pattern, shape, samples, heads, queries, keys)
+        whole = _spread(pattern, keys_last, samples, heads, queries, keys)
+        pattern = pattern.movedim(-1, shape.index("k"))
         ran = False
         for form in forms:
             value = write_mask(pattern, form)
-            free = table.weight if axes is None else _free(invocation, evidence, name, sizes, form)
+            free = table.weight if axes is None else _free(invocation, evidence, name, value.shape, form)
             if free is None or axes not in (None, value.ndim):
                 continue
             run = record_invocation(invocation, {**invocation.arguments, name: value})
@@ -248,7 +250,7 @@ def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome,
             yield from violated(evidence, [together], f"{name} with {flag}=True")
 
 
-def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: list[int], form: str) -> Tensor | None:
+def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence[int], form: str) -> Tensor | None:
     """The weights under a mask that blocks nothing."""
     run = record_invocation(invocation, {**invocation.arguments, name: _opened(sizes, form)})
     return masked_weights(evidence, run)
@@ -286,7 +288,12 @@ def _pattern(sizes: list[int], *, of_queries: bool) -> Tensor:
 
 def _spread(pattern: Tensor, shape: str, samples: int, heads: int, queries: int, keys: int) -> Tensor:
     """The mask as (samples, heads, queries, keys)."""
-    view = pattern.reshape([pattern.shape[shape.index(letter)] if letter in shape else 1 for letter in "bhqk"])
+    letters = shape.replace("1", "")
+    order = [letters.index(letter) for letter in "bhqk" if letter in letters]
+    ordered = pattern.reshape([size for size, letter in zip(pattern.shape, shape, strict=True) if letter != "1"])
+    view = ordered.permute(order).reshape(
+        [pattern.shape[shape.index(letter)] if letter in shape else 1 for letter in "bhqk"]
+    )
     return view.expand(samples, heads, queries, keys)
 
 
