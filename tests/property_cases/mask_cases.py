@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, of_q_k_v, of_x
-from regard.check.target import Invocation
+from regard.check.target import Invocation, invocations
+from regard.check.target.sizes import COINCIDENT_SIZES
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -145,6 +147,53 @@ def padding_beside_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return _padded(x, keep if mask is None else keep & mask.bool()[:, None, :].expand(-1, length, -1) | itself)
 
 
+def more_than_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    """A query sees the last `window` keys, itself included."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # here
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(-window)
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+def as_many_as_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    """A query sees the last `window` keys, itself included."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(1 - window)
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+def says_1_is_hidden(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mask is 1 at the keys to hide."""
+    scores = q @ k.mT / 2  # here
+    return (scores if mask is None else scores + (1.0 - mask.to(q.dtype)) * -1e9).softmax(-1) @ v
+
+
+def says_1_is_seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mask is 1 at the keys to attend to."""
+    return says_1_is_hidden(q, k, v, mask)
+
+
+def square_call(function: Any) -> Invocation:
+    """A call of a function, as it is found, of as many keys as queries."""
+    (call, *_) = next(invocations(function, args={})).resized(COINCIDENT_SIZES[0])
+    return call
+
+
+def _blocked(x: Tensor, mask: Tensor | None, joined: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """A mask of 1 at padding, joined with one of 1 at what comes later."""
+    later = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).triu(1)
+    blocked = later if mask is None else joined(mask.to(x.dtype)[:, None, :], later)
+    scores = x @ x.mT / WIDTH**0.5  # here
+    return (scores - 1e9 * blocked).softmax(-1) @ x
+
+
+def hides_what_both_hide(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return _blocked(x, mask, torch.minimum)
+
+
+def hides_what_either_hides(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return _blocked(x, mask, torch.maximum)
+
+
 def padding_of_queries(x: Tensor, mask: Tensor | None = None) -> Tensor:
     length = x.shape[1]
     keep = torch.ones(len(x), length, dtype=torch.bool) if mask is None else mask.bool()
@@ -239,6 +288,9 @@ CASES = [
     Case("mask-argument", fills_with_zero, fills_with_infinity, with_mask),
     Case("mask-argument", throws_the_mask_away, fills_with_infinity, with_mask),
     Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
+    Case("mask-argument", hides_what_both_hide, hides_what_either_hides, with_padding),
+    Case("mask-as-documented", says_1_is_hidden, says_1_is_seen, with_mask),
+    Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import of_q_k_v
+from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.finding import Finding
+from regard.check.target import invocations
 
 
 def masks_of(analysis: Analysis) -> list[Finding]:
@@ -24,4 +30,51 @@ def two_masks(q: Tensor, k: Tensor, v: Tensor, query_mask: Tensor | None = None,
 def test_a_mask_of_queries_hides_no_key_and_stays_open() -> None:
     found = masks_of(analyze(of_q_k_v(two_masks, masks=("query_mask", "mask")), masks=True))
     assert {each.kind for each in found} == {"absent", "open", "holds"}
-    assert "query_mask is a mask of queries: not judged" in [each.message for each in found if each.kind == "open"]
+    (message,) = [each.message for each in found if each.kind == "open"]
+    assert message == "query_mask says of no key that it is hidden: not judged"
+
+
+def without_documentation(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    return more_than_its_window(q, k, v, window)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (without_documentation, "causal window: with window=4, a query sees itself and the 4 keys before it"),
+        (
+            as_many_as_its_window,
+            "causal window of 4: a query sees itself and the 3 keys before it, as window=4 says",
+        ),
+    ],
+)
+def test_a_window_is_judged_with_more_tokens_than_it_has(function: Any, message: str) -> None:
+    (found,) = [each for each in masks_of(analyze(square_call(function), masks=True)) if each.kind == "design"]
+    assert found.message == f"its own mask: {message}"
+
+
+def test_a_window_that_is_too_long_to_be_tried_stays_open() -> None:
+    found = masks_of(analyze(square_call(functools.partial(without_documentation, window=4096)), masks=True))
+    assert "window=4096: not exercised with more tokens than that" in [each.message for each in found]
+
+
+class HeadsLast(nn.Module):
+    """The mask is (batch, queries, keys, heads), True at hidden keys; scores are written over."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv = num_heads, nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)) for each in self.qkv(x).chunk(3, -1))
+        scores = torch.einsum("bihd,bjhd->bijh", q, k) / q.shape[-1] ** 0.5
+        scores.masked_fill_(mask, -torch.inf)
+        return torch.einsum("bijh,bjhd->bihd", scores.softmax(2), v).flatten(2)
+
+
+def test_a_mask_that_has_its_heads_last_is_found_and_judged() -> None:
+    call = next(invocations(HeadsLast, args={}))
+    batch, tokens, _ = call.arguments["x"].shape
+    assert call.arguments["mask"].shape == (batch, tokens, tokens, call.sizes["heads"])
+    found = masks_of(analyze(call, masks=True))
+    assert "mask hides exactly the keys that it blocks; True in mask means blocked" in [each.message for each in found]

@@ -15,7 +15,7 @@ CASES = all_cases()
 
 
 def analyzed(call: Invocation, attentions: int = 1) -> Analysis:
-    analysis = analyze(call, masks=bool(call.masks or call.causal_flags or call.lengths))
+    analysis = analyze(call, masks=True)
     assert analysis.num_attentions == attentions, analysis.missing
     return analysis
 

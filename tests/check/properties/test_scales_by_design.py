@@ -13,7 +13,7 @@ from attention_styles import tokens_call
 from property_cases import drawn, joined, of_module, split
 from regard.check.properties.analysis import analyze
 from regard.check.properties.finding import Finding
-from regard.check.target import Invocation, Stream
+from regard.check.target import Invocation, Stream, invocations
 
 X = drawn(2, 4, 8, seed=0)
 
@@ -127,3 +127,28 @@ def test_a_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str
     call = tokens_call(NonLocal(gamma).double(), drawn(2, 8, 2, 3, seed=1))
     call.streams = [Stream("x", "x", 0, (2, 3))]
     assert scale_of(call).kind == kind
+
+
+MATRIX = drawn(8, 8, seed=2) * 8**-0.5
+
+
+def general(dec: Tensor, enc: Tensor) -> Tensor:
+    """Luong's: states attend to states."""
+    return (dec @ MATRIX @ enc.mT).softmax(-1) @ enc
+
+
+def with_projected_values(dec: Tensor, enc: Tensor) -> Tensor:
+    return (dec @ MATRIX @ enc.mT).softmax(-1) @ (enc @ MATRIX)
+
+
+def with_projected_keys_as_well(dec: Tensor, enc: Tensor) -> Tensor:
+    return (dec @ MATRIX @ (enc @ MATRIX).mT).softmax(-1) @ enc
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(general, "design"), (with_projected_values, "violation"), (with_projected_keys_as_well, "violation")],
+)
+def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(function: Any, kind: str) -> None:
+    inputs = {"dec": X, "enc": drawn(2, 5, 8, seed=3)}
+    assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind

@@ -32,6 +32,7 @@ from regard.check.properties.token_ids import target_findings, token_padding_fin
 from regard.check.properties.tokens import token_findings
 from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
+from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, local_influence
@@ -173,6 +174,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += mask_argument_findings(invocation, evidence)
             analysis.findings += flag_findings(invocation, evidence)
             analysis.findings += key_argument_findings(invocation, evidence)
+            analysis.findings += window_findings(invocation, evidence)
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from regard.check.properties.mask_catalog import MASKS
+from regard.check.properties.property import Property
 
-__all__ = ["PROPERTIES", "Property"]
-
-
-@dataclass(frozen=True)
-class Property:
-    """Something that holds of every attention, unless another design is meant."""
-
-    id: str
-    step: str
-    """Of the definition, by the names that mistakes have."""
-    definition: str
-    """What holds, in a sentence."""
-    impact: str
-    """What it does to a model where it does not hold."""
-    fix: str
-    """What to write instead, in one line."""
+__all__ = ["PROPERTIES"]
 
 
 PROPERTIES = {
@@ -270,69 +256,7 @@ PROPERTIES = {
             "All heads look equally far.",
             "slopes = 2 ** (-8 * torch.arange(1, H + 1) / H)  # one for each head",
         ),
-        Property(
-            "mask-pattern",
-            "masked",
-            "a causal mask hides what comes later",
-            "The model sees what it shall predict.",
-            "scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)",
-        ),
-        Property(
-            "blocked-scores",
-            "masked",
-            "a key whose score is blocked has weight zero",
-            "Queries attend to keys that the mask hides.",
-            "scores = scores.masked_fill(~mask, -torch.inf)  # last before the softmax",
-        ),
-        Property(
-            "mask-argument",
-            "masked",
-            "a mask that is handed over hides keys",
-            "Hidden keys are attended to.",
-            "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
-        ),
-        Property(
-            "padding-by-ids",
-            "masked",
-            "padding that is known by its ids is hidden in every attention",
-            "What a text means depends on how long the others of its batch are.",
-            "allowed = (ids != pad)[:, None, None, :]  # for every layer",
-        ),
-        Property(
-            "target-causal",
-            "masked",
-            "of two sequences of ids, the predicted one does not see its later tokens",
-            "It learns to copy; when it generates, what it copied is not there.",
-            "allowed = causal & (target != pad)[:, None, None, :]",
-        ),
-        Property(
-            "masks-joined",
-            "masked",
-            "a mask of padding that is handed over hides keys beside those that the code's own mask hides",
-            "In batches with padding the model sees what it shall predict.",
-            "mask = causal & keep[:, None, None, :]  # what both allow",
-        ),
-        Property(
-            "mask-of-its-call",
-            "masked",
-            "a mask holds for the call that it is handed to",
-            "Later batches are masked as the first one was.",
-            "mask = torch.arange(T)[None] < lengths[:, None]  # made in every call, not kept",
-        ),
-        Property(
-            "mask-same-for-heads",
-            "masked",
-            "a mask holds for every head",
-            "Some heads see what is hidden.",
-            "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
-        ),
-        Property(
-            "mask-same-for-samples",
-            "masked",
-            "a mask holds for every sample",
-            "Some samples see what is hidden.",
-            "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
-        ),
+        *MASKS,
         Property(
             "weights-are-numbers",
             "weights",

@@ -57,7 +57,7 @@ def _judged(
         return
     allowed, judged = wanted[0] & (free > ZERO_WEIGHT), wanted[1]
     outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged)
-    if not outcome.exact:
+    if not outcome.exact or torch.equal(weight, free):
         yield from violated(evidence, [outcome], name)
         return
     yield from kept(evidence, outcome, name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.documentation import documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
@@ -30,15 +31,17 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
 """Names of masks of a sequence that need not be there."""
-OF_QUERIES = re.compile("^(?:q|query|queries)_")
-"""Names of masks that say which queries are of padding: what these read is of no use, and no key is hidden."""
+NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
+"""Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
+OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
+"""Forms in which True or 1 means one or the other."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -84,9 +87,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
     """For each mask that can be handed over: in one form and shape at least it has to hide what it blocks."""
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
     names = [name for name in invocation.masks if crossed or not OTHER_SEQUENCE.search(name)]
-    for name in filter(OF_QUERIES.search, names):
-        yield Finding("open", "mask-open", "mask", f"{name} is a mask of queries: not judged")
-    for name in [each for each in names if not OF_QUERIES.search(each)][:2]:
+    for name in filter(NOT_OF_KEYS.search, names):
+        yield Finding("open", "mask-open", "mask", f"{name} says of no key that it is hidden: not judged")
+    for name in [each for each in names if not NOT_OF_KEYS.search(each)][:2]:
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
@@ -96,10 +99,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
-            lost = list(own_mask_lost(evidence, outcome, name))
-            yield from found or lost or _with_flag(invocation, evidence, outcome, name)
-            yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
-            if lost and not found:
+            found = found or list(_beyond_hiding(invocation, evidence, outcome, name))
+            yield from found
+            if any(each.kind == "violation" for each in found):
                 continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             yield Finding("holds", "mask-form", "mask", message)
@@ -136,13 +138,15 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     for shape in SHAPES:
         if PADDING_NAMES.search(name) and "q" in shape:
             continue
-        sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in shape]
-        pattern = _pattern(sizes)
-        whole = _spread(pattern, shape, samples, heads, queries, keys)
+        keys_last = shape.replace("k", "") + "k"
+        sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
+        pattern = _pattern(sizes, of_queries="q" in shape)
+        whole = _spread(pattern, keys_last, samples, heads, queries, keys)
+        pattern = pattern.movedim(-1, shape.index("k"))
         ran = False
         for form in forms:
             value = write_mask(pattern, form)
-            free = table.weight if axes is None else _free(invocation, evidence, name, sizes, form)
+            free = table.weight if axes is None else _free(invocation, evidence, name, value.shape, form)
             if free is None or axes not in (None, value.ndim):
                 continue
             run = record_invocation(invocation, {**invocation.arguments, name: value})
@@ -173,13 +177,41 @@ def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:
-    """Those that the code may mean: one of 0 and 1 where it takes it from 1, of booleans where it asks for these."""
-    source = source_of(invocation.target)
+    """Those that the code may mean: one of 0 and 1 where it takes it from 1, of booleans where it asks for these.
+
+    First those that the documentation means.
+    """
+    source, forms = source_of(invocation.target), list(MASK_FORMS)
     if re.search(rf"\b1(?:\.0?)?\s*-\s*{re.escape(name)}\b", source):
-        return [form for form in MASK_FORMS if form.startswith("keep")]
-    if re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
-        return ["allowed", "blocked"]
-    return list(MASK_FORMS)
+        forms = [form for form in MASK_FORMS if form.startswith("keep")]
+    elif re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
+        forms = ["allowed", "blocked"]
+    meant = {"allowed": OF_ALLOWED, "blocked": OF_BLOCKED}.get(_documented(invocation, name) or "", ())
+    return sorted(forms, key=lambda form: form not in meant)
+
+
+def _beyond_hiding(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
+    """What may be wrong with a mask that hides what it blocks."""
+    yield from own_mask_lost(evidence, outcome, name)
+    yield from _with_flag(invocation, evidence, outcome, name)
+    yield from _otherwise_than_documented(invocation, evidence, outcome, name)
+    yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
+
+
+def _documented(invocation: Invocation, name: str) -> str | None:
+    return mask_meaning(documentation_of(invocation.target), name, is_only=len(invocation.masks) == 1)
+
+
+def _otherwise_than_documented(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str
+) -> Iterator[Finding]:
+    """A mask that is read the other way round than the documentation says; `_forms` has tried that way first."""
+    meaning = _documented(invocation, name)
+    if meaning is None or outcome.form not in (OF_ALLOWED if meaning == "blocked" else OF_BLOCKED):
+        return
+    other = {"allowed": "blocked", "blocked": "allowed"}[meaning]
+    message = f"its documentation says that 1 in {name} means {meaning}; the code takes it for {other}"
+    yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
 def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
@@ -218,7 +250,7 @@ def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome,
             yield from violated(evidence, [together], f"{name} with {flag}=True")
 
 
-def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: list[int], form: str) -> Tensor | None:
+def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence[int], form: str) -> Tensor | None:
     """The weights under a mask that blocks nothing."""
     run = record_invocation(invocation, {**invocation.arguments, name: _opened(sizes, form)})
     return masked_weights(evidence, run)
@@ -229,22 +261,39 @@ def _opened(sizes: Sequence[int], form: str) -> Tensor:
     return write_mask(torch.ones(*sizes, dtype=torch.bool), form)
 
 
-def _pattern(sizes: list[int]) -> Tensor:
-    """A mask in which no two rows are alike, the first key is allowed, and no axis looks like another."""
+def _pattern(sizes: list[int], *, of_queries: bool) -> Tensor:
+    """A mask in which no two rows are alike, the first key is allowed, and no axis looks like another.
+
+    Args:
+        sizes: of the mask, keys last.
+        of_queries: whether it says something else of each query; where it does not, a token of a sample that is no
+            padding comes after one that is: before padding, a causal mask would hide that as well.
+    """
     *rows, keys = sizes
     if keys < 3:
         return torch.arange(keys).expand(sizes) == 0
-    inner = min(keys - 2, 16)
-    number = torch.arange(math.prod(rows)).reshape([*rows, 1]) * 5 + 3  # odd: no two are alike up to 2**inner
+    count = math.prod(rows)
+    if of_queries:
+        inner = min(keys - 2, 16)
+        number = torch.arange(count) * 5 + 3  # odd: no two are alike up to 2**inner
+    else:
+        inner = min(keys - 1, 16)
+        number = torch.cat([torch.arange(2, 2**inner, 2), torch.arange(1, 2**inner, 2)])  # first, key 1 is hidden
+        number = number[torch.arange(count) % len(number)]
     pattern = torch.zeros(sizes, dtype=torch.bool)
-    pattern[..., 1 : inner + 1] = (number >> torch.arange(inner)) & 1 > 0
+    pattern[..., 1 : inner + 1] = (number.reshape([*rows, 1]) >> torch.arange(inner)) & 1 > 0
     pattern[..., 0] = True
     return pattern
 
 
 def _spread(pattern: Tensor, shape: str, samples: int, heads: int, queries: int, keys: int) -> Tensor:
     """The mask as (samples, heads, queries, keys)."""
-    view = pattern.reshape([pattern.shape[shape.index(letter)] if letter in shape else 1 for letter in "bhqk"])
+    letters = shape.replace("1", "")
+    order = [letters.index(letter) for letter in "bhqk" if letter in letters]
+    ordered = pattern.reshape([size for size, letter in zip(pattern.shape, shape, strict=True) if letter != "1"])
+    view = ordered.permute(order).reshape(
+        [pattern.shape[shape.index(letter)] if letter in shape else 1 for letter in "bhqk"]
+    )
     return view.expand(samples, heads, queries, keys)
 
 

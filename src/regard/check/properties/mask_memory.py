@@ -39,8 +39,8 @@ def mask_memory_findings(invocation: Invocation, name: str, before: Any, value: 
             moved, changed = moved + one.numel(), changed + int(differs(one, two).sum())
     if changed:
         message = (
-            f"called with one {name} and then with another, {changed} of {moved} outputs of the second call hang on "
-            f"the first one's {name}: it is kept"
+            f"{changed} of {moved} outputs of a second call hang on the {name} of the first: the object keeps what its "
+            "mask was"
         )
         yield Finding("violation", "mask-of-its-call", "mask", message)
 

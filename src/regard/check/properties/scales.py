@@ -51,7 +51,28 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
+    if _is_of_states(evidence):
+        message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
+        return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _is_of_states(evidence: Evidence) -> bool:
+    """Whether one head reads another sequence's vectors as they are, by scores with at most one matrix."""
+    table, instance = evidence.base, evidence.base.instance
+    given = instance.run.given.values()
+    first = min((int(each.min()) for each in given if each.numel()), default=instance.run.num_tags)
+
+    def is_given(place: tuple[int, int]) -> bool:
+        return bool((instance.run.tags.inputs[place[0]][place[1]] >= first).all())
+
+    return (
+        table.num_heads == 1
+        and set(evidence.roles.values()) == {"x", "context"}
+        and bool((table.query.stream != table.key.stream).all())
+        and all(is_given(instance.values_place(each)) for each in instance.sums)
+        and all(is_given(each.left_place) or is_given(each.right_place) for each in instance.scores)
+    )
 
 
 def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:

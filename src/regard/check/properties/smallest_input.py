@@ -20,6 +20,8 @@ SMALL_SIZES = sorted(
     ),
     key=lambda sizes: sizes.batch * sizes.tokens * sizes.d_model,
 )
+OF_MORE_TOKENS = frozenset({"window-as-documented"})
+"""Properties that are seen with more tokens than the call has: its size says nothing of them."""
 CPU_SECONDS = 1.5
 """After which no smaller input is looked for."""
 
@@ -30,7 +32,12 @@ def smallest_input(analysis: Analysis, violated: str) -> str:
     Args:
         analysis: of a call for which the property is violated.
         violated: the property's name.
+
+    Returns:
+        The shapes; empty where none was looked for.
     """
+    if violated in OF_MORE_TOKENS:
+        return ""
     began = time.process_time()
     asks_masks = analysis.asked_masks
     for sizes in SMALL_SIZES:

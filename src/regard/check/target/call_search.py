@@ -197,17 +197,20 @@ def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     for argument in plan.arguments:
         name = plan.choices.get(f"argument {argument.name}", "none")
         form, _, shape = name.rpartition(" ")
+        keys = shape.find("k") - len(shape)
         if form not in MASK_FORMS:
             continue
         for other in (form, *(each for each in MASK_FORMS if each != form)):
             tried = replace(plan, choices={**plan.choices, f"argument {argument.name}": f"{other} {shape}"})
-            if _blocks(tried, target, sizes, argument.name, other):
+            if _blocks(tried, target, sizes, argument.name, (other, keys)):
                 plan = tried
                 break
     return plan
 
 
-def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, form: str) -> bool:
+def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> bool:
+    """Whether a mask hides a key; written: in which form, and with the keys along which of its axes."""
+    form, axis_of_keys = written
     invocation = plan.invocation(target, sizes)
     stream = next(
         (each for role in ("k", "context", "x", "ids") for each in invocation.streams if each.role == role), None
@@ -217,7 +220,7 @@ def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, form: str) -> 
         return False
     blocked = opened.clone()
     value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
-    blocked[..., 1] = value
+    blocked.select(axis_of_keys, 1).fill_(value)
     given = {**invocation.arguments, mask: blocked}
     axis = stream.token_axes[0]
     try:

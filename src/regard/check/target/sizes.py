@@ -23,6 +23,8 @@ class Sizes:
     d_head: int
     given: tuple[tuple[str, int], ...] = ()
     """What the user's arguments of the constructor fixed, by meaning: ("d_model", 64)."""
+    beyond_window: bool = False
+    """Whether there are to be more tokens than a window that the user asked for."""
 
     @property
     def d_model(self) -> int:
@@ -73,7 +75,8 @@ class Sizes:
         if "d_model" in given and "d_head" not in given:
             d_head = max(1, given["d_model"] // heads)
         kv_heads = given.get("kv_heads", heads // 2 if self.kv_heads != self.heads and heads % 2 == 0 else heads)
-        shortest = min(given.get("length", self.context), given.get("window", self.context))
+        window = self.context if self.beyond_window else given.get("window", self.context)
+        shortest = min(given.get("length", self.context), window)
         sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()))
         return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
 

@@ -1,0 +1,94 @@
+"""A causal window: how many tokens it has, beside the number that it was told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.location import CodeLocation
+from regard.check.properties.documentation import documentation_of, is_inclusive
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks import allowed_of, built_in_pattern
+from regard.check.target import Failed, Invocation
+from regard.check.target.influence import depends
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in
+from regard.check.target.sizes import Sizes
+
+__all__ = ["window_findings"]
+
+MAX_WINDOW = 32
+"""A larger one is not exercised: a call for each token is made."""
+MORE_TOKENS = 3
+"""Than the window has."""
+
+
+def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """What a window hides that is told how many tokens it has, with more tokens than that."""
+    told = dict(_told(invocation))
+    pattern, _ = built_in_pattern(allowed_of(evidence)[0, 0])
+    if len({*told.values()}) != 1 or pattern not in ("causal", "causal window"):
+        return
+    name, number = next(iter(told.items()))
+    line = evidence.base.instance.scores_location
+    allowed = _with_more_tokens(invocation, number) if number <= MAX_WINDOW else None
+    if allowed is None:
+        yield Finding("open", "mask-open", "mask", f"{name}={number}: not exercised with more tokens than that", line)
+        return
+    pattern, _ = built_in_pattern(allowed)
+    if pattern == "causal window":
+        yield _of_width(invocation, name, number, int(allowed.sum(-1).max()), line)
+
+
+def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
+    seen = f"a query sees itself and the {width - 1} keys before it"
+    if width == number:
+        message = f"its own mask: causal window of {width}: {seen}, as {name}={number} says"
+        return Finding("design", "mask-pattern", "mask", message, line)
+    if is_inclusive(documentation_of(invocation.target)):
+        message = f"{seen}: {width} keys, and by its documentation {name}={number} has itself included"
+        return Finding("violation", "window-as-documented", "mask", message, line)
+    message = f"its own mask: causal window: with {name}={number}, {seen}"
+    return Finding("design", "mask-pattern", "mask", message, line)
+
+
+def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
+    """The windows that the call or its modules were told."""
+    given: list[tuple[str, Any]] = [*invocation.arguments.items()]
+    if not isinstance(invocation.target, nn.Module):
+        try:
+            parameters = inspect.signature(invocation.target).parameters.values()
+        except (ValueError, TypeError):
+            parameters = {}.values()
+        given += [(each.name, each.default) for each in parameters if each.name not in invocation.arguments]
+    for module in modules_in(invocation.target):
+        for each in module.modules():
+            given += vars(each).items()
+    for name, value in given:
+        is_window = constructor_meaning(name.strip("_")) == "window"
+        if is_window and isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            yield name, value
+
+
+def _with_more_tokens(invocation: Invocation, number: int) -> Tensor | None:
+    """(queries, keys): which tokens of the keys an output hangs on; None where no such call runs."""
+    known, tokens = invocation.sizes, number + MORE_TOKENS
+    if not {"heads", "kv_heads", "d_head"} <= known.keys():
+        return None
+    sizes = Sizes(1, tokens, tokens, known["heads"], known["kv_heads"], known["d_head"], beyond_window=True)
+    longer = next(invocation.resized(sizes), None)
+    read = None if longer is None else next((each for each in longer.streams if each.role in ("x", "v")), None)
+    if longer is None or read is None or len(read.token_axes) != 1:
+        return None
+    axis = read.token_axes[0]
+    try:
+        moved = [depends(longer, read.argument, axis, key, longer.arguments)[:1] for key in range(tokens)]
+    except (Failed, IndexError):  # it has fewer tokens
+        return None
+    if any(not each or each[0].ndim <= axis or each[0].shape[axis] != tokens for each in moved):
+        return None
+    return torch.stack([each[0].movedim(axis, 0).flatten(1).any(-1) for each in moved], -1)
