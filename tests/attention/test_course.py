@@ -151,6 +151,12 @@ def test_a_mask_for_each_sample(cls):
 
 
 @pytest.mark.parametrize("cls", TAKE_A_MASK)
+def test_a_mask_that_does_not_fit_is_named_by_the_shape_it_was_given(cls):
+    with pytest.raises(ValueError, match=r"^blocked\(<bool \(2, 3\)>\) does not fit 3 queries and 3 keys"):
+        call(cls(), X, torch.zeros(2, 3).bool())
+
+
+@pytest.mark.parametrize("cls", TAKE_A_MASK)
 @pytest.mark.usefixtures("as_a_user_runs_it")
 def test_a_mask_of_numbers_is_refused__pytorch_21518(cls):
     with pytest.raises(TypeError, match="wants a boolean tensor"):

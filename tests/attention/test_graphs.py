@@ -10,7 +10,7 @@ from torch.export import Dim, export
 
 import regard
 from regard import mask, positions
-from regard.attention.kernels import flex
+from regard.attention.kernels import band, flex
 from regard.attention.kernels.call import AttentionCall
 
 SHAPES_ENFORCED = hasattr(regard.attend, "__wrapped__")
@@ -65,6 +65,26 @@ def test_attend_compiles_to_one_graph(name, option):
 
     for result, expected in zip(run(compiled(attend)), run(attend), strict=True):
         torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("heads", [4, 2], ids=["heads of their own", "heads in groups"])
+@pytest.mark.parametrize(
+    ("m", "queries", "keys"),
+    [
+        (mask.window(20, 3), TOKENS, TOKENS),
+        (mask.window(20, 3), 130, 300),
+        (mask.window(3, 20), 300, 130),
+        (mask.window(9) & mask.causal(offset=-4), 128, 128),
+        (mask.window(200, 100), 300, 300),
+    ],
+    ids=repr,
+)
+def test_the_kernel_of_a_graph_for_windows_is_the_definition(m, queries, keys, heads):
+    """Only graphs use it; here it runs by itself."""
+    q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, heads, keys, 8), torch.randn(2, heads, keys, 6)
+    expected = regard.steps(q, k, v, m, scale=0.3).output
+    output = band.run(AttentionCall.from_inputs(q, k, v, m, scale=0.3))
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
 @outside_checks

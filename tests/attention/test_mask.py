@@ -132,7 +132,8 @@ def test_dense_goes_to_the_device_asked_for(m):
 
 def test_dense_stays_where_the_tensors_are():
     on_meta = mask.allowed(torch.ones(2, 2, device="meta").bool())
-    for m in (on_meta, on_meta & mask.causal(), mask.causal() | on_meta, ~(mask.causal() & on_meta)):
+    blocks = mask.from_flex(mask.causal().to_flex(2, 2, device="cpu").to("meta"))
+    for m in (on_meta, on_meta & mask.causal(), mask.causal() | on_meta, ~(mask.causal() & on_meta), blocks):
         assert m.dense(2, 2).device.type == "meta"
 
 

@@ -87,6 +87,15 @@ def test_operations_are_two_products_of_every_pair(tokens):
     assert regard.plan(q, k, v, mask.causal()).flops == 3 * 4 * 2 * tokens * (tokens + 1) // 2 * 8
 
 
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_where_no_query_is_there_is_nothing_to_compute(axes):
+    q, k, v = (t[(0,) * (4 - axes)] for t in square(9))
+    plan = regard.plan(q[..., :0, :], k, v)
+    assert str(plan) == "chunked: there is nothing to compute; 0 FLOP, 0 B"
+    no_keys = regard.plan(q, k[..., :0, :], v[..., :0, :])
+    assert (no_keys.kernel, no_keys.flops) == ("chunked", 0)
+
+
 def test_a_window_costs_what_it_holds():
     plans = [regard.plan(*square(n), mask.window(64)) for n in (LONG, 2 * LONG, 4 * LONG)]
     for a, b in itertools.pairwise(plans):

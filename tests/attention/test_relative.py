@@ -102,6 +102,11 @@ def test_no_positions(bias, queries, keys):
 
 
 @biases
+def test_the_bias_of_every_pair_goes_to_the_device_asked_for(bias):
+    assert copy.deepcopy(bias).to("meta").dense(3, 5, device=torch.device("meta")).device.type == "meta"
+
+
+@biases
 def test_positions_of_32_bits(bias):
     query, key = torch.arange(40, 300), torch.arange(300)
     assert torch.equal(bias(query.int(), key.int()), bias(query, key))

@@ -17,6 +17,7 @@ from regard.check.equivalence import Equivalence
 from regard.check.equivalence.comparison import compare
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.errors import InputError
+from terminals import refusal
 
 WIDTH, HEADS = 12, 3
 EACH = WIDTH // HEADS
@@ -534,6 +535,18 @@ def test_against_arg_wants_against(command):
     exit_code, _, error = command("check", "a.py:B", "--against-arg", "heads=3")
     assert exit_code == 2
     assert "--against-arg is for the constructor of --against" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("a.py:A", "--against", "b.py:B", *more) for more in (["--all"], ["--format", "github"])),
+        *((a, "--against", b) for a, b in (("a.py", "b.py:B"), ("a.py:A", "b.py"), ("a.py:A", "b.ipynb"))),
+    ],
+    ids=" ".join,
+)
+def test_against_compares_two_implementations_and_nothing_else(command, arguments):
+    assert "--against compares two implementations: FILE.py:NAME each" in refusal(command, "check", *arguments)
 
 
 class Meta(nn.Module):

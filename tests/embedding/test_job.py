@@ -15,6 +15,7 @@ from grids import grid
 from regard import InputError
 from regard.embedding import EmbeddingJob, Shard, TextSource
 from regard.embedding.job import split_into_parts
+from regard.pretrained.embedder import TOKENS_PER_BATCH
 from weights import minilm, random_checkpoint
 
 
@@ -59,6 +60,22 @@ class TestVectors:
                 assert file.metadata()["pooling"] == "none"
         for each, vectors in list(zip(encoded, found, strict=True))[::23]:
             np.testing.assert_allclose(vectors, encoder.model(torch.tensor(each.ids)).detach().numpy(), atol=1e-5)
+
+    @pytest.mark.parametrize("batch_size", [None, 7])
+    def test_texts_of_one_length_go_through_the_model_together(self, encoder, batch_size):
+        """Attention computes them at once."""
+        encodings = [encoder.encode(text) for text in texts(300)]
+        batches = list(encoder.embedder().hidden_states(encodings, batch_size=batch_size))
+        order = [index for indices, _, _ in batches for index in indices]
+        assert sorted(order) == list(range(300))
+        found = [length for _, _, lengths in batches for length in lengths.tolist()]
+        assert found == sorted(found) == [len(encodings[index].ids) for index in order]
+        assert len(set(found)) > 3
+        sums = [sum(lengths.tolist()) for _, _, lengths in batches]
+        assert max(sums) <= TOKENS_PER_BATCH < sum(sums)
+        # Each batch is as large as it may be: of so many texts, or of so many tokens.
+        for (indices, _, lengths), (_, _, following) in pairwise(batches):
+            assert len(indices) == batch_size or int(lengths.sum() + following[0]) > TOKENS_PER_BATCH
 
     @pytest.mark.parametrize(("kind", "count"), [("npy", 1), ("npy", 8), ("parquet", 3), ("safetensors", 3)])
     def test_shards_in_order_have_the_vectors_of_embed(self, tmp_path, encoder, source, kind, count):

@@ -150,6 +150,19 @@ def test_planted_heads_are_told_by_name(causal):
     assert detect_heads(m).names == tuple(patterns)
 
 
+def test_of_two_patterns_the_one_with_more_of_the_attention_has_the_name():
+    """Each token looks at the last delimiter before it, which for most is the token before."""
+    words = [(".", ",", ";", f"w{n}") for n in range(6)]
+    tokens = ["[CLS]", *(token for each in words for token in each)]
+    pattern = torch.zeros(25, 25)
+    for row in range(2, 25):
+        pattern[row, row - 1 - (not is_delimiter(tokens[row - 1]))] = 1
+    pattern[0, 1] = pattern[1, 2] = 1
+    found = detect_heads(planted([pattern], tokens))
+    assert 0.5 < float(found.scores["previous token"][0]) < 0.8 < float(found.scores["delimiter"][0])
+    assert found.names == ("delimiter",)
+
+
 def test_two_words_that_come_twice_are_no_induction():
     after = torch.zeros(23, 23)
     after[21, 5] = after[22, 6] = 1

@@ -36,7 +36,10 @@ def steps(allowed=MASK, **options):
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_any_index_answers_as_the_dense_tensor(index):
-    torch.testing.assert_close(AttentionMap(Q, K, V, MASK)[index], steps().weights[index].float(), atol=1e-6, rtol=0)
+    expected = steps().weights[index]
+    torch.testing.assert_close(AttentionMap(Q, K, V, MASK)[index], expected.float(), atol=1e-6, rtol=0)
+    double = AttentionMap(*(t.double() for t in (Q, K, V)), MASK)[index]
+    torch.testing.assert_close(double, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("index", [(2,), (0, 4), (0, 0, 0, 11), (0, 0, 0, 0, 0), (0, [9]), "a", 1.5])
@@ -58,7 +61,11 @@ def test_pairs_far_apart_take_no_square():
     with OperatorTrace() as trace:
         ours = AttentionMap(q, q)[0, 0, at, at.flip(0)]
     assert trace.max_bytes < 2500**2 * 4  # the dense map
-    assert torch.allclose(ours.double(), regard.steps(*[q.double()] * 3).weights[0, 0, at, at.flip(0)])
+    expected = regard.steps(*[q.double()] * 3).weights[0, 0, at, at.flip(0)]
+    assert ours.dtype == torch.float32
+    assert torch.allclose(ours.double(), expected)
+    few = AttentionMap(q.double(), q.double())[0, 0, at[:9], at.flip(0)[:9]]
+    torch.testing.assert_close(few, expected[:9], atol=1e-12, rtol=0)
 
 
 def test_dense_keeps_a_budget():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import masks
-from cases import KernelLimits
+from cases import KernelLimits, OperatorTrace
 from grids import grid, some_examples
 from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_top
 from regard import mask
@@ -91,6 +91,10 @@ def test_a_part_that_all_keys_share_costs_no_digits():
     assert_is_the_definition("float32", q, k)
     assert_near(LargeMap(q, k, sinks=sinks).entropy(), Dense.of(q, k, sinks=sinks).entropy())
     assert_near(LargeMap(q, k, sinks=sinks).received(), Dense.of(q, k, sinks=sinks).received())
+    k = (k * 2**10).round().double() / 2**10
+    far, near = (AttentionMap(q.double(), keys, mask=mask.causal()) for keys in (k + 2**40, k))
+    for statistic in (lambda m: m.entropy(), lambda m: m.received(), lambda m: m.top(3).weights):
+        torch.testing.assert_close(statistic(far), statistic(near), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -214,6 +218,15 @@ def test_rows_to_which_a_model_adds_the_lowest_number(softcap, precision):
 
 
 # Memory.
+
+
+@grid(statistic=[lambda m: m.top(2), lambda m: m.distance(), lambda m: m.pooled(3, 3)], allowed=[None, mask.causal()])
+def test_what_needs_every_weight_is_computed_some_rows_at_once(statistic, allowed):
+    m = LargeMap(torch.randn(1, 2, 400, 4), torch.randn(1, 2, 400, 4), None, allowed)
+    with OperatorTrace() as trace:
+        statistic(m)
+    assert trace.max_bytes < 2 * 400**2 * 4 / 4  # the dense map has four times as many
+
 
 LONG_MAP = """
 from regard import mask

@@ -142,21 +142,52 @@ def test_a_learned_query_and_one_text():
     assert not recording.notes
 
 
-def test_talking_heads():
+@pytest.mark.parametrize("batch", [0, ...], ids=["one text", "a batch"])
+def test_talking_heads(batch):
     """A parameter that mixes the heads of the scores."""
-    q, k, v = random_qkv()
-    model = FunctionModule(lambda q, k, v: torch.einsum("gh,bhqk->bgqk", model.mixing, q @ k.mT).softmax(-1) @ v)
+    q, k, v, eye = (t[batch] for t in (*random_qkv(), EYE))
+    model = FunctionModule(lambda q, k, v: torch.einsum("gh,...hqk->...gqk", model.mixing, q @ k.mT).softmax(-1) @ v)
     model.mixing = nn.Parameter(torch.randn(4, 4))
     recording, _ = record(model, q, k, v)
     assert not recording.notes
-    assert_map(recording[""], model(q, k, EYE).detach())
+    assert_map(recording[""], model(q, k, eye).detach())
 
 
-def test_learned_values():
-    q, k, _ = random_qkv()
+@pytest.mark.parametrize("batch", [0, ...], ids=["one text", "a batch"])
+def test_talking_heads_after_the_softmax(batch):
+    """A parameter that mixes the heads of the weights, its rows probabilities."""
+    q, k, v, eye = (t[batch] for t in (*random_qkv(), EYE))
+    model = FunctionModule(lambda q, k, v: torch.einsum("gh,...hqk->...gqk", model.mixing, (q @ k.mT).softmax(-1)) @ v)
+    model.mixing = nn.Parameter(torch.randn(4, 4).softmax(-1))
+    recording, _ = record(model, q, k, v)
+    assert not recording.notes
+    assert_map(recording[""], model(q, k, eye).detach())
+
+
+@pytest.mark.parametrize("batch", [0, ...], ids=["one text", "a batch"])
+def test_talking_heads_that_cannot_be_followed_are_noted(batch):
+    """A sum of products in place of a product of matrices."""
+
+    def attend(q, k, v):
+        weights = torch.einsum("gh,...hqk->...gqk", model.attn.mixing, q @ k.mT).softmax(-1)
+        return (weights[..., None] * v.unsqueeze(-3)).sum(-2)
+
+    model = FunctionModel(attend)
+    model.attn.mixing = nn.Parameter(torch.randn(4, 4))
+    recording, _ = record(model, *(t[batch] for t in random_qkv()))
+    assert len(recording) == 0
+    (note,) = recording.notes
+    assert note.startswith("attn: ")
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_learned_values(axes):
+    """One table for every text and head."""
+    q, k = (t[(0,) * (4 - axes)] for t in random_qkv()[:2])
     model = FunctionModule(lambda q, k: (q @ k.mT).softmax(-1) @ model.values)
     model.values = nn.Parameter(torch.randn(7, 7))
     recording, _ = record(model, q, k)
+    assert not recording.notes
     assert_map(recording[""], (q @ k.mT).softmax(-1))
 
 

@@ -270,6 +270,11 @@ class TestConfig:
         with pytest.raises(InputError, match=r"among 2 processes with gradient_accumulation_steps=3; 12 would"):
             TrainingConfig(**FULL, gradient_accumulation_steps=3).micro_batch_size(2)
 
+    @pytest.mark.parametrize("task", TASK_DEFAULTS)
+    def test_the_batch_of_a_task_divides_among_a_machine_s_processes(self, task):
+        config = build_config(task, {})
+        assert [n * config.micro_batch_size(n) for n in (1, 2, 4, 8)] == [config.batch_size] * 4
+
     def test_warm_up_and_cosine(self):
         config = TrainingConfig(**{**FULL, "max_steps": 104, "warmup_steps": 4, "learning_rate": 0.8})
         rates = [config.learning_rate_at(step) for step in range(104)]

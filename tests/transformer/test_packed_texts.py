@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from grids import some_examples
 from models import SMALL, assert_same_gradients, decoder_configs, randomized
 from regard import mask
+from regard.attention.positions import DynamicNTK
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 
@@ -76,6 +77,14 @@ def test_positions_from_0_are_the_default(config, dtype):
     expected = model(ids)
     assert torch.equal(model(ids, positions=places), expected)
     torch.testing.assert_close(model(ids, positions=places.expand(2, -1)), expected)
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 7, 8, 20])
+def test_positions_from_0_are_the_default_also_where_angles_hang_on_the_length(tokens):
+    """Dynamic NTK, made for seven tokens here."""
+    model = randomized(Decoder(Config(**SMALL, positions="rotary", rotary_scaling=DynamicNTK(4.0, 7))))
+    ids = torch.randint(13, (2, tokens))
+    torch.testing.assert_close(model(ids, positions=torch.arange(tokens)), model(ids), rtol=0, atol=1e-12)
 
 
 def test_a_row_may_be_longer_than_the_positions():

@@ -43,7 +43,7 @@ def test_piped_it_is_plain_text_with_all_five_parts(drawn):
     assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == [*"12345"]
     for line in (
         r" +11 +bank +2924 +<- explained",
-        r"river +0\.8468 +█{25}",
+        r"river +0\.8468 +█{25} *$",
         r"river +10 +0\.9988 +0 +2",
         r"river +33\.7266 +5\.9621 +0\.8468",
         r"after layer 5 +0\.8346",

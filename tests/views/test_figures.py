@@ -3,6 +3,7 @@
 import gc
 import io
 import re
+import struct
 import sys
 import weakref
 
@@ -128,8 +129,25 @@ def test_without_matplotlib_the_way_out_is_said(monkeypatch):
         random_map(4, 4).plot()
 
 
-def test_a_notebook_shows_it():
-    assert random_map(3, 3).plot()._repr_png_().startswith(b"\x89PNG")
+def test_a_notebook_shows_it_at_120_dots_an_inch():
+    figure = random_map(3, 3).plot()
+    png = figure._repr_png_()
+    assert png.startswith(b"\x89PNG")
+    sides = struct.unpack(">2I", png[16:24])
+    assert sides == tuple((120 * figure.get_size_inches()).astype(int))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "high", "wide"),
+    [(20, 10, 4.8, 2.4), (10, 20, 2.4, 4.8), (50, 100, 3.0, 6.0), (1, 25, 0.8, 6.0), (25, 1, 6.0, 0.8)],
+)
+def test_cells_are_squares_of_a_size_that_fits_and_no_side_is_too_small_to_see(queries, keys, high, wide):
+    """In inches, beside which there is room for the labels and the bar."""
+    figure = random_map(queries, keys).plot()
+    assert figure.axes[0].get_box_aspect() == pytest.approx(high / wide)
+    width, height = figure.get_size_inches()
+    assert wide < width <= max(wide + 2.5, 3.5)
+    assert high < height <= high + 2
 
 
 def test_at_length_cells_are_pooled():

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 import terminals
-from regard.lens.text.overview import HeadOverview, LayerOverview, MostAttended, Overview, ReceivedWord, TokenPair
+from regard.lens.text.overview import (
+    AttendedKey,
+    HeadOverview,
+    LayerOverview,
+    MostAttended,
+    Overview,
+    ReceivedWord,
+    TokenPair,
+    WordAttention,
+)
 from regard.views.terminal.heads_table import draw
 
 LONG = ["[CLS]"] + ["river"] * 63
@@ -89,6 +98,24 @@ def test_stacks_of_an_encoder_decoder_stand_together(drawn):
     assert heads.count(" cross ") == 1
     assert "-> ein Haus" in text
     assert "3 tokens; 2 of what the decoder reads" in text
+
+
+def test_what_a_word_looks_at_has_bars_of_30_columns_and_fewer_where_the_console_is_narrow(drawn):
+    keys = [AttendedKey("river", 1, 1.0), AttendedKey("[CLS]", 0, 0.5)]
+    word = WordAttention("bank", [2], "blocks.0.attention", "self", 0, 1, None, keys, 0.25)
+    for columns, width in ((36, 8), (38, 8), (50, 20), (60, 30), (200, 30)):
+        text = drawn(word=word, columns=columns)
+        bars = {cells[1]: len(cells[-1]) for line in text.splitlines() if "█" in line for cells in [line.split()]}
+        assert bars == {"river": width, "[CLS]": width // 2}
+    assert "What 'bank' looks at: layer 0, head 1" in text
+    assert row(text, "all others 0.2500")
+    assert "The mean over" not in text
+    habit = replace(word, token_index=[1, 2], kind="cross", positional_pattern="all tokens look back", rest=0.0)
+    text = drawn(word=habit, columns=200)
+    assert "What 'bank' looks at: cross-attention, layer 0, head 1" in text
+    assert "The mean over the 2 tokens of the word." in text
+    assert "A habit: in this head all tokens look back, whatever they mean." in text
+    assert "all others" not in text
 
 
 def test_a_short_text_has_no_report_and_a_long_one_has(drawn):

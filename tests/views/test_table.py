@@ -36,6 +36,24 @@ def test_where_columns_do_not_fit_there_are_several_tables_with_the_same_labels(
     assert all(number in text for number in ("-324.3600", "57.3393", "0.9967"))
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_tables_use_all_of_the_room(monkeypatch, compact):
+    """A text is broken, and then a table parted, at one column less than they need, and not before."""
+    gap = 2 if compact else 3
+
+    def drawn(weight, room):
+        table = FittingTable(("key", "left"), ("text", "left"), ("weight", "right"), compact=compact)
+        table.add_row("river", "a bank of the river", weight)
+        text = shown(table, monkeypatch, room)
+        return text.count("key"), "a bank of the river" in text
+
+    weight, long_weight = "0.9967", "0.99671234567890"
+    whole = len("river" + gap * " " + "a bank of the river")
+    assert [drawn(long_weight, room) for room in (whole, whole - 1)] == [(2, True), (2, False)]
+    narrow = len("river" + gap * " " + "river" + gap * " " + weight)
+    assert [drawn(weight, room) for room in (narrow, narrow - 1)] == [(1, False), (2, False)]
+
+
 def test_a_bar_is_left_out_before_a_number(monkeypatch):
     table = FittingTable(("token", "left"), ("weight", "right"), ("", "bar"))
     table.add_row("river", "0.8468", "#" * 20)

@@ -33,7 +33,7 @@ async function page({ text, stride }) {
       const known = read ? Array.from(read.rows ?? { length: queries }, (row, i) => row ?? i) : [];
       const rows = known.filter((_, i) => i % stride === 0 || i === known.length - 1);
       const found = rows.map((row) => data.row(at, head, row));
-      const { entropy = null, received = null } = data.headFacts(at, head).payload ?? {};
+      const { entropy = null, received = null, lse = null } = data.headFacts(at, head).payload ?? {};
       return {
         rows,
         weights: found.map((row) => base64(row?.weights ?? null)),
@@ -42,6 +42,7 @@ async function page({ text, stride }) {
         picture: { high, wide, cells: base64(cells) },
         entropy: base64(entropy && data.array(entropy)),
         received: base64(received && data.array(received)),
+        lse: base64(lse && data.array(lse)),
       };
     }),
   );

@@ -28,6 +28,8 @@ class Head:
     picture: Tensor
     entropy: Tensor | None
     received: Tensor | None
+    lse: Tensor | None
+    """Of the rows."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ def _head(answer: dict[str, Any], facts: dict[str, Any], i: int) -> Head:
         torch.stack(outputs) if outputs else None,
         None if m is None else m.view(facts["queries"], facts["keys"]),
         _numbers(picture["cells"]).view(picture["high"], picture["wide"]),
-        *(_numbers(answer[name]) for name in ("entropy", "received")),
+        *(_numbers(answer[name]) for name in ("entropy", "received", "lse")),
     )
 
 

@@ -46,6 +46,12 @@ def test_a_page_is_never_larger_than_its_limit(node):
     assert bounds[-1] < 1e-4 < bounds[1]  # what has room is kept more finely
 
 
+def test_a_page_may_be_exactly_as_large_as_its_limit():
+    recording = layers(20, 2)
+    limit = size(recording, max_size=size(recording))
+    assert size(recording, max_size=limit) == limit > size(recording, heads=[]) + 500
+
+
 def test_the_way_out_that_a_page_names_works(node):
     recording = layers(60, 4, 3)
     (limit,) = limits(recording, 0.2)
@@ -78,6 +84,7 @@ def test_a_long_head_is_carried_without_its_values_and_a_longer_one_in_some_rows
     assert assert_rows_are_the_maps(page, recording) == len(head.rows) < 400 == head.rows[-1] + 1
     torch.testing.assert_close(head.entropy.float(), m.entropy()[0, 0], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(head.received.float(), m.received()[0, 0], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(head.lse.float(), m.lse[0, 0, head.rows], atol=0.01, rtol=0)
     assert " of 400 rows of the head are in this page: those of the lowest entropy" in " ".join(page.facts["omitted"])
     assert float(m.entropy()[0, 0, head.rows[:-1]].max()) < float(m.entropy()[0, 0].max())
     assert page.facts["initial"]["query"] in head.rows
