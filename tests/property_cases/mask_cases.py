@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, of_q_k_v, of_x
-from regard.check.target import Invocation, invocations
+from regard.check.target import Invocation, Stream, invocations
+from regard.check.target.preparation import prepare
 from regard.check.target.sizes import COINCIDENT_SIZES
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
@@ -272,6 +273,43 @@ def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False
     return call
 
 
+class Layer(nn.Module):
+    def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        scores = x @ x.mT / WIDTH**0.5  # here
+        return x + (scores if keep is None else scores.masked_fill(~keep[:, None], -torch.inf)).softmax(-1) @ x
+
+
+class HidesPaddingOnce(nn.Module):
+    """Of ids; 0 is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(9, WIDTH, padding_idx=0)
+        self.layers = nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, keep = self.embedding(ids), ids != 0
+        for layer in self.layers:
+            x, keep = layer(x, keep), self.after_a_layer(keep)
+        return x
+
+    def after_a_layer(self, keep: Tensor) -> Tensor | None:
+        return None
+
+
+class HidesPadding(HidesPaddingOnce):
+    def after_a_layer(self, keep: Tensor) -> Tensor | None:
+        return keep
+
+
+def of_ids(kind: Any) -> Invocation:
+    """A call of a module with ids."""
+    module = kind()
+    prepare(module, 1)
+    ids = torch.arange(10).view(2, 5) % 8 + 1
+    return Invocation(module, {"ids": ids}, ["ids"], [Stream("ids", "ids", 0, (1,))])
+
+
 with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
@@ -291,6 +329,7 @@ CASES = [
     Case("mask-argument", hides_what_both_hide, hides_what_either_hides, with_padding),
     Case("mask-as-documented", says_1_is_hidden, says_1_is_seen, with_mask),
     Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
+    Case("padding-in-every-layer", HidesPaddingOnce, HidesPadding, of_ids),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),

@@ -20,6 +20,7 @@ from regard.check.properties.mask_arguments import flag_findings, mask_argument_
 from regard.check.properties.masks import mask_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.output import output_findings, projected_once
+from regard.check.properties.padding_ids import padding_id_findings
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.positions import position_findings
 from regard.check.properties.relative_logits import relative_logit_findings
@@ -142,7 +143,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     fresh = record_invocation(invocation, _fresh(invocation, 77))
     equal = record_invocation(invocation, _equal(invocation))
     streams = [each.argument for each in invocation.streams]
-    are_tried = False
+    are_tried, several = False, []
     for instance in instances:
         try:
             local = None
@@ -156,6 +157,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
+        several.append(evidence)
         for found in _judged(invocation, evidence, frozen):
             if found.property in OPEN_QUESTIONS:
                 analysis.missing.append(found.message)
@@ -172,6 +174,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     analysis.findings += nan_findings(base)
     analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
     if is_first and not analysis.violations:
+        analysis.findings += padding_id_findings(invocation, several)
         analysis.findings += parameter_findings(invocation, instances)
     if is_first and not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)

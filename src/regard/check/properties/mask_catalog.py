@@ -36,6 +36,13 @@ MASKS = (
         "mask = causal & keep[:, None, None, :]  # what both allow",
     ),
     Property(
+        "padding-in-every-layer",
+        "masked",
+        "padding that is hidden in one layer is hidden in every layer",
+        "What padding holds reaches the tokens from the second layer on: an output hangs on the length of the batch.",
+        "x = layer(x, mask)  # in every layer",
+    ),
+    Property(
         "mask-of-its-call",
         "masked",
         "a mask holds for the call that it is handed to",
