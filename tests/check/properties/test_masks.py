@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import of_q_k_v
+from property_cases import of_q_k_v, of_x
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.finding import Finding
@@ -78,3 +78,12 @@ def test_a_mask_that_has_its_heads_last_is_found_and_judged() -> None:
     assert call.arguments["mask"].shape == (batch, tokens, tokens, call.sizes["heads"])
     found = masks_of(analyze(call, masks=True))
     assert "mask hides exactly the keys that it blocks; True in mask means blocked" in [each.message for each in found]
+
+
+def all_but_the_last_are_keys(x: Tensor) -> Tensor:
+    return (x @ x[:, :-1].mT / 8**0.5).softmax(-1) @ x[:, :-1]
+
+
+def test_a_last_token_that_is_no_key_is_no_mask() -> None:
+    (found,) = [each for each in masks_of(analyze(of_x(all_but_the_last_are_keys))) if each.property == "mask-pattern"]
+    assert (found.kind, found.message) == ("absent", "none of its own: every query sees every key")

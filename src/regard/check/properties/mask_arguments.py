@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.check.properties.documentation import documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
@@ -172,7 +173,7 @@ def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
     table = evidence.base
     if "q" in shape or not torch.equal(table.query.stream, table.key.stream) or not evidence.num_tokens:
         return torch.ones(len(table.weight), dtype=torch.bool)
-    real = square(evidence, whole)
+    real = pad(whole, (0, max(0, whole.shape[-2] - whole.shape[-1])))  # a token that no query sees is not judged
     return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
 
 
@@ -321,7 +322,7 @@ def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
         if data.numel() != base.operations[index].inputs[number].data.numel():
             return None
         width = table.values.score.shape[-1]
-        parts.append(torch.nn.functional.pad(data[terms], (0, width - terms.shape[-1])))
+        parts.append(pad(data[terms], (0, width - terms.shape[-1])))
     known = table.values.score >= 0
     weight = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
     weight[table.values.score[known]] = torch.cat(parts)[known].double()

@@ -40,9 +40,14 @@ def allowed_of(evidence: Evidence) -> Tensor:
 
 
 def square(evidence: Evidence, allowed: Tensor) -> Tensor:
-    """With a column for each of the last tokens too, where no query of the same tokens sees those."""
+    """With a column for each of the last tokens too, where no query of the same tokens sees those.
+
+    Tokens that no query sees, while all queries see all others, are no keys at all.
+    """
     missing = evidence.num_tokens - allowed.shape[-1]
-    return pad(allowed, (0, missing)) if missing > 0 and allowed.shape[-2] == evidence.num_tokens else allowed
+    if missing <= 0 or allowed.shape[-2] != evidence.num_tokens or bool(allowed.all()):
+        return allowed
+    return pad(allowed, (0, missing))
 
 
 def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
