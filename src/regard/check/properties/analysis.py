@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.positions import position_findings
+from regard.check.properties.read_weights import confirmed, linear_findings, read_findings
 from regard.check.properties.relative_logits import relative_logit_findings
 from regard.check.properties.scales import scale_design
 from regard.check.properties.scores import fit_scores, score_findings
@@ -29,9 +30,9 @@ from regard.check.properties.tokens import token_findings
 from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation
-from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
+from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, local_influence
-from regard.check.roles.table import table_of
+from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
@@ -125,13 +126,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     if kind is not None:
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
+        if kind.property == "linear-attention":
+            analysis.findings += linear_findings(invocation, run, _fresh(invocation, 77), _evidence_of(invocation))
         return analysis
     if not instances:
-        analysis.findings += weights_alone(run, invocation)
-        if analysis.findings:
-            analysis.num_attentions = 1
-            return analysis
-        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+        _judge_unseen(analysis, run)
         return analysis
     analysis.num_attentions = len(instances)
     analysis.modules = list(dict.fromkeys(each.module for each in instances))
@@ -154,7 +153,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
-        for found in _judged(invocation, evidence, frozen):
+        for found in _judged(invocation, evidence, frozen, is_only=len(instances) == 1):
             if found.property in OPEN_QUESTIONS:
                 analysis.missing.append(found.message)
             analysis.findings.append(replace(found, module=instance.module))
@@ -175,8 +174,35 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     return analysis
 
 
-def _judged(invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor]) -> Iterator[Finding]:
-    """The properties, in the order of the steps; after a violation of who is who, no numbers are compared."""
+def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
+    """What is found of a call in whose steps no weights meet values."""
+    invocation = analysis.invocation
+    analysis.findings += weights_alone(run, invocation)
+    if not analysis.findings:
+        found = read_findings(invocation, run, _fresh(invocation, 77), _evidence_of(invocation))
+        analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
+        if found:
+            masks = list(_unasked(invocation, are_tried=False))
+            analysis.missing += [each.message for each in masks if each.property == "mask-open"]
+            found += masks
+        analysis.findings += found
+    if analysis.findings:
+        analysis.num_attentions = 1
+    else:
+        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+
+
+def _judged(
+    invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor], *, is_only: bool
+) -> Iterator[Finding]:
+    """The properties, in the order of the steps; after a violation of who is who, no numbers are compared.
+
+    Args:
+        invocation: the call.
+        evidence: one of its attentions.
+        frozen: the weighted sums of all of them, by the index of their operation.
+        is_only: whether there are no others.
+    """
     found = list(token_findings(evidence))
     yield from found
     if any(each.kind == "violation" for each in found) or not evidence.base.whole:
@@ -191,18 +217,21 @@ def _judged(invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor
         )
         return
     found = list(weight_findings(evidence))
+    numbers = evidence
+    if is_only:
+        found, numbers = confirmed(invocation, evidence, found, _fresh(invocation, 77))
     yield from found
     if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
         return
-    yield from mask_findings(evidence)
+    yield from mask_findings(numbers)
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
     elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
-        fit = fit_scores(evidence)
+        fit = fit_scores(numbers)
         if fit is not None:
-            for each in score_findings(evidence, fit):
+            for each in score_findings(numbers, fit):
                 is_scale = each.kind == "violation" and each.property == "scale"
                 yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
     if not evidence.base.instance.run.additive:
@@ -210,6 +239,7 @@ def _judged(invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
     by_hand = any(each.property in ("weights-by-hand", "weights-divided-later") for each in found)
+    by_hand = by_hand or numbers is not evidence
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
 
@@ -238,10 +268,17 @@ def _evidence(
     invocation: Invocation,
 ) -> Evidence:
     base = table_of(instance, influence, streams)
-    return Evidence(
+    made = _evidence_of(invocation)(base, base.of_run(fresh))
+    is_same = equal is not None and not equal.error and equal.same_operations(influence.base)
+    return replace(made, equal=base.of_run(equal)) if is_same and equal is not None else made
+
+
+def _evidence_of(invocation: Invocation) -> Callable[[AttentionTable, AttentionTable], Evidence]:
+    """What makes evidence of the tables of a call and of the same with all tokens drawn anew."""
+    return lambda base, fresh: Evidence(
         base,
-        base.of_run(fresh),
-        base.of_run(equal) if equal is not None and not equal.error and equal.same_operations(influence.base) else None,
+        fresh,
+        None,
         any(_hides(value) for name, value in invocation.arguments.items() if name not in _streams(invocation)),
         {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
         _says_causal(invocation.target),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.weights import query_numbers
+from regard.check.properties.sums import query_numbers
 
 __all__ = ["bias_findings"]
 
@@ -105,11 +105,16 @@ def _added(evidence: Evidence) -> Iterator[tuple[Tensor, CodeLocation | None]]:
             for record, tags in zip(operation.inputs, run.tags.inputs[operation.index], strict=True)
             if bool((layout.row_of[tags] >= 0).any())
         ]
-        if len(scored) != 1 or not result.is_floating_point():
+        if len(scored) != 1 or not result.is_floating_point() or _is_largest_taken_out(operation.name, result):
             continue
         added = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
         added[rows[known]] = (result - scored[0].data.broadcast_to(result.shape))[known].double()
         yield added, operation.location
+
+
+def _is_largest_taken_out(name: str, result: Tensor) -> bool:
+    """Whether the largest score was subtracted, of each query or of all, so that no exponential overflows."""
+    return name.rstrip("_") == "sub" and float(result.max()) == 0.0
 
 
 def _constant(evidence: Evidence) -> Iterator[Finding]:

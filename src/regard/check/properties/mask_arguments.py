@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import ZERO_WEIGHT, allowed_of, built_in_pattern
-from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
+from regard.check.properties.sums import query_numbers
+from regard.check.properties.weights import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.mask_values import MASK_FORMS, write_mask

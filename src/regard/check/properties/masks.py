@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.weights import query_numbers
+from regard.check.properties.sums import query_numbers
 
 __all__ = ["Pattern", "built_in_pattern", "mask_findings"]
 
@@ -70,6 +70,10 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         blind = (~allowed.diagonal()).nonzero().flatten().tolist()
         listed = ", ".join(map(str, blind))
         return "gap", f"queries {listed} do not see themselves: they see what is before them, and not all of that"
+    last = int(allowed.any(0).nonzero().max()) + 1 if bool(allowed.any()) else keys
+    if last < keys and bool(allowed[:, :last].all()):
+        listed = ", ".join(map(str, range(last, keys)))
+        return "cut", f"no query sees the last keys, {listed} of {keys}: every query sees all others"
     if torch.equal(allowed.tril(), torch.ones_like(allowed).tril()):
         later = allowed.triu(1).nonzero()
         return "causal by blocks", f"query {int(later[0, 0])} sees a later position, {int(later[0, 1])}"
@@ -104,7 +108,7 @@ def _unblocked(evidence: Evidence) -> Finding | None:
     """A key that some operation blocked for a query, and that has a weight all the same."""
     table = evidence.base
     layout, run = table.layout, table.instance.run
-    last = max(each.operation.index for each in table.instance.scores)
+    last = max((each.operation.index for each in table.instance.scores), default=len(run.trace))
     kept = torch.full((len(layout.used) + 1,), -1)
     kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
     for operation in run.trace.operations[last + 1 :]:
@@ -172,7 +176,9 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     pattern, wrong = built_in_pattern(first)
-    if wrong and pattern == "causal by blocks" and not evidence.says_causal:
+    if pattern == "cut":
+        yield Finding("violation", "keys-seen", "scores", wrong, line)
+    elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
