@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from property_cases import Case
+from property_cases import WIDTH, Case, drawn, of_x
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -126,6 +126,38 @@ def _by_tiles(q: Tensor, k: Tensor, v: Tensor, tiles: range) -> Tensor:
     return sums / total
 
 
+def second_softmax_unmasked(x: Tensor) -> Tensor:
+    return _differential(x, torch.ones_like(EARLIER))
+
+
+def both_masked(x: Tensor) -> Tensor:
+    return _differential(x, EARLIER)
+
+
+def _differential(x: Tensor, second: Tensor) -> Tensor:
+    q, k, v = (x[:, :3] @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    scores = (q[..., half] @ k[..., half].mT / 2 for half in (slice(0, 4), slice(4, 8)))
+    one, other = (each.masked_fill(~mask, -torch.inf) for each, mask in zip(scores, (EARLIER, second), strict=True))
+    weights = one.softmax(-1) - 0.5 * other.softmax(-1)  # here
+    return weights @ v
+
+
+def summed_over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return torch.einsum("bhij,bhjd->bhjd", weights, v)  # here
+
+
+def softmax_of_queries(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    queries, keys = q.softmax(1), k.softmax(-1)  # here
+    return queries @ (keys.mT @ v)
+
+
+def softmax_of_keys(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    return q.softmax(-1) @ (k.softmax(1).mT @ v)
+
+
 CASES = [
     Case("weights-are-numbers", masks_itself, sees_itself),
     Case("weights-not-negative", scores_over_their_sum, squares_over_their_sum),
@@ -137,6 +169,9 @@ CASES = [
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
     Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
     Case("keys-seen", whole_tiles, all_tiles, has_line=False),
+    Case("masks-of-both-softmaxes", second_softmax_unmasked, both_masked, of_x),
+    Case("sum-of-one-of-queries", summed_over_the_queries, over_the_keys),
+    Case("query-of-one-token", softmax_of_queries, softmax_of_keys, of_x),
     Case("weights-kept", scaled_after_the_softmax, over_the_keys),
     Case("weights-kept", masked_after_the_softmax, sees_itself),
 ]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.caches import cache_findings
+from regard.check.properties.designs import differential, learned_memory, summarized_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
@@ -21,7 +22,7 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.positions import position_findings
-from regard.check.properties.read_weights import confirmed, linear_findings, read_findings
+from regard.check.properties.read_weights import BY_HAND, confirmed, linear_findings, read_findings
 from regard.check.properties.relative_logits import relative_logit_findings
 from regard.check.properties.scales import scale_design
 from regard.check.properties.scores import fit_scores, score_findings
@@ -31,7 +32,7 @@ from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
-from regard.check.roles.local import are_tokens_mixed, local_influence
+from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -39,9 +40,13 @@ from regard.check.trace.operation import Trace
 __all__ = ["Analysis", "analyze"]
 
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
-OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"})
+OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
-UNLIKE_UNMASKED = frozenset({"sparse-by-content", "talking-heads", "differential", "weights-divided-later"})
+MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
+"""Violations that keys made of several tokens on purpose have as well."""
+UNLIKE_UNMASKED = frozenset(
+    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
+)
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 HIDDEN = -50.0
 """A number of a mask from here down hides a key; Swin writes -100."""
@@ -143,7 +148,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     for instance in instances:
         try:
             local = None
-            if are_tokens_mixed(instance, influence, streams):
+            is_mixed = are_tokens_mixed(instance, influence, streams)
+            if is_mixed and not are_tokens_summed(instance, influence, streams):
                 local = local_influence(invocation, instance, influence, frozen)
             if local is None:
                 evidence = _evidence(instance, influence, streams, fresh, equal, invocation)
@@ -153,7 +159,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
-        for found in _judged(invocation, evidence, frozen, is_only=len(instances) == 1):
+        several = list(_judged(invocation, evidence, frozen, is_only=len(instances) == 1))
+        if is_mixed and local is None and any(each.property in MIXED_TOKENS for each in several):
+            summary = summarized_keys(evidence.base)
+            several = several if summary is None else [summary]
+        for found in several:
             if found.property in OPEN_QUESTIONS:
                 analysis.missing.append(found.message)
             analysis.findings.append(replace(found, module=instance.module))
@@ -178,6 +188,9 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
     """What is found of a call in whose steps no weights meet values."""
     invocation = analysis.invocation
     analysis.findings += weights_alone(run, invocation)
+    memory = learned_memory(run) if not analysis.findings else None
+    if memory is not None:
+        analysis.findings.append(memory)
     if not analysis.findings:
         found = read_findings(invocation, run, _fresh(invocation, 77), _evidence_of(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
@@ -217,7 +230,7 @@ def _judged(
         )
         return
     found = list(weight_findings(evidence))
-    numbers = evidence
+    numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
     if is_only:
         found, numbers = confirmed(invocation, evidence, found, _fresh(invocation, 77))
     yield from found
@@ -238,7 +251,6 @@ def _judged(
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
-    by_hand = any(each.property in ("weights-by-hand", "weights-divided-later") for each in found)
     by_hand = by_hand or numbers is not evidence
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
@@ -253,8 +265,7 @@ def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:
         message = f"heads are mixed {listed} the softmax (talking heads)"
         yield Finding("design", "talking-heads", "scores", message, instance.scores_location)
     if instance.are_weights_subtracted:
-        message = "the weights of other scores are taken from its own (differential attention)"
-        yield Finding("design", "differential", "weights", message, instance.sums_location)
+        yield differential(instance)
     if instance.are_scores_mixed:
         yield Finding("open", "scale-open", "scale", "heads are mixed after it: not judged", instance.scores_location)
 

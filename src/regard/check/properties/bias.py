@@ -105,16 +105,18 @@ def _added(evidence: Evidence) -> Iterator[tuple[Tensor, CodeLocation | None]]:
             for record, tags in zip(operation.inputs, run.tags.inputs[operation.index], strict=True)
             if bool((layout.row_of[tags] >= 0).any())
         ]
-        if len(scored) != 1 or not result.is_floating_point() or _is_largest_taken_out(operation.name, result):
+        if len(scored) != 1 or not result.is_floating_point():
+            continue
+        if _is_of_the_softmax(operation.name, result, table.instance.steps):
             continue
         added = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
         added[rows[known]] = (result - scored[0].data.broadcast_to(result.shape))[known].double()
         yield added, operation.location
 
 
-def _is_largest_taken_out(name: str, result: Tensor) -> bool:
-    """Whether the largest score was subtracted, of each query or of all, so that no exponential overflows."""
-    return name.rstrip("_") == "sub" and float(result.max()) == 0.0
+def _is_of_the_softmax(name: str, result: Tensor, steps: set[str]) -> bool:
+    """Whether it subtracts the largest score, so that no exponential overflows, or the logarithm of a denominator."""
+    return name.rstrip("_") == "sub" and (float(result.max()) == 0.0 or bool(steps & {"exp", "exp2"}))
 
 
 def _constant(evidence: Evidence) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ def allowed_of(evidence: Evidence) -> Tensor:
     if evidence.fresh.num_heads == evidence.base.num_heads and len(evidence.fresh.weight) == len(evidence.base.weight):
         tables.append(evidence.fresh)
     dense = torch.stack([evidence.base.dense(each.weight, 0.0) for each in tables])
-    allowed = (dense > ZERO_WEIGHT).any(0)
+    allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
@@ -101,7 +101,7 @@ def _depends_on_content(evidence: Evidence) -> bool:
     base, fresh = evidence.base, evidence.fresh
     if len(base.weight) != len(fresh.weight):
         return True
-    return bool(((base.weight > ZERO_WEIGHT) != (fresh.weight > ZERO_WEIGHT)).any())
+    return bool(((base.weight.abs() > ZERO_WEIGHT) != (fresh.weight.abs() > ZERO_WEIGHT)).any())
 
 
 def _unblocked(evidence: Evidence) -> Finding | None:

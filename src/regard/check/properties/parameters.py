@@ -14,7 +14,7 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import buffers_of, copied, same_buffers
+from regard.check.target.preparation import are_written, copied, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
 __all__ = ["parameter_findings"]
@@ -45,7 +45,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     }
     if not parameters or len(parameters) > MAX_PARAMETERS:
         return
-    kept = buffers_of(live)
+    kept = kept_tensors(live)
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
@@ -57,7 +57,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         found = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     except (Failed, RuntimeError):
         return
-    has_cache = not same_buffers(kept, buffers_of(live))
+    has_cache = are_written(kept)
     used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
     for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
         if gradient is not None and _moves(gradient):

@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.later_division import later_division
 from regard.check.properties.masks import mask_findings
 from regard.check.properties.scores import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
@@ -17,8 +18,10 @@ from regard.check.roles.reading import reader_of
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
-__all__ = ["confirmed", "linear_findings", "read_evidence", "read_findings"]
+__all__ = ["BY_HAND", "confirmed", "linear_findings", "read_evidence", "read_findings"]
 
+BY_HAND = frozenset({"weights-by-hand", "weights-divided-later"})
+"""Notes of weights that are not known to sum to 1."""
 EXPONENTIALS = frozenset({"exp", "exp2", "_softmax", "_safe_softmax", "_log_softmax", "logsumexp"})
 DIVISIONS = frozenset({"div", "mul"})
 Maker = Callable[[AttentionTable, AttentionTable], Evidence]
@@ -47,7 +50,7 @@ def read_evidence(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
 
 
 def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
-    """What is found of a function of q, k and v in whose steps no attention was seen; nothing where it cannot be read."""
+    """What is found of a function of q, k and v in whose steps no attention was seen; nothing where none is read."""
     reader = reader_of(invocation)
     if reader is None:
         return []
@@ -55,13 +58,16 @@ def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
     if evidence is None:
         order = reader.channel_order()
         return [_channels(order)] if order is not None and order != sorted(order) else []
-    message = "an output is a weighted sum of the values, and no more: its weights were read off it"
+    message = "an output is a weighted sum of the values, and no more"
     in_order = "a channel of the output holds the same channel of the values"
     return [
         Finding("holds", "value-of-the-key", "weighted sum", message),
         Finding("holds", "output-of-the-head", "heads joined", in_order),
         Finding("absent", "projected-once", "projected", "none: the heads are returned without a further matrix"),
-        *_judged(invocation, evidence),
+        *(
+            replace(each, message=f"{each.message} (read off the output)") if each.kind == "holds" else each
+            for each in _judged(invocation, evidence)
+        ),
     ]
 
 
@@ -111,13 +117,22 @@ def confirmed(
     run = evidence.base.instance.run
     read = read_evidence(invocation, run, fresh, lambda base, other: replace(evidence, base=base, fresh=other))
     if read is None:
-        return found, evidence
+        later = later_division(invocation, evidence) if any(each.property in BY_HAND for each in found) else None
+        return found if later is None else [later], evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:
         return found, evidence  # its line is known
     line = evidence.base.instance.sums_location
-    return [replace(each, location=each.location or line) for each in again], read
+    names = {"weights-sum-to-one": "weights-sum-later"}
+    return [
+        replace(
+            each,
+            location=each.location or line,
+            property=names.get(each.property, each.property) if each.kind == "holds" else each.property,
+        )
+        for each in again
+    ], read
 
 
 def linear_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.check.properties.designs import retention
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.softmax_by_hand import by_hand_findings
 from regard.check.properties.sums import groupings, query_numbers, sums_by
@@ -24,6 +25,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     weight = table.weight
     if bool(weight.isnan().any()):
         yield Finding("violation", "weights-are-numbers", "weights", "weights are NaN", line)
+        return
+    decayed = retention(evidence)
+    if decayed is not None:
+        yield decayed
         return
     if bool((weight < -1e-9).any()):
         yield Finding(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 
-__all__ = ["buffers_of", "copied", "modules_in", "numbers_of", "prepare", "redraw", "same_buffers"]
+__all__ = ["are_written", "copied", "kept_tensors", "modules_in", "numbers_of", "prepare", "redraw"]
 
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
@@ -95,17 +95,17 @@ def copied(target: Any) -> Any:
     return copy.deepcopy(target, known)
 
 
-def buffers_of(module: nn.Module) -> list[Tensor]:
-    """Copies of the float tensors that a module keeps and does not learn: caches of keys and values are among them."""
+def kept_tensors(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """The float tensors that a module keeps and does not learn, caches of keys and values among them; and copies."""
     found = [each for _, each in module.named_buffers()]
     for part in module.modules():
         found += [each for each in vars(part).values() if type(each) is Tensor]
-    return [each.detach().clone() for each in found if each.is_floating_point() and each.ndim > 1]
+    return [(each, each.detach().clone()) for each in found if each.is_floating_point() and each.ndim > 1]
 
 
-def same_buffers(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Whether a call has written nothing into what a module keeps."""
-    return len(one) == len(other) and all(map(torch.equal, one, other))
+def are_written(kept: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether a call has written into what a module keeps."""
+    return any(not torch.equal(tensor, before) for tensor, before in kept)
 
 
 def _remember(value: Any, known: dict[int, Any]) -> None:
