@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from property_cases import Case
+from property_cases import WIDTH, Case, drawn, of_x
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -62,12 +62,116 @@ def masked_after_the_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights @ v  # here
 
 
+def by_hand_over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    exponentials = (q @ k.mT / 2).exp()
+    weights = exponentials / (exponentials.sum(-2, keepdim=True) + 1e-9)
+    return weights @ v  # here
+
+
+def by_hand_over_the_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    exponentials = (q @ k.mT / 2).exp()
+    return exponentials / (exponentials.sum(-1, keepdim=True) + 1e-9) @ v
+
+
+def divided_later_by_the_queries_sum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    exponentials = (q @ k.mT / 2).exp()
+    sums = exponentials @ v  # here
+    return sums / exponentials.sum(-2)[..., None]
+
+
+def divided_later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    exponentials = (q @ k.mT / 2).exp()
+    return exponentials @ v / exponentials.sum(-1, keepdim=True)
+
+
+def sink_of_the_largest_score(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = exponentials / (1 + exponentials.sum(-1, keepdim=True))
+    return weights @ v  # here
+
+
+def sink_of_score_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    largest = scores.amax(-1, keepdim=True)
+    exponentials = (scores - largest).exp()
+    return exponentials / ((-largest).exp() + exponentials.sum(-1, keepdim=True)) @ v
+
+
+def divided_by_its_own_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = q.exp(), k.exp()
+    return (q @ (k.mT @ v)) / (q * k).sum(-1, keepdim=True)  # here
+
+
+def divided_by_all_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = q.exp(), k.exp()
+    return (q @ (k.mT @ v)) / (q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True)
+
+
+def whole_tiles(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _by_tiles(q, k, v, range(k.shape[-2] // 2))
+
+
+def all_tiles(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _by_tiles(q, k, v, range((k.shape[-2] + 1) // 2))
+
+
+def _by_tiles(q: Tensor, k: Tensor, v: Tensor, tiles: range) -> Tensor:
+    total, sums = torch.zeros(*q.shape[:-1], 1).double(), torch.zeros_like(q)
+    for tile in tiles:
+        mine = slice(2 * tile, 2 * tile + 2)
+        exponentials = (q @ k[..., mine, :].mT / 2).exp()
+        total = total + exponentials.sum(-1, keepdim=True)
+        sums = sums + exponentials @ v[..., mine, :]
+    return sums / total
+
+
+def second_softmax_unmasked(x: Tensor) -> Tensor:
+    return _differential(x, torch.ones_like(EARLIER))
+
+
+def both_masked(x: Tensor) -> Tensor:
+    return _differential(x, EARLIER)
+
+
+def _differential(x: Tensor, second: Tensor) -> Tensor:
+    q, k, v = (x[:, :3] @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    scores = (q[..., half] @ k[..., half].mT / 2 for half in (slice(0, 4), slice(4, 8)))
+    one, other = (each.masked_fill(~mask, -torch.inf) for each, mask in zip(scores, (EARLIER, second), strict=True))
+    weights = one.softmax(-1) - 0.5 * other.softmax(-1)  # here
+    return weights @ v
+
+
+def summed_over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return torch.einsum("bhij,bhjd->bhjd", weights, v)  # here
+
+
+def softmax_of_queries(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    queries, keys = q.softmax(1), k.softmax(-1)  # here
+    return queries @ (keys.mT @ v)
+
+
+def softmax_of_keys(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    return q.softmax(-1) @ (k.softmax(1).mT @ v)
+
+
 CASES = [
     Case("weights-are-numbers", masks_itself, sees_itself),
     Case("weights-not-negative", scores_over_their_sum, squares_over_their_sum),
     Case("weights-sum-to-one", squares, squares_over_their_sum),
     Case("softmax-over-keys", over_the_queries, over_the_keys),
     Case("softmax-over-keys", over_the_heads, over_the_keys),
+    Case("softmax-over-keys", by_hand_over_the_queries, by_hand_over_the_keys),
+    Case("weights-sum-to-one", divided_later_by_the_queries_sum, divided_later),
+    Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
+    Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
+    Case("keys-seen", whole_tiles, all_tiles, has_line=False),
+    Case("masks-of-both-softmaxes", second_softmax_unmasked, both_masked, of_x),
+    Case("sum-of-one-of-queries", summed_over_the_queries, over_the_keys),
+    Case("query-of-one-token", softmax_of_queries, softmax_of_keys, of_x),
     Case("weights-kept", scaled_after_the_softmax, over_the_keys),
     Case("weights-kept", masked_after_the_softmax, sees_itself),
 ]

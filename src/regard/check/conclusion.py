@@ -35,6 +35,8 @@ FIRST_CPU_SECONDS = 3.0
 FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
 """For a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
+NAMED_BY_NO_RECIPE = frozenset({"keys-seen", "masks-of-both-softmaxes", "sink-score"})
+"""Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
 AROUND = frozenset({"residual-missing"})
@@ -158,7 +160,7 @@ def _is_told(analyses: Sequence[Analysis]) -> bool:
     """Whether one property is violated that says all there is, and the scale, judged last, was judged all the same."""
     several = [each for one in analyses for each in one.findings]
     violated = {each.property: each.step for each in several if each.kind == "violation"}
-    if violated and all(each.startswith("cache-") for each in violated):
+    if violated and all(each.startswith("cache-") or each in NAMED_BY_NO_RECIPE for each in violated):
         return True  # no recipe has a cache
     return len(violated) == 1 and {*violated.values()} <= SPECIFIC and any(each.step == "scale" for each in several)
 

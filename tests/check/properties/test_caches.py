@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import cached_attentions as cached
 from attention_styles import tokens_call
-from property_cases import drawn
+from property_cases import drawn, of_module
 from regard.check.conclusion import conclude
 from regard.check.properties.analysis import analyze
 from regard.check.properties.caches import cache_findings
@@ -138,3 +138,27 @@ def test_a_mistake_with_a_cache_makes_the_verdict() -> None:
     found = conclude(cached.DictWithRestart, {}, UserSettings())
     assert found.verdict == "wrong"
     assert [each.id for each in found.mistakes] == ["cache-positions"]
+
+
+class CachedForInference(nn.Module):
+    """Keys and values are written into tensors that it keeps, without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.register_buffer("keys", torch.zeros(2, 6, 8))
+        self.register_buffer("values", torch.zeros(2, 6, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.shape[1]
+        self.keys[:, :tokens] = self.k(x).detach()
+        self.values[:, :tokens] = self.v(x).detach()
+        scores = self.q(x) @ self.keys[:, :tokens].mT / 8**0.5
+        return scores.softmax(-1) @ self.values[:, :tokens]
+
+
+def test_what_is_written_into_a_cache_needs_no_gradient() -> None:
+    analysis = analyze(of_module(CachedForInference))
+    assert analysis.violations == []
+    assert "no-gradient-in-cache" in [each.property for each in analysis.findings if each.kind == "note"]
+    assert conclude(CachedForInference, {}, UserSettings()).verdict != "wrong"

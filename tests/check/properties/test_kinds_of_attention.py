@@ -117,3 +117,65 @@ def of_the_largest_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def test_who_is_chosen_by_the_numbers_is_no_mixture_of_tokens() -> None:
     assert analyze(of_q_k_v(of_the_largest_queries)).violations == []
+
+
+def decaying(x: Tensor, decay: float = 0.7) -> Tensor:
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    return (q @ k.mT * (decay ** distance.clamp(min=0)).tril()) @ v
+
+
+def test_products_that_decay_with_the_distance_are_retention() -> None:
+    assert names(of_x(decaying)) == [("design", "retention")]
+
+
+def test_products_that_do_not_decay_lack_a_softmax() -> None:
+    assert ("violation", "weights-not-negative") in names(of_x(lambda x: decaying(x, 1.0)))
+
+
+def over_summaries(x: Tensor, num_keys: int) -> Tensor:
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    k, v = (drawn(num_keys, 4, seed=seed) @ each for seed, each in ((3, k), (4, v)))
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+def test_fewer_keys_than_tokens_may_be_of_several_tokens_each() -> None:
+    assert names(of_x(lambda x: over_summaries(x, 2))) == [("design", "summarized-keys")]
+
+
+def test_as_many_keys_as_tokens_are_of_one_token_each() -> None:
+    assert ("violation", "key-of-one-token") in names(of_x(lambda x: over_summaries(x, 4)))
+
+
+def external(x: Tensor) -> Tensor:
+    weights = (x @ drawn(8, 5, seed=0)).softmax(1)
+    return weights / weights.sum(-1, keepdim=True) @ drawn(5, 8, seed=1)
+
+
+def test_learned_keys_and_values_are_a_design() -> None:
+    assert names(of_x(external)) == [("design", "learned-memory")]
+
+
+def running_sums(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal linear attention."""
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    sums = torch.einsum("bhnd,bhne->bhnde", k, v).cumsum(2)
+    return torch.einsum("bhnd,bhnde->bhne", q, sums) / (q * k.cumsum(2)).sum(-1, keepdim=True)
+
+
+def test_causal_linear_attention_is_a_design() -> None:
+    analysis = analyze(of_q_k_v(running_sums))
+    assert analysis.complete
+    assert [each.property for each in analysis.designs] == ["linear-attention"]
+    assert "mask-pattern" in [each.property for each in analysis.findings if each.kind == "holds"]
+
+
+def weighed_by_what_they_were_given(x: Tensor) -> Tensor:
+    """Tokens are pooled by the weights that they received."""
+    weights = (x @ x.mT / 8**0.5).softmax(-1)
+    return (weights.sum(-2)[..., None] * x).sum(1)
+
+
+def test_weights_may_be_summed_to_pool_tokens() -> None:
+    analysis = analyze(of_x(weighed_by_what_they_were_given))
+    assert analysis.violations == []

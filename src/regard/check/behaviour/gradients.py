@@ -13,6 +13,7 @@ from regard.check.behaviour.calls import call_object, copied_module, joined, out
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.search.calls import Failed
+from regard.check.target.preparation import are_written, kept_tensors
 
 __all__ = ["gradients_missing"]
 
@@ -50,6 +51,8 @@ def gradients_missing(examination: Examination) -> None:
     for leaf in leaves.values():
         leaf.requires_grad_()
 
+    kept = [] if module is None else kept_tensors(module)
+
     def output() -> Tensor:  # a copy is handed over: what is written in place is another's fault
         result = call_object(call, module, {n: v.clone() if n in inputs else v for n, v in given.items()})
         return output_tensor(call, case, result)
@@ -75,6 +78,8 @@ def gradients_missing(examination: Examination) -> None:
             missed.append(WORDS.get(roles.get(name, ""), name) if name in inputs else f"{name}{_rows(zero)}")
     if missed and module is None and _uses_numpy(output):
         examination.add_note(IN_NUMPY)
+    elif missed and are_written(kept):
+        return  # keys and values in a cache: it is meant for inference
     elif missed:
         examination.add_mistake("detached", what=joined(missed))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.caches import cache_findings
+from regard.check.properties.designs import differential, learned_memory, summarized_keys
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
@@ -23,6 +24,7 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.positions import position_findings
+from regard.check.properties.read_weights import BY_HAND, confirmed, linear_findings, read_findings
 from regard.check.properties.relative_logits import relative_logit_findings
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.scales import scale_design
@@ -34,8 +36,8 @@ from regard.check.properties.weights import weight_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
-from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
-from regard.check.roles.local import are_tokens_mixed, local_influence
+from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
+from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
 from regard.check.target.token_ids import other_ids
@@ -43,9 +45,13 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["Analysis", "analyze"]
 
-OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"})
+OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
-UNLIKE_UNMASKED = frozenset({"sparse-by-content", "talking-heads", "differential", "weights-divided-later"})
+MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
+"""Violations that keys made of several tokens on purpose have as well."""
+UNLIKE_UNMASKED = frozenset(
+    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
+)
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 HIDDEN = -50.0
 """A number of a mask from here down hides a key; Swin writes -100."""
@@ -130,13 +136,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     if kind is not None:
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
+        if kind.property == "linear-attention":
+            analysis.findings += linear_findings(invocation, run, _fresh(invocation, 77), _evidence_of(invocation))
         return analysis
     if not instances:
-        analysis.findings += weights_alone(run, invocation)
-        if analysis.findings:
-            analysis.num_attentions = 1
-            return analysis
-        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+        _judge_unseen(analysis, run)
         return analysis
     analysis.num_attentions = len(instances)
     analysis.modules = list(dict.fromkeys(each.module for each in instances))
@@ -152,7 +156,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     for instance in instances:
         try:
             local = None
-            if are_tokens_mixed(instance, influence, streams):
+            is_mixed = are_tokens_mixed(instance, influence, streams)
+            if is_mixed and not are_tokens_summed(instance, influence, streams):
                 local = local_influence(invocation, instance, influence, frozen)
             if local is None:
                 evidence = _evidence(instance, influence, streams, fresh, equal, invocation)
@@ -163,7 +168,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
         several.append(evidence)
-        for found in _judged(invocation, evidence, frozen):
+        judged = list(_judged(invocation, evidence, frozen, is_only=len(instances) == 1))
+        if is_mixed and local is None and any(each.property in MIXED_TOKENS for each in judged):
+            summary = summarized_keys(evidence.base)
+            judged = judged if summary is None else [summary]
+        for found in judged:
             if found.property in OPEN_QUESTIONS:
                 analysis.missing.append(found.message)
             analysis.findings.append(replace(found, module=instance.module))
@@ -193,8 +202,38 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     return analysis
 
 
-def _judged(invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor]) -> Iterator[Finding]:
-    """The properties, in the order of the steps; after a violation of who is who, no numbers are compared."""
+def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
+    """What is found of a call in whose steps no weights meet values."""
+    invocation = analysis.invocation
+    analysis.findings += weights_alone(run, invocation)
+    memory = learned_memory(run) if not analysis.findings else None
+    if memory is not None:
+        analysis.findings.append(memory)
+    if not analysis.findings:
+        found = read_findings(invocation, run, _fresh(invocation, 77), _evidence_of(invocation))
+        analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
+        if found:
+            masks = list(_unasked(invocation, are_tried=False))
+            analysis.missing += [each.message for each in masks if each.property == "mask-open"]
+            found += masks
+        analysis.findings += found
+    if analysis.findings:
+        analysis.num_attentions = 1
+    else:
+        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+
+
+def _judged(
+    invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor], *, is_only: bool
+) -> Iterator[Finding]:
+    """The properties, in the order of the steps; after a violation of who is who, no numbers are compared.
+
+    Args:
+        invocation: the call.
+        evidence: one of its attentions.
+        frozen: the weighted sums of all of them, by the index of their operation.
+        is_only: whether there are no others.
+    """
     found = list(token_findings(evidence))
     yield from found
     if any(each.kind == "violation" for each in found) or not evidence.base.whole:
@@ -209,25 +248,28 @@ def _judged(invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor
         )
         return
     found = list(weight_findings(evidence))
+    numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
+    if is_only:
+        found, numbers = confirmed(invocation, evidence, found, _fresh(invocation, 77))
     yield from found
     if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
         return
-    yield from mask_findings(evidence)
+    yield from mask_findings(numbers)
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
     elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
-        fit = fit_scores(evidence)
+        fit = fit_scores(numbers)
         if fit is not None:
-            for each in score_findings(evidence, fit):
+            for each in score_findings(numbers, fit):
                 is_scale = each.kind == "violation" and each.property == "scale"
                 yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
     if not evidence.base.instance.run.additive:
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
-    by_hand = any(each.property in ("weights-by-hand", "weights-divided-later") for each in found)
+    by_hand = by_hand or numbers is not evidence
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
 
@@ -241,8 +283,7 @@ def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:
         message = f"heads are mixed {listed} the softmax (talking heads)"
         yield Finding("design", "talking-heads", "scores", message, instance.scores_location)
     if instance.are_weights_subtracted:
-        message = "the weights of other scores are taken from its own (differential attention)"
-        yield Finding("design", "differential", "weights", message, instance.sums_location)
+        yield differential(instance)
     if instance.are_scores_mixed:
         yield Finding("open", "scale-open", "scale", "heads are mixed after it: not judged", instance.scores_location)
 
@@ -256,15 +297,23 @@ def _evidence(
     invocation: Invocation,
 ) -> Evidence:
     base = table_of(instance, influence, streams)
-    return Evidence(
+    made = _evidence_of(invocation)(base, base.of_run(fresh))
+    made = replace(made, num_tokens=_num_tokens(base, influence))
+    is_same = equal is not None and not equal.error and equal.same_operations(influence.base)
+    return replace(made, equal=base.of_run(equal)) if is_same and equal is not None else made
+
+
+def _evidence_of(invocation: Invocation) -> Callable[[AttentionTable, AttentionTable], Evidence]:
+    """What makes evidence of the tables of a call and of the same with all tokens drawn anew."""
+    return lambda base, fresh: Evidence(
         base,
-        base.of_run(fresh),
-        base.of_run(equal) if equal is not None and not equal.error and equal.same_operations(influence.base) else None,
+        fresh,
+        None,
         any(_hides(value) for name, value in invocation.arguments.items() if name not in _streams(invocation)),
         {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
         _says_causal(invocation.target),
         {each.argument: each.role for each in invocation.streams},
-        _num_tokens(base, influence),
+        0,
     )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.weights import query_numbers
+from regard.check.properties.sums import query_numbers
 from regard.check.trace.operation import TensorRecord
 
 __all__ = ["bias_findings"]
@@ -129,10 +129,17 @@ def _added(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocat
         is_score = [bool((layout.row_of[tags] >= 0).any()) for tags in run.tags.inputs[operation.index]]
         if sum(is_score) != 1 or not result.is_floating_point():
             continue
+        if _is_of_the_softmax(operation.name, result, table.instance.steps):
+            continue
         scores, other = (operation.inputs[is_score.index(one)] for one in (True, False))
         added = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
         added[rows[known]] = (result - scores.data.broadcast_to(result.shape))[known].double()
         yield added, other, operation.location
+
+
+def _is_of_the_softmax(name: str, result: Tensor, steps: set[str]) -> bool:
+    """Whether it subtracts the largest score, so that no exponential overflows, or the logarithm of a denominator."""
+    return name.rstrip("_") == "sub" and (float(result.max()) == 0.0 or bool(steps & {"exp", "exp2"}))
 
 
 def _constant(evidence: Evidence) -> Iterator[Finding]:

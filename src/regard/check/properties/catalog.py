@@ -258,6 +258,13 @@ PROPERTIES = {
         ),
         *MASKS,
         Property(
+            "keys-seen",
+            "scores",
+            "every key is seen by some query",
+            "The end of the text is never read.",
+            "for start in range(0, T, block):  # the last block may be shorter",
+        ),
+        Property(
             "weights-are-numbers",
             "weights",
             "weights are numbers",
@@ -291,6 +298,13 @@ PROPERTIES = {
             "the softmax is the last step before the values",
             "The output is scaled.",
             "out = scores.softmax(dim=-1) @ v  # masks and scale come before the softmax",
+        ),
+        Property(
+            "sink-score",
+            "weights",
+            "the score of a sink is a number of its own",
+            "A query whose scores are all low reads as much as any other: the sink takes nothing away from it.",
+            "p = e / (e.sum(-1, keepdim=True) + (-m).exp())  # m: the maximum that was taken out of e = (s - m).exp()",
         ),
         Property(
             "values-without-positions",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, influence_of
-from regard.check.roles.instances import AttentionInstance, owners
+from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
@@ -15,7 +16,9 @@ __all__ = ["kind_of"]
 
 
 def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Trace) -> Finding | None:
-    """The design of attentions that sum over tokens where others sum over channels; None of all others.
+    """The design of attentions that sum over tokens where others sum over channels, or what is wrong with it.
+
+    None of all others.
 
     Args:
         instances: the attentions of a call.
@@ -36,6 +39,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     ]
     line = instances[0].scores_location
     if all(_is_over_tokens(*each) for each in sides):
+        swapped = _softmax_of_queries(instances, influence, streams)
+        if swapped is not None:
+            return swapped
         message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
         return Finding("design", "linear-attention", "scores", message, line)
     width = _grid_width(invocation)
@@ -66,6 +72,36 @@ def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
     if left.shape[-1] < 2 or not bool((left >= 0).all()) or not torch.equal(left, right):
         return False
     return not bool((left == left[:, :1]).all())
+
+
+def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> Finding | None:
+    """Linear attention in which a softmax over the tokens made the queries, and none the keys; None of all others."""
+    for instance in instances:
+        queries = {instance.values_place(each) for each in instance.sums}
+        factors = {place for each in instance.scores for place in (each.left_place, each.right_place)}
+        lines = [_softmax_over_tokens(instance, each, influence, streams) for each in queries]
+        if None in lines or any(_softmax_over_tokens(instance, each, influence, streams) for each in factors):
+            continue
+        message = (
+            "queries are made by a softmax over the tokens, keys are not: a query depends on all tokens, and the "
+            "weights of its keys do not sum to 1"
+        )
+        return Finding("violation", "query-of-one-token", "projections", message, lines[0])
+    return None
+
+
+def _softmax_over_tokens(
+    instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]
+) -> CodeLocation | None:
+    """The line of the softmax over tokens that a factor is the result of; None where it is of none."""
+    run = instance.run
+    if not bool((owners(influence.of(*place).flatten(1), influence, streams).token == SEVERAL).all()):
+        return None
+    tags = run.tags.inputs[place[0]][place[1]]
+    for operation in run.trace.operations[: place[0]]:
+        if operation.name in SOFTMAXES and bool(torch.isin(tags, run.tags.outputs[operation.index][0]).all()):
+            return operation.location
+    return None
 
 
 def _grid_width(invocation: Invocation) -> int:

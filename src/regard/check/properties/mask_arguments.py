@@ -15,7 +15,8 @@ from regard.check.properties.documentation import documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
-from regard.check.properties.weights import SUM_TOLERANCE, query_numbers
+from regard.check.properties.sums import query_numbers
+from regard.check.properties.weights import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.mask_values import MASK_FORMS, write_mask

@@ -29,6 +29,13 @@ MASKS = (
         "scores = scores.masked_fill(~mask, -torch.inf)  # mask: True = may attend",
     ),
     Property(
+        "masks-of-both-softmaxes",
+        "masked",
+        "what one softmax of differential attention blocks, the other blocks as well",
+        "What is hidden is read through the softmax that is subtracted.",
+        "s1, s2 = (s.masked_fill(~mask, -torch.inf) for s in (s1, s2))  # before either softmax",
+    ),
+    Property(
         "masks-joined",
         "masked",
         "a mask of padding that is handed over hides keys beside those that the code's own mask hides",

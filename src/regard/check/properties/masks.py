@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.weights import query_numbers
+from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen
 
 __all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
@@ -32,7 +32,7 @@ def allowed_of(evidence: Evidence) -> Tensor:
     if evidence.fresh.num_heads == evidence.base.num_heads and len(evidence.fresh.weight) == len(evidence.base.weight):
         tables.append(evidence.fresh)
     dense = torch.stack([evidence.base.dense(each.weight, 0.0) for each in tables])
-    allowed = (dense > ZERO_WEIGHT).any(0)
+    allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
@@ -88,6 +88,10 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         return "gap", f"queries {listed} do not see themselves: they see what is before them, and not all of that"
     if queries == keys and torch.equal(allowed, (rows >= columns) | allowed[0]) and bool(allowed[0].diff().sum() == 1):
         return "causal after a prefix that all see", ""
+    last = int(allowed.any(0).nonzero().max()) + 1 if bool(allowed.any()) else keys
+    if last < keys and bool(allowed[:, :last].all()):
+        listed = ", ".join(map(str, range(last, keys)))
+        return "cut", f"no query sees the last keys, {listed} of {keys}: every query sees all others"
     if torch.equal(allowed.tril(), torch.ones_like(allowed).tril()):
         later = allowed.triu(1).nonzero()
         return "causal by blocks", f"query {int(later[0, 0])} sees a later position, {int(later[0, 1])}"
@@ -115,12 +119,14 @@ def _depends_on_content(evidence: Evidence) -> bool:
     base, fresh = evidence.base, evidence.fresh
     if len(base.weight) != len(fresh.weight):
         return True
-    return bool(((base.weight > ZERO_WEIGHT) != (fresh.weight > ZERO_WEIGHT)).any())
+    return bool(((base.weight.abs() > ZERO_WEIGHT) != (fresh.weight.abs() > ZERO_WEIGHT)).any())
 
 
 def _are_chosen(evidence: Evidence) -> bool:
     """Whether queries or keys were chosen by their numbers, after they were projected."""
     instance = evidence.base.instance
+    if not instance.scores:
+        return False  # no step shows them
     run, scores = instance.run, instance.scores[0]
     projections: set[int] = set()
     for operation, number in (scores.left_place, scores.right_place):
@@ -132,7 +138,7 @@ def _unblocked(evidence: Evidence) -> Finding | None:
     """A key that some operation blocked for a query, and that has a weight all the same."""
     table = evidence.base
     layout, run = table.layout, table.instance.run
-    last = max(each.operation.index for each in table.instance.scores)
+    last = max((each.operation.index for each in table.instance.scores), default=len(run.trace))
     kept = torch.full((len(layout.used) + 1,), -1)
     kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
     for operation in run.trace.operations[last + 1 :]:
@@ -200,7 +206,9 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     pattern, wrong = built_in_pattern(first)
-    if wrong and pattern == "causal by blocks" and not evidence.says_causal:
+    if pattern == "cut":
+        yield Finding("violation", "keys-seen", "scores", wrong, line)
+    elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)

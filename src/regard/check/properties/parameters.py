@@ -14,10 +14,12 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import are_written, copied, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
 __all__ = ["parameter_findings"]
+
+NO_GRADIENT_IN_CACHE = "a call writes into tensors that the module keeps, without gradients: it is meant for inference"
 
 MAX_PARAMETERS = 60
 """Of a module whose parameters are tried one after the other."""
@@ -43,6 +45,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     }
     if not parameters or len(parameters) > MAX_PARAMETERS:
         return
+    kept = kept_tensors(live)
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
@@ -54,10 +57,13 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         found = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     except (Failed, RuntimeError):
         return
+    has_cache = are_written(kept)
     used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
     for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
         if gradient is not None and _moves(gradient):
             yield from _rows(invocation, live, name, parameter, gradient, before)
+        elif has_cache and _has_effect(invocation, live, parameter, before):
+            yield Finding("note", "no-gradient-in-cache", "output", NO_GRADIENT_IN_CACHE)
         elif _has_effect(invocation, live, parameter, before):
             message = f"{name} changes the output and gets no gradient: it does not learn"
             yield Finding("violation", "gradient", "output", message)

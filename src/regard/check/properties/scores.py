@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.weights import query_numbers
+from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
 

@@ -7,20 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.check.properties.designs import retention
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.softmax_by_hand import by_hand_findings
+from regard.check.properties.sums import groupings, query_numbers, sums_by
 
 __all__ = ["weight_findings"]
 
 SUM_TOLERANCE = 1e-6
 """Code that computes in float32 inside is not wrong for it."""
-
-
-def query_numbers(evidence: Evidence) -> Tensor:
-    """(scores): the same number for the scores of one query in one head."""
-    table = evidence.base
-    rows = torch.stack([table.query.sample, table.query.token, table.head], -1)
-    numbers: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
-    return numbers
 
 
 def weight_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -30,6 +25,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     weight = table.weight
     if bool(weight.isnan().any()):
         yield Finding("violation", "weights-are-numbers", "weights", "weights are NaN", line)
+        return
+    decayed = retention(evidence)
+    if decayed is not None:
+        yield decayed
         return
     if bool((weight < -1e-9).any()):
         yield Finding(
@@ -47,15 +46,9 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             yield _after_softmax(evidence, changed)
             return
     elif table.instance.steps & {"exp", "exp2"}:
-        if _are_numerators(evidence):
-            message = "its softmax is written by hand, and divided after the weighted sum: seen in its output alone"
-            yield Finding("open", "weights-divided-later", "weights", message, line)
-            return
-        message = "its softmax is written by hand: seen in its output, not by itself"
-        yield Finding("open", "weights-by-hand", "weights", message, line)
+        yield from by_hand_findings(evidence, line)
         return
-    rows = query_numbers(evidence)
-    sums = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, weight)
+    sums = sums_by(query_numbers(evidence), weight)
     live = sums > SUM_TOLERANCE
     off = (sums[live] - 1).abs() > SUM_TOLERANCE
     if not bool(off.any()):
@@ -89,16 +82,8 @@ def _axis(evidence: Evidence, line: object) -> Finding | None:
     if same_query:
         return None
     over = "something else than the keys of a query"
-    for name, numbers in (
-        ("the queries", torch.stack([table.key.sample, table.key.token, table.head], -1)),
-        (
-            "the heads",
-            torch.stack([table.query.sample, table.query.token, table.key.sample, table.key.token], -1),
-        ),
-        ("the samples", torch.stack([table.query.token, table.key.token, table.head], -1)),
-    ):
-        inverse = torch.unique(numbers, dim=0, return_inverse=True)[1]
-        if _constant_within(inverse, table.group):
+    for name, numbers in groupings(evidence):
+        if _constant_within(numbers, table.group):
             over = name
             break
     return Finding(
@@ -128,17 +113,3 @@ def _after_softmax(evidence: Evidence, changed: Tensor) -> Finding:
     else:
         message = f"{int(changed.sum())} of {len(changed)} weights are changed after the softmax"
     return Finding("violation", "weights-kept", "weights", message, table.instance.sums_location)
-
-
-def _are_numerators(evidence: Evidence) -> bool:
-    """Whether nothing is multiplied or divided between the exponentials of scores and the weighted sums."""
-    instance = evidence.base.instance
-    run, own = instance.run, {each.operation.index for each in instance.scores}
-    last = max(each.operation.index for each in instance.sums)
-    steps = [
-        operation.name.rstrip("_")
-        for operation in run.trace.operations[:last]
-        if any(run.owner_of(tags) & own for tags in run.tags.inputs[operation.index])
-    ]
-    after = steps[max(at for at, name in enumerate(steps) if name in ("exp", "exp2")) :]
-    return not {"div", "mul"} & set(after)

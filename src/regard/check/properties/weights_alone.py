@@ -42,6 +42,48 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
                 yield Finding("design", "weights-alone", "weighted sum", message, scores.operation.location)
                 yield from _axis(run, invocation, scores, operation)
                 return
+    yield from _summed(run)
+
+
+def _summed(run: TaggedRun) -> Iterator[Finding]:
+    """Weights that are summed over an axis that the softmax does not run over, and only then multiplied by values."""
+    for softmax in run.trace:
+        scores = {each.operation.index for each in run.bilinear}
+        if softmax.name not in SOFTMAXES or not scores & run.owner_of(run.tags.inputs[softmax.index][0]):
+            continue
+        later = run.trace.operations[softmax.index :]
+        sums = {each.outputs[0].storage for each in later if each.name == "sum" and _sums_queries(run, each, softmax)}
+        for product in later:
+            if (
+                product.name == "mul"
+                and {each.storage for each in product.inputs} & sums
+                and not _is_summed(product, later)
+            ):
+                message = (
+                    "weights are summed over the queries before they meet the values: each value is multiplied by "
+                    "what it was given in all, and none is mixed with another"
+                )
+                yield Finding("violation", "sum-of-one-of-queries", "weighted sum", message, product.location)
+                return
+
+
+def _is_summed(product: Operation, later: list[Operation]) -> bool:
+    """Whether an operation's results are summed afterwards: over the tokens, to pool them."""
+    made = product.outputs[0].storage
+    return any(each.name in ("sum", "mean") and each.inputs and each.inputs[0].storage == made for each in later)
+
+
+def _sums_queries(run: TaggedRun, total: Operation, softmax: Operation) -> bool:
+    """Whether an operation sums the weights of one key over several queries: the axis before that of the keys."""
+    tags, axes = run.tags.outputs[softmax.index][0], total.args[1] if len(total.args) > 1 else None
+    axis = int(softmax.args[1]) % tags.ndim
+    if axis == 0 or not isinstance(axes, list | tuple) or len(axes) != 1:
+        return False
+    places = torch.full((run.num_tags + 1, tags.ndim), -1)
+    places[tags.flatten()] = torch.cartesian_prod(*map(torch.arange, tags.shape)).reshape(-1, tags.ndim)
+    summed = places[run.tags.inputs[total.index][0]].movedim(axes[0], 0)
+    differs = (summed != summed[:1]).flatten(0, -2).any(0)
+    return len(summed) > 1 and bool((summed >= 0).all()) and differs.nonzero().flatten().tolist() == [axis - 1]
 
 
 def _is_returned(run: TaggedRun, softmax: Operation) -> bool:

@@ -181,17 +181,17 @@ class AttentionInstance:
     @property
     def module(self) -> str:
         """The path of the module that computes it."""
-        return self.sums[0].operation.module
+        return self.sums[0].operation.module if self.sums else ""
 
     @property
     def scores_location(self) -> CodeLocation | None:
-        """The line of the scores."""
-        return self.scores[0].operation.location
+        """The line of the scores; None where they are not seen."""
+        return self.scores[0].operation.location if self.scores else None
 
     @property
     def sums_location(self) -> CodeLocation | None:
-        """The line of the weighted sums."""
-        return self.sums[0].operation.location
+        """The line of the weighted sums; None where they are not seen."""
+        return self.sums[0].operation.location if self.sums else None
 
     @property
     def is_projected(self) -> bool:

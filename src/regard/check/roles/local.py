@@ -12,7 +12,7 @@ from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owner
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 
-__all__ = ["are_tokens_mixed", "local_influence"]
+__all__ = ["are_tokens_mixed", "are_tokens_summed", "local_influence"]
 
 MAX_RUNS = 120
 """Changed runs for one attention."""
@@ -29,6 +29,19 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
         for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
             found = owners(influence.of(*place).flatten(1)[:, terms.flatten()], influence, streams)
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
+                return True
+    return False
+
+
+def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
+    """Whether a product with one matrix for all tokens makes the queries or keys: its rows are no tokens."""
+    made = {each.index for each in _projections(instance)}
+    for product in instance.run.products:
+        if product.operation.index not in made:
+            continue
+        for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
+            token = owners(influence.of(*place).flatten(1), influence, streams).token[terms]
+            if bool((token >= 0).all()) and bool((token != token[:, :1]).any(-1).all()):
                 return True
     return False
 

@@ -13,7 +13,17 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 
-__all__ = ["copied", "embeds", "modules_in", "numbers_of", "prepare", "redraw", "width_of_scale"]
+__all__ = [
+    "are_written",
+    "copied",
+    "embeds",
+    "kept_tensors",
+    "modules_in",
+    "numbers_of",
+    "prepare",
+    "redraw",
+    "width_of_scale",
+]
 
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
@@ -126,6 +136,19 @@ def copied(target: Any) -> Any:
             for value in vars(each).values():
                 _remember(value, known)
     return copy.deepcopy(target, known)
+
+
+def kept_tensors(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """The float tensors that a module keeps and does not learn, caches of keys and values among them; and copies."""
+    found = [each for _, each in module.named_buffers()]
+    for part in module.modules():
+        found += [each for each in vars(part).values() if type(each) is Tensor]
+    return [(each, each.detach().clone()) for each in found if each.is_floating_point() and each.ndim > 1]
+
+
+def are_written(kept: list[tuple[Tensor, Tensor]]) -> bool:
+    """Whether a call has written into what a module keeps."""
+    return any(not torch.equal(tensor, before) for tensor, before in kept)
 
 
 def _remember(value: Any, known: dict[int, Any]) -> None:

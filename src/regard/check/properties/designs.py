@@ -1,0 +1,98 @@
+"""Designs whose numbers would be wrong in any other attention, and what tells them apart from mistakes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
+from regard.check.roles.table import AttentionTable
+
+__all__ = ["differential", "learned_memory", "retention", "summarized_keys"]
+
+SAME = 1e-8
+NO_WEIGHT = 1e-30
+SUM_TOLERANCE = 1e-6
+
+
+def retention(evidence: Evidence) -> Finding | None:
+    """Q . k times a number that decays with the distance, without a softmax (RetNet); None of anything else."""
+    base, fresh = evidence.base, evidence.fresh
+    if base.instance.softmaxes or len(base.weight) != len(fresh.weight) or not base.whole:
+        return None
+    decay = base.dense(base.weight / base.product)
+    other = fresh.dense(fresh.weight / fresh.product)
+    if decay.shape[-1] != decay.shape[-2] or decay.shape[-1] < 3 or not bool(decay.isfinite().all()):
+        return None
+    if decay.shape != other.shape or float((decay - other).abs().max()) > SAME * float(decay.abs().max()):
+        return None
+    by_distance = [decay.diagonal(-distance, -2, -1) for distance in range(decay.shape[-1])]
+    if any(float(each.amax() - each.amin()) > SAME and not _same_in_each_head(each) for each in by_distance):
+        return None
+    falling = torch.stack([each[0, :, 0] for each in by_distance], -1)
+    if not bool((falling > 0).all() & (falling[:, 1:] < falling[:, :-1] * (1 - SAME)).all()):
+        return None
+    message = "q . k times a number that falls with the distance, without a softmax (retention)"
+    return Finding("design", "retention", "weights", message, base.instance.sums_location)
+
+
+def _same_in_each_head(diagonals: Tensor) -> bool:
+    """(samples, heads, places): whether a distance has one number in each head."""
+    return bool((diagonals - diagonals[:1, :, :1]).abs().amax() <= SAME)
+
+
+def summarized_keys(table: AttentionTable) -> Finding | None:
+    """Fewer keys than tokens, each of several of them, and queries of one token each (Linformer)."""
+    if not bool((table.key.token == SEVERAL).all()) or bool((table.query.token < 0).any()):
+        return None
+    apart = {name: len(torch.unique(rows, dim=0)) for name, rows in (("keys", table.k), ("queries", table.q))}
+    if apart["keys"] >= apart["queries"]:
+        return None
+    message = "keys and values are fewer than the tokens: each is made of several, so that a mask would not hide them"
+    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def learned_memory(run: TaggedRun) -> Finding | None:
+    """A softmax of tokens times learned keys, and a sum of learned values (external attention); None of others."""
+    learned: dict[int, Contraction] = {
+        each.operation.index: each
+        for each in run.products
+        if (each.left_place in run.depends) != (each.right_place in run.depends)
+    }
+    weighted: set[int] = set()
+    for operation in run.trace:
+        if operation.name in SOFTMAXES:
+            weighted |= run.owner_of(run.tags.inputs[operation.index][0]) & set(learned)
+    for each in learned.values():
+        left = each.left_place in run.depends
+        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        if not run.owner_of(run.tags.inputs[place[0]][place[1]]) & weighted:
+            continue
+        weights = run.trace.operations[place[0]].inputs[place[1]].data.flatten()[terms].double()
+        if float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:
+            message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
+            return Finding("design", "learned-memory", "scores", message, each.operation.location)
+    return None
+
+
+def differential(instance: AttentionInstance) -> Finding:
+    """Weights less those of another softmax: where the one blocks keys, the other blocks some as well."""
+    run, own = instance.run, {each.operation.index for each in instance.scores}
+    first = min(each.index for each in instance.softmaxes)
+    for operation in run.trace.operations[first:]:
+        if operation.name.rstrip("_") != "sub" or len(operation.inputs) != 2:
+            continue
+        whole, part = (each.data for each in operation.inputs)
+        if whole.shape != part.shape or not run.owner_of(run.tags.inputs[operation.index][0]) & own:
+            continue
+        hidden = [int((each.abs() <= NO_WEIGHT).sum()) for each in (whole, part)]
+        if max(hidden) and not min(hidden):
+            message = (
+                f"one of the two softmaxes gives no weight to {max(hidden)} of {whole.numel()} keys, the other blocks "
+                "none of them: what is hidden is read all the same"
+            )
+            return Finding("violation", "masks-of-both-softmaxes", "mask", message, operation.location)
+    message = "the weights of other scores are taken from its own (differential attention)"
+    return Finding("design", "differential", "weights", message, instance.sums_location)

@@ -1,0 +1,90 @@
+"""A softmax whose denominator comes after the weighted sum: values that grow by one raise a weighted mean by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.influence import record_invocation
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.trace.operation import TensorRecord, Trace
+
+__all__ = ["later_division"]
+
+TOLERANCE = 1e-5
+
+
+def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None:
+    """That the weights sum to 1 in the end; None where they do not, or where it cannot be told.
+
+    Args:
+        invocation: the call.
+        evidence: of its attention.
+    """
+    instance = evidence.base.instance
+    raised = _raised(instance)
+    if not raised:
+        return None
+    base = instance.run.trace
+    run = record_invocation(invocation, frozen=raised)
+    if run.error or not run.same_operations(base) or not _are_raised_by_one(instance, run):
+        return None
+    gaps = [(after.data - before.data)[kept] for before, after, kept in _results(instance, run)]
+    if not gaps:
+        return None
+    gap = torch.cat(gaps)
+    live = gap.abs() > TOLERANCE  # a query without keys has no weights
+    error = float((gap[live] - 1).abs().max()) if bool(live.any()) else 1.0
+    if error > TOLERANCE:
+        return None
+    message = f"over the keys of a query: sum 1 (to {max(error, 1e-16):.0e}) after the division by their sum"
+    return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
+
+
+def _raised(instance: AttentionInstance) -> dict[int, Tensor]:
+    """By the index of what made the values, its results plus one where they are values."""
+    run = instance.run
+    found: dict[int, Tensor] = {}
+    for each in instance.sums:
+        place, number = instance.values_place(each)
+        tags = run.tags.inputs[place][number].flatten()
+        for index in run.owner_of(tags):
+            made = run.trace.operations[index].outputs[0].data
+            first = run.first_tag[index]
+            mine = tags[(tags >= first) & (tags < first + made.numel())] - first
+            held = found.setdefault(index, made.clone()).view(-1)
+            held[mine] = made.flatten()[mine] + 1
+    return found
+
+
+def _are_raised_by_one(instance: AttentionInstance, run: Trace) -> bool:
+    """Whether nothing but an addition stands between what made the values and the weighted sums."""
+    for each in instance.sums:
+        index, number = instance.values_place(each)
+        before = instance.run.trace.operations[index].inputs[number].data
+        after = run.operations[index].inputs[number].data
+        if float((after - before - 1).abs().max()) > TOLERANCE:
+            return False
+    return True
+
+
+def _results(instance: AttentionInstance, run: Trace) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
+    """What the weighted sums became before the next matrix: in both runs, and where it is of them."""
+    base = instance.run
+    sums = {each.operation.index for each in instance.sums}
+    for product in base.products:
+        if product.operation.index in sums:
+            continue
+        for index, number in (product.left_place, product.right_place):
+            tags = base.tags.inputs[index][number]
+            if base.owner_of(tags) & sums:
+                yield base.trace.operations[index].inputs[number], run.operations[index].inputs[number], tags > 0
+                return
+    for number, tags in enumerate(base.tags.returned):
+        if base.owner_of(tags) & sums:
+            yield base.trace.outputs[number], run.outputs[number], tags > 0
+            return

@@ -1,0 +1,166 @@
+"""Attention whose steps do not show its weights: they are read off its output, and judged as any others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.later_division import later_division
+from regard.check.properties.masks import mask_findings
+from regard.check.properties.scores import fit_scores, score_findings
+from regard.check.properties.sums import query_numbers, sums_by
+from regard.check.properties.weights import weight_findings
+from regard.check.roles.instances import TaggedRun
+from regard.check.roles.reading import reader_of
+from regard.check.roles.table import AttentionTable
+from regard.check.target import Invocation
+
+__all__ = ["BY_HAND", "confirmed", "linear_findings", "read_evidence", "read_findings"]
+
+BY_HAND = frozenset({"weights-by-hand", "weights-divided-later"})
+"""Notes of weights that are not known to sum to 1."""
+EXPONENTIALS = frozenset({"exp", "exp2", "_softmax", "_safe_softmax", "_log_softmax", "logsumexp"})
+DIVISIONS = frozenset({"div", "mul"})
+Maker = Callable[[AttentionTable, AttentionTable], Evidence]
+"""Adds to the tables of two runs what else is known of a call."""
+SUM_TOLERANCE = 1e-4
+"""Of the weights of linear attention: a small number in its denominator is larger beside its small features."""
+
+
+def read_evidence(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> Evidence | None:
+    """The weights of a function of q, k and v by its output alone; None where they cannot be read.
+
+    Args:
+        invocation: the call.
+        run: of it.
+        fresh: its arguments with all tokens drawn anew.
+        make: see `Maker`.
+    """
+    reader = reader_of(invocation)
+    if reader is None:
+        return None
+    base = reader.table(run, invocation.arguments)
+    other = reader.table(run, fresh) if base is not None else None
+    if base is None or other is None or len(other.weight) != len(base.weight):
+        return None
+    return make(base, other)
+
+
+def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
+    """What is found of a function of q, k and v in whose steps no attention was seen; nothing where none is read."""
+    reader = reader_of(invocation)
+    if reader is None:
+        return []
+    evidence = read_evidence(invocation, run, fresh, make)
+    if evidence is None:
+        order = reader.channel_order()
+        return [_channels(order)] if order is not None and order != sorted(order) else []
+    message = "an output is a weighted sum of the values, and no more"
+    in_order = "a channel of the output holds the same channel of the values"
+    return [
+        Finding("holds", "value-of-the-key", "weighted sum", message),
+        Finding("holds", "output-of-the-head", "heads joined", in_order),
+        Finding("absent", "projected-once", "projected", "none: the heads are returned without a further matrix"),
+        *(
+            replace(each, message=f"{each.message} (read off the output)") if each.kind == "holds" else each
+            for each in _judged(invocation, evidence)
+        ),
+    ]
+
+
+def _judged(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    found = list(weight_findings(evidence))
+    yield from found
+    if any(each.kind == "violation" for each in found):
+        return
+    yield from mask_findings(evidence)
+    fit = fit_scores(evidence) if all(each.kind == "holds" for each in found) else None
+    if fit is None:
+        message = "its weights are no softmax, or too few of them are not zero: its scores were not judged"
+        yield Finding("open", "scores-bilinear", "scores", message)
+    elif fit.linear or invocation.arrays or evidence.base.instance.steps & EXPONENTIALS:
+        yield from score_findings(evidence, fit)
+        if fit.linear:
+            message = "none: queries, keys and values are multiplied as they are handed over"
+            yield Finding("absent", "query-of-one-token", "projections", message)
+            message = "none: the same token is the same everywhere"
+            yield Finding("absent", "positions", "positions", message)
+    else:
+        message = (
+            "its weights sum to 1 and are no exponentials: another function of queries and keys (linear attention)"
+        )
+        yield Finding("design", "linear-attention", "scores", message)
+
+
+def _channels(order: list[int]) -> Finding:
+    at = next(number for number, each in enumerate(order) if number != each)
+    message = f"what is read from channel {order[at]} of the values is returned in channel {at}"
+    return Finding("violation", "output-of-the-head", "heads joined", message)
+
+
+def confirmed(
+    invocation: Invocation, evidence: Evidence, found: list[Finding], fresh: Mapping[str, Any]
+) -> tuple[list[Finding], Evidence]:
+    """What is found of the weights, after what becomes of the weighted sums, where the output shows that.
+
+    Args:
+        invocation: the call of one attention.
+        evidence: of it, by the weights that its weighted sums take.
+        found: what these say.
+        fresh: the arguments with all tokens drawn anew.
+    """
+    if all(each.kind == "holds" for each in found):
+        return found, evidence
+    run = evidence.base.instance.run
+    read = read_evidence(invocation, run, fresh, lambda base, other: replace(evidence, base=base, fresh=other))
+    if read is None:
+        later = later_division(invocation, evidence) if any(each.property in BY_HAND for each in found) else None
+        return found if later is None else [later], evidence
+    again = list(weight_findings(read))
+    violated = any(each.kind == "violation" for each in found)
+    if (violated and any(each.kind == "violation" for each in again)) or not again:
+        return found, evidence  # its line is known
+    line = evidence.base.instance.sums_location
+    names = {"weights-sum-to-one": "weights-sum-later"}
+    return [
+        replace(
+            each,
+            location=each.location or line,
+            property=names.get(each.property, each.property) if each.kind == "holds" else each.property,
+        )
+        for each in again
+    ], read
+
+
+def linear_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
+    """Whether linear attention that is normalized has weights that sum to 1."""
+    evidence = read_evidence(invocation, run, fresh, make)
+    if evidence is None:
+        return []
+    sums = sums_by(query_numbers(evidence), evidence.base.weight)
+    error = (sums - 1).abs()
+    if float(error.max()) <= SUM_TOLERANCE:
+        message = f"over the keys of a query: sum 1 (to {max(float(error.max()), 1e-16):.0e})"
+        return [Finding("holds", "weights-sum-to-one", "weights", message)]
+    divisions = list(_divisions(run))
+    if not divisions:
+        return []
+    worst = float(sums[error.argmax()])
+    message = (
+        f"the weights of a query, read off the output, sum to {worst:.4g} over its keys, not to 1: "
+        "what it is divided by is not the sum of its weights"
+    )
+    return [Finding("violation", "weights-sum-to-one", "weights", message, divisions[0])]
+
+
+def _divisions(run: TaggedRun) -> Iterator[CodeLocation | None]:
+    """The lines where one product of what was handed over is divided by another, or multiplied by its inverse."""
+    own = {each.operation.index for each in run.bilinear}
+    for operation in run.trace:
+        if operation.name.rstrip("_") in DIVISIONS and len(operation.inputs) == 2:
+            above, below = (run.owner_of(tags) & own for tags in run.tags.inputs[operation.index])
+            if above and below and above != below:
+                yield operation.location
