@@ -155,6 +155,18 @@ def grouped_in_one_way(x: Tensor) -> Tensor:
     return joined(weights @ v.repeat_interleave(2, 1))
 
 
+def first_head_each_time(x: Tensor) -> Tensor:
+    q, k, v = (split(x @ each, 4)[:, [0, 0, 0, 0]] for each in (W_Q, W_K, W_V))
+    weights = (q @ k.mT / 2**0.5).softmax(-1)  # here
+    return joined(weights @ v)
+
+
+def each_head_once(x: Tensor) -> Tensor:
+    q, k, v = (split(x @ each, 4) for each in (W_Q, W_K, W_V))
+    weights = (q @ k.mT / 2**0.5).softmax(-1)
+    return joined(weights @ v)
+
+
 def values_one_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     weights = (q @ k.mT / 2).softmax(-1)
     return weights @ v.roll(1, 2)  # here
@@ -210,6 +222,7 @@ CASES = [
     Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", grouped_in_two_ways, grouped_in_one_way, of_x),
+    Case("heads-differ", first_head_each_time, each_head_once, of_x),
     Case("value-of-the-key", values_one_behind, keys_and_values_one_behind),
     Case("value-of-the-sample", values_of_another_sample, batch_turned_there_and_back),
     Case("sum-of-one-of-queries", weights_of_several_queries, weights_stacked_by_key),

@@ -179,3 +179,17 @@ def weighed_by_what_they_were_given(x: Tensor) -> Tensor:
 def test_weights_may_be_summed_to_pool_tokens() -> None:
     analysis = analyze(of_x(weighed_by_what_they_were_given))
     assert analysis.violations == []
+
+
+def competing(x: Tensor) -> Tensor:
+    """Slot attention, Locatello et al. 2020, algorithm 1."""
+    weights = (x @ x.mT / 8**0.5).softmax(-2)
+    return weights / weights.sum(-1, keepdim=True) @ x
+
+
+def test_queries_that_compete_for_keys_are_a_design() -> None:
+    assert ("design", "slot-attention") in names(of_x(competing))
+
+
+def test_queries_that_compete_and_are_not_normalized_are_wrong() -> None:
+    assert ("violation", "softmax-over-keys") in names(of_x(lambda x: (x @ x.mT / 8**0.5).softmax(-2) @ x))

@@ -166,6 +166,13 @@ PROPERTIES = {
             "k = k.repeat_interleave(H // H_kv, dim=1)  # query head h reads key head h // (H // H_kv)",
         ),
         Property(
+            "heads-differ",
+            "heads",
+            "each head has queries of its own",
+            "It is as if there were fewer heads, each counted several times.",
+            "heads = [head(x) for head in self.heads]",
+        ),
+        Property(
             "value-heads-paired",
             "output",
             "weights go to the values of their head",

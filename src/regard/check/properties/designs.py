@@ -44,13 +44,13 @@ def _same_in_each_head(diagonals: Tensor) -> bool:
 
 
 def summarized_keys(table: AttentionTable) -> Finding | None:
-    """Fewer keys than tokens, each of several of them, and queries of one token each (Linformer)."""
+    """Another number of keys than of tokens, each of several of them, and queries of one token each (Linformer)."""
     if not bool((table.key.token == SEVERAL).all()) or bool((table.query.token < 0).any()):
         return None
     apart = {name: len(torch.unique(rows, dim=0)) for name, rows in (("keys", table.k), ("queries", table.q))}
-    if apart["keys"] >= apart["queries"]:
+    if apart["keys"] == apart["queries"]:
         return None
-    message = "keys and values are fewer than the tokens: each is made of several, so that a mask would not hide them"
+    message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
 
 

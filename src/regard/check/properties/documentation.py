@@ -23,7 +23,11 @@ _NEGATED = re.compile(r"\b(?:not|non|no|never|cannot|without|un\w+|in(?:valid|vi
 _BLOCKED = re.compile(
     r"\b(?:hid(?:e|es|den)|masked|mask out|(?<=to )mask|block(?:ed|s)?|ignored?|pad(?:s|ded|ding)?|forbidden)\b", re.I
 )
-_ALLOWED = re.compile(r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?)\b", re.I)
+_ALLOWED = re.compile(
+    r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
+)
+    r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
+)
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(

@@ -161,12 +161,20 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             built_in = allowed_of(evidence)[places] if axes is None else free > ZERO_WEIGHT
             judged = _of_real_queries(evidence, whole, shape)
             for allowed in (whole[places] & built_in, whole[places]):  # with or in the place of its own mask
-                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, judged)
+                seeing = judged & _has_a_key(evidence, allowed)
+                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing)
                 yield outcome
                 if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                     return
         if ran and shape != "bhqk" and "q" in shape:
             return
+
+
+def _has_a_key(evidence: Evidence, allowed: Tensor) -> Tensor:
+    """(scores): whether the query has a key that it may attend to: of others every code makes its own."""
+    rows = query_numbers(evidence)
+    count = torch.zeros(int(rows.max()) + 1, dtype=torch.long).index_add_(0, rows, allowed.long())
+    return count[rows] > 0
 
 
 def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:

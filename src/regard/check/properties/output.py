@@ -33,7 +33,9 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         return  # samples are mixed before: what is whose is not known
     stream = invocation.streams[int(table.query.stream[0])]
     shape = invocation.arguments[stream.argument].shape
-    if len(stream.token_axes) == 1 and list(shape[:-1]).count(shape[stream.token_axes[0]]) > 1:
+    sequence = len(stream.token_axes) == 1
+    others = {size for axis, size in enumerate(shape[:-1] if sequence else shape) if axis not in stream.token_axes}
+    if any(shape[axis] in others for axis in stream.token_axes):
         return  # an output with other axes could not be told from one that mixes its tokens
     scores = table.values.score
     owner = scores.amax(-1).clamp(min=0)
@@ -83,13 +85,13 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             )
             return
         elif changed != wanted:
-            others = sorted(changed - wanted) or sorted(changed)
+            mixed = sorted(changed - wanted) or sorted(changed)
             yield Finding(
                 "violation",
                 "output-of-the-token",
                 "heads joined",
-                f"what token {token} of sample {sample} attended to changes the output of token {others[0][1]} of "
-                f"sample {others[0][0]}",
+                f"what token {token} of sample {sample} attended to changes the output of token {mixed[0][1]} of "
+                f"sample {mixed[0][0]}",
                 line,
             )
             return
@@ -176,15 +178,16 @@ def _changed(trace: Trace, run: Trace, stream: Stream, shape: torch.Size) -> set
 def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
     """The samples, tokens and heads whose outputs changed; None where the output has other axes than the input."""
     batch_axis, token_axes = stream.batch_axis, stream.token_axes
-    if changed.ndim != len(shape) or len(token_axes) != 1 or stream.role == "ids":
+    if changed.ndim != len(shape) or stream.role == "ids":
         return None
-    axis = token_axes[0]
-    if changed.shape[axis] != shape[axis] or (
-        batch_axis is not None and changed.shape[batch_axis] != shape[batch_axis]
-    ):
+    kept = token_axes if batch_axis is None else (batch_axis, *token_axes)
+    if any(changed.shape[axis] != shape[axis] for axis in kept):
         return None
     found: set[tuple[int, int, int]] = set()
     for place in changed.nonzero().tolist():
         head = place[stream.head_axis] if stream.head_axis is not None else 0
-        found.add((place[batch_axis] if batch_axis is not None else 0, place[axis], head))
+        token = 0
+        for axis in token_axes:
+            token = token * shape[axis] + place[axis]
+        found.add((place[batch_axis] if batch_axis is not None else 0, token, head))
     return found

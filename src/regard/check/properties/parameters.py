@@ -92,6 +92,10 @@ def _rows(
     if isinstance(owner, nn.Embedding) or parameter.ndim != 2 or role(name) not in ("q", "k", "v", "qkv", "kv"):
         return
     unused = (gradient == 0).all(1)
+    streams, used = invocation.streams, int((~unused).sum())
+    tokens = {invocation.arguments[each.argument].shape[axis] for each in streams for axis in each.token_axes}
+    if used in tokens and bool(unused[used:].all()):
+        return  # a row for each token, of which a longer text has more
     if bool(unused.any()) and not _has_effect(invocation, live, parameter, before, unused[:, None]):
         rows = unused.nonzero().flatten().tolist()
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"

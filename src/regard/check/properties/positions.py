@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.table import AttentionTable
 
 __all__ = ["position_findings"]
 
@@ -44,7 +45,7 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     relative = _toeplitz(scores)
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
-    if value_moves and relative and keeps_length:
+    if value_moves and relative and keeps_length and _values_keep_lengths(table):
         yield Finding(
             "violation",
             "values-without-positions",
@@ -104,6 +105,16 @@ def _of_added_products(scores: Tensor, line: CodeLocation | None) -> Iterator[Fi
         "not: the score of the same two tokens at the same distance is not the same"
     )
     yield Finding("violation", "positions-relative", "positions", message, line)
+
+
+def _values_keep_lengths(table: AttentionTable) -> bool:
+    """Whether the values of one query are as long as one another: rotated, and not padded."""
+    values = table.values
+    scores = values.score.clamp(min=0)
+    rows = (values.score >= 0).all(-1) & (table.query.token == table.query.token.max())[scores].all(-1)
+    rows &= (table.head[scores] == 0).all(-1) & (table.query.sample[scores] <= 0).all(-1)
+    lengths = values.value[rows].norm(dim=0)
+    return not len(lengths) or float(lengths.max() - lengths.min()) < 1e-6 * float(lengths.max())
 
 
 def _moves(vectors: Tensor, groups: Tensor, tokens: Tensor) -> bool:

@@ -185,18 +185,25 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
 
 
 def _groups(evidence: Evidence) -> Iterator[Finding]:
-    """Heads that share keys share values as well, and no others."""
+    """Heads that share keys share values as well, and no others; none shares its queries too."""
     table = evidence.base
     last = (table.query.token == table.query.token.max()) & (table.query.sample <= 0)
     values, scores = table.values, table.values.score.clamp(min=0)
     mine = (values.score >= 0).any(-1) & (last[scores] | (values.score < 0)).all(-1)
+    queries: list[Tensor] = []
     keys, summed = [], []
     for head in range(table.num_heads):
         rows = (last & (table.head == head)).nonzero().flatten()
         keys.append(table.k[rows[table.key.token[rows].argsort()]])
+        queries.append(table.q[rows])
         sums = mine & ((table.head[scores] == head) | (values.score < 0)).all(-1)
         summed.append(values.value[sums])
     shared = [_shared(each) for each in (keys, summed)]
+    same = sorted(shared[0] & shared[1] & _shared(queries))
+    if same:
+        message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"
+        yield Finding("violation", "heads-differ", "heads", message, table.instance.scores_location)
+        return
     if not all(shared) or shared[0] == shared[1]:
         return
     one, other = sorted(shared[0] - shared[1] or shared[1] - shared[0])[0]

@@ -39,7 +39,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     if bool(grouped.all()):
         found = _axis(evidence, line)
         if found is not None:
-            yield found
+            yield _competing(evidence) or found
             return
         changed = (table.softmax - weight).abs() > SUM_TOLERANCE
         if bool(changed.any()):
@@ -72,6 +72,16 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         f"the weights of a query sum to {worst:.4g} over its keys, not to 1",
         line,
     )
+
+
+def _competing(evidence: Evidence) -> Finding | None:
+    """Where queries compete for keys in the softmax, and the weights of each are divided by their sum afterwards."""
+    table = evidence.base
+    sums = sums_by(query_numbers(evidence), table.weight)
+    if bool(((sums - 1).abs() > SUM_TOLERANCE).any()):
+        return None
+    message = "the softmax runs over the queries, and the weights of each are divided by their sum (slot attention)"
+    return Finding("design", "slot-attention", "weights", message, table.instance.softmaxes[0].location)
 
 
 def _axis(evidence: Evidence, line: object) -> Finding | None:

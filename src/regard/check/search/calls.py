@@ -183,8 +183,8 @@ class ProbeCall:
             heads, width, tokens = case.q.shape[1], case.q.shape[-1], case.q.shape[2]
             model = heads * width
         else:
-            assert case.x is not None
-            assert case.weights is not None
+            if case.x is None or case.weights is None:
+                raise Failed(f"no value is known for the argument of {means}: the number of heads is not known yet")
             heads, model, tokens = case.weights.heads, case.x.shape[-1], case.x.shape[1]
             width = model // heads
         known = {"heads": heads, "d_model": model, "d_head": width, "length": tokens, "dropout": 0.0, "d_out": model}
