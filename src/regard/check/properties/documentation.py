@@ -26,8 +26,6 @@ _BLOCKED = re.compile(
 _ALLOWED = re.compile(
     r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
 )
-    r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
-)
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
