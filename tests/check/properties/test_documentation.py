@@ -7,7 +7,7 @@ import pytest
 from regard.check.properties.documentation import is_inclusive, mask_meaning
 
 MEANINGS = {
-    "Boolean, with True = take part.": "allowed",
+    "A boolean mask with True = take part.": "allowed",
     "mask is 1 at the positions to hide (look-ahead or padding)": "blocked",
     "mask: (batch, time), 1 for tokens, 0 for pads.": "allowed",
     "mask: (B, 1, T, T), True = masked": "blocked",

@@ -1,0 +1,126 @@
+"""The evidence of an attention: its table in three runs, and what its call says of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.finding import Evidence
+from regard.check.roles.influence import Influence
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.table import AttentionTable, table_of
+from regard.check.target import Invocation
+from regard.check.target.token_ids import other_ids
+from regard.check.trace.operation import Trace
+
+__all__ = ["evidence_of", "evidence_of_tables", "with_equal_tokens", "with_fresh_tokens"]
+
+FRESH_SEED = 77
+HIDDEN = -50.0
+"""A number of a mask from here down hides a key; Swin writes -100."""
+
+
+def evidence_of(
+    instance: AttentionInstance,
+    influence: Influence,
+    streams: Sequence[str],
+    fresh: Trace,
+    equal: Trace | None,
+    invocation: Invocation,
+) -> Evidence:
+    """The evidence of one attention.
+
+    Args:
+        instance: the attention.
+        influence: of its tokens; of its projections' rows inside a model.
+        streams: the names of what these are of.
+        fresh: a run with all tokens drawn anew.
+        equal: one with the same token everywhere, where that can be made.
+        invocation: the call.
+    """
+    base = table_of(instance, influence, streams)
+    made = evidence_of_tables(invocation)(base, base.of_run(fresh))
+    made = replace(made, num_tokens=_num_tokens(base, influence))
+    is_same = equal is not None and not equal.error and equal.same_operations(influence.base)
+    return replace(made, equal=base.of_run(equal)) if is_same and equal is not None else made
+
+
+def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, AttentionTable], Evidence]:
+    """What makes evidence of the tables of a call and of the same with all tokens drawn anew."""
+    return lambda base, fresh: Evidence(
+        base,
+        fresh,
+        None,
+        any(_hides(value) for name, value in invocation.arguments.items() if name not in _streams(invocation)),
+        {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
+        _says_causal(invocation.target),
+        {each.argument: each.role for each in invocation.streams},
+        0,
+    )
+
+
+def _num_tokens(base: AttentionTable, influence: Influence) -> int:
+    """How many tokens queries and keys are of; 0 where these are not as many."""
+    counts = Counter(source.stream for source, _ in influence.runs if source.kind == "token")
+    read = {*base.query.stream.tolist(), *base.key.stream.tolist()}
+    several = {counts[base.streams[each]] for each in read if each >= 0}
+    return several.pop() if len(several) == 1 else 0
+
+
+def _says_causal(target: Any) -> bool:
+    kind = type(target) if isinstance(target, nn.Module) else target
+    return re.search("causal|autoregress", f"{getattr(kind, '__name__', '')} {inspect.getdoc(kind)}", re.I) is not None
+
+
+def _may_be_none(invocation: Invocation, name: str) -> bool:
+    target = invocation.target
+    call = target.forward if isinstance(target, nn.Module) else target
+    try:
+        parameter = inspect.signature(call).parameters[name]
+    except (ValueError, TypeError, KeyError):
+        return False
+    return parameter.default is None or re.search("Optional|None", str(parameter.annotation)) is not None
+
+
+def _hides(mask: Any) -> bool:
+    """Whether it is a mask, or lengths, that are not the same for all."""
+    if not isinstance(mask, Tensor) or mask.numel() < 2 or mask.is_complex():
+        return False
+    if not bool((mask != mask.flatten()[0]).any()):
+        return False
+    return not mask.is_floating_point() or not bool(((mask > HIDDEN) & (mask != 0) & (mask != 1)).any())
+
+
+def _streams(invocation: Invocation) -> set[str]:
+    return {each.argument for each in invocation.streams}
+
+
+def with_fresh_tokens(invocation: Invocation) -> dict[str, Any]:
+    """All tokens drawn anew."""
+    arguments = dict(invocation.arguments)
+    generator = torch.Generator().manual_seed(FRESH_SEED)
+    for stream in invocation.streams:
+        tensor = arguments[stream.argument]
+        if tensor.is_floating_point():
+            arguments[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+        else:
+            arguments[stream.argument] = other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator)
+    return arguments
+
+
+def with_equal_tokens(invocation: Invocation) -> dict[str, Any]:
+    """The first token in the place of all tokens of its sample."""
+    arguments = dict(invocation.arguments)
+    for stream in invocation.streams:
+        tensor = arguments[stream.argument]
+        for axis in stream.token_axes:
+            tensor = tensor.narrow(axis, 0, 1).expand(tensor.shape)
+        arguments[stream.argument] = tensor.clone()
+    return arguments
