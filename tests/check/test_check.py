@@ -177,3 +177,23 @@ def test_bad_input():
         regard.check(3)
     with pytest.raises(InputError, match="takes no width"):
         regard.check(nn.MultiheadAttention, args={"width": 3})
+
+
+def states_to_states(dec, enc, lengths=None):
+    """Luong's: it runs with tokens and channels in either order, and there is attention in one of them alone."""
+    scores = dec @ enc.mT
+    if lengths is not None:
+        scores = scores.masked_fill(torch.arange(enc.shape[1]) >= lengths[:, None, None], -torch.inf)
+    return scores.softmax(-1) @ enc
+
+
+def states_to_states_masked_late(dec, enc, lengths=None):
+    weights = (dec @ enc.mT).softmax(-1)
+    if lengths is not None:
+        weights = weights * (torch.arange(enc.shape[1]) < lengths[:, None, None])
+    return weights @ enc
+
+
+def test_of_two_orders_of_the_axes_the_one_with_attention_is_judged():
+    assert regard.check(states_to_states).ok
+    assert regard.check(states_to_states_masked_late).step == "weights"

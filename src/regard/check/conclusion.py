@@ -129,11 +129,17 @@ def analyses_of(
     try:
         for invocation in invocations(implementation, args=args, inputs=inputs, settings=settings):
             layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
-            if any(first.get(name, axes) != axes for name, axes in layout.items()):
+            is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
+            if is_other and not (found and found[0].is_kind_alone):
                 continue  # another reading of the same call, less likely than the first
-            first = {**layout, **first}
             # Where sizes coincide, a mask with its axes in another order would run as well.
-            found.append(analyze(invocation, masks=not found, is_first=not found))
+            analysis = analyze(invocation, masks=not found or is_other, is_first=not found or is_other)
+            if is_other and not analysis.has_scores:
+                continue
+            if is_other:  # what was taken for channels are tokens
+                found, first = [], {}
+            first = {**layout, **first}
+            found.append(analysis)
             if len(found) == MAX_CALLS or found[-1].violations:
                 break
     except (NotCallable, InputError) as error:

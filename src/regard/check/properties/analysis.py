@@ -72,6 +72,16 @@ class Analysis:
         return self.num_attentions > 0 and not self.missing
 
     @property
+    def is_kind_alone(self) -> bool:
+        """Whether it is known of which kind it is, as linear attention, and nothing else."""
+        return {each.kind for each in self.findings} == {"design"} and not self.modules
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether scores of one query and one key were seen in it."""
+        return any((each.kind, each.property) == ("holds", "scores-of-two-tokens") for each in self.findings)
+
+    @property
     def violations(self) -> list[Finding]:
         """What is wrong."""
         return [each for each in self.findings if each.kind == "violation"]
