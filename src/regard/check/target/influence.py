@@ -135,12 +135,12 @@ def given_stream(invocation: Invocation, argument: str, role: str, image: bool) 
 def _of_sequences(invocation: Invocation, influence: Influence) -> tuple[list[Stream], int]:
     clear = 0
     settled = []
-    for number, stream in enumerate(invocation.streams):
+    for stream in invocation.streams:
         if stream.batch_axis is None or len(stream.token_axes) != 1:
             local = [influence.locality(stream.argument, axis) for axis in stream.token_axes]
             batch = None if stream.batch_axis is None else influence.locality(stream.argument, stream.batch_axis)
             seen = 2 if batch is not False and False in local else 1 if set(local) != {None} else 0
-            clear = seen if number == 0 else clear
+            clear = max(clear, seen)
             settled.append(stream)
             continue
         axes = (stream.batch_axis, stream.token_axes[0])
@@ -150,7 +150,7 @@ def _of_sequences(invocation: Invocation, influence: Influence) -> tuple[list[St
             seen = 2
         else:
             seen = 0 if batch is None and tokens is None else 2 if (batch, tokens) == (True, False) else 1
-        clear = seen if number == 0 else clear
+        clear = max(clear, seen)
         settled.append(stream)
     return settled, clear
 
