@@ -12,7 +12,7 @@ from regard.check.target import Invocation, Stream
 
 VOCAB = 7
 TABLE = drawn(VOCAB, WIDTH, seed=30)
-MATRICES = [drawn(WIDTH, WIDTH, seed=31 + number) for number in range(6)]
+MATRICES = [0.3 * drawn(WIDTH, WIDTH, seed=31 + number) for number in range(6)]
 
 
 def attended(x: Tensor, context: Tensor, allowed: Tensor, layer: int = 0) -> Tensor:

@@ -219,7 +219,7 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         return replace(found, designs=designs)
     if verdict == "undetermined":
         more = (refused,) if refused else ()
-        return replace(searched, undetermined=(*searched.undetermined, *missing, *more))
+        return replace(searched, unexplained=(*searched.unexplained, *missing, *more))
     return searched
 
 
