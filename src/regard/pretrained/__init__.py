@@ -1,7 +1,8 @@
 """Loads pretrained models and their tokenizers by name, and saves them.
 
-- `hub`: finds a model's files in a folder or on the Hub
+- `locate`: finds a model by its name; `hub`: its files in a folder or on the Hub; `offline`: copies for no network
 - `checkpoint`: reads JSON files, tokenizers and weights
+- `gguf/`: reads the files of llama.cpp
 - `config_json`: the values of a config.json
 - `rope_config`: rotary positions and windows of a config.json
 - `special_tokens`: the special token ids
@@ -17,7 +18,7 @@
 - `initialize`: writes a model with random weights, to train from scratch
 """
 
-from regard.pretrained.hub import DEFAULT_MODEL
 from regard.pretrained.load import Pretrained, load
+from regard.pretrained.offline import DEFAULT_DECODER, DEFAULT_MODEL
 
-__all__ = ["DEFAULT_MODEL", "Pretrained", "load"]
+__all__ = ["DEFAULT_DECODER", "DEFAULT_MODEL", "Pretrained", "load"]

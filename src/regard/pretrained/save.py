@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from regard.errors import InputError
@@ -44,8 +45,10 @@ def save_checkpoint(
     config_json: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     shards: Mapping[str, str],
-    files: ModelFiles,
+    files: ModelFiles | None,
+    *,
     dtype: torch.dtype,
+    texts: Mapping[str, str],
 ) -> None:
     """Write a checkpoint. All files are first written under other names; then each is moved to its place.
 
@@ -54,19 +57,20 @@ def save_checkpoint(
         config_json: the values of config.json.
         tensors: by their names in the checkpoint.
         shards: for each tensor the name of its file; empty for one file.
-        files: the files that the model was read from; the side files are copied from there.
+        files: the files that the model was read from; the side files are copied from there. None if there are none.
         dtype: of the weights; config.json gets it.
+        texts: further side files, by their names.
 
     Raises:
         InputError: the folder cannot be written, or holds files of another model. Its files are then unchanged.
     """
-    side_files = {file: path for file in SIDE_FILES if (path := files.find(file)) is not None}
-    if MODULES_FILE in side_files:
+    side_files = {} if files is None else {file: path for file in SIDE_FILES if (path := files.find(file)) is not None}
+    if files is not None and MODULES_FILE in side_files:
         for module in read_json_array(side_files[MODULES_FILE]):
             file = f"{module.get('path')}/{CONFIG_FILE}"
             if module.get("path") and (path := files.find(file)) is not None:
                 side_files[file] = path
-    foreign = [file for file in SIDE_FILES if file not in side_files and (folder / file).exists()]
+    foreign = [file for file in SIDE_FILES if file not in {*side_files, *texts} and (folder / file).exists()]
     if foreign:
         raise InputError(
             f"{folder} holds {', '.join(foreign)}, which this model does not have, so the model would be read wrongly "
@@ -79,6 +83,8 @@ def save_checkpoint(
         for file, path in side_files.items():
             (draft / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, draft / file)
+        for file, text in texts.items():
+            (draft / file).write_text(text, encoding="utf-8")
         write_config(draft / CONFIG_FILE, _with_dtype(config_json, dtype))
         _write_weights(draft, tensors, shards)
         _move(draft, folder)
@@ -86,6 +92,27 @@ def save_checkpoint(
         raise InputError(f"{folder} cannot be written: {error}. The files that were there are as before") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def tokenizer_files(
+    tokenizer: Tokenizer | None, config_json: Mapping[str, Any], chat_template: str | None
+) -> dict[str, str]:
+    """The files by which other tools read a tokenizer that never was a file.
+
+    Args:
+        tokenizer: None gives no files.
+        config_json: has the ids of the special tokens.
+        chat_template: None for none.
+    """
+    if tokenizer is None:
+        return {}
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    for name in ("bos_token", "eos_token", "pad_token"):
+        ids = config_json.get(f"{name}_id")
+        token = tokenizer.id_to_token(ids[0] if isinstance(ids, list) else ids) if ids is not None else None
+        config |= {name: token} if token is not None else {}
+    config |= {} if chat_template is None else {"chat_template": chat_template}
+    return {TOKENIZER_FILE: tokenizer.to_str(pretty=True), TOKENIZER_CONFIG_FILE: json.dumps(config, indent=2)}
 
 
 def _with_dtype(config_json: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:

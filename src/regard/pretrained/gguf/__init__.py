@@ -1,0 +1,11 @@
+"""Reads GGUF files, the format of llama.cpp, with the package `gguf` (``pip install 'regard[gguf]'``).
+
+- `header`: the metadata, and where the tensors lie
+- `architectures`: settings as a config.json, tensors under the names of a checkpoint of transformers
+- `tokenizer`: the tokenizer of the metadata
+- `checkpoint`: `read_gguf`, a checkpoint that `regard.load` reads like any other
+"""
+
+from regard.pretrained.gguf.checkpoint import GGUFCheckpoint, read_gguf
+
+__all__ = ["GGUFCheckpoint", "read_gguf"]
