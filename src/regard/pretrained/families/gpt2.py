@@ -66,6 +66,8 @@ GPT2 = Family(
     defaults={
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "attn_pdrop": 0.1,
         "scale_attn_weights": True,
         "tie_word_embeddings": True,
         "bos_token_id": 50256,
