@@ -351,7 +351,7 @@ def _load_gguf(file: GGUFFile, name: str, dtype: torch.dtype) -> Pretrained:
     config = _read_config(family, config_json, path, None)
     if tokenizer is not None:
         _check_vocabulary(tokenizer, config, path)
-    model, layout = build_model(family, config, checkpoint.tensors(dtype), dtype=dtype, path=path)
+    model, layout = build_model(family, config, checkpoint.tensors, dtype=dtype, path=path)
     source = CheckpointSource(
         None,
         config_json,

@@ -22,8 +22,8 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 GEMMA2 = {"head_dim": 256, "query_pre_attn_scalar": 256, "final_logit_softcapping": 30.0}
 GEMMA2_CAPS = {"query_pre_attn_scalar": 10, "attn_logit_softcapping": 3.0}
 
-# What the reader of transformers 5 takes from a file. It knows no biases, no scaling of positions, no soft-caps, no head
-# width of Qwen 3 but 128, and no number of positions of GPT-2 but 1,024. A Mistral is a llama to it as well.
+# What the reader of transformers 5 takes from a file. It knows no biases, no scaling of positions, no soft-caps, no
+# width of Qwen 3's heads but 128, and no number of GPT-2's positions but 1,024. A Mistral is a llama to it as well.
 ON_THE_SAME_FILE = {
     "llama": ("llama", {}, "F32"),
     "llama tied": ("llama", {"tie_word_embeddings": True}, "F32"),
