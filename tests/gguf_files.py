@@ -54,6 +54,7 @@ def write_gguf(
 def write_file(path: Path, entries: Mapping[str, Any], tensors: Mapping[str, tuple[np.ndarray, str]]) -> Path:
     """Write any metadata and any tensors with `gguf`'s writer, each tensor with the type that it is stored in."""
     writer = gguf.GGUFWriter(path, entries[Keys.General.ARCHITECTURE])
+    writer.data_alignment = entries.get(Keys.General.ALIGNMENT, writer.data_alignment)
     for key, value in entries.items():
         if value is not ... and key != Keys.General.ARCHITECTURE:
             kind = GGUFValueType.UINT32 if type(value) is int and value >= 0 else GGUFValueType.get_type(value)

@@ -46,8 +46,8 @@ REQUIRED_VALUES: dict[str, object] = {
 }
 """Settings of any architecture that change the numbers, with the only value that regard supports."""
 
-CHECKED_ELSEWHERE = frozenset({"attention.value_length", "vocab_size"})
-"""`rope_config` compares the width of values with the width of a head; the rows of the embedding are the vocabulary."""
+COMPARED_SETTINGS = frozenset({"attention.value_length", "vocab_size"})
+"""Settings that must agree with others: the width of a head, the rows of the embedding."""
 
 LAYERS = {
     "attn_q": "self_attn.q_proj",
@@ -200,14 +200,16 @@ def config_json(header: Header) -> dict[str, Any]:
     config: dict[str, Any] = {"model_type": name, "vocab_size": header.tensors["token_embd.weight"].shape[0]}
     for key, config_key in architecture.settings.items():
         if key in settings:
-            config[config_key] = _of_every_layer(f"{name}.{key}", settings[key], header)
-        elif key.endswith("epsilon"):
+            config[config_key] = _number(f"{name}.{key}", settings[key], header)
+        elif key.endswith("epsilon") or key in SIZES:
             raise InputError(f"{header.path} lacks the setting {name}.{key}")
     for key in SIZES:
-        value = config.get(architecture.settings[key])
+        value = config[architecture.settings[key]]
         if type(value) is not int or value < 1:
-            text = shown(value)
-            raise InputError(f"{header.path}: {name}.{key} is {text}; it must be a whole number from 1")
+            raise InputError(f"{header.path}: {name}.{key} is {shown(value)}; it must be a whole number from 1")
+    if settings.get("vocab_size", config["vocab_size"]) != config["vocab_size"]:
+        text, rows = shown(settings["vocab_size"]), config["vocab_size"]
+        raise InputError(f"{header.path}: {name}.vocab_size is {text}, token_embd.weight has rows for {rows} tokens")
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
     if architecture.extra_settings >= ROPE_SETTINGS:
         config |= rope_config(name, settings, config, header)
@@ -219,7 +221,7 @@ def _architecture_name(header: Header) -> str:
     path, metadata = header.path, header.metadata
     if metadata.get("split.count", 0) not in (0, 1):
         raise InputError(
-            f"{path} is one of {metadata['split.count']} parts of a model; put them together with llama.cpp: "
+            f"{path} is one of {shown(metadata['split.count'])} parts of a model; put them together with llama.cpp: "
             "llama-gguf-split --merge FIRST_PART WHOLE.gguf"
         )
     if (kind := metadata.get("general.type", "model")) != "model":
@@ -273,7 +275,7 @@ def _checkpoint_name(architecture: Architecture, name: str, path: Path) -> str:
 
 def _refuse_unknown(name: str, architecture: Architecture, settings: Mapping[str, Any], header: Header) -> None:
     """Refuse settings that would change the numbers, and settings that are unknown."""
-    known = {*architecture.settings, *architecture.extra_settings, *CHECKED_ELSEWHERE, *REQUIRED_VALUES}
+    known = {*architecture.settings, *architecture.extra_settings, *COMPARED_SETTINGS, *REQUIRED_VALUES}
     for key, value in settings.items():
         text = shown(value)
         if key in REQUIRED_VALUES and value != REQUIRED_VALUES[key]:
@@ -295,10 +297,11 @@ def _shortest(value: Any) -> Any:
     return float(str(single)) if float(single) == value else value
 
 
-def _of_every_layer(key: str, value: Any, header: Header) -> Any:
-    """A setting that may be a list with a value for each layer, where all are the same."""
-    if not isinstance(value, list):
-        return value
-    if any(each != value[0] for each in value[1:]) or not value:
+def _number(key: str, value: Any, header: Header) -> int | float:
+    """A setting that is a number, or a list with the same number for each layer."""
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, bool) or not isinstance(first, (int, float)):
+        raise InputError(f"{header.path}: {key} is {shown(value)}; it must be a number")
+    if isinstance(value, list) and any(each != first for each in value):
         raise InputError(f"{header.path}: {key} differs from layer to layer, which regard does not support")
-    return value[0]
+    return first

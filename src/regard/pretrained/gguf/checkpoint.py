@@ -92,7 +92,7 @@ def _special_tokens(header: Header, chat_tokenizer: Tokenizer | None) -> dict[st
         value = header.metadata.get(f"{PREFIX}{name}")
         if value is not None and type(value) is not int:
             raise InputError(f"{header.path}: {PREFIX}{name} is {shown(value)}; it must be a whole number")
-        ids |= {} if value is None else {name: value}
+        ids |= {} if value in (None, -1) else {name: value}  # some files write -1 for none
     ends = [ids[name] for name in END_TOKENS if name in ids]
     if chat_tokenizer is not None and "eot_token_id" not in ids:
         special = {token.content: id_ for id_, token in chat_tokenizer.get_added_tokens_decoder().items()}

@@ -73,7 +73,10 @@ def rope_config(name: str, settings: Mapping[str, Any], config: Mapping[str, Any
 
 def _rope_scaling(name: str, settings: Mapping[str, Any], header: Header) -> Iterator[tuple[str, Any]]:
     """The items of config.json's ``rope_scaling``."""
-    scaling_type = settings.get("rope.scaling.type", "linear" if "rope.scale_linear" in settings else "none")
+    for key in (ROPE_SETTINGS & settings.keys()) - {"rope.scaling.type"}:
+        if not isinstance(settings[key], (int, float)):
+            raise InputError(f"{header.path}: {name}.{key} is {shown(settings[key])}; it must be a number")
+    scaling_type = settings.get("rope.scaling.type", "linear")  # so llama.cpp: without a factor it is none
     if scaling_type not in ("none", "linear", "yarn"):
         raise InputError(
             f"{header.path}: {name}.rope.scaling.type is {shown(scaling_type)}; regard reads none, linear and yarn"
