@@ -16,12 +16,13 @@ import sentencepiece
 import torch
 import transformers
 from gguf import GGMLQuantizationType, GGUFValueType, Keys, TokenType
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from weights import sentences, weights_of
 
 SPECIAL_IDS = {Keys.Tokenizer.BOS_ID: "bos", Keys.Tokenizer.EOS_ID: "eos", Keys.Tokenizer.PAD_ID: "pad"}
-SENTENCEPIECE_SIZE = 500
-"""Tokens of `train_sentencepiece`."""
+SENTENCEPIECE_SIZE, BYTE_LEVEL_SIZE = 500, 600
+"""Tokens of `train_sentencepiece` and of `train_byte_level`."""
 
 
 def write_gguf(
@@ -56,6 +57,7 @@ def write_file(path: Path, entries: Mapping[str, Any], tensors: Mapping[str, tup
     writer = gguf.GGUFWriter(path, entries[Keys.General.ARCHITECTURE])
     writer.data_alignment = entries.get(Keys.General.ALIGNMENT, writer.data_alignment)
     for key, value in entries.items():
+        value = list(value) if isinstance(value, tuple) else value
         if value is not ... and key != Keys.General.ARCHITECTURE:
             kind = GGUFValueType.UINT32 if type(value) is int and value >= 0 else GGUFValueType.get_type(value)
             writer.add_key_value(key, value, kind)
@@ -185,6 +187,23 @@ def special_ids(config: transformers.PreTrainedConfig) -> dict[str, int]:
     if isinstance(ids[Keys.Tokenizer.EOS_ID], list):  # the end of a text, and the end of a turn
         ids[Keys.Tokenizer.EOS_ID], ids[Keys.Tokenizer.EOT_ID] = ids[Keys.Tokenizer.EOS_ID]
     return {key: id_ for key, id_ in ids.items() if id_ is not None}
+
+
+@cache
+def train_byte_level() -> str:
+    """A tokenizer.json that the library `tokenizers` trained on real sentences, with the tokens of a chat."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    trainer = trainers.BpeTrainer(
+        vocab_size=BYTE_LEVEL_SIZE,
+        special_tokens=["<s>", "</s>", "<unk>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences(400), trainer)
+    return str(tokenizer.to_str())
 
 
 @cache
