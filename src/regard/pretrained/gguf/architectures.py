@@ -73,6 +73,8 @@ says so: llama.cpp looks at the number of layers as well."""
 class Architecture:
     """How one architecture of GGUF files corresponds to a family of checkpoints."""
 
+    model: str
+    """The model of transformers, which a saved config.json names."""
     settings: Mapping[str, str] = field(default_factory=lambda: COMMON_SETTINGS)
     """Keys of config.json by the file's settings."""
     extra_settings: frozenset[str] = ROPE_SETTINGS
@@ -133,10 +135,11 @@ def _finish_gemma2(config: dict[str, Any], header: Header) -> None:
 
 ARCHITECTURES = {
     # Mistral's files say that they are a llama.
-    "llama": Architecture(transform=_unpermuted, finish=_finish_llama),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
+    "llama": Architecture(model="LlamaForCausalLM", transform=_unpermuted, finish=_finish_llama),
+    "qwen2": Architecture(model="Qwen2ForCausalLM"),
+    "qwen3": Architecture(model="Qwen3ForCausalLM"),
     "gemma2": Architecture(
+        model="Gemma2ForCausalLM",
         settings={
             **COMMON_SETTINGS,
             "attn_logit_softcapping": "attn_logit_softcapping",
@@ -153,6 +156,7 @@ ARCHITECTURES = {
         finish=_finish_gemma2,
     ),
     "gpt2": Architecture(
+        model="GPT2LMHeadModel",
         settings={
             "block_count": "n_layer",
             "context_length": "n_positions",
@@ -197,7 +201,8 @@ def config_json(header: Header) -> dict[str, Any]:
     _refuse_unknown(name, architecture, settings, header)
     if "token_embd.weight" not in header.tensors:
         raise InputError(f"{header.path} lacks the tensor token_embd.weight")
-    config: dict[str, Any] = {"model_type": name, "vocab_size": header.tensors["token_embd.weight"].shape[0]}
+    config: dict[str, Any] = {"model_type": name, "architectures": [architecture.model], "dtype": "float32"}
+    config["vocab_size"] = header.tensors["token_embd.weight"].shape[0]
     for key, config_key in architecture.settings.items():
         if key in settings:
             config[config_key] = _number(f"{name}.{key}", settings[key], header)
