@@ -1,9 +1,10 @@
 """The header of a GGUF file: its metadata, and where each tensor lies.
 
 The format is ggml's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3. The package
-`gguf` has a reader as well. It makes an array of numpy of each of the 98,000 strings of SmolLM2's tokenizer, which takes
-1.8 s, and it believes the counts of a damaged file. This one takes a fiftieth of that, and compares every count with the
-bytes that are there before it reads on. What the types of tensors are, and how they are dequantised, `gguf` says.
+`gguf` has a reader as well. It makes an array of numpy of each of the 98,000 strings of SmolLM2's tokenizer, which
+takes 1.8 s, and it believes the counts of a damaged file. This one takes a fiftieth of that, and compares every count
+with the bytes that are there before it reads on. What the types of tensors are, and how they are dequantised, `gguf`
+says.
 """
 
 from __future__ import annotations
