@@ -22,6 +22,7 @@ MODEL_HELP = (
 )
 ANY_FAMILY = "BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_DECODER = "smollm2"
 
 
 def option(metavar: str, help_: str, *names: str, **more: Any) -> Any:
