@@ -21,6 +21,7 @@ from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.weights_alone import weights_alone
+from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -175,6 +176,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
+        if not judged and not evidence.base.whole:
+            analysis.missing.append("its scores are not each of one query token and one key token: not judged")
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
             are_tried = True
@@ -183,6 +186,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
+        analysis.findings += value_residual_findings(several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
 

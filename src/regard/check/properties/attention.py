@@ -59,7 +59,7 @@ def attention_findings(
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
-    elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
+    elif all(each.kind == "holds" or each.property == "sinks" for each in found) and not evidence.base.instance.are_scores_mixed:
         fit = fit_scores(numbers)
         if fit is not None:
             for each in score_findings(numbers, fit):

@@ -49,7 +49,7 @@ PROPERTIES = {
         Property(
             "projection-used",
             "projected",
-            "every projection of the module is used",
+            "every projection and norm of the module is used",
             "Its weights never learn, and what they should do is not done.",
             "return self.out(heads)",
         ),
@@ -180,6 +180,13 @@ PROPERTIES = {
             "v = v.repeat_interleave(H // H_kv, dim=1)  # as the keys",
         ),
         Property(
+            "value-residual",
+            "v",
+            "what is added to the values of another layer are values",
+            "What is read was made to be found, not to be read.",
+            "first = v if first is None else first  # and v = (v + first) / 2 in the layers above",
+        ),
+        Property(
             "value-of-the-key",
             "output",
             "the weight of a key goes to the value of the same token",
@@ -305,6 +312,13 @@ PROPERTIES = {
             "the softmax is the last step before the values",
             "The output is scaled.",
             "out = scores.softmax(dim=-1) @ v  # masks and scale come before the softmax",
+        ),
+        Property(
+            "softmax-maximum",
+            "weights",
+            "the maximum that is subtracted in a softmax is that of the query's scores",
+            "It does not cancel: keys that any query looks for lose weight with all queries.",
+            "scores = scores - scores.max(axis=-1, keepdims=True)  # over the keys, as the sum",
         ),
         Property(
             "sink-score",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-__all__ = ["documentation_of", "is_inclusive", "mask_meaning"]
+__all__ = ["documentation_of", "is_inclusive", "mask_meaning", "promises_causality"]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
 _VALUE = re.compile(
@@ -33,6 +33,14 @@ _INCLUSIVE = re.compile(
     r"|\b(?:including|inclusive of|counting)\s+(?:itself|its own|the (?:query|current)|self)",
     re.I,
 )
+
+_CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
+_QUALIFIED = re.compile(
+    r"\b(?:if|when|where|whether|optional(?:ly)?|unless|or|not|no|non|may|can|cannot|bi-?directional(?:ly)?|full(?:y)?"
+    r"|across|between|over|among)\b|[=?]",
+    re.I,
+)
+"""What makes of a promise a choice, or one of blocks and not of tokens."""
 
 
 def documentation_of(target: Any) -> str:
@@ -72,6 +80,11 @@ def _meanings(sentence: str) -> Iterator[str]:
         if blocked != allowed:
             is_one = value[1].lower()[0] in "1t"
             yield "blocked" if blocked == is_one else "allowed"
+
+
+def promises_causality(text: str) -> bool:
+    """Whether it says of all tokens, without a condition, that none sees what comes later."""
+    return any(_CAUSAL.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text))
 
 
 def is_inclusive(text: str) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
@@ -112,7 +113,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
-        yield _capped(table, fit) or Finding(
+        yield _capped(table, fit) or subtracted_maximum(evidence) or Finding(
             "open",
             "scores-bilinear",
             "scores",
