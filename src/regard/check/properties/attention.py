@@ -58,6 +58,8 @@ def attention_findings(
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
+        if evidence.base.width == 1:
+            message = "a number of the query and one of the key are added, not multiplied (graph attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
     elif all(each.kind == "holds" or each.property == "sinks" for each in found) and not evidence.base.instance.are_scores_mixed:
         fit = fit_scores(numbers)
