@@ -9,6 +9,7 @@ from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
 from regard.check.properties.designs import learned_memory, summarized_keys
 from regard.check.properties.documented_axes import documented_axes_findings
+from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
@@ -101,6 +102,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         masks: whether the masks and flags that it may be given are judged as well.
         is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
     """
+    base = record_invocation(invocation, lines=True)
+    if is_first and not base.error:
+        invocation, base = with_whole_parts(invocation, base)
     analysis = Analysis(
         invocation,
         guessed=invocation.guessed,
@@ -108,7 +112,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         asked_masks=masks,
         is_first=is_first,
     )
-    base = record_invocation(invocation, lines=True)
     if base.error:
         analysis.missing.append(f"it could not be run: {base.error}")
         return analysis
