@@ -21,8 +21,8 @@ from regard.check.properties.read_weights import BY_HAND, linear_findings, read_
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
-from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.values_of_others import value_residual_findings
+from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run

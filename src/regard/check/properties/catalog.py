@@ -321,6 +321,13 @@ PROPERTIES = {
             "scores = scores - scores.max(axis=-1, keepdims=True)  # over the keys, as the sum",
         ),
         Property(
+            "softmaxes-subtracted",
+            "weights",
+            "differential attention subtracts weights, each of a softmax of its own",
+            "It is one softmax of other scores: noise that both have in common does not cancel.",
+            "weights = s1.softmax(dim=-1) - lam * s2.softmax(dim=-1)",
+        ),
+        Property(
             "sink-score",
             "weights",
             "the score of a sink is a number of its own",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-__all__ = ["documentation_of", "is_inclusive", "mask_meaning", "promises_causality"]
+__all__ = ["documentation_of", "is_inclusive", "mask_meaning", "name_and_documentation", "promises_causality"]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
 _VALUE = re.compile(
@@ -51,6 +51,12 @@ def documentation_of(target: Any) -> str:
     else:
         texts = [inspect.getdoc(target)] if inspect.isroutine(target) else [type(target).__doc__]
     return "\n\n".join(inspect.cleandoc(each) for each in texts if each)
+
+
+def name_and_documentation(target: Any) -> str:
+    """The name of a function or a class, and its documentation."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    return f"{getattr(kind, '__name__', '')}\n\n{documentation_of(target)}"
 
 
 def mask_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed", "blocked"] | None:

@@ -33,7 +33,10 @@ def with_whole_parts(invocation: Invocation, base: Trace) -> tuple[Invocation, T
 def _has_empty_parts(run: Trace) -> bool:
     """Whether a piece was cut out of a tensor's channels that has none."""
     return any(
-        operation.is_view and bool(operation.inputs) and operation.inputs[0].data.numel() > 0 and _is_empty(output.shape)
+        operation.is_view
+        and bool(operation.inputs)
+        and operation.inputs[0].data.numel() > 0
+        and _is_empty(output.shape)
         for operation in run
         for output in operation.outputs
     )

@@ -58,8 +58,8 @@ def _one_way(invocation: Invocation, evidence: Evidence, name: str, texts: Tenso
     at = int(leaks.nonzero()[0])
     message = (
         f"query {int(table.query.token[at])} of the second text in {name} sees key {int(table.key.token[at])} of the "
-        f"first with weight {float(rising[at]):.3g}; it does not where the numbers of the texts fall: they are compared "
-        "by size"
+        f"first with weight {float(rising[at]):.3g}; it does not where the numbers of the texts fall: they are "
+        "compared by size"
     )
     return Finding("violation", "mask-argument", "mask", message, line)
 

@@ -176,8 +176,12 @@ def _replaced(evidence: Evidence) -> Finding | None:
     if len(base.weight) != len(fresh.weight) or not bool(base.masked.isfinite().any()):
         return None
     same = (base.masked == fresh.masked) & base.masked.isfinite() & (base.product != fresh.product)
-    numbers = base.masked[same].unique()
-    if len(numbers) != 1 or not torch.equal(same, base.masked == numbers) or not torch.equal(same, fresh.masked == numbers):
+    numbers = torch.unique(base.masked[same])
+    if (
+        len(numbers) != 1
+        or not torch.equal(same, base.masked == numbers)
+        or not torch.equal(same, fresh.masked == numbers)
+    ):
         return None  # as where scores are clamped
     largest = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).scatter_reduce(
         0, rows[~same], base.weight[~same], "amax"

@@ -109,7 +109,9 @@ def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Ite
         for other, sibling in norms.items():
             same = type(sibling) is type(module) and other.rpartition(".")[0] == place
             if same and counts.get(other, 0) > 1 and next(sibling.parameters()).shape == own.shape:
-                message = f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
+                message = (
+                    f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
+                )
                 yield Finding("violation", "projection-used", "projections", message)
                 break
 

@@ -113,12 +113,16 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
-        yield _capped(table, fit) or subtracted_maximum(evidence) or Finding(
-            "open",
-            "scores-bilinear",
-            "scores",
-            "scores are not one number times q . k plus a bias of positions",
-            line,
+        yield (
+            _capped(table, fit)
+            or subtracted_maximum(evidence)
+            or Finding(
+                "open",
+                "scores-bilinear",
+                "scores",
+                "scores are not one number times q . k plus a bias of positions",
+                line,
+            )
         )
         return
     heads = f" in each of {table.num_heads} heads" if table.num_heads > 1 else ""

@@ -1,4 +1,4 @@
-"""What is subtracted from the scores against overflow: the same number for all keys of a query, or it does not cancel."""
+"""What is subtracted from scores against overflow: the same number for all keys of a query, or it does not cancel."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         invocation: the call.
         several: of each attention in it.
     """
-    read = {int(each) for one in several for each in one.base.key.stream.unique() if each >= 0}
+    read = {each for one in several for each in one.base.key.stream.tolist() if each >= 0}
     for number, stream in enumerate(invocation.streams):
         ids = invocation.arguments[stream.argument]
         if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
@@ -76,8 +76,8 @@ def _of_stream(
     if of_queries:
         first = of_queries[0].base.instance
         message = (
-            f"where {name} is {PADDING_ID}, all scores of padding's own queries are blocked, and those of padding's keys "
-            "are not: the tokens before it attend to padding"
+            f"where {name} is {PADDING_ID}, all scores of padding's own queries are blocked, and those of its "
+            "keys are not: the tokens before it attend to padding"
         )
         yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         return

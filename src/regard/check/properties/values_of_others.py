@@ -44,8 +44,7 @@ def _values(instance: AttentionInstance) -> Tensor:
 
 
 def _tagged(tags: Tensor) -> Tensor:
-    found: Tensor = tags[tags > 0].unique()
-    return found
+    return tags[tags > 0]
 
 
 def _added_to(instance: AttentionInstance, keys: Tensor) -> int:
