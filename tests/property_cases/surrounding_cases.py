@@ -203,7 +203,7 @@ def of_image(kind: type[nn.Module]) -> Invocation:
 
 CASES = [
     Case("value-residual", keys_of_the_first_layer, values_of_the_first_layer, of_x, attentions=2),
-    Case("projection-used", NormOfQueriesTwice, NormedKeys, of_module, has_line=False),
+    Case("norm-used", NormOfQueriesTwice, NormedKeys, of_module, has_line=False),
     Case("gradient", DetachedValues, Attention, of_module, has_line=False),
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),

@@ -36,7 +36,15 @@ FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
 """For a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
 NAMED_BY_NO_RECIPE = frozenset(
-    {"keys-seen", "masks-of-both-softmaxes", "sink-score", "softmax-maximum", "softmaxes-subtracted", "value-residual"}
+    {
+        "keys-seen",
+        "masks-of-both-softmaxes",
+        "norm-used",
+        "sink-score",
+        "softmax-maximum",
+        "softmaxes-subtracted",
+        "value-residual",
+    }
 )
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
 WITH_ANY = frozenset({"softmax-over-keys"})

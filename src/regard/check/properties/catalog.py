@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard.check.properties.mask_catalog import MASKS
 from regard.check.properties.property import Property
+from regard.check.properties.weight_catalog import WEIGHTS
 
 __all__ = ["PROPERTIES"]
 
@@ -49,9 +50,16 @@ PROPERTIES = {
         Property(
             "projection-used",
             "projected",
-            "every projection and norm of the module is used",
+            "every projection of the module is used",
             "Its weights never learn, and what they should do is not done.",
             "return self.out(heads)",
+        ),
+        Property(
+            "norm-used",
+            "k",
+            "queries and keys, or the parts of a block, each have the norm that was made for them",
+            "Two things share one norm, and the other never learns: a checkpoint does not mean the same.",
+            "q, k = self.q_norm(q), self.k_norm(k)",
         ),
         Property(
             "gradient",
@@ -278,62 +286,7 @@ PROPERTIES = {
             "The end of the text is never read.",
             "for start in range(0, T, block):  # the last block may be shorter",
         ),
-        Property(
-            "weights-are-numbers",
-            "weights",
-            "weights are numbers",
-            "The output is NaN.",
-            "scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)  # each query sees itself",
-        ),
-        Property(
-            "weights-not-negative",
-            "weights",
-            "weights are not negative",
-            "Values are subtracted.",
-            "weights = scores.softmax(dim=-1)",
-        ),
-        Property(
-            "weights-sum-to-one",
-            "weights",
-            "the weights of a query sum to 1",
-            "The output grows with the length.",
-            "weights = scores.softmax(dim=-1)  # masked before it, not after",
-        ),
-        Property(
-            "softmax-over-keys",
-            "weights",
-            "the softmax runs over the keys of a query",
-            "Queries compete for keys, and a later token changes an earlier one.",
-            "weights = scores.softmax(dim=-1)",
-        ),
-        Property(
-            "weights-kept",
-            "weights",
-            "the softmax is the last step before the values",
-            "The output is scaled.",
-            "out = scores.softmax(dim=-1) @ v  # masks and scale come before the softmax",
-        ),
-        Property(
-            "softmax-maximum",
-            "weights",
-            "the maximum that is subtracted in a softmax is that of the query's scores",
-            "It does not cancel: keys that any query looks for lose weight with all queries.",
-            "scores = scores - scores.max(axis=-1, keepdims=True)  # over the keys, as the sum",
-        ),
-        Property(
-            "softmaxes-subtracted",
-            "weights",
-            "differential attention subtracts weights, each of a softmax of its own",
-            "It is one softmax of other scores: noise that both have in common does not cancel.",
-            "weights = s1.softmax(dim=-1) - lam * s2.softmax(dim=-1)",
-        ),
-        Property(
-            "sink-score",
-            "weights",
-            "the score of a sink is a number of its own",
-            "A query whose scores are all low reads as much as any other: the sink takes nothing away from it.",
-            "p = e / (e.sum(-1, keepdim=True) + (-m).exp())  # m: the maximum that was taken out of e = (s - m).exp()",
-        ),
+        *WEIGHTS,
         Property(
             "values-without-positions",
             "positions",

@@ -112,7 +112,7 @@ def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Ite
                 message = (
                     f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
                 )
-                yield Finding("violation", "projection-used", "projections", message)
+                yield Finding("violation", "norm-used", "projections", message)
                 break
 
 
