@@ -223,7 +223,7 @@ CASES = [
     Case("softmax-maximum", less_the_largest_of_the_heads, less_the_largest_of_the_keys),
     Case("softmaxes-subtracted", differential_attention_of_scores, differential_attention_of_weights, of_x),
     Case("softmax-over-keys", graph_over_the_queries, graph_over_the_keys, of_x),
-    Case("weights-sum-to-one", softmax_of_channels, softmax_of_keys, of_x),
+    Case("keys-over-the-tokens", softmax_of_channels, softmax_of_keys, of_x),
     Case("weights-are-numbers", masks_itself, sees_itself),
     Case("weights-not-negative", scores_over_their_sum, squares_over_their_sum),
     Case("weights-sum-to-one", squares, squares_over_their_sum),

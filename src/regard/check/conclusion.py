@@ -37,6 +37,7 @@ FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
 MAX_WALL_SECONDS = 30.0
 NAMED_BY_NO_RECIPE = frozenset(
     {
+        "keys-over-the-tokens",
         "keys-seen",
         "masks-of-both-softmaxes",
         "norm-used",

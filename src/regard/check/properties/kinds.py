@@ -122,7 +122,7 @@ def _unnormalized(instance: AttentionInstance, influence: Influence, streams: li
         f"{terms.shape[-1]} keys, but grow with their number"
     )
     line = run.trace.operations[softmax].location
-    yield Finding("violation", "weights-sum-to-one", "weights", message, line)
+    yield Finding("violation", "keys-over-the-tokens", "weights", message, line)
 
 
 def _softmax_of_channels(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -20,14 +19,19 @@ def value_residual_findings(several: Sequence[Evidence]) -> Iterator[Finding]:
     Args:
         several: the attentions of a run.
     """
-    for mine, other in itertools.permutations(several, 2):
-        instance, values = mine.base.instance, _values(other.base.instance)
-        keys = _keys(other)
-        added = _added_to(instance, keys[~torch.isin(keys, values)])  # one vector may be key and value
-        if added:
-            message = f"{added} numbers of its values have keys of another attention added to them, and not its values"
-            yield Finding("violation", "value-residual", "values", message, instance.sums_location, instance.module)
-            return
+    for mine in several:
+        instance = mine.base.instance
+        sums = list(_sums(instance))
+        for other in several if sums else ():
+            keys = _keys(other)
+            keys = keys[~torch.isin(keys, _values(other.base.instance))]  # one vector may be key and value
+            added = sum(int((torch.isin(lost, keys) != torch.isin(kept, keys)).sum()) for kept, lost in sums)
+            if added and other is not mine:
+                message = (
+                    f"{added} numbers of its values have keys of another attention added to them, and not its values"
+                )
+                yield Finding("violation", "value-residual", "values", message, instance.sums_location, instance.module)
+                return
 
 
 def _keys(evidence: Evidence) -> Tensor:
@@ -47,10 +51,10 @@ def _tagged(tags: Tensor) -> Tensor:
     return tags[tags > 0]
 
 
-def _added_to(instance: AttentionInstance, keys: Tensor) -> int:
-    """How many values are a sum with one of some keys, and with something else."""
-    count, values = 0, _values(instance)
+def _sums(instance: AttentionInstance) -> Iterator[tuple[Tensor, Tensor]]:
+    """The pairs of tags whose sums are its values."""
+    values = _values(instance)
     for kept, lost in instance.run.tags.sums:
         mine = torch.isin(kept, values)
-        count += int((mine & (torch.isin(lost, keys) != torch.isin(kept, keys))).sum())
-    return count
+        if bool(mine.any()):
+            yield kept[mine], lost[mine]

@@ -57,6 +57,13 @@ WEIGHTS = (
         "weights = s1.softmax(dim=-1) - lam * s2.softmax(dim=-1)",
     ),
     Property(
+        "keys-over-the-tokens",
+        "weights",
+        "in linear attention whose queries are a softmax over their channels, keys are one over the tokens",
+        "The output grows with the number of tokens.",
+        "q, k = q.softmax(dim=-1), k.softmax(dim=-2)  # (..., tokens, channels): so the weights of a query sum to 1",
+    ),
+    Property(
         "sink-score",
         "weights",
         "the score of a sink is a number of its own",
