@@ -276,7 +276,53 @@ with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
 
+
+def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
+
+
+def _in_pairs(x: Tensor, later: float) -> Tensor:
+    """Attention inside pairs of tokens; a score of a later one has a number added."""
+    pairs = x.unflatten(1, (-1, 2))
+    scores = pairs @ pairs.mT / WIDTH**0.5  # here
+    return ((scores + torch.ones(2, 2).triu(1) * later).softmax(-1) @ pairs).flatten(1, 2)
+
+
+def pairs_that_see_both(x: Tensor) -> Tensor:
+    """Causal attention inside pairs of tokens."""
+    return _in_pairs(x, 0.0)
+
+
+def pairs_that_see_one(x: Tensor) -> Tensor:
+    """Causal attention inside pairs of tokens."""
+    return _in_pairs(x, -1e9)
+
+
+def of_texts(x: Tensor, docs: Tensor, same: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    length = x.shape[1]
+    return _padded(x, same(docs[:, :, None], docs[:, None, :]) & torch.ones(length, length, dtype=torch.bool).tril())
+
+
+def later_texts_see_earlier(x: Tensor, docs: Tensor) -> Tensor:
+    return of_texts(x, docs, torch.ge)
+
+
+def texts_see_themselves(x: Tensor, docs: Tensor) -> Tensor:
+    return of_texts(x, docs, torch.eq)
+
+
+def with_texts(function: Any) -> Invocation:
+    """A call with the number of the text of each token."""
+    call = of_x(function)
+    call.arguments["docs"], call.documents = torch.zeros(2, 4, dtype=torch.long), ["docs"]
+    return call
+
+
 CASES = [
+    Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
+    Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
+    Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
     Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
     Case("mask-pattern", window_without_itself, window_with_itself),

@@ -79,7 +79,19 @@ def turned_by_no_angle(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def parts_of_keys_exchanged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k = torch.cat((k[..., 2:], rotated(k[..., :2], ANGLES[:, ::2])), -1)
+    scores = torch.cat((rotated(q[..., :2], ANGLES[:, ::2]), q[..., 2:]), -1) @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def parts_in_order(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = (torch.cat((rotated(each[..., :2], ANGLES[:, ::2]), each[..., 2:]), -1) for each in (q, k))
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
 CASES = [
+    Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
     Case("positions-relative", keys_rotated_the_other_way, rotary),

@@ -9,6 +9,7 @@ from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
 from regard.check.properties.designs import learned_memory, summarized_keys
 from regard.check.properties.documented_axes import documented_axes_findings
+from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
@@ -20,6 +21,7 @@ from regard.check.properties.read_weights import BY_HAND, linear_findings, read_
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import influence_of, record_invocation, selections
@@ -100,6 +102,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         masks: whether the masks and flags that it may be given are judged as well.
         is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
     """
+    base = record_invocation(invocation, lines=True)
+    if is_first and not base.error:
+        invocation, base = with_whole_parts(invocation, base)
     analysis = Analysis(
         invocation,
         guessed=invocation.guessed,
@@ -107,7 +112,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         asked_masks=masks,
         is_first=is_first,
     )
-    base = record_invocation(invocation, lines=True)
     if base.error:
         analysis.missing.append(f"it could not be run: {base.error}")
         return analysis
@@ -175,6 +179,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
+        if not judged and not evidence.base.whole:
+            analysis.missing.append("its scores are not each of one query token and one key token: not judged")
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
             are_tried = True
@@ -183,6 +189,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
+        analysis.findings += value_residual_findings(several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from regard.check.properties.designs import differential
+from regard.check.properties.designs import differential, subtracted_scores
+from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import mask_findings
@@ -58,10 +59,18 @@ def attention_findings(
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
+        if evidence.base.width == 1:
+            message = "a number of the query and one of the key are added, not multiplied (graph attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
-    elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
+    elif (
+        all(each.kind == "holds" or each.property == "sinks" for each in found)
+        and not evidence.base.instance.are_scores_mixed
+    ):
         fit = fit_scores(numbers)
-        if fit is not None:
+        subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
+        if subtracted is not None:
+            yield subtracted
+        elif fit is not None:
             for each in score_findings(numbers, fit):
                 is_scale = each.kind == "violation" and each.property == "scale"
                 yield (scale_design(invocation, evidence, fit) if is_scale else None) or each

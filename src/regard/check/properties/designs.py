@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -10,9 +12,10 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["differential", "learned_memory", "retention", "summarized_keys"]
+__all__ = ["differential", "learned_memory", "retention", "subtracted_scores", "summarized_keys"]
 
 SAME = 1e-8
+DIFFERENTIAL = re.compile(r"\bdiff(?:erential)?[\s_-]*(?:attn|attention|transformer|head|mha)", re.I)
 NO_WEIGHT = 1e-30
 SUM_TOLERANCE = 1e-6
 
@@ -74,6 +77,28 @@ def learned_memory(run: TaggedRun) -> Finding | None:
         if float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:
             message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
             return Finding("design", "learned-memory", "scores", message, each.operation.location)
+    return None
+
+
+def subtracted_scores(instance: AttentionInstance, text: str) -> Finding | None:
+    """Scores less other scores before the one softmax there is, in what says that it is differential attention.
+
+    Args:
+        instance: the attention.
+        text: its name and its documentation.
+    """
+    if not DIFFERENTIAL.search(text) or not instance.softmaxes:
+        return None
+    run, own = instance.run, {each.operation.index for each in instance.scores}
+    for operation in run.trace.operations[: min(each.index for each in instance.softmaxes)]:
+        if operation.name.rstrip("_") != "sub" or len(operation.inputs) != 2:
+            continue
+        whole, part = (run.owner_of(tags) for tags in run.tags.inputs[operation.index])
+        if whole & own and part & {each.operation.index for each in run.bilinear}:
+            message = (
+                "scores are subtracted from one another and go through one softmax; of two softmaxes, the weights are"
+            )
+            return Finding("violation", "softmaxes-subtracted", "weights", message, operation.location)
     return None
 
 

@@ -75,13 +75,22 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         message = (
             f"only {only} are rotated by their position"
             if only
-            else "queries and keys are rotated by angles that differ"
+            else _order_of_channels(table) or "queries and keys are rotated by angles that differ"
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
     )
+
+
+def _order_of_channels(table: AttentionTable) -> str:
+    """What is said where keys whose channels were moved along would do; empty where they would not."""
+    for places in range(1, table.k.shape[-1]):
+        if _toeplitz(table.dense((table.q * table.k.roll(places, -1)).sum(-1).double())):
+            at = f"by {places} channels of {table.k.shape[-1]}"
+            return f"channels that are rotated stand at other places in keys than in queries ({at})"
+    return ""
 
 
 def _is_split(evidence: Evidence) -> bool:

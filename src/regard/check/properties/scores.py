@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
@@ -112,12 +113,16 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
-        yield _capped(table, fit) or Finding(
-            "open",
-            "scores-bilinear",
-            "scores",
-            "scores are not one number times q . k plus a bias of positions",
-            line,
+        yield (
+            _capped(table, fit)
+            or subtracted_maximum(evidence)
+            or Finding(
+                "open",
+                "scores-bilinear",
+                "scores",
+                "scores are not one number times q . k plus a bias of positions",
+                line,
+            )
         )
         return
     heads = f" in each of {table.num_heads} heads" if table.num_heads > 1 else ""
