@@ -10,7 +10,9 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["differential", "learned_memory", "retention", "summarized_keys"]
+__all__ = ["differential", "learned_memory", "rectified", "retention", "summarized_keys"]
+
+RECTIFIERS = frozenset({"relu", "clamp", "clamp_min", "maximum", "threshold"})
 
 SAME = 1e-8
 NO_WEIGHT = 1e-30
@@ -36,6 +38,24 @@ def retention(evidence: Evidence) -> Finding | None:
         return None
     message = "q . k times a number that falls with the distance, without a softmax (retention)"
     return Finding("design", "retention", "weights", message, base.instance.sums_location)
+
+
+def rectified(evidence: Evidence) -> Finding | None:
+    """Weights that are what a rectifier leaves of each score, by itself (ReLU attention); None of anything else.
+
+    Such weights promise no sum. Those that were divided by a sum, of whatever, do: they are no function of their score.
+    """
+    instance, tables = evidence.base.instance, (evidence.base, evidence.fresh)
+    if instance.softmaxes or not instance.steps & RECTIFIERS:
+        return None
+    weight, product, head = (torch.cat([getattr(t, name) for t in tables]) for name in ("weight", "product", "head"))
+    for number in range(evidence.base.num_heads):
+        mine = (head == number) & (weight > NO_WEIGHT)
+        by_score = weight[mine][product[mine].argsort()]
+        if bool((by_score.diff() < -SAME * weight.max()).any()):
+            return None
+    message = "weights are rectified scores: they are not negative, and do not sum to 1 (ReLU attention)"
+    return Finding("design", "rectified-weights", "weights", message, instance.sums_location)
 
 
 def _same_in_each_head(diagonals: Tensor) -> bool:
