@@ -198,7 +198,7 @@ def test_queries_that_compete_and_are_not_normalized_are_wrong() -> None:
 def rectified(x: Tensor, summed_over: int | None = None) -> Tensor:
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
     weights = (q @ k.mT / 8**0.5).relu()
-    return weights / (x.shape[1] if summed_over is None else weights.sum(summed_over, keepdim=True)) @ v
+    return weights / (x.shape[1] if summed_over is None else weights.sum(summed_over, keepdim=True) + 1e-9) @ v
 
 
 def test_rectified_scores_promise_no_sum() -> None:

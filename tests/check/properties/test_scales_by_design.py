@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,31 @@ class OfTheModel(Scaled):
         return self.scale
 
 
+class OfLongTexts(Scaled):
+    """YaRN's, for texts four times as long."""
+
+    def factor(self) -> float:
+        return (0.1 * math.log(4.0) + 1) ** 2 / 2
+
+
+class NearlyOfLongTexts(Scaled):
+    def factor(self) -> float:
+        return (0.1 * math.log(4.1) + 1) ** 2 / 2
+
+
+class GrowingWithThePlace(Scaled):
+    """Log n: later queries have more keys, and are sharpened."""
+
+    def __init__(self, scale: float = 0.5) -> None:
+        super().__init__()
+        self.sharpness = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        growth = (torch.arange(1.0, x.shape[1] + 1).log() / math.log(2)).clamp(min=1)
+        return joined((q * growth[:, None] @ k.mT * self.sharpness).softmax(-1) @ v)
+
+
 class NonLocal(nn.Module):
     """SAGAN's, of pictures; its output is times gamma."""
 
@@ -105,6 +131,8 @@ def scale_of(call: Invocation) -> Finding:
         (OfAConfig(), "design", "scale-handed-over"),
         (OfAnArgument(), "violation", "scale"),
         (OfTheModel(), "violation", "scale"),
+        (OfLongTexts(), "design", "scale-of-length"),
+        (NearlyOfLongTexts(), "violation", "scale"),
         (Scaled(), "violation", "scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
@@ -112,6 +140,16 @@ def scale_of(call: Invocation) -> Finding:
 def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: str, property: str) -> None:
     found = scale_of(tokens_call(module.double(), X))
     assert (found.kind, found.property) == (kind, property)
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (0.8, "open")])
+def test_scores_may_grow_with_the_place_of_the_query(scale: float, kind: str) -> None:
+    found = analyze(tokens_call(GrowingWithThePlace(scale).double(), X)).findings
+    assert [(each.kind, each.property) for each in found if each.step in ("scale", "positions")] == [
+        (kind, "scale" if kind == "holds" else "scale-open"),
+        ("design", "scale-by-position"),
+        ("absent", "positions"),
+    ]
 
 
 def test_a_number_that_never_learns_stays_the_scale_that_it_is() -> None:

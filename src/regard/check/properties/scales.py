@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ ARGUMENTS = re.compile(r"scal|temperature|multiplier|tau$")
 """Names of arguments that are a scale of scores."""
 FIELDS = re.compile(r"att\w*_(mult|scal|temp)|(softmax|logits?|qk)_scal|query_pre_attn")
 """The same of the fields of a config, which has scales of other things as well."""
+MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
+"""YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
 
@@ -43,6 +46,13 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         if any(abs(fit.total - each) < SAME_NUMBER * each for each in (number, 1 / number, number**-0.5)):
             message = f"scores are times {fit.total:.4g}, as {name} = {number:.4g} says"
             return Finding("design", "scale-handed-over", "scale", message, line)
+    extended = _length_factor(fit)
+    if extended:
+        message = (
+            f"scores are times {fit.total:.4g}: 1/sqrt({fit.width}) and the temperature of positions that were "
+            f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
+        )
+        return Finding("design", "scale-of-length", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
@@ -55,6 +65,17 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _length_factor(fit: ScoreFit) -> float:
+    """By how much positions were stretched, as YaRN's temperature says; 0 where the scale has no such factor.
+
+    The temperature multiplies queries and keys, or their product, by a number that hardly any other mistake has.
+    """
+    temperature = (fit.total * fit.width**0.5) ** 0.5 if fit.total > 0 else 0.0
+    factor = math.exp(10 * (temperature - 1)) if 1 < temperature < MAX_TEMPERATURE + SAME_NUMBER else 0.0
+    nearest = round(4 * factor) / 4
+    return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
 
 
 def _is_of_states(evidence: Evidence) -> bool:
