@@ -104,6 +104,15 @@ class GrowingWithThePlace(Scaled):
         return joined((q * growth[:, None] @ k.mT * self.sharpness).softmax(-1) @ v)
 
 
+class DotProduct(Scaled):
+    """Beside the scaled one, as in a lesson."""
+
+
+class ScaledDotProduct(Scaled):
+    def factor(self) -> float:
+        return 0.5
+
+
 class NonLocal(nn.Module):
     """SAGAN's, of pictures; its output is times gamma."""
 
@@ -134,6 +143,7 @@ def scale_of(call: Invocation) -> Finding:
         (OfLongTexts(), "design", "scale-of-length"),
         (NearlyOfLongTexts(), "violation", "scale"),
         (Scaled(), "violation", "scale"),
+        (DotProduct(), "design", "no-scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -61,6 +62,10 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
+    scaled = _scaled_twin(invocation.target)
+    if scaled:
+        message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
+        return Finding("design", "no-scale", "scale", message, line)
     if _is_of_states(evidence):
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
@@ -76,6 +81,21 @@ def _length_factor(fit: ScoreFit) -> float:
     factor = math.exp(10 * (temperature - 1)) if 1 < temperature < MAX_TEMPERATURE + SAME_NUMBER else 0.0
     nearest = round(4 * factor) / 4
     return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
+
+
+def _scaled_twin(target: Any) -> str:
+    """The name of a class or function of the same file that is called as the target is, and scaled; empty without."""
+    kind = type(target) if modules_in(target) else target
+    name = getattr(kind, "__name__", "")
+    file = getattr(kind, "__module__", "")
+    others = [each for each, other in vars(sys.modules.get(file, object)).items() if _file_of(other) == file]
+    wanted = f"scaled{name}".replace("_", "").lower()
+    return next((each for each in others if name and each.replace("_", "").lower() == wanted), "")
+
+
+def _file_of(value: Any) -> str:
+    """The module that a class or function is written in; empty for other things."""
+    return value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
 
 
 def _is_of_states(evidence: Evidence) -> bool:
