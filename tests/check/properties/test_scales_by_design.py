@@ -113,6 +113,20 @@ class ScaledDotProduct(Scaled):
         return 0.5
 
 
+class OneMatrix(nn.Module):
+    """The projections of queries and keys, multiplied with each other before they meet a token."""
+
+    def __init__(self, scale: float = 0.5) -> None:
+        super().__init__()
+        self.q, self.k = (nn.Parameter(drawn(2, 8, 4, seed=seed)) for seed in (5, 6))
+        self.v, self.sharpness = nn.Linear(8, 8), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = self.q @ self.k.mT * self.sharpness
+        scores = torch.einsum("bic,hce,bje->bhij", x, both, x)
+        return joined(scores.softmax(-1) @ split(self.v(x)))
+
+
 class NonLocal(nn.Module):
     """SAGAN's, of pictures; its output is times gamma."""
 
@@ -160,6 +174,12 @@ def test_scores_may_grow_with_the_place_of_the_query(scale: float, kind: str) ->
         ("design", "scale-by-position"),
         ("absent", "positions"),
     ]
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (8**-0.5, "violation")])
+def test_the_scale_of_one_matrix_for_queries_and_keys_is_that_of_the_head(scale: float, kind: str) -> None:
+    found = scale_of(tokens_call(OneMatrix(scale).double(), X))
+    assert (found.kind, "1/sqrt(4)" in found.message) == (kind, True)
 
 
 def test_a_number_that_never_learns_stays_the_scale_that_it_is() -> None:

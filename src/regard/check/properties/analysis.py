@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
-from regard.check.properties.designs import learned_memory, summarized_keys
+from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -171,8 +171,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             continue
         several.append(evidence)
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
-        if is_mixed and local is None and any(each.property in MIXED_TOKENS for each in judged):
-            summary = summarized_keys(evidence.base)
+        if is_mixed and any(each.property in MIXED_TOKENS for each in judged):
+            summary = through_summaries(evidence.base)
+            if summary is None and local is None:
+                summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
         analysis.findings += [replace(found, module=instance.module) for found in judged]

@@ -10,7 +10,7 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["differential", "learned_memory", "rectified", "retention", "summarized_keys"]
+__all__ = ["differential", "learned_memory", "rectified", "retention", "summarized_keys", "through_summaries"]
 
 RECTIFIERS = frozenset({"relu", "clamp", "clamp_min", "maximum", "threshold"})
 
@@ -71,6 +71,18 @@ def summarized_keys(table: AttentionTable) -> Finding | None:
     if apart["keys"] == apart["queries"]:
         return None
     message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
+    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def through_summaries(table: AttentionTable) -> Finding | None:
+    """Two stages, of tokens that ask summaries and of fewer summaries that ask tokens (Nystrom, agent attention)."""
+    asked, asking = table.key.token == SEVERAL, table.query.token == SEVERAL
+    if not bool((asked ^ asking).all()) or not bool(asked.any()) or not bool(asking.any()):
+        return None
+    summaries, tokens = (len(torch.unique(rows[asking], dim=0)) for rows in (table.q, table.k))
+    if summaries >= tokens:
+        return None
+    message = "tokens attend to summaries, and these to tokens: no scores of two tokens (Nystrom, agent attention)"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
 
 

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores import SAME_NUMBER, ScoreFit
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import TensorRecord, Trace
@@ -39,6 +41,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     """
     instance = evidence.base.instance
     line = instance.scores_location
+    folded = _folded(instance)
+    if folded is not None:
+        return _of_folded(fit.total * folded[0], folded[1], line)
     if _is_learned(instance, evidence.base.num_heads):
         return Finding(
             "design", "learned-scale", "scale", f"scores are times a learned number, now {fit.total:.4g}", line
@@ -70,6 +75,53 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _of_folded(total: float, width: int, line: CodeLocation | None) -> Finding:
+    right = width**-0.5
+    inside = "the projections of queries and keys are one matrix, their product: it"
+    if abs(total - right) < SAME_NUMBER * right:
+        return Finding("holds", "scale", "scale", f"{inside} is times 1/sqrt({width}) = {right:.4g}", line)
+    message = f"{inside} is times {total:.4g}, not 1/sqrt({width}) = {right:.4g}"
+    return Finding("violation", "scale", "scale", message, line)
+
+
+def _folded(instance: AttentionInstance) -> tuple[float, int] | None:
+    """By what the product of both projections is multiplied, and over how wide a head it sums.
+
+    None where tokens meet two matrices, one each, and not one that was made of both.
+    """
+    run = instance.run
+    products = {each.operation.index: each for each in run.products}
+    for score in instance.scores:
+        left, right = (
+            run.owner_of(run.tags.inputs[at][number]) for at, number in (score.left_place, score.right_place)
+        )
+        if not left or not right:  # tokens as they are
+            for index in (left | right) & set(products):
+                made = products[index]
+                matrices = [each for each in (made.left_place, made.right_place) if each not in run.depends]
+                factors = [_times_a_product(run, each, products) for each in matrices]
+                if len(factors) == 1 and factors[0] is not None:
+                    return factors[0]
+    return None
+
+
+def _times_a_product(
+    run: TaggedRun, place: tuple[int, int], products: Mapping[int, Contraction]
+) -> tuple[float, int] | None:
+    """By which one number a matrix is the product of two learned ones, and the width that it sums over."""
+    tags = run.tags.inputs[place[0]][place[1]]
+    made = run.owner_of(tags) & set(products)
+    if len(made) != 1 or not bool((tags > 0).all()):
+        return None
+    product = products[made.pop()]
+    if not product.left.learned or not product.right.learned:
+        return None
+    before = product.output.data.flatten()[tags - run.first_tag[product.operation.index]]
+    ratio = run.trace.operations[place[0]].inputs[place[1]].data / before
+    is_one = float(ratio.max() - ratio.min()) < SAME_NUMBER * float(ratio.abs().max())
+    return (float(ratio.mean()), product.left_terms.shape[-1]) if is_one else None
 
 
 def _length_factor(fit: ScoreFit) -> float:
