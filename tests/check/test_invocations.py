@@ -495,3 +495,20 @@ def test_what_holds_only_with_as_many_tokens_as_channels_is_left_open() -> None:
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def test_packed_sequences_have_no_batch_and_boundaries_of_one_sequence():
+    def packed(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+        assert max_seqlen == len(q)
+        return attention(*(each.transpose(0, 1) for each in (q, k, v))).transpose(0, 1)
+
+    call = first(packed)
+    assert axes(call) == [(name, None, (0,), 1) for name in "qkv"]
+    assert (call.arguments["cu_seqlens"].tolist(), call.boundaries) == ([0, 5], ["cu_seqlens"])
+
+
+def test_the_edges_of_a_graph_are_a_mask():
+    def along_edges(x: Tensor, adj: Tensor) -> Tensor:
+        return (x @ x.mT).masked_fill(adj == 0, -torch.inf).softmax(-1) @ x
+
+    assert first(along_edges).masks == ["adj"]

@@ -15,6 +15,7 @@ from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
 from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
@@ -38,6 +39,15 @@ UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
+
+MASKINGS = (
+    mask_argument_findings,
+    flag_findings,
+    key_argument_findings,
+    packed_sequence_findings,
+    window_findings,
+)
+"""What is asked of masks and flags that a call may be given."""
 
 
 @dataclass(eq=False)
@@ -180,7 +190,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
             are_tried = True
-            for of_masks in (mask_argument_findings, flag_findings, key_argument_findings, window_findings):
+            for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
@@ -234,6 +244,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
 def _unasked(invocation: Invocation, *, are_tried: bool) -> Iterator[Finding]:
     """Masks that were not tried."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
+    names += invocation.boundaries
     if not names:
         message = "no mask argument: masking by an argument not exercised"
         yield Finding("open", "no-mask-argument", "mask", message)

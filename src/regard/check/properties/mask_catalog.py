@@ -36,6 +36,13 @@ MASKS = (
         "s1, s2 = (s.masked_fill(~mask, -torch.inf) for s in (s1, s2))  # before either softmax",
     ),
     Property(
+        "sequences-apart",
+        "masked",
+        "tokens of sequences that are packed into one row see those of their own sequence",
+        "Texts that have nothing to do with one another are read as one.",
+        "sequence = torch.searchsorted(cu_seqlens, places, right=True)  # right: a boundary begins the next one",
+    ),
+    Property(
         "masks-joined",
         "masked",
         "a mask of padding that is handed over hides keys beside those that the code's own mask hides",

@@ -51,6 +51,8 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
+        if "boundaries" in roles:
+            found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context"}:
@@ -109,6 +111,7 @@ class CallPlan:
         invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
         invocation.lengths = [name for name, role in roles.items() if role == "lengths"]
         invocation.documents = [name for name, role in roles.items() if role == "documents"]
+        invocation.boundaries = [name for name, role in roles.items() if role == "boundaries"]
         invocation.guessed = [
             each.name
             for each in self.arguments

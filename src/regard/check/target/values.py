@@ -64,6 +64,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "documents":
         return {"one": lambda draft: torch.zeros(draft.sizes.batch, draft.keys, dtype=torch.long), "none": _none}
+    if role == "boundaries":
+        return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
         return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in ("1hqk", "hqk", "qk", "bhqk")}
     if role == "causal":
