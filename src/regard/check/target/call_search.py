@@ -11,7 +11,7 @@ import torch
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
-from regard.check.target.draft import Draft, token_counts, widths
+from regard.check.target.draft import Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
 from regard.check.target.influence import depends, given_stream
 from regard.check.target.layouts import Layout, layouts
@@ -61,6 +61,8 @@ class CallPlan:
         if "image" in roles:
             found["image"] = ["image", "224", "32"]
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
+        elif "y" in self.layout.letters:
+            found["grid"] = [f"{height}x{width}" for height, width in grids(target)]
         if roles & set(ROPE_FORMS):
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
@@ -134,6 +136,7 @@ class CallPlan:
         keys = sizes.context if choice("lengths", "other") == "other" else tokens
         context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
+        draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         rope = choice("rope", "1td whole")
