@@ -512,3 +512,25 @@ def test_the_edges_of_a_graph_are_a_mask():
         return (x @ x.mT).masked_fill(adj == 0, -torch.inf).softmax(-1) @ x
 
     assert first(along_edges).masks == ["adj"]
+
+
+class OfWindows(nn.Module):
+    """A map of features is cut into windows of three by three tokens."""
+
+    def __init__(self, dim: int = 8, window_size: int = 3, resolution: int | None = None) -> None:
+        super().__init__()
+        self.side, self.resolution, self.project = window_size, resolution, nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width, _ = x.shape
+        assert self.resolution in (None, height)
+        cut = x.unflatten(1, (-1, self.side)).unflatten(3, (-1, self.side)).transpose(2, 3)
+        windows = self.project(cut.flatten(3, 4).flatten(1, 2))
+        attended = attention(windows, windows, windows).unflatten(2, (self.side, self.side))
+        grid = attended.unflatten(1, (height // self.side, width // self.side))
+        return grid.transpose(2, 3).reshape(batch, height, width, -1)
+
+
+@pytest.mark.parametrize(("args", "sides"), [({}, (6, 9)), ({"resolution": 6}, (6, 6))])
+def test_maps_of_features_are_as_large_as_a_constructor_says_and_whole_windows(args, sides):
+    assert first(OfWindows, **args).arguments["x"].shape[1:3] == sides

@@ -21,6 +21,7 @@ from regard.check.properties.read_weights import BY_HAND, linear_findings, read_
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.unread_masks import unread_mask_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import influence_of, record_invocation, selections
@@ -195,6 +196,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
+        analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
 

@@ -42,9 +42,7 @@ def packed_sequence_findings(invocation: Invocation, evidence: Evidence) -> Iter
         yield Finding("open", "mask-open", "mask", f"{listed}: not exercised with two sequences: {error}", line)
         return
     if free is None or reached is None:
-        yield Finding(
-            "open", "mask-open", "mask", f"{listed}: not exercised, the outputs are not those of tokens", line
-        )
+        yield Finding("open", "mask-open", "mask", f"{listed}: not exercised, the outputs have other axes", line)
         return
     second = torch.arange(tokens) >= cut
     same = second[:, None] == second[None, :]

@@ -118,7 +118,7 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
 
 
 def grids(target: Any) -> list[tuple[int, int]]:
-    """The heights and widths that a map of features may have, the likeliest first: those of whole windows among them."""
+    """The heights and widths that a map of features may have, the likeliest first, some of whole windows."""
     told: list[tuple[int, int]] = []
     windows: list[tuple[int, int]] = []
     for module in modules_in(target):
