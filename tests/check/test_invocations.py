@@ -534,3 +534,13 @@ class OfWindows(nn.Module):
 @pytest.mark.parametrize(("args", "sides"), [({}, (6, 9)), ({"resolution": 6}, (6, 6))])
 def test_maps_of_features_are_as_large_as_a_constructor_says_and_whole_windows(args, sides):
     assert first(OfWindows, **args).arguments["x"].shape[1:3] == sides
+
+
+def test_a_table_of_distances_is_handed_over_where_no_other_table_of_positions_fits():
+    def relative(x: Tensor, pos_enc: Tensor) -> Tensor:
+        tokens = x.shape[1]
+        distances = torch.arange(tokens)[:, None] - torch.arange(tokens) + tokens - 1
+        logits = (x @ pos_enc.view(1, 2 * tokens - 1, -1).mT).gather(-1, distances.expand(len(x), -1, -1))
+        return (x @ x.mT + logits).softmax(-1) @ x
+
+    assert first(relative).arguments["pos_enc"].shape == (1, 9, 12)

@@ -14,9 +14,10 @@ _CALL = {
     "ids": "src_seq trg_seq tgt_seq tokens_ids token_ids input_tokens src_ids tgt_ids decoder_input_ids",
     "image": "image images img imgs pixel_values pixels x_img",
     "rope": "position_embeddings pos_emb cos_sin rope rope_cache rotary freqs freqs_cis freq_cis rotary_freqs "
-    "rope_freqs freqs_complex pos_enc pos_encoding pos_encodings positional_encoding rel_pos_enc rel_pos_embedding "
-    "relative_positions pos_embedding pos_embeddings freqs_complex rotary_emb rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin "
-    "freqs_complex_form freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq",
+    "rope_freqs pos_enc pos_encoding pos_encodings positional_encoding rel_pos_enc "
+    "rel_pos_embedding pos_embedding pos_embeddings freqs_complex rotary_emb "
+    "rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin freqs_complex_form "
+    "freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq",
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
     "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",
