@@ -41,16 +41,3 @@ def test_what_is_written_into_the_scores_is_added_as_well() -> None:
         return (scores / 2).softmax(-1) @ v
 
     assert [each.property for each in analyze(of_q_k_v(in_place)).designs] == ["relative-logits"]
-
-
-def shifted_for_earlier_keys(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Transformer-XL's shift: behind the query's own place stands what is left over, for a mask to hide."""
-    padded = torch.nn.functional.pad(q @ VECTORS[:3].T, (1, 0))
-    scores = (q @ k.mT + padded.reshape(2, 2, 4, 3)[:, :, 1:]) / 2
-    return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1) @ v
-
-
-def test_what_a_mask_has_to_hide_is_not_judged() -> None:
-    found = analyze(of_q_k_v(shifted_for_earlier_keys, masks=("mask",)), masks=True)
-    assert [each.property for each in found.findings if each.kind in ("violation", "design")] == ["relative-logits"]
-    assert analyze(of_q_k_v(lambda q, k, v: shifted_for_earlier_keys(q, k, v))).violations

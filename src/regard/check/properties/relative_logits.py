@@ -39,34 +39,19 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     added = table.product - (table.q * table.k).sum(-1)
     live = evidence.base.weight > ZERO_WEIGHT
     places = [_places(invocation, owner.token) for owner in (table.query, table.key)]
-    distance = places[0] - places[1]
-    apart = torch.stack([table.query.sample, table.head, *distance.unbind(-1)], -1)
-    reach = ""
-    if not _is_same_within(apart[live], added[live]):
-        earlier = live & (distance >= 0).all(-1)
-        is_for_a_mask = bool(invocation.masks or invocation.causal_flags) and not evidence.is_masked
-        if not is_for_a_mask or not _is_same_within(apart[earlier], added[earlier]):
-            message = "a learned vector is added to the scores by the places of query and key, not by their distance"
-            yield Finding("violation", "positions-relative", "positions", message, line)
-            return
-        reach = ", up to the query's own place: a mask has to hide the keys behind it"
-    message = (
-        f"queries or keys times a learned vector of their distance are added to the scores (Transformer-XL){reach}"
-    )
-    yield Finding("design", "relative-logits", "positions", message, line)
-
-
-def _is_same_within(groups: Tensor, numbers: Tensor) -> bool:
-    """Whether the members of a group have one number, up to rounding."""
-    if not len(numbers):
-        return False
-    group = torch.unique(groups, dim=0, return_inverse=True)[1]
+    apart = torch.stack([table.query.sample, table.head, *(places[0] - places[1]).unbind(-1)], -1)[live]
+    group = torch.unique(apart, dim=0, return_inverse=True)[1]
     count = int(group.max()) + 1
     top, low = (
-        torch.full((count,), sign * torch.inf, dtype=torch.float64).scatter_reduce(0, group, numbers, how)
+        torch.full((count,), sign * torch.inf, dtype=torch.float64).scatter_reduce(0, group, added[live], how)
         for sign, how in ((-1, "amax"), (1, "amin"))
     )
-    return float((top - low).max()) <= SAME * max(1.0, float(numbers.abs().max()))
+    if float((top - low).max()) > SAME * max(1.0, float(added.abs().max())):
+        message = "a learned vector is added to the scores by the places of query and key, not by their distance"
+        yield Finding("violation", "positions-relative", "positions", message, line)
+        return
+    message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
+    yield Finding("design", "relative-logits", "positions", message, line)
 
 
 def _places(invocation: Invocation, tokens: Tensor) -> Tensor:
