@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_q_k_v, of_x
+from property_cases import WIDTH, Case, of_module, of_q_k_v, of_x
 from regard.check.target import Invocation, invocations
 from regard.check.target.sizes import COINCIDENT_SIZES
 
@@ -264,6 +264,24 @@ class ReadsFlag(KeepsFlag):
         return super().forward(x, causal)
 
 
+class MakesMask(nn.Module):
+    """Of four tokens, in two windows that are not neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        window = torch.arange(4) // 2
+        hidden = torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
+        self.register_buffer("window_mask", hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
+
+
+class AddsMask(MakesMask):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5 + self.window_mask).softmax(-1) @ x
+
+
 def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
     """A call of a module that may be given a mask, lengths or a flag."""
     call = of_x(kind(), masks=masks)
@@ -341,5 +359,6 @@ CASES = [
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
     Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
+    Case("mask-read", MakesMask, AddsMask, of_module, has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
-from regard.check.properties.designs import learned_memory, summarized_keys
+from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
@@ -16,11 +16,13 @@ from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
 from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.unread_masks import unread_mask_findings
 from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
@@ -40,6 +42,15 @@ UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
+
+MASKINGS = (
+    mask_argument_findings,
+    flag_findings,
+    key_argument_findings,
+    packed_sequence_findings,
+    window_findings,
+)
+"""What is asked of masks and flags that a call may be given."""
 
 
 @dataclass(eq=False)
@@ -175,8 +186,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             continue
         several.append(evidence)
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
-        if is_mixed and local is None and any(each.property in MIXED_TOKENS for each in judged):
-            summary = summarized_keys(evidence.base)
+        if is_mixed and any(each.property in MIXED_TOKENS for each in judged):
+            summary = through_summaries(evidence.base)
+            if summary is None and local is None:
+                summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
         if not judged and not evidence.base.whole:
@@ -184,12 +197,13 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
             are_tried = True
-            for of_masks in (mask_argument_findings, flag_findings, key_argument_findings, window_findings):
+            for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
 
@@ -239,6 +253,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
 def _unasked(invocation: Invocation, *, are_tried: bool) -> Iterator[Finding]:
     """Masks that were not tried."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
+    names += invocation.boundaries
     if not names:
         message = "no mask argument: masking by an argument not exercised"
         yield Finding("open", "no-mask-argument", "mask", message)

@@ -34,6 +34,13 @@ PROPERTIES = {
             "v = self.w_v(x)  # one matrix for every token: nothing that runs over tokens",
         ),
         Property(
+            "values-summed",
+            "output",
+            "the values of all keys are summed, each times its weight",
+            "Nothing is read from another token.",
+            'torch.einsum("bhqk,bhkd->bhqd", weights, v)  # two letters: queries and keys are two axes',
+        ),
+        Property(
             "samples-alike",
             "positions",
             "a sample's output does not depend on its place in the batch",

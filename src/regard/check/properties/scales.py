@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores import SAME_NUMBER, ScoreFit
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import TensorRecord, Trace
@@ -21,6 +25,8 @@ ARGUMENTS = re.compile(r"scal|temperature|multiplier|tau$")
 """Names of arguments that are a scale of scores."""
 FIELDS = re.compile(r"att\w*_(mult|scal|temp)|(softmax|logits?|qk)_scal|query_pre_attn")
 """The same of the fields of a config, which has scales of other things as well."""
+MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
+"""YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
 
@@ -35,6 +41,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     """
     instance = evidence.base.instance
     line = instance.scores_location
+    folded = _folded(instance)
+    if folded is not None:
+        return _of_folded(fit.total * folded[0], folded[1], line)
     if _is_learned(instance, evidence.base.num_heads):
         return Finding(
             "design", "learned-scale", "scale", f"scores are times a learned number, now {fit.total:.4g}", line
@@ -43,6 +52,13 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         if any(abs(fit.total - each) < SAME_NUMBER * each for each in (number, 1 / number, number**-0.5)):
             message = f"scores are times {fit.total:.4g}, as {name} = {number:.4g} says"
             return Finding("design", "scale-handed-over", "scale", message, line)
+    extended = _length_factor(fit)
+    if extended:
+        message = (
+            f"scores are times {fit.total:.4g}: 1/sqrt({fit.width}) and the temperature of positions that were "
+            f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
+        )
+        return Finding("design", "scale-of-length", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
@@ -51,10 +67,87 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
+    scaled = _scaled_twin(invocation.target)
+    if scaled:
+        message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
+        return Finding("design", "no-scale", "scale", message, line)
     if _is_of_states(evidence):
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _of_folded(total: float, width: int, line: CodeLocation | None) -> Finding:
+    right = width**-0.5
+    inside = "the projections of queries and keys are one matrix, their product: it"
+    if abs(total - right) < SAME_NUMBER * right:
+        return Finding("holds", "scale", "scale", f"{inside} is times 1/sqrt({width}) = {right:.4g}", line)
+    message = f"{inside} is times {total:.4g}, not 1/sqrt({width}) = {right:.4g}"
+    return Finding("violation", "scale", "scale", message, line)
+
+
+def _folded(instance: AttentionInstance) -> tuple[float, int] | None:
+    """By what the product of both projections is multiplied, and over how wide a head it sums.
+
+    None where tokens meet two matrices, one each, and not one that was made of both.
+    """
+    run = instance.run
+    products = {each.operation.index: each for each in run.products}
+    for score in instance.scores:
+        left, right = (
+            run.owner_of(run.tags.inputs[at][number]) for at, number in (score.left_place, score.right_place)
+        )
+        if not left or not right:  # tokens as they are
+            for index in (left | right) & set(products):
+                made = products[index]
+                matrices = [each for each in (made.left_place, made.right_place) if each not in run.depends]
+                factors = [_times_a_product(run, each, products) for each in matrices]
+                if len(factors) == 1 and factors[0] is not None:
+                    return factors[0]
+    return None
+
+
+def _times_a_product(
+    run: TaggedRun, place: tuple[int, int], products: Mapping[int, Contraction]
+) -> tuple[float, int] | None:
+    """By which one number a matrix is the product of two learned ones, and the width that it sums over."""
+    tags = run.tags.inputs[place[0]][place[1]]
+    made = run.owner_of(tags) & set(products)
+    if len(made) != 1 or not bool((tags > 0).all()):
+        return None
+    product = products[made.pop()]
+    if not product.left.learned or not product.right.learned:
+        return None
+    before = product.output.data.flatten()[tags - run.first_tag[product.operation.index]]
+    ratio = run.trace.operations[place[0]].inputs[place[1]].data / before
+    is_one = float(ratio.max() - ratio.min()) < SAME_NUMBER * float(ratio.abs().max())
+    return (float(ratio.mean()), product.left_terms.shape[-1]) if is_one else None
+
+
+def _length_factor(fit: ScoreFit) -> float:
+    """By how much positions were stretched, as YaRN's temperature says; 0 where the scale has no such factor.
+
+    The temperature multiplies queries and keys, or their product, by a number that hardly any other mistake has.
+    """
+    temperature = (fit.total * fit.width**0.5) ** 0.5 if fit.total > 0 else 0.0
+    factor = math.exp(10 * (temperature - 1)) if 1 < temperature < MAX_TEMPERATURE + SAME_NUMBER else 0.0
+    nearest = round(4 * factor) / 4
+    return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
+
+
+def _scaled_twin(target: Any) -> str:
+    """The name of a class or function of the same file that is called as the target is, and scaled; empty without."""
+    kind = type(target) if modules_in(target) else target
+    name = getattr(kind, "__name__", "")
+    file = getattr(kind, "__module__", "")
+    others = [each for each, other in vars(sys.modules.get(file, object)).items() if _file_of(other) == file]
+    wanted = f"scaled{name}".replace("_", "").lower()
+    return next((each for each in others if name and each.replace("_", "").lower() == wanted), "")
+
+
+def _file_of(value: Any) -> str:
+    """The module that a class or function is written in; empty for other things."""
+    return value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
 
 
 def _is_of_states(evidence: Evidence) -> bool:
