@@ -10,6 +10,7 @@ from regard.check.properties.designs import differential
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import mask_findings
+from regard.check.properties.mixed_weights import mixed_weights, of_the_softmax
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import BY_HAND, confirmed
@@ -47,9 +48,12 @@ def attention_findings(
             evidence.base.instance.scores_location,
         )
         return
-    found = list(weight_findings(evidence))
+    mixed = mixed_weights(invocation, evidence)
+    found = list(weight_findings(evidence)) if mixed is None else [mixed]
     numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
-    if is_only:
+    if mixed is not None:
+        numbers = of_the_softmax(evidence)
+    elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
     if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
@@ -59,7 +63,9 @@ def attention_findings(
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
-    elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
+    elif (
+        mixed is not None or all(each.kind == "holds" for each in found)
+    ) and not evidence.base.instance.are_scores_mixed:
         fit = fit_scores(numbers)
         if fit is not None:
             for each in score_findings(numbers, fit):
