@@ -6,9 +6,10 @@ import inspect
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from property_cases import WIDTH, Case, drawn, of_x
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
 from regard.check.target import Invocation, Stream
 
 TOKENS = 4
@@ -120,7 +121,34 @@ def hides_rows_and_columns(x: Tensor, edges: Tensor, mask: Tensor | None = None)
     return _with_edges(x, edges, None if mask is None else ~(mask[:, :, None] & mask[:, None, :]))
 
 
+AGENTS = drawn(3, WIDTH, seed=30)
+
+
+def by_agents(x: Tensor, axis: int, heads_mixed: Tensor | None = None) -> Tensor:
+    """Three agents read the tokens, and the tokens read the agents; two heads."""
+    q, k, v = (split(projected(x, seed)) for seed in (3, 4, 5))
+    agents = split(AGENTS[None])
+    reading = (agents @ k.mT / 2).softmax(axis)  # here
+    of_agents = (q @ agents.mT / 2).softmax(-1)
+    if heads_mixed is not None:
+        reading, of_agents = (F.conv2d(each, heads_mixed) for each in (reading, of_agents))
+    return joined(of_agents @ (reading @ v))
+
+
+def agents_compete(x: Tensor) -> Tensor:
+    return by_agents(x, -2)
+
+
+def agents_read_tokens(x: Tensor) -> Tensor:
+    return by_agents(x, -1)
+
+
+def agents_with_talking_heads(x: Tensor) -> Tensor:
+    return by_agents(x, -1, drawn(2, 2, 1, 1, seed=31))
+
+
 CASES = [
+    Case("softmax-over-keys", agents_compete, agents_read_tokens, of_x),
     Case("queries-from-x", both_read_x, each_reads_the_other, of_two, attentions=2),
     Case("softmax-over-keys", softmaxes_exchanged, each_reads_the_other, of_two, attentions=2),
     Case("values-from-the-keys-input", values_of_the_context, values_of_symbols, of_two),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
+from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analysis import analyze
 from regard.check.target import Invocation, Stream
 
@@ -193,3 +194,8 @@ def test_queries_that_compete_for_keys_are_a_design() -> None:
 
 def test_queries_that_compete_and_are_not_normalized_are_wrong() -> None:
     assert ("violation", "softmax-over-keys") in names(of_x(lambda x: (x @ x.mT / 8**0.5).softmax(-2) @ x))
+
+
+def test_learned_agents_that_are_read_and_read_are_a_design_with_their_heads_mixed_as_well() -> None:
+    for function in (agents_read_tokens, agents_with_talking_heads):
+        assert names(of_x(function)) == [("design", "agent-attention")]
