@@ -75,7 +75,7 @@ def attention_findings(
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
-    by_hand = by_hand or numbers is not evidence
+    by_hand = by_hand or (mixed is None and numbers is not evidence)
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
 

@@ -151,7 +151,7 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("violation", "values-from-the-keys-input", "projections", message, line)
         else:  # nothing says that it is a sequence to attend to
             message = (
-                f"keys are made of {names[key]}, values of {names[value]}: symbols of the tokens (relational attention)"
+                f"keys are made of {names[key]}, values of {names[value]}, one for each token (relational attention)"
             )
             yield Finding("design", "values-of-symbols", "projections", message, line)
     elif query == "context" and key == "x":
