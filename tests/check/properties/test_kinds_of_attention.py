@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
+from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analysis import analyze
 from regard.check.target import Invocation, Stream
 
@@ -219,3 +220,8 @@ def through_landmarks(x: Tensor) -> Tensor:
 
 def test_tokens_that_are_read_through_landmarks_are_a_design() -> None:
     assert names(of_x(through_landmarks)) == [("design", "summarized-keys")]
+
+
+def test_learned_agents_that_are_read_and_read_are_a_design_with_their_heads_mixed_as_well() -> None:
+    for function in (agents_read_tokens, agents_with_talking_heads):
+        assert names(of_x(function)) == [("design", "agent-attention")]

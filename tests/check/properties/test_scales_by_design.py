@@ -197,6 +197,35 @@ def test_a_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str
     assert scale_of(call).kind == kind
 
 
+class MadeFor(nn.Module):
+    """Scaled by the root of a number that it was made with, whatever it is called with."""
+
+    def __init__(self, **numbers: int) -> None:
+        super().__init__()
+        vars(self).update(numbers)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        (of_scale, *_) = (each for each in vars(self).values() if isinstance(each, int) and each > 1)
+        return (query @ key.mT / of_scale**0.5).softmax(-1) @ value
+
+
+@pytest.mark.parametrize(
+    ("numbers", "axes", "kind"),
+    [
+        ({"dim_k": 24}, (2, 5), "holds"),
+        ({"dim_k": 24}, (2, 3, 5), "holds"),
+        ({"d_model": 24}, (2, 5), "holds"),
+        ({"d_model": 24}, (2, 3, 5), "violation"),
+        ({"dim_k": 24, "n_heads": 3}, (2, 3, 5), "violation"),
+    ],
+)
+def test_a_number_that_may_be_the_width_it_was_made_for_is_the_scale(
+    numbers: dict[str, int], axes: tuple[int, ...], kind: str
+) -> None:
+    inputs = {name: drawn(*axes, 8, seed=seed) for seed, name in enumerate(("query", "key", "value"))}
+    assert scale_of(next(invocations(MadeFor(**numbers), args={}, inputs=inputs))).kind == kind
+
+
 MATRIX = drawn(8, 8, seed=2) * 8**-0.5
 
 

@@ -15,6 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
+from regard.check.properties.mixed_weights import MIXED
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
@@ -22,6 +23,7 @@ from regard.check.properties.read_weights import BY_HAND, linear_findings, read_
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.unread_masks import unread_mask_findings
 from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.weights_alone import weights_alone
@@ -39,7 +41,7 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 UNLIKE_UNMASKED = frozenset(
-    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
+    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 
@@ -169,7 +171,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
     equal = record_invocation(invocation, with_equal_tokens(invocation), frozen=chosen)
     streams = [each.argument for each in invocation.streams]
-    are_tried = False
+    seen: list[tuple[AttentionInstance, bool, bool]] = []
     for instance in instances:
         try:
             local = None
@@ -185,10 +187,13 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
         several.append(evidence)
+        seen.append((instance, is_mixed, local is None))
+    several, are_tried = seen_from_both_sides(several), False
+    for (instance, is_mixed, may_summarize), evidence in zip(seen, several, strict=True):
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
         if is_mixed and any(each.property in MIXED_TOKENS for each in judged):
             summary = through_summaries(evidence.base)
-            if summary is None and local is None:
+            if summary is None and may_summarize:
                 summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]

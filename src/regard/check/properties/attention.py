@@ -11,6 +11,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import mask_findings
+from regard.check.properties.mixed_weights import mixed_weights, of_the_softmax
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import BY_HAND, confirmed
@@ -48,9 +49,12 @@ def attention_findings(
             evidence.base.instance.scores_location,
         )
         return
-    found = list(weight_findings(evidence))
+    mixed = mixed_weights(invocation, evidence)
+    found = list(weight_findings(evidence)) if mixed is None else [mixed]
     numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
-    if is_only:
+    if mixed is not None:
+        numbers = of_the_softmax(evidence)
+    elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
     if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
@@ -63,9 +67,8 @@ def attention_findings(
             message = "a number of the query and one of the key are added, not multiplied (graph attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
     elif (
-        all(each.kind == "holds" or each.property == "sinks" for each in found)
-        and not evidence.base.instance.are_scores_mixed
-    ):
+        mixed is not None or all(each.kind == "holds" or each.property == "sinks" for each in found)
+    ) and not evidence.base.instance.are_scores_mixed:
         fit = fit_scores(numbers)
         subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
         if subtracted is not None:
@@ -78,7 +81,7 @@ def attention_findings(
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
-    by_hand = by_hand or numbers is not evidence
+    by_hand = by_hand or (mixed is None and numbers is not evidence)
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
 

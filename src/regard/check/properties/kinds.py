@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
+from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, owners
@@ -30,6 +31,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
     if not influence.runs or not instances:
         return None
+    agents = learned_agents(instances)
+    if agents is not None:
+        return agents
     streams = [each.argument for each in invocation.streams]
     sides = [
         (

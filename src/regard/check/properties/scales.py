@@ -15,8 +15,9 @@ from regard.check.properties.scores import SAME_NUMBER, ScoreFit
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
-from regard.check.target.preparation import modules_in
-from regard.check.trace.operation import TensorRecord, Trace
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.trace.operation import TensorRecord
 
 __all__ = ["scale_design"]
 
@@ -59,6 +60,11 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
             f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
         )
         return Finding("design", "scale-of-length", "scale", message, line)
+    made_for = None if instance.is_projected else _width_made_for(invocation, fit)
+    if made_for is not None:
+        name, width = made_for
+        message = f"1/sqrt({width}), as {name} = {width} says: it was called with queries of width {fit.width}"
+        return Finding("holds", "scale", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
@@ -189,7 +195,7 @@ def _is_gated(instance: AttentionInstance) -> bool:
 def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
     """The tags of each tensor that is multiplied by at most so many learned numbers."""
     run = instance.run
-    of_inputs = _storages_of_inputs(run.trace)
+    of_inputs = run.trace.made_of(each.storage for each in run.trace.arguments.values())
     for operation in run.trace:
         if operation.name.rstrip("_") not in PRODUCTS or len(operation.inputs) != 2:
             continue
@@ -197,15 +203,6 @@ def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
             factor: TensorRecord = operation.inputs[other]
             if factor.learned and factor.data.numel() <= most and factor.storage not in of_inputs:
                 yield run.tags.inputs[operation.index][one]
-
-
-def _storages_of_inputs(trace: Trace) -> set[int]:
-    """The memory of what the run was given, and of all that was made of it."""
-    found = {each.storage for each in trace.arguments.values()}
-    for operation in trace:
-        if any(each.storage in found for each in operation.inputs):
-            found.update(each.storage for each in (*operation.outputs, *operation.written))
-    return found
 
 
 def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
@@ -222,6 +219,26 @@ def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
     for name, value in given:
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             yield name, float(value)
+
+
+def _width_made_for(invocation: Invocation, fit: ScoreFit) -> tuple[str, int] | None:
+    """The one number that a module without parameters was made with, where the scale is one over its root.
+
+    It takes queries of any width, so that the one it was made for is known by this number alone. A second number that
+    divides it may be that of the heads, and what is called the model's width is none of one head.
+    """
+    modules = modules_in(invocation.target)
+    if any(True for module in modules for _ in module.parameters()):
+        return None
+    of_heads = any(each.head_axis is not None for each in invocation.streams)
+    for module in modules:
+        held = {name: number for name, number in numbers_of(module).items() if number > 1}
+        for name, number in held.items():
+            is_alone = not any(number % other == 0 for each, other in held.items() if each != name)
+            is_of_model = of_heads and constructor_meaning(name) == "d_model"
+            if is_alone and not is_of_model and abs(fit.total - number**-0.5) < SAME_NUMBER * number**-0.5:
+                return name, number
+    return None
 
 
 def _constructed_with(module: Any) -> Iterator[tuple[str, Any]]:

@@ -328,6 +328,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)
+    instance.softmaxes = _of_the_sums(instance) or instance.softmaxes
     subtracted: set[int] = set()
     first_softmax = min((each.index for each in instance.softmaxes), default=len(run.trace))
     for operation in run.trace.operations[first_softmax:]:
@@ -352,3 +353,13 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.added += [
                 others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
             ]
+
+
+def _of_the_sums(instance: AttentionInstance) -> list[Operation]:
+    """The softmaxes that the weights are made of: one matrix of scores may have one over each of its axes."""
+    if len(instance.softmaxes) < 2:
+        return instance.softmaxes
+    trace = instance.run.trace
+    places = (instance.weights_place(each) for each in instance.sums)
+    weights = {trace.operations[index].inputs[number].storage for index, number in places}
+    return [each for each in instance.softmaxes if weights & trace.made_of([each.outputs[0].storage])]
