@@ -58,7 +58,8 @@ def _matrices(invocation: Invocation, table: AttentionTable) -> Iterator[str]:
     }
     for name, value in invocation.arguments.items():
         is_matrix = isinstance(value, Tensor) and value.ndim >= 2 and tuple(value.shape[-2:]) == (queries, keys)
-        if not is_matrix or name not in trace.arguments or call_meaning(name) == "mask":
+        is_mask = call_meaning(name) == "mask" and not name.startswith("adj")  # an adjacency hides, or is mixed in
+        if not is_matrix or name not in trace.arguments or is_mask:
             continue
         if added & trace.made_of([trace.arguments[name].storage]):
             yield name
