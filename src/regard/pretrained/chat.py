@@ -212,28 +212,30 @@ class ChatEncoder:
 
 
 class LiteralTokenizer:
-    """A copy of a tokenizer that reads the letters of control tokens as letters, and placeholders as control tokens.
+    """A tokenizer that reads the letters of control tokens as letters, and placeholders as control tokens.
 
     Args:
-        tokenizer: to copy.
+        tokenizer: whose model it shares.
         control: the control tokens.
         text: a text in which no placeholder may occur.
     """
 
     def __init__(self, tokenizer: Tokenizer, control: Iterable[str], text: str) -> None:
-        added = {token.content: (id_, token) for id_, token in tokenizer.get_added_tokens_decoder().items()}
         control = sorted(control)
         self.placeholders = dict(zip(control, _private(PLACEHOLDERS, len(control), text), strict=True))
         """A private character for each control token."""
-        # A tokenizer can pass over its special tokens, and over no others: so these are special in the copy.
-        description = json.loads(tokenizer.to_str())
-        for token in description["added_tokens"]:
-            token["special"] = token["content"] in self.placeholders
-        self._tokenizer = Tokenizer.from_str(json.dumps(description))
-        self._tokenizer.encode_special_tokens = True
-        self._tokenizer.add_tokens([_renamed(added[token][1], new) for token, new in self.placeholders.items()])
-        self._ids = {self._tokenizer.token_to_id(new): added[token][0] for token, new in self.placeholders.items()}
         self._characters = frozenset(self.placeholders.values())
+        added = {
+            self.placeholders.get(token.content, token.content): (id_, token)
+            for id_, token in sorted(tokenizer.get_added_tokens_decoder().items())
+        }
+        # No copy of the vocabulary: what a text is cut into is the same, but for the tokens that are found before.
+        self._tokenizer = Tokenizer(tokenizer.model)
+        for part in ("normalizer", "pre_tokenizer"):
+            if getattr(tokenizer, part) is not None:
+                setattr(self._tokenizer, part, getattr(tokenizer, part))
+        self._tokenizer.add_tokens([_renamed(token, content) for content, (_, token) in added.items()])
+        self._ids = {self._tokenizer.token_to_id(content): id_ for content, (id_, _) in added.items()}
 
     def is_confused_by(self, text: str) -> bool:
         """Whether a text has placeholders in it."""
@@ -258,10 +260,13 @@ def _renamed(token: AddedToken, content: str) -> AddedToken:
 
 
 def _longest_match(tokens: Iterable[AddedToken]) -> re.Pattern[str]:
-    """A pattern that finds added tokens where the tokenizer does: the first in the text, and there the longest."""
+    """A pattern that finds added tokens where the tokenizer does: the first in the text, and there the longest.
+
+    But the tokenizer looks for those that stand in the normalized text only where the others are not.
+    """
     patterns = [
         rf"(?<!\w){re.escape(token.content)}(?!\w)" if token.single_word else re.escape(token.content)
-        for token in sorted(tokens, key=lambda token: -len(token.content))
+        for token in sorted(tokens, key=lambda token: (token.normalized, -len(token.content)))
     ]
     return re.compile("|".join(patterns) or "(?!)")
 
