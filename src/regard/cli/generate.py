@@ -136,8 +136,9 @@ def generate(
     ensure_json_writable(json_path)
     import_torch()
     pretrained = load_model(model)
-    text = _read_prompt(prompt, pretrained, model)
-    messages = _messages(text, system) if chat or system is not None else None
+    is_chat = chat or system is not None
+    text = _read_prompt(prompt, pretrained, is_chat)
+    messages = _messages(text, system) if is_chat else None
     source: Any = text if messages is None else messages
     if max_new_tokens is None:
         from regard.generation import max_new_tokens_left
@@ -165,12 +166,16 @@ def generate(
     _print_speed(len(stream.ids), perf_counter() - started)
 
 
-def _read_prompt(prompt: str, pretrained: Any, model: str) -> str:
+def _read_prompt(prompt: str, pretrained: Any, is_chat: bool) -> str:
     """The text of the prompt, or the path of an image."""
     if pretrained.modality != "images":
         return read_argument(prompt, f"regard generate - < {prompt}")
+    if is_chat:
+        raise InputError(f"{pretrained.name} reads images and no messages: leave out --chat and --system")
     if prompt == "-":
-        raise InputError(f"{model} reads images, and standard input is read as text: give the path of an image")
+        raise InputError(
+            f"{pretrained.name} reads images, and standard input is read as text: give the path of an image"
+        )
     return prompt
 
 
