@@ -98,6 +98,7 @@ def test_where_only_the_json_is_printed_nothing_is_on_standard_error(models, com
     assert command("generate", "the river", "--model", models["gpt2"], "-n", 3, "--json", "-")[2] == ""
 
 
+@pytest.mark.usefixtures("as_a_user_runs_it")
 def test_on_a_terminal_the_text_is_followed_by_its_speed(chatting):
     folder, model = chatting
     code, shown = on_a_terminal("generate", "Hi", "--chat", "--model", folder, "-n", 9)

@@ -25,7 +25,8 @@ from chats import (
     turns,
 )
 from regard import InputError
-from regard.pretrained.chat import ChatEncoder, ChatTemplate
+from regard.pretrained.chat import ChatEncoder, ChatTemplate, read_chat_template
+from regard.pretrained.save import tokenizer_files
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 USER = turns("Hi")
@@ -201,6 +202,12 @@ class TestTheTemplate:
         answering(CHATML)
         (tmp_path / "chat_template.jinja").write_text(PLAIN, encoding="utf-8")
         assert regard.load(tmp_path).chat_template == PLAIN
+
+    def test_of_a_gguf_file_comes_with_the_special_tokens_of_its_metadata(self):
+        tokenizer = byte_tokenizer()
+        ids = {"bos_token_id": tokenizer.token_to_id("<s>"), "eos_token_id": [tokenizer.token_to_id("<|im_end|>"), 1]}
+        expected = ChatTemplate(PLAIN, {"bos_token": "<s>", "eos_token": "<|im_end|>"})
+        assert read_chat_template(None, tokenizer_files(tokenizer, ids, PLAIN)) == expected
 
     def test_of_several_the_default_is_taken(self, answering, tmp_path):
         several = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": PLAIN}]
