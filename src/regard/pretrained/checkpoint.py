@@ -53,6 +53,18 @@ def read_json_array(path: Path) -> list[Any]:
     return value
 
 
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: the file cannot be read, or is no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
 def _read_json(path: Path) -> Any:
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
