@@ -87,8 +87,10 @@ class Architecture:
     """Names outside the layers."""
     layers: Mapping[str, str] = field(default_factory=lambda: LAYERS)
     """Names in a layer."""
+    transposed: frozenset[str] = frozenset()
+    """The weights of layers, by their names in the file, whose rows are a checkpoint's columns."""
     transform: Callable[[str, Mapping[str, Any]], Transform | None] = lambda name, config: None
-    """What makes a tensor as transformers stores it, by its name in the file and the config; None for nothing."""
+    """What makes the values that transformers stores, by a tensor's name in the file and the config; None: nothing."""
     finish: Callable[[dict[str, Any], Header], None] = lambda config, header: None
     """Adds what no single setting says."""
 
@@ -114,12 +116,6 @@ def _unpermuted(name: str, config: Mapping[str, Any]) -> Transform | None:
 def _norm_minus_one(name: str, config: Mapping[str, Any]) -> Transform | None:
     """Gemma multiplies by 1 + the weight of a norm; the file has the sum."""
     return (lambda tensor: tensor - 1) if name.endswith("norm.weight") else None
-
-
-def _inputs_first(name: str, config: Mapping[str, Any]) -> Transform | None:
-    """GPT-2's checkpoints store the inputs of a linear layer before its outputs."""
-    is_linear = re.search(r"\.(attn_qkv|attn_output|ffn_up|ffn_down)\.weight$", name)
-    return (lambda tensor: tensor.mT if tensor.ndim > 1 else tensor) if is_linear else None
 
 
 def _finish_llama(config: dict[str, Any], header: Header) -> None:
@@ -182,7 +178,8 @@ ARCHITECTURES = {
             "ffn_up": "mlp.c_fc",
             "ffn_down": "mlp.c_proj",
         },
-        transform=_inputs_first,
+        # GPT-2's checkpoints store the inputs of a linear layer before its outputs.
+        transposed=frozenset({"attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"}),
     ),
 }
 """By the ``general.architecture`` of a file, which is also the ``model_type`` of a config.json."""
@@ -249,13 +246,13 @@ def stored_tensors(header: Header, config: Mapping[str, Any]) -> dict[str, Store
         InputError: a tensor whose name regard does not know.
     """
     architecture = ARCHITECTURES[config["model_type"]]
-    return {
-        _checkpoint_name(architecture, name, header.path): StoredTensor(
-            header, info, architecture.transform(name, config)
-        )
-        for name, info in header.tensors.items()
-        if name != LLAMA3_FACTORS
-    }
+    tensors = {}
+    for name, info in header.tensors.items():
+        if name != LLAMA3_FACTORS:
+            is_transposed = re.sub(r"^blk\.\d+\.", "", name) in architecture.transposed
+            stored = StoredTensor(header, info, is_transposed, architecture.transform(name, config))
+            tensors[_checkpoint_name(architecture, name, header.path)] = stored
+    return tensors
 
 
 def _checkpoint_name(architecture: Architecture, name: str, path: Path) -> str:

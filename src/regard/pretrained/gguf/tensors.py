@@ -30,15 +30,15 @@ class StoredTensor:
 
     header: Header
     info: TensorInfo
+    is_transposed: bool = False
+    """Whether the checkpoint has the file's rows as columns."""
     transform: Transform | None = None
-    """Makes a checkpoint's tensor of the file's; None where they are the same."""
+    """Makes the checkpoint's values of the file's, in the same shape; None where they are the same."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape in the checkpoint."""
-        if self.transform is None:
-            return self.info.shape
-        return tuple(self.transform(torch.empty(self.info.shape, device="meta")).shape)
+        return self.info.shape[::-1] if self.is_transposed else self.info.shape
 
     @property
     def dtype(self) -> torch.dtype:
@@ -54,12 +54,13 @@ class StoredTensor:
         Raises:
             InputError: the values are of a type that `gguf` cannot dequantise.
         """
-        if self.transform is None and destination.is_contiguous():
-            dequantize(self.header, self.info, destination)
+        in_file = destination.permute(*reversed(range(destination.ndim))) if self.is_transposed else destination
+        if self.transform is None and in_file.is_contiguous():
+            dequantize(self.header, self.info, in_file)
         else:
             values = torch.empty(self.info.shape)
             dequantize(self.header, self.info, values)
-            destination.copy_(values if self.transform is None else self.transform(values))
+            in_file.copy_(values if self.transform is None else self.transform(values))
 
 
 def dequantize(header: Header, info: TensorInfo, destination: Tensor) -> None:
