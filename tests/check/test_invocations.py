@@ -268,6 +268,38 @@ class Rotary(Packed):
         return attention(q, k, v).transpose(1, 2).flatten(2)
 
 
+def rotated_in_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    one, two = x[..., 0::2], x[..., 1::2]
+    return x * cos + torch.stack((-two, one), -1).flatten(-2) * sin
+
+
+class RotaryInPairs(Packed):
+    """Turns channels 0 and 1, 2 and 3, ..., in a function of its own: its tables repeat each angle beside itself."""
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = position_embeddings
+        q, k = (rotated_in_pairs(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class PartlyRotary(Packed):
+    """A quarter of each head is rotated."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
+        self.rotary_ndims = width // heads // 4
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = (each.unsqueeze(1) for each in position_embeddings)
+        q, k = (
+            torch.cat((rotated(each[..., : self.rotary_ndims], cos, sin), each[..., self.rotary_ndims :]), -1)
+            for each in (q, k)
+        )
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
 class ComplexRotary(Packed):
     """Llama's reference: complex numbers, one for each pair of channels."""
 
@@ -303,6 +335,46 @@ def test_rotary_tables_are_given_in_the_shape_that_runs() -> None:
     cos, _ = first(Rotary).arguments["position_embeddings"]
     assert cos.shape[-2:] == (5, 4)
     assert first(ComplexRotary).arguments["freqs_cis"].is_complex()
+
+
+def test_rotary_tables_repeat_angles_for_the_channels_that_are_turned_together() -> None:
+    for kind, places in ((Rotary, (0, 2)), (RotaryInPairs, (0, 1))):
+        for invocation in invocations(kind, args={}):
+            cos, _ = invocation.arguments["position_embeddings"]
+            assert torch.equal(cos[..., places[0]], cos[..., cos.shape[-1] // 2 if places[1] == 2 else 1]), kind
+
+
+def test_an_odd_number_of_channels_is_never_rotated() -> None:
+    for invocation in invocations(PartlyRotary, args={}):
+        assert invocation.target.rotary_ndims % 2 == 0
+        assert invocation.arguments["position_embeddings"][0].shape[-1] == invocation.target.rotary_ndims
+
+
+def test_a_constructor_that_refuses_dropout_is_told_none() -> None:
+    class WithoutDropout(Packed):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config.hidden_size, config.num_heads)
+            if config.attention_dropout > 0:
+                raise ValueError("no dropout")
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return attention(q, k, v).transpose(1, 2).flatten(2)
+
+    assert first(WithoutDropout).sizes["heads"] == 3
+
+
+def test_a_layer_that_computes_with_its_number_is_told_one() -> None:
+    class Numbered(Packed):
+        def __init__(self, width: int, heads: int, layer_idx: int | None = None) -> None:
+            super().__init__(width, heads)
+            self.share = 0.8 - 0.6 * 2.0**-layer_idx  # type: ignore[operator]
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return attention(q, k, v * self.share).transpose(1, 2).flatten(2)
+
+    assert "layer_idx=0" in first(Numbered).assumptions
 
 
 def test_a_required_mask_is_open_in_the_form_that_the_code_reads() -> None:

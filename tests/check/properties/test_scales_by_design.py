@@ -91,6 +91,14 @@ class NearlyOfLongTexts(Scaled):
         return (0.1 * math.log(4.1) + 1) ** 2 / 2
 
 
+class OfLaterLayers(Scaled):
+    """T5's, without the relative bias that its first layer has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_relative_attention_bias = False
+
+
 class GrowingWithThePlace(Scaled):
     """Log n: later queries have more keys, and are sharpened."""
 
@@ -158,6 +166,7 @@ def scale_of(call: Invocation) -> Finding:
         (NearlyOfLongTexts(), "violation", "scale"),
         (Scaled(), "violation", "scale"),
         (DotProduct(), "design", "no-scale"),
+        (OfLaterLayers(), "design", "no-scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )

@@ -30,6 +30,8 @@ MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
 """YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
+RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
+"""An option of T5's attention: in all but the first layer the bias is handed over, and scores are not scaled either."""
 
 
 def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> Finding | None:
@@ -70,6 +72,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
         message = "scores are not scaled: the initialization does it"
         return Finding("design", "no-scale", "scale", message, line)
+    if any(RELATIVE_BIAS.fullmatch(name) for name in _attributes(invocation)):
+        message = "scores are not scaled, as in T5, where a layer may have a relative bias: the initialization does it"
+        return Finding("design", "no-scale", "scale", message, line)
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
@@ -81,6 +86,13 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _attributes(invocation: Invocation) -> Iterator[str]:
+    """The names of what the target's modules hold."""
+    for owner in modules_in(invocation.target):
+        for module in owner.modules():
+            yield from vars(module)
 
 
 def _of_folded(total: float, width: int, line: CodeLocation | None) -> Finding:

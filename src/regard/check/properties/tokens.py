@@ -221,13 +221,15 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
         queries.append(table.q[rows])
         sums = mine & ((table.head[scores] == head) | (values.score < 0)).all(-1)
         summed.append(values.value[sums])
-    shared = [_shared(each) for each in (keys, summed)]
-    same = sorted(shared[0] & shared[1] & _shared(queries))
+    shared, of_queries = [_shared(each) for each in (keys, summed)], _shared(queries)
+    same = sorted(shared[0] & shared[1] & of_queries)
     if same:
         message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"
         yield Finding("violation", "heads-differ", "heads", message, table.instance.scores_location)
         return
     if not all(shared) or shared[0] == shared[1]:
+        return
+    if shared[0] & of_queries:  # one head, whose values are summed in parts
         return
     one, other = sorted(shared[0] - shared[1] or shared[1] - shared[0])[0]
     of_both, of_none = ("keys", "values") if (one, other) in shared[0] else ("values", "keys")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
@@ -17,7 +18,7 @@ from regard.check.target.influence import depends, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
-from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, rope_widths
+from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument
@@ -64,6 +65,7 @@ class CallPlan:
         elif "y" in self.layout.letters:
             found["grid"] = [f"{height}x{width}" for height, width in grids(target)]
         if roles & set(ROPE_FORMS):
+            check_rotated(target)
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
         if roles & {"w_q", "w_k", "w_v"}:
@@ -139,6 +141,7 @@ class CallPlan:
         draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
+        draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
         return draft
@@ -188,10 +191,36 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     found = False
     for each in search.results():
         found = True
-        yield _with_open_masks(each, target, sizes)
+        yield _with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
         raise Failed(search.error, search.farthest)
+
+
+def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
+    """The plan with rotary tables that repeat each angle for the two channels that the target turns together.
+
+    Attention with rotary positions gives the same where every token stands further along. With tables of the other
+    order, channels are not rotated but stretched, and that is what was handed over, not what the target does.
+    """
+    if "rope" not in plan.choices:
+        return plan
+    for pairs in ("", "halves", "neighbours"):
+        tried = replace(plan, choices={**plan.choices, "pairs": pairs})
+        later = replace(plan, choices={**tried.choices, "first": "3"})
+        try:
+            here, there = (_first_output(each, target, sizes) for each in (tried, later))
+        except Failed:
+            continue
+        if here.shape == there.shape and bool(torch.isclose(here, there, rtol=1e-6, atol=1e-8).all()):
+            return tried
+    return plan
+
+
+def _first_output(plan: CallPlan, target: Any, sizes: Sizes) -> Tensor:
+    invocation = plan.invocation(target, sizes)
+    outputs = invocation.outputs(invocation.run())
+    return outputs[0] if outputs else torch.empty(0)
 
 
 def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:

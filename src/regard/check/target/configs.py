@@ -128,7 +128,7 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "vocab": sizes.vocab,
         "layers": 2,
         "d_ff": 4 * sizes.d_model,
-        "dropout": 0.1,
+        "dropout": sizes.dropout,
         "flag": short in TRUE_FLAGS,
         "eps": 1e-5,
         "row_dim": -2,

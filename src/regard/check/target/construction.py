@@ -7,7 +7,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -126,10 +127,12 @@ class Construction:
         required = parameter.default is inspect.Parameter.empty
         means = constructor_meaning(name)
         if self._takes_config(name, parameter):
-            made: list[Any] = [lambda: GuessedConfig(sizes, fields)]
             kind = config_class(parameter, self.kind)
-            if kind is not None and not issubclass(kind, dict):
-                made.insert(0, lambda: _config(kind, sizes, fields, self.settings))
+            made: list[Any] = []
+            for tried in (sizes, replace(sizes, dropout=0.0)):  # some refuse any dropout
+                if kind is not None and not issubclass(kind, dict):
+                    made.append(partial(_config, kind, tried, fields, self.settings))
+                made.append(partial(GuessedConfig, tried, fields))
             return made if required or fields else [*made, DEFAULT]
         if means is None:
             if not required:
@@ -140,6 +143,8 @@ class Construction:
             return values
         if parameter.default is None and means == "heads":
             return values
+        if parameter.default is None and means == "layer":  # some compute with it all the same
+            return [DEFAULT, *values]
         if parameter.default is None or means not in ALWAYS:
             forced = means == "d_model" or (means == "kv_heads" and sizes.kv_heads != sizes.heads)
             return [*values, DEFAULT] if forced else [DEFAULT, *values] if means in ALWAYS else [DEFAULT]
@@ -163,6 +168,8 @@ class Construction:
             return [value, nn.GELU(), nn.GELU]
         if means == "layers":
             return [value, 1]
+        if means == "dropout":
+            return [value, 0.0]
         return [value]
 
     def _unknown(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:

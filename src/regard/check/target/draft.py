@@ -38,6 +38,10 @@ class Draft:
     context_width: int
     rope: tuple[str, int] = ("1td", 0)
     """The axes of the tables of rotary positions, and their width."""
+    pairs: str = ""
+    """Which channels such a table turns together: "neighbours", "halves", or "" for what the text says."""
+    first: int = 0
+    """The position of the first token in such a table."""
     grouped: bool = False
     """Whether several heads of the queries share one of keys and values."""
     weights: str = "in-out"

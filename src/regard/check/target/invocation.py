@@ -227,8 +227,8 @@ def _with_optional(found: _Found) -> Iterator[Invocation]:
 
 def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
     """The call of a plan, if it runs."""
-    invocation = plan.invocation(target.call, target.sizes)
     try:
+        invocation = plan.invocation(target.call, target.sizes)
         invocation.run()
     except Failed:
         return

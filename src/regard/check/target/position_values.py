@@ -10,8 +10,17 @@ import torch
 from torch import Tensor
 
 from regard.check.target.draft import Draft
+from regard.check.target.errors import Failed
 
-__all__ = ["ROPE_FORMS", "ROPE_SHAPES", "position_candidates", "rope_candidates", "rope_widths", "rotary_angles"]
+__all__ = [
+    "ROPE_FORMS",
+    "ROPE_SHAPES",
+    "check_rotated",
+    "position_candidates",
+    "rope_candidates",
+    "rope_widths",
+    "rotary_angles",
+]
 
 ROPE_FORMS = ("rope", "cos", "sin")
 """The roles of arguments that hold such tables."""
@@ -24,10 +33,10 @@ _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 Candidate = Callable[[Draft], Any]
 
 
-def rotary_angles(tokens: int, width: int) -> Tensor:
-    """(tokens, width / 2): position times frequency."""
+def rotary_angles(tokens: int, width: int, first: int = 0) -> Tensor:
+    """(tokens, width / 2): position times frequency; `first` is the position of the first token."""
     frequencies = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    return torch.arange(tokens, dtype=torch.float64)[:, None] * frequencies
+    return torch.arange(first, first + tokens, dtype=torch.float64)[:, None] * frequencies
 
 
 def rope_widths(draft: Draft) -> dict[str, int]:
@@ -40,12 +49,28 @@ def rope_widths(draft: Draft) -> dict[str, int]:
         "model": draft.width,
         "model half": draft.width // 2,
     }
-    for name in ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim"):
-        for owner in (draft.target, getattr(draft.target, "config", None)):
-            value = getattr(owner, name, None)
-            if isinstance(value, int) and value > 1:
-                found.setdefault(name, value)
+    found.update({name: value for name, value in _rotated(draft.target) if value > 1 and value not in found.values()})
     return found
+
+
+def check_rotated(target: Any) -> None:
+    """Refuse sizes with which the target turns an odd number of channels, as a quarter of a narrow head.
+
+    Raises:
+        Failed: there is no such rotation: whatever table is handed over, channels are stretched.
+    """
+    for name, value in _rotated(target):
+        if value % 2:
+            raise Failed(f"its {name} is {value}: an odd number of channels cannot be rotated")
+
+
+def _rotated(target: Any) -> Iterator[tuple[str, int]]:
+    """How many channels of a head the target says that it turns."""
+    for name in ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim"):
+        for owner in (target, getattr(target, "config", None)):
+            value = getattr(owner, name, None)
+            if isinstance(value, int) and value > 0:
+                yield name, value
 
 
 def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Candidate]]:
@@ -77,13 +102,15 @@ def position_candidates() -> Iterator[tuple[str, Candidate]]:
 
 def _table(draft: Draft, kind: str) -> Tensor:
     """Cos, sin or angles: each angle twice where the table is as wide as what is rotated."""
+    check_rotated(draft.target)
     label, width = draft.rope
     shape, _, size = label.partition(" ")
     if size.endswith("half"):
-        angles = rotary_angles(draft.tokens, 2 * width)
+        angles = rotary_angles(draft.tokens, 2 * width, draft.first)
     else:
-        angles = rotary_angles(draft.tokens, max(2, width))
-        twice = _INTERLEAVED.search(draft.source) is not None
+        angles = rotary_angles(draft.tokens, max(2, width), draft.first)
+        said = "neighbours" if _INTERLEAVED.search(draft.source) is not None else "halves"
+        twice = (draft.pairs or said) == "neighbours"
         angles = angles.repeat_interleave(2, -1) if twice else torch.cat((angles, angles), -1)
     return _shaped(draft, {"cos": angles.cos(), "sin": angles.sin()}.get(kind, angles), shape)
 
@@ -91,7 +118,7 @@ def _table(draft: Draft, kind: str) -> Tensor:
 def _complex(draft: Draft) -> Tensor:
     label, width = draft.rope
     shape, _, size = label.partition(" ")
-    angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width))
+    angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width), draft.first)
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
 
 

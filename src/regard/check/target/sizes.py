@@ -25,6 +25,8 @@ class Sizes:
     """What the user's arguments of the constructor fixed, by meaning: ("d_model", 64)."""
     beyond_window: bool = False
     """Whether there are to be more tokens than a window that the user asked for."""
+    dropout: float = 0.1
+    """What constructors are told that take none by default: not 0, so that dropout left on shows."""
 
     @property
     def d_model(self) -> int:
