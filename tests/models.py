@@ -27,7 +27,7 @@ SCALINGS = [
     positions.YaRN(factor=4.0, original_max_positions=16),
 ]
 FLAGS = ["gated", "attention_bias", "out_bias", "feed_forward_bias", "qk_norm", "sinks", "tie_word_embeddings"]
-FLAGS += ["lm_head_bias", "embedding_norm", "scale_embedding"]
+FLAGS += ["lm_head_bias", "embedding_norm", "scale_embedding", "scale_by_inverse_layer"]
 every_mode = pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 
 

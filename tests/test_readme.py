@@ -1,6 +1,7 @@
 """The README's Python runs as it stands, each block by itself, and its numbers are the ones that come out."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: re.sub(r"\W+", " ", block)[-30:])
+# The default decoder takes seconds to load.
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(block, marks=pytest.mark.more if "smollm2" in block else ()) for block in BLOCKS],
+    ids=lambda block: re.sub(r"\W+", " ", block)[-30:],
+)
 def test_each_block_runs(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {})
@@ -44,3 +50,11 @@ def test_the_command_shows_what_the_readme_shows(tmp_path, monkeypatch):
     lines = [line for line in block.splitlines()[2:-1] if line != "..." and not line.startswith("The proof holds")]
     assert len(lines) > 12
     assert set(lines) <= shown
+
+
+@pytest.mark.more
+def test_the_default_decoder_answers_what_the_readme_shows(command):
+    call, answer = re.search(r"\$ regard (generate --chat .*)\n(.*)\n", README).groups()
+    code, out, err = command(*shlex.split(call))
+    assert (code, out) == (0, answer + "\n")
+    assert err.split(",")[0] + "," in README

@@ -14,7 +14,7 @@ from hatchling.build import build_wheel
 from weights import RIVER
 
 ROOT = Path(__file__).parent.parent
-CORE = {"torch", "numpy", "safetensors", "tokenizers", "huggingface_hub", "typer", "rich"}
+CORE = {"torch", "numpy", "safetensors", "tokenizers", "huggingface_hub", "jinja2", "typer", "rich"}
 
 
 def run(*command, **options):
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory):
         return folder / build_wheel(str(folder))
 
 
-def test_it_holds_the_library_and_needs_the_seven_core_packages_and_no_more(wheel):
+def test_it_holds_the_library_and_needs_the_eight_core_packages_and_no_more(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (name for name in names if name.endswith("dist-info/METADATA"))

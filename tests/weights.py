@@ -35,6 +35,13 @@ def minilm() -> Pretrained:
     return regard.load()
 
 
+@cache
+@torch.inference_mode(False)
+def smollm2() -> Pretrained:
+    """The default decoder, loaded once."""
+    return regard.load("smollm2")
+
+
 def minilm_folder() -> Path:
     """Where its files lie."""
     return locate_files(DEFAULT_MODEL).require("config.json").parent

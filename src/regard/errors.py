@@ -38,6 +38,18 @@ def short_repr(text: str, max_length: int = 60) -> str:
     return repr(text) if len(text) <= max_length else f"{text[:max_length]!r}... ({len(text)} characters)"
 
 
+def require_utf8(text: str) -> None:
+    """Refuse a text that has no form in UTF-8: Python keeps bytes that are none as halves of characters.
+
+    Raises:
+        InputError: the text has such bytes.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{short_repr(text)} is not valid text: it holds bytes that are not UTF-8") from None
+
+
 def install_hint(extra: str) -> str:
     """How to install what an extra of regard needs; from a checkout where regard is on no index."""
     return f"pip install 'regard[{extra}]', or in a checkout of regard: pip install -e '.[{extra}]'"

@@ -31,6 +31,23 @@ class FourLinears(nn.Module):
 
 
 @right("right")
+class HidesPairsWithPadding(nn.Module):
+    """What padding reads is of no use: its rows are hidden with its columns, and read the mean of all values."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.to_qkv, self.to_out = heads, nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim)
+
+    def forward(self, x, mask=None):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.to_qkv(x).chunk(3, dim=-1))
+        dots = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            pairs = mask[:, None, :, None] * mask[:, None, None, :]
+            dots = dots.masked_fill(~pairs, -torch.finfo(dots.dtype).max)
+        return self.to_out((dots.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@right("right")
 class OneHead(nn.Module):
     def __init__(self, embed_dim):
         super().__init__()

@@ -495,3 +495,29 @@ def test_what_holds_only_with_as_many_tokens_as_channels_is_left_open() -> None:
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+class RotatedInPart(nn.Module):
+    """The first four channels of each head are turned by the position of their token."""
+
+    def __init__(self, hidden_size: int = 32, num_heads: int = 2, rotary_dim: int = 4) -> None:
+        super().__init__()
+        self.heads, self.turned = num_heads, rotary_dim
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        angles = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.1], dtype=x.dtype)
+        q, k = (self.rotated(each, angles.cos(), angles.sin()) for each in (q, k))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        turned, rest = x[..., : self.turned], x[..., self.turned :]
+        one, two = turned.chunk(2, -1)
+        return torch.cat((one * cos - two * sin, one * sin + two * cos, rest), -1)
+
+
+def test_no_part_of_the_channels_is_empty_in_what_is_judged() -> None:
+    call = first(RotatedInPart, rotary_dim=4)
+    assert call.sizes["d_head"] == 4
+    assert analyze(call).invocation.sizes["d_head"] > 4

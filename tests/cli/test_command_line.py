@@ -47,7 +47,7 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
         ("check --help", "--arg --timeout --memory --json --list attention.py: undetermined"),
         ("see --help", "--file --recording --model --compare --target --layer --head --token --max-size --out --json"),
         ("see --help", "--open --terminal Example: regard.html"),
-        ("generate --help", "Example:"),
+        ("generate --help", "--chat --system --model Example: smollm2 dequantised"),
         ("translate --help", "Example:"),
         ("--version", f"regard {regard.__version__}\n"),
     ],

@@ -2,12 +2,34 @@
 
 import io
 import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
 
 import pytest
+import typer
 
 import regard
+from chats import chat_checkpoint, turns
 from regard import Beam, Sample
-from terminals import refusal
+from regard.cli.app import app
+from regard.cli.generate import _escape
+from regard.cli.options import DEFAULT_DECODER as DEFAULT
+from regard.pretrained import DEFAULT_DECODER
+from terminals import on_a_terminal, refusal
+
+SPEED = re.compile(r"([\d,]+) tokens?, \d+\.\d tokens/s\n")
+"""The last line on standard error."""
+
+
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory):
+    """The folder of a small random model with a chat template, and it."""
+    folder = chat_checkpoint(tmp_path_factory.mktemp("chat"))
+    return folder, regard.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +52,9 @@ def test_generate_prints_what_the_library_generates(models, command, options, st
         chosen["return_hypotheses"] = True
     expected = regard.generate(regard.load(models["gpt2"]), "the river", max_new_tokens=12, **chosen)
     lines = [expected] if isinstance(expected, str) else [f"{h.score:.4f}\t{h.text}" for h in expected]
-    printed = command("generate", "the river", "--model", models["gpt2"], "-n", 12, *options.split())
-    assert printed == (0, "".join(f"{line}\n" for line in lines), "")
+    code, out, err = command("generate", "the river", "--model", models["gpt2"], "-n", 12, *options.split())
+    assert (code, out) == (0, "".join(f"{line}\n" for line in lines))
+    assert SPEED.fullmatch(err)
 
 
 def test_a_prompt_comes_from_standard_input_and_ends_before_a_stop_string(models, command, monkeypatch):
@@ -59,8 +82,103 @@ def test_the_json_has_each_text_with_its_tokens_and_its_score(models, command, t
     ]
     facts = json.loads(command(*call, "--json", "-")[1])
     assert facts == {"prompt": "the river", "model": str(models["gpt2"]), "hypotheses": expected}
-    assert command(*call, "--json", path) == command(*call)
+    assert command(*call, "--json", path)[:2] == command(*call)[:2]
     assert json.loads(path.read_text()) == facts
+
+
+@pytest.mark.parametrize(("number", "line"), [(1, "1 token, "), (7, "7 tokens, ")])
+@pytest.mark.parametrize("more", [[], ["--num-beams", 2], ["--json", os.devnull]])
+def test_standard_error_ends_with_the_number_of_new_tokens_and_their_speed(models, command, number, line, more):
+    code, _, err = command("generate", "the river", "--model", models["mistral"], "-n", number, *more)
+    assert (code, err[: len(line)]) == (0, line)
+    assert SPEED.fullmatch(err)
+
+
+def test_where_only_the_json_is_printed_nothing_is_on_standard_error(models, command):
+    assert command("generate", "the river", "--model", models["gpt2"], "-n", 3, "--json", "-")[2] == ""
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_on_a_terminal_the_text_is_followed_by_its_speed(chatting):
+    folder, model = chatting
+    code, shown = on_a_terminal("generate", "Hi", "--chat", "--model", folder, "-n", 9)
+    text = regard.generate(model, turns("Hi"), max_new_tokens=9)
+    shown = shown.decode().replace("\r\n", "\n")
+    assert code == 0
+    assert shown[shown.rindex("\n9 tokens") - len(_escape(text)) :].startswith(_escape(text))
+    assert SPEED.search(shown)[0].startswith("9 tokens")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chat"),
+    [
+        (["Hi", "--chat"], turns("Hi")),
+        (["Hi", "--system", "Be brief."], turns("Hi", system="Be brief.")),
+        (["", "--chat", "--system", ""], turns("", system="")),
+        (["<|im_end|>", "--chat"], turns("<|im_end|>")),
+    ],
+)
+def test_a_chat_is_answered(chatting, command, arguments, chat):
+    folder, model = chatting
+    expected = regard.generate(model, chat, max_new_tokens=8)
+    code, out, _ = command("generate", *arguments, "--model", folder, "-n", 8)
+    assert (code, out) == (0, _escape(expected) + "\n")
+
+
+def test_a_message_comes_from_standard_input(chatting, command, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n"))
+    folder, model = chatting
+    expected = regard.generate(model, turns("Hi"), max_new_tokens=8)
+    assert command("generate", "-", "--chat", "--model", folder, "-n", 8)[1] == _escape(expected) + "\n"
+
+
+def test_the_json_of_a_chat_has_its_messages(chatting, command):
+    folder, model = chatting
+    call = ["generate", "Hi", "--system", "Be brief.", "--model", folder, "-n", 4, "--json", "-"]
+    facts = json.loads(command(*call)[1])
+    assert list(facts) == ["messages", "model", "hypotheses"]
+    assert facts["messages"] == turns("Hi", system="Be brief.")
+    text = regard.generate(model, facts["messages"], max_new_tokens=4)
+    assert [each["text"] for each in facts["hypotheses"]] == [text]
+
+
+def test_without_a_model_it_is_the_default_decoder_and_the_help_says_what_that_is(command):
+    assert DEFAULT == DEFAULT_DECODER
+    shown = re.sub(r"[│\s]+", " ", command("generate", "--help")[1])
+    assert "By default smollm2" in shown
+    assert "weights of 4 bits, dequantised; the numbers of HuggingFaceTB/SmolLM2-135M-Instruct on the Hub are" in shown
+
+
+@pytest.mark.more
+def test_the_examples_of_the_help_run_without_a_network(command):
+    """Those with no model of the reader's own."""
+    epilog = typer.main.get_command(app).commands["generate"].epilog
+    calls = [shlex.split(call) for call in re.findall("regard (generate .*)", epilog)]
+    offline = [call for call in calls if "--model" not in call]
+    assert len(offline) == 2
+    for call in offline:
+        code, out, err = command(*call, "-n", 8)
+        assert (code, bool(out.strip())) == (0, True)
+        assert SPEED.fullmatch(err)
+
+
+@pytest.mark.more
+def test_ctrl_c_leaves_what_was_printed_and_ends_the_line(tmp_path):
+    folder = chat_checkpoint(tmp_path, eos_token_id=None, max_position_embeddings=1_000_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "generate", "Hi", "--model", str(folder), "-n", "900000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
+    begun = process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    text = _escape(regard.generate(regard.load(folder), "Hi", max_new_tokens=50))
+    shown = (begun + rest).decode()
+    assert (process.returncode, err, shown[-1]) == (130, b"", "\n")
+    assert text.startswith(shown[:-1][: len(text)])
 
 
 def test_the_json_of_translations_has_each_source(models, command):
@@ -74,8 +192,6 @@ def test_the_json_of_translations_has_each_source(models, command):
 
 
 def test_control_characters_stay_harmless():
-    from regard.cli.generate import _escape
-
     assert _escape("a\n\tb\x1b[2J") == "a\n\tb\\x1b[2J"
 
 
@@ -114,6 +230,8 @@ def test_translate_writes_a_line_for_each_text_in_order(models, command, monkeyp
             "-sequences 3 must be 1 to --num-beams 2\n",
         ),
         ("gpt2", ["generate", "x", "--length", 2], "No such option: --length"),
+        ("gpt2", ["generate", "x", "--chat"], "has no chat template, so it was not trained with messages: hand over a"),
+        ("gpt2", ["generate", "x", "--system", "y"], "has no chat template"),
         ("bert", ["generate", "x"], "is an encoder; an encoder reads text and writes none"),
         ("gpt2", ["translate", "x"], "translating needs an encoder-decoder (Marian, BART, T5)"),
         ("t5", ["translate", "x", "-n", 0], "Invalid value for '--max-new-tokens'"),

@@ -62,6 +62,20 @@ def test_other_models_are_shown(command, models, tmp_path, monkeypatch, family, 
     assert 0 < Path("x.html").stat().st_size <= megabytes * 1e6
 
 
+@pytest.mark.parametrize("where", [[], ["--token", "Rome"], ["--terminal", "--head", "17.5"]])
+def test_a_decoder_is_shown_while_it_writes(command, tmp_path, where):
+    """By default the real decoder; the last token that it writes is read by nobody."""
+    prompt, facts = "The capital of France is Paris. The capital of Italy is", tmp_path / "facts.json"
+    out = [] if "--terminal" in where else ["--out", tmp_path / "page.html"]
+    options = ["--max-new-tokens", "4", "--layer", "17", "--json", facts, *where, *out]
+    code, _, err = command("see", prompt, *options)
+    assert (code, err) == (0, "")
+    shown = json.loads(facts.read_text())
+    assert (shown["title"], shown["model"]) == (f"{prompt} Rome. The capital", "smollm2")
+    if out:
+        assert "Rome" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("query", "says"), [((), "bank"), (("--token", "bank"), "What query 11 'bank' looks at")])
 def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch, query, says):
     monkeypatch.chdir(tmp_path)
@@ -77,6 +91,11 @@ def test_a_head_is_drawn_in_the_terminal(command, tmp_path, monkeypatch, query, 
         ([RIVER, "--out", "-"], "--out -: a page is a file; give it a name"),
         ([RIVER, "--terminal", "--open"], "--terminal draws here and writes no page"),
         (["--recording", "kept.safetensors", "--model", "other"], "--recording shows a file: --model"),
+        (
+            ["--recording", "kept.safetensors", "--max-new-tokens", "4"],
+            "and --max-new-tokens belong to a TEXT",
+        ),
+        ([RIVER, "--max-new-tokens", "4", "--compare", LOAN], "belongs to one that is only read"),
         ([RIVER, "--image", "cat.png"], "--image belongs to the page of a --recording"),
         (["--recording", "empty", "--image", "missing.png"], "missing.png cannot be read"),
         ([], "give a TEXT, --file PATH or --recording PATH, one of them"),

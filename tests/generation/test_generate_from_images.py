@@ -68,7 +68,7 @@ def test_invalid_images_are_refused(pair, tmp_path):
         (pretrained, [], regard.InputError, "there is no image: the list is empty"),
         (pretrained, "a text", regard.InputError, "'a text' is no file; the model reads images"),
         (pretrained.model, IMAGES[0], TypeError, "a bare model reads pixels"),
-        (regard.load(tmp_path), IMAGES[0], TypeError, "must be a tensor, a list of token ids or a text; got Image"),
+        (regard.load(tmp_path), IMAGES[0], TypeError, "a list of token ids, a text or a list of messages .*; got Im"),
     ):
         with pytest.raises(kind, match=message):
             regard.generate(model, prompt, max_new_tokens=3)
@@ -90,7 +90,7 @@ def test_the_command_reads_an_image_file(pair, tmp_path, command):
     path = tmp_path / "picture.png"
     IMAGES[0].save(path)
     expected = regard.generate(pretrained, IMAGES[0], max_new_tokens=40)
-    assert command("generate", path, "--model", folder) == (0, f"{expected}\n", "")
+    assert command("generate", path, "--model", folder)[:2] == (0, f"{expected}\n")
     beam = regard.Beam(num_beams=3, num_return_sequences=2)
     best = regard.generate(pretrained, path, max_new_tokens=9, strategy=beam, return_hypotheses=True)
     code, out, _ = command("generate", path, "--model", folder, "-n", 9, "--num-beams", 3, "--num-return-sequences", 2)
@@ -102,6 +102,7 @@ def test_the_command_reads_an_image_file(pair, tmp_path, command):
     [
         (["generate", "the river"], "'the river' is no file; the model reads images, and this should be one"),
         (["generate", __file__], "cannot be read as an image: cannot identify image file"),
+        (["generate", __file__, "--chat"], "reads images and no messages: leave out --chat and --system"),
         (["generate", "-"], "reads images, and standard input is read as text: give the path of an image"),
         (["translate", "the river"], "reads images, not texts"),
         (["see", "the river", "--out", "page.html"], "reads images, and image patches are not words"),

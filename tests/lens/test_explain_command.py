@@ -44,6 +44,19 @@ def test_the_explanation_of_a_decoder_says_what_a_token_sees(command):
     assert "A token of a decoder sees itself" in command("explain", TEXT, "--model", checkpoint("gpt2")[0])[1]
 
 
+def test_the_real_decoder_says_what_comes_next(command):
+    code, out, _ = command("explain", "The capital of France is", "--model", "smollm2")
+    assert code == 0
+    table = out.split("3. What comes next")[1].split("4. The arithmetic")[0]
+    assert re.search(r"ĠParis +7042 +0\.77\d\d", table), table
+    assert "2. Where 'is' looks" in out
+
+
+def test_before_the_last_word_the_next_token_is_that_behind_the_word(command):
+    out = command("explain", "The capital of France is", "--model", "smollm2", "--token", "of")[1]
+    assert "expects as the next token after 'of', before it reads on" in " ".join(out.split())
+
+
 def test_help_explains_both_options(command):
     out = command("explain", "--help")[1]
     assert all(part in out for part in ("--target", "--attention", "cross-attention"))

@@ -82,6 +82,21 @@ def test_a_decoder_lists_the_tokens_before_the_word_only():
     assert (first.top_keys, first.row.weights[0, 0].item()) == ([], pytest.approx(1.0))
 
 
+@pytest.mark.parametrize("family", DECODERS)
+def test_of_a_decoder_the_likeliest_tokens_after_the_word_are_transformers_own(family):
+    e = explain(family, "bank")
+    with torch.no_grad():
+        logits = checkpoint(family)[1](torch.tensor([e.queries.ids])).logits[0, e.word.token_index[-1]]
+    likeliest = logits.softmax(-1).topk(5)
+    assert [each.id for each in e.next_tokens] == likeliest.indices.tolist()
+    assert [each.probability for each in e.next_tokens] == pytest.approx(likeliest.values.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("family", "attention"), [("bert", "encoder"), ("bart", "cross"), ("t5", "decoder")])
+def test_other_models_have_no_next_token(family, attention):
+    assert explain(family, "bank", attention).next_tokens == []
+
+
 def test_a_window_hides_what_lies_before_it():
     e = explain("mistral", "by", layer=0, head=0)
     last = e.word.token_index[-1]

@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import regard
 from grids import grid
+from lens.explained import pretrained
 from lens.model_cases import MODEL_CASES, eager_maps
 from lens.watching import FunctionModule, assert_map, definition, random_qkv
 
@@ -189,3 +190,48 @@ def test_two_passes_over_the_keys_of_one_source():
         model(q.flip(2))
     assert list(recording) == ["cross_attn", "cross_attn#1"]
     assert_map(recording["cross_attn#1"], definition(q.flip(2), k))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize("strategy", [regard.Greedy(), regard.Sample(seed=1)], ids=["greedy", "sample"])
+def test_a_generation_of_regard_itself_is_one_map(family, strategy):
+    """Its decoding steps call no module of the model, so under `watch` the model's own forward takes their place."""
+    model = pretrained(family).model
+    expected = regard.generate(model, IDS, max_new_tokens=8, strategy=strategy)
+    with regard.watch(model) as recording:
+        text = regard.generate(model, IDS, max_new_tokens=8, strategy=strategy)
+    assert torch.equal(text, expected)
+    assert not recording.notes
+    with regard.watch(model) as at_once, torch.inference_mode():
+        model(text[:, :-1])
+    assert list(recording) == list(at_once)
+    for path, m in at_once.items():
+        assert (recording[path].dense() - m.dense()).abs().max() < 1e-5
+
+
+def test_the_beams_of_regard_itself_are_a_map_behind_that_of_their_prompt():
+    """The prompt is read once for all beams; then each beam is a row."""
+    model, beams = pretrained("llama").model, regard.Beam(num_beams=2)
+    with regard.watch(model) as recording:
+        text = regard.generate(model, IDS, max_new_tokens=8, strategy=beams)
+    assert not recording.notes
+    with regard.watch(model) as at_once, torch.inference_mode():
+        model(text[:, :-1])
+    prompt = IDS.shape[1]
+    for path, expected in at_once.items():
+        rows, steps = expected.dense().split([prompt, text.shape[1] - 1 - prompt], dim=2)
+        assert (recording[path].dense() - rows[..., :prompt]).abs().max() < 1e-5
+        differences = (recording[f"{path}#1"].dense() - steps).abs().amax((1, 2, 3))
+        assert differences.shape == (2,)
+        assert differences.min() < 1e-5
+
+
+def test_a_stream_is_recorded_from_where_the_watching_begins():
+    model = pretrained("llama").model
+    pieces = regard.stream(model, IDS[0].tolist(), max_new_tokens=8)
+    first = [next(pieces) for _ in range(3)]
+    with regard.watch(model) as recording:
+        rest = list(pieces)
+    assert first + rest == regard.generate(model, IDS, max_new_tokens=8)[0, IDS.shape[1] :].tolist()
+    (path, m), *_ = recording.items()
+    assert (path, m.shape[2]) == ("blocks.0.attention", len(rest))

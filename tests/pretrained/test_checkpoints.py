@@ -288,8 +288,7 @@ class TestSpellings:
             ("llama", {"attention_bias": "yes"}, "attention_bias is 'yes'; it must be true or false"),
             ("llama", {"num_hidden_layers": 10**9}, "lacks layers.999999999.mlp.down_proj.weight"),
             ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu', and RoBERTa's head is always gelu"),
-            ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "for GPT-2, regard supports False"),
-            ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn is True"),
+            ("gpt2", {"scale_attn_by_inverse_layer_idx": 1}, "by_inverse_layer_idx is 1; it must be true or false"),
             ("gpt2", {"activation_function": "gelu_fast"}, "activation_function is 'gelu_fast'; supported are"),
             ("gpt2", {"pruned_heads": {"1": [0]}}, "pruned_heads is .*; for GPT-2, regard supports"),
             ("t5", {"quantization_config": {"bits": 4}}, "quantization_config is .*; for T5, regard supports"),
@@ -355,6 +354,26 @@ class TestSpecial:
         random_checkpoint(tmp_path, "gpt2")
         change_json(tmp_path, file, **changes)
         refused(tmp_path, message)
+
+    @pytest.mark.parametrize(
+        ("changes", "left_out", "expected"),
+        [
+            ({"eos_token_id": [1, 61, 99]}, "61, 99", SpecialTokens(eos=(1,))),
+            ({"eos_token_id": 50256}, "50256", SpecialTokens()),
+            ({"pad_token_id": 61}, "61", SpecialTokens(eos=(1,))),
+            ({"bos_token_id": 61}, "61", SpecialTokens(eos=(1,))),
+        ],
+    )
+    def test_ids_beyond_the_vocabulary_of_a_generation_config_are_left_out_with_a_warning(
+        self, tmp_path, changes, left_out, expected
+    ):
+        random_checkpoint(tmp_path, "gpt2")
+        change_json(tmp_path, "generation_config.json", **changes)
+        message = rf"generation_config\.json: {next(iter(changes))} is .* tokens are 0 to 60; left out: {left_out}"
+        with pytest.warns(UserWarning, match=message) as warned:
+            pretrained = regard.load(tmp_path)
+        assert pretrained.config.special_tokens == expected
+        assert [each.filename for each in warned] == [__file__]
 
     def test_minus_one_is_none(self, tmp_path):
         random_checkpoint(tmp_path, "llama")

@@ -27,6 +27,8 @@ VARIANTS = {
     "bert untied": ("bert", {"tie_word_embeddings": False, "hidden_act": "relu"}),
     "roberta untied": ("roberta", {"tie_word_embeddings": False, "pad_token_id": 3, "type_vocab_size": 2}),
     "gpt2 untied": ("gpt2", {"n_inner": 50, "tie_word_embeddings": False, "scale_attn_weights": False}),
+    "gpt2 inverse layers": ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}),
+    "gpt2 inverse layers only": ("gpt2", {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False}),
     "llama biases": ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 8, "tie_word_embeddings": True}),
     "llama linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0}}),
     "llama dynamic": ("llama", {"max_position_embeddings": 8, "rope_parameters": DYNAMIC}),
@@ -43,10 +45,11 @@ VARIANTS = {
     "t5 silu": ("t5", {"feed_forward_proj": "gated-silu", "num_decoder_layers": None}),
     "vision projected": ("vision-encoder-decoder", {"decoder": {"n_embd": 32}}),
     "vision untied": ("vision-encoder-decoder", {"decoder": VISION_UNTIED}),
+    "vision inverse layers": ("vision-encoder-decoder", {"decoder": {"scale_attn_by_inverse_layer_idx": True}}),
     "vision grey": ("vision-encoder-decoder", {"encoder": GREY, "decoder": {"n_embd": 24}}),
 }
 SAME_LAYOUT = ("llama linear", "llama dynamic", "llama llama3", "llama yarn", "llama yarn mscale")
-SAME_LAYOUT += ("mistral full", "gemma2 uncapped", "bart scaled", "t5 silu")
+SAME_LAYOUT += ("mistral full", "gemma2 uncapped", "bart scaled", "t5 silu", "gpt2 inverse layers only")
 TOKENS, LENGTHS = 13, torch.tensor([13, 9, 5])
 TARGETS, TARGET_LENGTHS = 9, torch.tensor([4, 9, 6])
 LEFT_PADDING, TARGET_PADDING = TOKENS - LENGTHS, TARGETS - TARGET_LENGTHS

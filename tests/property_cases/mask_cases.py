@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_q_k_v, of_x
+from property_cases import WIDTH, Case, of_module, of_q_k_v, of_x
 from regard.check.target import Invocation, invocations
 from regard.check.target.sizes import COINCIDENT_SIZES
 
@@ -264,6 +264,24 @@ class ReadsFlag(KeepsFlag):
         return super().forward(x, causal)
 
 
+class MakesMask(nn.Module):
+    """Of four tokens, in two windows that are not neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        window = torch.arange(4) // 2
+        hidden = torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
+        self.register_buffer("window_mask", hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
+
+
+class AddsMask(MakesMask):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5 + self.window_mask).softmax(-1) @ x
+
+
 def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
     """A call of a module that may be given a mask, lengths or a flag."""
     call = of_x(kind(), masks=masks)
@@ -276,7 +294,53 @@ with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
 
+
+def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
+
+
+def _in_pairs(x: Tensor, later: float) -> Tensor:
+    """Attention inside pairs of tokens; a score of a later one has a number added."""
+    pairs = x.unflatten(1, (-1, 2))
+    scores = pairs @ pairs.mT / WIDTH**0.5  # here
+    return ((scores + torch.ones(2, 2).triu(1) * later).softmax(-1) @ pairs).flatten(1, 2)
+
+
+def pairs_that_see_both(x: Tensor) -> Tensor:
+    """Causal attention inside pairs of tokens."""
+    return _in_pairs(x, 0.0)
+
+
+def pairs_that_see_one(x: Tensor) -> Tensor:
+    """Causal attention inside pairs of tokens."""
+    return _in_pairs(x, -1e9)
+
+
+def of_texts(x: Tensor, docs: Tensor, same: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    length = x.shape[1]
+    return _padded(x, same(docs[:, :, None], docs[:, None, :]) & torch.ones(length, length, dtype=torch.bool).tril())
+
+
+def later_texts_see_earlier(x: Tensor, docs: Tensor) -> Tensor:
+    return of_texts(x, docs, torch.ge)
+
+
+def texts_see_themselves(x: Tensor, docs: Tensor) -> Tensor:
+    return of_texts(x, docs, torch.eq)
+
+
+def with_texts(function: Any) -> Invocation:
+    """A call with the number of the text of each token."""
+    call = of_x(function)
+    call.arguments["docs"], call.documents = torch.zeros(2, 4, dtype=torch.long), ["docs"]
+    return call
+
+
 CASES = [
+    Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
+    Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
+    Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
     Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
     Case("mask-pattern", window_without_itself, window_with_itself),
@@ -295,5 +359,6 @@ CASES = [
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
     Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
+    Case("mask-read", MakesMask, AddsMask, of_module, has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

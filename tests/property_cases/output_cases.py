@@ -46,7 +46,17 @@ def heads_kept(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / 2).softmax(-1) @ v
 
 
+def one_letter_for_queries_and_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return torch.einsum("bhtt,bhtd->bhtd", weights, v)  # here
+
+
+def two_letters(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.einsum("bhts,bhsd->bhtd", (q @ k.mT / 2).softmax(-1), v)
+
+
 CASES = [
+    Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
     Case("output-of-the-token", tokens_turned, attention, of_x),
     Case("heads-in-output", last_head_dropped, attention, of_x),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from property_cases import Case
+from property_cases import Case, drawn
 
 ANGLES = torch.arange(3.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
 """(tokens, width)."""
@@ -79,10 +79,39 @@ def turned_by_no_angle(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def parts_of_keys_exchanged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k = torch.cat((k[..., 2:], rotated(k[..., :2], ANGLES[:, ::2])), -1)
+    scores = torch.cat((rotated(q[..., :2], ANGLES[:, ::2]), q[..., 2:]), -1) @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def parts_in_order(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = (torch.cat((rotated(each[..., :2], ANGLES[:, ::2]), each[..., 2:]), -1) for each in (q, k))
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
+LEARNED = drawn(5, 4, seed=9)
+"""One vector for each distance of three tokens."""
+
+
+def distances_by_the_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    logits = q @ LEARNED[:3].T  # here
+    return ((q @ k.mT + logits) / 2).softmax(-1) @ v
+
+
+def keys_that_know_their_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As if each place's vector were added to its key."""
+    rows, columns = drawn(3, 1, 4, seed=9), drawn(1, 2, 4, seed=8)
+    of_places = (rows + columns).flatten(0, 1)[: k.shape[-2]]
+    return ((q @ k.mT + torch.einsum("bhid,jd->bhij", q, of_places)) / 2).softmax(-1) @ v
+
+
 CASES = [
+    Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
+    Case("positions-relative", distances_by_the_key, keys_that_know_their_place),
     Case("rotation-keeps-lengths", queries_and_keys_stretched, rotary),
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from property_cases import Case, joined, of_x, split
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
 
+REGISTER = drawn(1, 1, WIDTH, seed=9)
 DISTANCE = (torch.arange(3)[:, None] - torch.arange(3)).double()
 LATER = DISTANCE < 0
 SLOPES = torch.tensor([0.5, 0.25]).double()[:, None, None]
@@ -94,7 +95,23 @@ def by_the_distance_of_later_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(LATER, -torch.inf).softmax(-1) @ v
 
 
+def with_a_register(x: Tensor, scale: float) -> Tensor:
+    """A learned token stands before the others: a sink of theirs."""
+    tokens = torch.cat([REGISTER.expand(len(x), -1, -1), x], 1)
+    q, k, v = (0.2 * tokens @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    return ((q @ k.mT * scale).softmax(-1) @ v)[:, 1:]  # here
+
+
+def times_the_root_beside_a_register(x: Tensor) -> Tensor:
+    return with_a_register(x, WIDTH**0.5)
+
+
+def divided_by_the_root_beside_a_register(x: Tensor) -> Tensor:
+    return with_a_register(x, WIDTH**-0.5)
+
+
 CASES = [
+    Case("scale", times_the_root_beside_a_register, divided_by_the_root_beside_a_register, of_x),
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),

@@ -48,6 +48,47 @@ class UnusedProjection(Attention):
         return heads
 
 
+class NormedKeys(Attention):
+    """Queries and keys are normalized, each by a norm of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_norm, self.k_norm = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.placed(x)
+        q, k = self.q_norm(self.q(x)), self.norm_of_keys(self.k(x))
+        return self.projected(joined((split(q) @ split(k).mT / 2).softmax(-1) @ self.values(x)))
+
+    def norm_of_keys(self, keys: Tensor) -> Tensor:
+        return self.k_norm(keys)
+
+
+class NormOfQueriesTwice(NormedKeys):
+    def norm_of_keys(self, keys: Tensor) -> Tensor:
+        return self.q_norm(keys)
+
+
+def two_layers(x: Tensor, *, of_keys: bool) -> Tensor:
+    """The values of the second layer are its own and what the first one read, or was searched by."""
+    first = None
+    for layer in range(2):
+        q, k, v = (split(x @ drawn(WIDTH, WIDTH, seed=40 + 3 * layer + number)) for number in range(3))
+        first = (k if of_keys else v) if first is None else first
+        weights = (q @ k.mT / 2).softmax(-1)
+        mixed = v if layer == 0 else 0.5 * (v + first)
+        x = x + 0.3 * joined(weights @ mixed)  # here
+    return x
+
+
+def keys_of_the_first_layer(x: Tensor) -> Tensor:
+    return two_layers(x, of_keys=True)
+
+
+def values_of_the_first_layer(x: Tensor) -> Tensor:
+    return two_layers(x, of_keys=False)
+
+
 class PositionsTimesZero(Attention):
     def placed(self, x: Tensor) -> Tensor:
         return 0 * super().placed(x)
@@ -161,6 +202,8 @@ def of_image(kind: type[nn.Module]) -> Invocation:
 
 
 CASES = [
+    Case("value-residual", keys_of_the_first_layer, values_of_the_first_layer, of_x, attentions=2),
+    Case("norm-used", NormOfQueriesTwice, NormedKeys, of_module, has_line=False),
     Case("gradient", DetachedValues, Attention, of_module, has_line=False),
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),

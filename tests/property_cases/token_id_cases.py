@@ -83,7 +83,31 @@ def of_two_texts(function: Any) -> Invocation:
     return ids_call(function, 5, 4)
 
 
+def beside_ids(x: Tensor, ids: Tensor, allowed: Tensor) -> Tensor:
+    scores = x @ x.mT / WIDTH**0.5
+    return scores.masked_fill(~allowed, -1e4).softmax(-1) @ x + 0 * ids[..., None]
+
+
+def queries_of_padding_blocked(x: Tensor, ids: Tensor) -> Tensor:
+    return beside_ids(x, ids, (ids != 0)[:, :, None])
+
+
+def keys_of_padding_blocked(x: Tensor, ids: Tensor) -> Tensor:
+    return beside_ids(x, ids, (ids != 0)[:, None, :])
+
+
+def of_tokens_and_ids(function: Any) -> Invocation:
+    """A call with a vector and an id for each token."""
+    call = ids_call(function, 5)
+    ids = call.arguments["target"]
+    streams = [Stream("x", "x", 0, (1,)), Stream("ids", "ids", 0, (1,))]
+    return Invocation(
+        function, {"x": drawn(2, 5, WIDTH, seed=0), "ids": ids}, ["x", "ids"], streams, sizes={"vocab": VOCAB}
+    )
+
+
 CASES = [
+    Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),

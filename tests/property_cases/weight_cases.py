@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
 from property_cases import WIDTH, Case, drawn, of_x
 
@@ -158,7 +159,71 @@ def softmax_of_keys(x: Tensor) -> Tensor:
     return q.softmax(-1) @ (k.softmax(1).mT @ v)
 
 
+def softmax_of_channels(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    keys = k.softmax(-1)  # here
+    return q.softmax(-1) @ (keys.mT @ v)
+
+
+def less_the_largest_of(axis: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    exponentials = (scores - scores.amax(axis, keepdim=True)).exp()
+    weights = exponentials / exponentials.sum(-1, keepdim=True)
+    return weights @ v  # here
+
+
+def less_the_largest_of_the_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return less_the_largest_of(-2, q, k, v)
+
+
+def less_the_largest_of_the_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return less_the_largest_of(1, q, k, v)
+
+
+def less_the_largest_of_the_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return less_the_largest_of(-1, q, k, v)
+
+
+def differential_attention_of_scores(x: Tensor) -> Tensor:
+    first, second, v = _two_scores(x)
+    weights = (first - 0.5 * second).softmax(-1)  # here
+    return weights @ v
+
+
+def differential_attention_of_weights(x: Tensor) -> Tensor:
+    first, second, v = _two_scores(x)
+    return (first.softmax(-1) - 0.5 * second.softmax(-1)) @ v
+
+
+def _two_scores(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = (x[:, :3] @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    first, second = (q[..., half] @ k[..., half].mT / 2 for half in (slice(0, 4), slice(4, 8)))
+    return first, second, v
+
+
+def by_a_part_of_each(axis: int, x: Tensor) -> Tensor:
+    """As in graph attention: a number of the query and one of the key."""
+    v = x @ drawn(WIDTH, WIDTH, seed=0)
+    of_query, of_key = (v @ drawn(WIDTH, seed=seed) for seed in (1, 2))
+    scores = leaky_relu(of_query[:, :, None] + of_key[:, None, :], 0.2)
+    weights = scores.softmax(axis)  # here
+    return weights @ v
+
+
+def graph_over_the_queries(x: Tensor) -> Tensor:
+    return by_a_part_of_each(1, x)
+
+
+def graph_over_the_keys(x: Tensor) -> Tensor:
+    return by_a_part_of_each(2, x)
+
+
 CASES = [
+    Case("softmax-maximum", less_the_largest_of_the_queries, less_the_largest_of_the_keys),
+    Case("softmax-maximum", less_the_largest_of_the_heads, less_the_largest_of_the_keys),
+    Case("softmaxes-subtracted", differential_attention_of_scores, differential_attention_of_weights, of_x),
+    Case("softmax-over-keys", graph_over_the_queries, graph_over_the_keys, of_x),
+    Case("keys-over-the-tokens", softmax_of_channels, softmax_of_keys, of_x),
     Case("weights-are-numbers", masks_itself, sees_itself),
     Case("weights-not-negative", scores_over_their_sum, squares_over_their_sum),
     Case("weights-sum-to-one", squares, squares_over_their_sum),

@@ -164,7 +164,7 @@ BIASED = "Scaled is q . k times 1.0000; biased is scaled + T5's number for the d
 def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, formula, column, sentence):
     e = explained(family, **options)
     text = drawn(e)
-    assert f"3. The arithmetic of that row: {formula}" in text
+    assert f". The arithmetic of that row: {formula}" in text
     assert re.search(rf"^key +q \. k +scaled +{column} *weight", text, re.MULTILINE)
     assert_says(text, sentence.format(e=e))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
+from regard.attention.hooks import hook_state
 
 __all__ = ["Cache", "CrossAttentionCache", "Dynamic", "Sliding", "Static"]
 
@@ -118,7 +119,7 @@ class Cache(ABC):
         if torch.is_grad_enabled():
             return t.index_select(0, rows)
         live = t[..., self._start : self._stop, :]
-        if len(rows) == len(t) and self._writable(t):
+        if len(rows) == len(t) and self._writable(t) and not hook_state.hooks:  # a recording may hold the buffer
             # Most beams stay in their row, and beams that fork have most of their text in common.
             suffix = t[..., max(self._start, self._stop - (self.num_tokens - common_prefix)) : self._stop, :]
             moved = (rows != torch.arange(len(t), device=rows.device)).nonzero()[:, 0]

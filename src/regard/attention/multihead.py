@@ -400,7 +400,12 @@ def _join(by_head: Tensor) -> Tensor:
 
 def _empty_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
     """A linear layer with uninitialized weights, made without a draw from the random generator."""
-    return nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device=torch.get_default_device())
+    linear = nn.Linear(inputs, outputs, bias=bias, device="meta")
+    # linear.to_empty would do it too; of tensors on the meta device, PyTorch imports sympy for it.
+    linear.weight = nn.Parameter(torch.empty(outputs, inputs))
+    if bias:
+        linear.bias = nn.Parameter(torch.empty(outputs))
+    return linear
 
 
 def _init_head(weight: Tensor, bias: Tensor | None, head: int, width: int) -> None:

@@ -35,8 +35,21 @@ FIRST_CPU_SECONDS = 3.0
 FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
 """For a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
-NAMED_BY_NO_RECIPE = frozenset({"keys-seen", "masks-of-both-softmaxes", "sink-score"})
+NAMED_BY_NO_RECIPE = frozenset(
+    {
+        "keys-over-the-tokens",
+        "keys-seen",
+        "masks-of-both-softmaxes",
+        "norm-used",
+        "sink-score",
+        "softmax-maximum",
+        "softmaxes-subtracted",
+        "value-residual",
+    }
+)
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
+WITH_ANY = frozenset({"softmax-over-keys"})
+"""Properties that no argument excuses, whatever it means."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
 AROUND = frozenset({"residual-missing"})
@@ -173,7 +186,10 @@ def _is_told(analyses: Sequence[Analysis]) -> bool:
 
 def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
     """With what is known of each step and of each attention, and what else the properties have to tell."""
-    guessed = any(each.guessed and each.violations for each in analyses)
+    guessed = any(
+        each.guessed and each.violations and not any(found.property in WITH_ANY for found in each.violations)
+        for each in analyses
+    )
     several = [] if guessed and not found.mistakes else [each for one in analyses for each in one.findings]
     told = (each.message for each in several if each.kind == "note")
     violated = [each for each in several if each.kind == "violation"]
@@ -196,7 +212,7 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
     missing = tuple(dict.fromkeys(text for each in analyses for text in each.missing))
     verdict = searched.verdict
     guessed = [name for each in analyses for name in each.guessed]
-    if violations and guessed and verdict != "wrong":
+    if violations and guessed and verdict != "wrong" and not any(each.property in WITH_ANY for each in violations):
         why = f"nothing tells what {guessed[0]} is; with a guess for it, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand it over: {EXAMPLE}"))
     if violations:

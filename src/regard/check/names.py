@@ -21,7 +21,7 @@ _INPUTS = {
     "mask": "mask attn_mask attention_mask src_mask tgt_mask m attn_bias_mask may allowed keep causal_mask "
     "look_ahead_mask "
     "x_mask self_mask self_attn_mask decoder_mask target_mask trg_mask additive_mask valid visible permitted "
-    "blocked masked_positions",
+    "blocked masked_positions adj adjacency adj_mat adj_matrix adjacency_matrix",
     "padding": "key_padding_mask padding_mask pad_mask key_mask src_key_padding_mask pad valid_mask context_mask "
     "memory_mask padding "
     "encoder_attention_mask memory_key_padding_mask kpm enc_mask cross_mask src_padding_mask encoder_mask",

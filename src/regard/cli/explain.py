@@ -35,14 +35,15 @@ MAX_KEYS = 20
 
 @app.command(
     help="Show what attention does with a word of a sentence, on real trained weights.\n\n"
-    "The output has up to five parts: the tokens and the input; what the word attends to; the arithmetic of that row, "
-    "number by number; how context changes the word (with --compare); and the proof: the row by the definition in "
-    "float64, compared with the model's own output.\n\n"
+    "The output has up to six parts: the tokens and the input; what the word attends to; of a decoder, what comes "
+    "next; the arithmetic of that row, number by number; how context changes the word (with --compare); and the proof: "
+    "the row by the definition in float64, compared with the model's own output.\n\n"
     "In an encoder a word attends to all words of the text, in a decoder to itself and earlier words. With an "
     "encoder-decoder TEXT is the source, and the word is one of the target, the last by default: the row shows which "
     "words of the source it came from (cross-attention).",
     epilog='Example: regard explain "Write a poem about a man fishing on a river bank." --token bank '
     '--compare "Write a poem about a man applying for a loan in a bank."\n\n'
+    'A decoder: regard explain "The capital of France is" --model smollm2\n\n'
     'Which word of a sentence a translated word came from: regard explain "Das Haus ist alt." --token house '
     "--model Helsinki-NLP/opus-mt-de-en",
 )

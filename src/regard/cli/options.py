@@ -22,6 +22,11 @@ MODEL_HELP = (
 )
 ANY_FAMILY = "BERT, RoBERTa; GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2; Marian, BART, T5."
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_DECODER = "smollm2"
+DEFAULT_DECODER_HELP = (
+    "By default smollm2, which needs no network: SmolLM2-135M-Instruct with weights of 4 bits, dequantised; the "
+    "numbers of HuggingFaceTB/SmolLM2-135M-Instruct on the Hub are others."
+)
 
 
 def option(metavar: str, help_: str, *names: str, **more: Any) -> Any:

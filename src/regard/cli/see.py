@@ -14,6 +14,7 @@ from regard.cli.app import app
 from regard.cli.heads import Heads, parse_layers_and_heads
 from regard.cli.options import (
     ANY_FAMILY,
+    DEFAULT_DECODER,
     DEFAULT_MODEL,
     MODEL_HELP,
     ensure_json_writable,
@@ -41,6 +42,7 @@ DEFAULT_OUT = Path("regard.html")
     "scale, the temperature or the mask were another. With --compare also how context changes a word's vector.",
     epilog='Example: regard see "Write a poem about a man fishing on a river bank." --open\n\n'
     'In the terminal: regard see "The animal was too tired." --terminal --token animal\n\n'
+    'What a decoder looks at while it writes: regard see "The capital of Italy is" --max-new-tokens 20 --open\n\n'
     "A file of regard watch --save: regard see --recording story.safetensors",
 )
 def see(
@@ -61,6 +63,15 @@ def see(
     ] = None,
     target: Annotated[
         str | None, option("TEXT", "The output of an encoder-decoder for TEXT. By default the model generates it.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="A decoder first continues the text by at most N tokens, and its attention while it writes is shown, "
+            f"too; the model is then by default {DEFAULT_DECODER}. By default the text is only read.",
+        ),
     ] = None,
     layer: Annotated[
         str | None, option("LIST", "Only these layers: numbers from 0 and ranges, such as 0,3-5. By default all.")
@@ -97,8 +108,8 @@ def see(
     """Write a page that shows the attention of a model in a text."""
     if sum(value is not None for value in (text, file, recording)) != 1:
         raise InputError("give a TEXT, --file PATH or --recording PATH, one of them")
-    if recording is not None and any(value is not None for value in (model, compare, target)):
-        raise InputError("--recording shows a file: --model, --compare and --target belong to a TEXT")
+    if recording is not None and any(value is not None for value in (model, compare, target, max_new_tokens)):
+        raise InputError("--recording shows a file: --model, --compare, --target and --max-new-tokens belong to a TEXT")
     if image is not None and (recording is None or terminal):
         raise InputError("--image belongs to the page of a --recording: a TEXT has no image, and --terminal draws none")
     if terminal and (open_ or compare or out is not None):
@@ -119,10 +130,18 @@ def see(
         source = read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
     import_torch()
 
-    options: dict[str, Any] = {"model": None, "target": target, "token": token}
+    options: dict[str, Any] = {"model": None, "target": target, "token": token, "max_new_tokens": max_new_tokens}
     if recording is None:
-        options["model"] = load_model(model or DEFAULT_MODEL)
-    with errors_of_options(compare=compare, target=target, layer=layer, head=head, token=token, max_size=max_size):
+        options["model"] = load_model(model or (DEFAULT_MODEL if max_new_tokens is None else DEFAULT_DECODER))
+    with errors_of_options(
+        compare=compare,
+        target=target,
+        layer=layer,
+        head=head,
+        token=token,
+        max_size=max_size,
+        max_new_tokens=max_new_tokens,
+    ):
         if terminal:
             _draw(source, layers, heads, json_path, options)
             return

@@ -18,6 +18,7 @@ from regard.decoding import Beam, Greedy, Sample
 from regard.generation.generate import beam_search, generate, stream
 from regard.generation.hypothesis import Hypothesis
 from regard.generation.request import max_new_tokens_left
+from regard.generation.streaming import TextStream
 from regard.generation.translate import translate
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Greedy",
     "Hypothesis",
     "Sample",
+    "TextStream",
     "beam_search",
     "generate",
     "max_new_tokens_left",

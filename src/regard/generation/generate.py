@@ -12,7 +12,7 @@ from regard.generation.hypothesis import Hypothesis
 from regard.generation.loop import decode_tokens
 from regard.generation.request import Generated, GenerationRequest, Prompt, Prompts, Stop, build_request
 from regard.generation.sampling import token_selector
-from regard.generation.streaming import BannedWords, phrase_ids
+from regard.generation.streaming import BannedWords, TextStream, phrase_ids
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, EncoderDecoder
 
@@ -39,9 +39,11 @@ def generate(
     Args:
         model: a decoder, an encoder-decoder, or what `regard.load` returned.
         ids: token ids, ``(tokens,)`` or ``(batch, tokens)`` or a list; several lists of different lengths make a
-            ragged batch. With a loaded model also a text, or a list of texts. For a model that reads images: what
-            `Pretrained.pixel_values` takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch,
-            channels, height, width)``.
+            ragged batch. With a loaded model also a text, or a list of texts; or a chat, which is a list of messages
+            such as ``{"role": "user", "content": "What is attention?"}`` for `Pretrained.apply_chat_template`, or a
+            list of chats: then the text is the answer. For a model that reads images: what `Pretrained.pixel_values`
+            takes, one or a list of them, or pixels ``(channels, height, width)`` or ``(batch, channels, height,
+            width)``.
         max_new_tokens: the most new tokens of a text.
         strategy: `Greedy`, `Sample` or `Beam`.
         stop: token ids that end a text, and with a loaded model also strings; the text ends before such a string.
@@ -58,8 +60,9 @@ def generate(
 
     Raises:
         InputError: an empty prompt; ids outside the vocabulary; more tokens than the model has positions; constraints
-            that no text can meet.
-        TypeError: an encoder, or no model of regard; text for a model without a tokenizer; an image of another type.
+            that no text can meet; a chat for a model without a chat template, or one that the template refuses.
+        TypeError: an encoder, or no model of regard; text for a model without a tokenizer; an image of another type;
+            messages of another form.
         ValueError: max_new_tokens below 1.
     """
     request = build_request(model, ids, max_new_tokens, stop, decoder_start, pad)
@@ -99,7 +102,7 @@ def stream(
     strategy: Greedy | Sample = GREEDY,
     stop: Stop | None = None,
     decoder_start: int | None = None,
-) -> Iterator[int] | Iterator[str]:
+) -> Iterator[int] | TextStream:
     """What `generate` returns, during generation: the new tokens one by one, or the text in pieces.
 
     A piece of text comes as soon as it is final: a character of several tokens with its last token, and what could be
@@ -107,14 +110,16 @@ def stream(
 
     Args:
         model: as in `generate`.
-        ids: one prompt: token ids, ``(tokens,)`` or a list, or a text; or an image, as in `generate`.
+        ids: one prompt: token ids, ``(tokens,)`` or a list, a text or a list of messages; or an image, as in
+            `generate`.
         max_new_tokens: the most new tokens.
         strategy: `Greedy` or `Sample`; a beam search knows its text only at its end.
         stop: as in `generate`.
         decoder_start: as in `generate`.
 
     Returns:
-        An iterator of token ids, or of pieces of text where `generate` returns a text.
+        An iterator of token ids, or of pieces of text where `generate` returns a text: a `TextStream`, whose ``ids``
+        are the new tokens so far.
 
     Raises:
         InputError: as `generate` does.
@@ -129,7 +134,7 @@ def stream(
     if len(request.prompts) != 1 or request.format.is_batch:
         raise ValueError(f"stream writes one text; got {len(request.prompts)} prompts")
     new = (step[0] for step in _decode(request, strategy))
-    return request.streamer(0).pieces(new) if request.format.is_text else new
+    return TextStream(request.streamer(0), new) if request.format.is_text else new
 
 
 def _generate(request: GenerationRequest, strategy: Strategy) -> list[list[Hypothesis]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from regard.generation.hypothesis import Hypothesis
 from regard.generation.session import DecodeSession
 from regard.generation.streaming import StopStrings, TextStreamer
 from regard.pretrained import Pretrained
+from regard.pretrained.chat import MESSAGE_FORM, Message
 from regard.pretrained.image_processor import ImageInput
 from regard.transformer import Decoder, Encoder, EncoderDecoder, SpecialTokens
 
-Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | ImageInput | Float[Tensor, "channels height width"]
+Chat = Sequence[Message]
+Prompt = str | Sequence[int] | Int[Tensor, " tokens"] | Chat | ImageInput | Float[Tensor, "channels height width"]
 Prompts = Prompt | Sequence[Prompt] | Int[Tensor, "batch tokens"] | Float[Tensor, "batch channels height width"]
 Stop = int | str | Sequence[int | str]
 Generated = Tensor | str | Hypothesis | list[Any]
@@ -227,16 +229,27 @@ def _read_prompts(ids: Any, pretrained: Pretrained | None) -> tuple[list[list[in
     elif isinstance(ids, Sequence) and ids and all(isinstance(text, str) for text in ids):
         is_text = is_batch = True
         rows = [_encode(text, pretrained) for text in ids]
+    elif _is_chat(ids):
+        is_text = True
+        rows = [_encode_chat(ids, pretrained)]
+    elif isinstance(ids, Sequence) and any(map(_is_chat, ids)):
+        is_text = is_batch = True
+        rows = _encode_chats(ids, pretrained)
     elif isinstance(ids, Sequence) and all(type(token) is int for token in ids):
         rows = [list(ids)]
     elif isinstance(ids, Sequence):
         is_batch = True
         invalid = [row for row in ids if isinstance(row, str) or not isinstance(row, (Sequence, Tensor))]
         if invalid:
-            raise TypeError(f"ids must be token ids, texts or lists of token ids; got a list with {invalid[0]!r} in it")
+            raise TypeError(
+                f"ids must be token ids, texts, messages or lists of those; got a list with {invalid[0]!r} in it"
+            )
         rows = [row.tolist() if isinstance(row, Tensor) else list(row) for row in ids]
     else:
-        raise TypeError(f"ids must be a tensor, a list of token ids or a text; got {type(ids).__name__}")
+        raise TypeError(
+            f"ids must be a tensor, a list of token ids, a text or a list of messages {MESSAGE_FORM}; got "
+            f"{type(ids).__name__}"
+        )
     if not rows:
         raise InputError("there is no prompt: ids has no rows")
     return rows, PromptFormat(is_text, is_batch, is_tensor)
@@ -246,6 +259,31 @@ def _encode(text: str, pretrained: Pretrained | None) -> list[int]:
     if pretrained is None:
         raise TypeError(f"a bare model reads token ids; for the text {text[:40]!r} hand over what regard.load returned")
     return list(pretrained.encode(text).ids)
+
+
+def _is_chat(prompt: object) -> bool:
+    """Whether a prompt has a message in it; whether all of it are messages, the chat template's reader says."""
+    if not isinstance(prompt, Sequence) or isinstance(prompt, str):
+        return False
+    return any(isinstance(message, Mapping) for message in prompt)
+
+
+def _encode_chat(messages: Chat, pretrained: Pretrained | None) -> list[int]:
+    if pretrained is None:
+        raise TypeError("a bare model reads token ids; for messages hand over what regard.load returned")
+    return pretrained.apply_chat_template(messages)
+
+
+def _encode_chats(chats: Sequence[Any], pretrained: Pretrained | None) -> list[list[int]]:
+    rows = []
+    for n, messages in enumerate(chats):
+        if not _is_chat(messages):
+            raise TypeError(f"prompt {n} of several chats is no list of messages {MESSAGE_FORM}; got {messages!r}")
+        try:
+            rows.append(_encode_chat(messages, pretrained))
+        except InputError as error:
+            raise InputError(f"prompt {n}: {error}") from error
+    return rows
 
 
 def _check_prompt(prompt: list[Any], number: str, vocab_size: int) -> None:

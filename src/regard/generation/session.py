@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard._shapes import Float, Int
 from regard.attention import mask
+from regard.attention.hooks import hook_state
 from regard.attention.mask import Mask
 from regard.transformer import Decoder, EncoderDecoder
 from regard.transformer.decode_step import FastDecodeStep
@@ -73,7 +74,7 @@ class DecodeSession:
     def decode(self, ids: Sequence[int]) -> Float[Tensor, "rows vocab_size"]:
         """Process one more token of each row; the logits of the next one."""
         new = torch.tensor(ids, device=self.device)[:, None]
-        if self._fast_step is not None:
+        if self._fast_step is not None and not hook_state.hooks:  # who watches gets the calls of `attend`
             return self._fast_step(new, self.caches, self._context_mask).float()
         with _evaluation_mode(self.model):
             return self._logits(new)

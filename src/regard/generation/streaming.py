@@ -69,6 +69,28 @@ class TextStreamer:
             yield text[num_streamed:]
 
 
+class TextStream(Iterator[str]):
+    """The pieces of a text during generation, and the tokens that were selected for them.
+
+    Args:
+        streamer: makes the pieces.
+        tokens: the new tokens as they are selected.
+    """
+
+    def __init__(self, streamer: TextStreamer, tokens: Iterator[int]) -> None:
+        self.ids: list[int] = []
+        """The new tokens so far, with the stop token and those of a stop string."""
+        self._pieces = streamer.pieces(self._recorded(tokens))
+
+    def _recorded(self, tokens: Iterator[int]) -> Iterator[int]:
+        for token in tokens:
+            self.ids.append(token)
+            yield token
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+
 class BannedWords:
     """Words that a text must not contain, whatever their tokens.
 

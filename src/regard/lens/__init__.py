@@ -16,7 +16,7 @@ from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 from regard.lens.text.explain import explain
-from regard.lens.text.explanation import Comparison, Explanation, InputVectors, Proof, TopKey
+from regard.lens.text.explanation import Comparison, Explanation, InputVectors, NextToken, Proof, TopKey
 from regard.lens.watch import watch
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Explanation",
     "HeadTypes",
     "InputVectors",
+    "NextToken",
     "OutputSample",
     "Proof",
     "Recording",

@@ -9,7 +9,9 @@
 - `family`: what a family of checkpoints is, and how its config and its model are built
 - `families/`: BERT, RoBERTa, GPT-2, Llama, Mistral, Qwen2, Qwen3, Gemma 2, Marian, BART, T5, ViT, as data
 - `renames`: the table between a checkpoint's weights and a model's parameters
+- `tokenizer`: the tokenizer of a checkpoint
 - `marian_tokenizer`: Marian's tokenizer, through sentencepiece
+- `chat`: messages to ids, by the chat template; `chat_sandbox`: renders it
 - `image_processor`: images to pixel values
 - `pooling`: one vector for a text; `embedder`: the vectors of many texts, without padding
 - `beginnings`: the first tokens of a long text, without tokenizing all of it

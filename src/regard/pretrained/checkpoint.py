@@ -13,7 +13,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.pretrained.hub import INDEX_FILE, PICKLE_REFUSAL, PICKLED_FILE, WEIGHTS_FILE, FileMissingError, ModelFiles
+from regard.pretrained.hub import (
+    INDEX_FILE,
+    PICKLE_REFUSAL,
+    PICKLED_FILE,
+    WEIGHTS_FILE,
+    FileMissingError,
+    HubFiles,
+    ModelFiles,
+    choice_of_gguf,
+    gguf_files_of_hub,
+)
 from regard.pretrained.renames import summarize_names
 
 
@@ -51,6 +61,18 @@ def read_json_array(path: Path) -> list[Any]:
     if not isinstance(value, list):
         raise InputError(f"{path} must hold a JSON array; got {type(value).__name__}")
     return value
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: the file cannot be read, or is no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def _read_json(path: Path) -> Any:
@@ -97,11 +119,13 @@ def read_weights(files: ModelFiles) -> CheckpointWeights:
     """
     try:
         path = files.require(WEIGHTS_FILE)
-    except FileMissingError:
+    except FileMissingError as error:
         index = files.find(INDEX_FILE)
-        if index is None:
-            raise
-        return _read_shards(files, index)
+        if index is not None:
+            return _read_shards(files, index)
+        if isinstance(files, HubFiles) and (found := gguf_files_of_hub(files.name)):
+            raise FileMissingError(f"{error}. It has GGUF files: {choice_of_gguf(found, files.name)}") from error
+        raise
     return CheckpointWeights(_read_file(path), path, {})
 
 

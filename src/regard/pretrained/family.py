@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import InputError
 from regard.pretrained.config_json import ConfigJSON
-from regard.pretrained.renames import Rename, expand_layers, export_weights, load_weights
+from regard.pretrained.renames import Rename, Weight, expand_layers, export_weights, load_weights, values_of
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 ModelKind = Literal["encoder", "decoder", "encoder-decoder"]
@@ -118,7 +119,7 @@ class Family:
     """Today's name of a weight for the name in an old file."""
     tied_weights: Callable[[Config], Sequence[tuple[str, ...]]] = lambda config: ()
     """Names of one and the same weight; the first is the table's. A file may have any of them."""
-    infer_config: Callable[[Config, Mapping[str, Tensor]], Config] = lambda config, weights: config
+    infer_config: Callable[[Config, Mapping[str, Weight]], Config] = lambda config, weights: config
     """Completes the config by looking at the weights."""
     constants: Sequence[ConstantTensor] = ()
     ignored_weights: tuple[str, ...] = ()
@@ -234,7 +235,7 @@ def _config(family: Family, config_json: ConfigJSON, names: Mapping[str, str], e
 
 
 def build_model(
-    family: Family, config: Config, tensors: Mapping[str, Tensor], *, dtype: torch.dtype, path: Path
+    family: Family, config: Config, tensors: Mapping[str, Weight], *, dtype: torch.dtype, path: Path
 ) -> tuple[Encoder | Decoder | EncoderDecoder, CheckpointLayout]:
     """A model with a checkpoint's weights, in evaluation mode, and the layout of the checkpoint.
 
@@ -242,7 +243,7 @@ def build_model(
         InputError: a weight is missing, unknown or of another shape; two weights that should be one differ.
     """
     checkpoint_names: dict[str, tuple[str, ...]] = {}
-    weights: dict[str, Tensor] = {}
+    weights: dict[str, Weight] = {}
     for checkpoint_name, tensor in tensors.items():
         name = family.rename_legacy(checkpoint_name.removeprefix(family.prefix))
         if name in weights:
@@ -258,9 +259,9 @@ def build_model(
     renames = tuple(expand_layers(table, num_layers))
     used = {name for rename in renames for name in rename.checkpoint_names}
     ignored = sorted(name for name in weights if name.startswith(family.ignored_weights) and name not in used)
-    extra_tensors |= {checkpoint_names[name][0]: weights.pop(name).clone() for name in ignored}
+    extra_tensors |= {checkpoint_names[name][0]: values_of(weights.pop(name)).clone() for name in ignored}
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutNormalNumbers():
             model: Encoder | Decoder | EncoderDecoder = MODEL_CLASSES[family.kind](config)
     except RuntimeError as error:  # sizes whose product is too large for any tensor
         raise InputError(f"the sizes of {config} make no model: {error}") from error
@@ -269,8 +270,19 @@ def build_model(
     return model.eval(), layout
 
 
+class _WithoutNormalNumbers(TorchFunctionMode):
+    """Leaves out the drawing of normal numbers, for which PyTorch imports its compiler on the meta device: a second."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.nn.init.normal_, Tensor.normal_):
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 def _merge_tied(
-    names: tuple[str, ...], weights: dict[str, Tensor], checkpoint_names: dict[str, tuple[str, ...]], path: Path
+    names: tuple[str, ...], weights: dict[str, Weight], checkpoint_names: dict[str, tuple[str, ...]], path: Path
 ) -> None:
     """Store the weight that has all of these names under the first name only."""
     present = [name for name in names if name in weights]
@@ -278,7 +290,7 @@ def _merge_tied(
         return
     tensor = weights[present[0]]
     for name in present[1:]:
-        if weights[name].shape != tensor.shape or not torch.equal(weights[name], tensor):
+        if weights[name].shape != tensor.shape or not torch.equal(values_of(weights[name]), values_of(tensor)):
             raise InputError(
                 f"{path}: {checkpoint_names[present[0]][0]} and {checkpoint_names[name][0]} differ, but by the config "
                 "they are one weight (tie_word_embeddings)"
@@ -292,7 +304,7 @@ def _merge_tied(
 def _pop_constants(
     family: Family,
     config: Config,
-    weights: dict[str, Tensor],
+    weights: dict[str, Weight],
     checkpoint_names: Mapping[str, tuple[str, ...]],
     path: Path,
 ) -> dict[str, Tensor]:
@@ -301,17 +313,18 @@ def _pop_constants(
     for name in list(weights):
         for constant in family.constants:
             if constant.matches(name):
-                if not constant.is_expected(weights[name], config):
+                tensor = values_of(weights.pop(name))
+                if not constant.is_expected(tensor, config):
                     raise InputError(
                         f"{path}: {name} is not {constant.description}; regard supports nothing else there"
                     )
-                constants[checkpoint_names[name][0]] = weights.pop(name).clone()
+                constants[checkpoint_names[name][0]] = tensor.clone()
                 break
     return constants
 
 
 def _check_last_layers(
-    table: Sequence[Rename], num_layers: Mapping[str, int], weights: Mapping[str, Tensor], path: Path
+    table: Sequence[Rename], num_layers: Mapping[str, int], weights: Mapping[str, Weight], path: Path
 ) -> None:
     """Refuse a number of layers that the weights do not have, before a model of millions of layers is built."""
     for rename in table:

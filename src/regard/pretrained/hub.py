@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -104,7 +105,7 @@ class HubFiles:
         """Whether to look into the cache alone: huggingface_hub would try again for half a minute, for each file."""
         # The first file fixes the commit, so that all files are from the same commit.
         self.revision: str | None = None
-        self.revision = self.require(first_file).parent.name
+        self.revision = self.require(first_file).parents[first_file.count("/")].name
 
     def require(self, file: str) -> Path:  # noqa: D102
         from huggingface_hub import constants, errors
@@ -183,12 +184,18 @@ def gguf_files_of_hub(name: str) -> list[str]:
 
     with suppress(Exception):  # the HTTP library decides which exception a broken connection raises
         if not constants.HF_HUB_OFFLINE and _is_reachable(constants.ENDPOINT):
-            files = HfApi(endpoint=constants.ENDPOINT).list_repo_files(name)
-            return sorted(file for file in files if file.lower().endswith(GGUF_SUFFIX))
+            listed = HfApi(endpoint=constants.ENDPOINT).list_repo_files(name)
+            return sorted(file for file in listed if file.lower().endswith(GGUF_SUFFIX))
     with suppress(Exception):
         snapshot = Path(snapshot_download(name, local_files_only=True))
-        return sorted(path.name for path in snapshot.iterdir() if path.suffix.lower() == GGUF_SUFFIX)
+        cached = (path for path in snapshot.rglob("*") if path.suffix.lower() == GGUF_SUFFIX)
+        return sorted(path.relative_to(snapshot).as_posix() for path in cached)
     return []
+
+
+def choice_of_gguf(found: Sequence[str], place: str) -> str:
+    """For messages: how to choose one of the GGUF files in a folder or of a model on the Hub."""
+    return f"choose one, such as {place}/{found[0]}, of {', '.join(found)}"
 
 
 def _is_reachable(url: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.errors import InputError, short_repr
-from regard.pretrained.checkpoint import read_json_object, read_tokenizer, read_weights
+from regard.errors import InputError, require_utf8, short_repr
+from regard.pretrained.chat import ChatEncoder, ChatTemplate, Message, read_chat_template
+from regard.pretrained.checkpoint import read_json_object, read_weights
 from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import (
@@ -28,19 +30,18 @@ from regard.pretrained.family import (
 from regard.pretrained.gguf import read_gguf
 from regard.pretrained.hub import (
     CONFIG_FILE,
-    TOKENIZER_FILE,
-    FileMissingError,
     HubUnreachableError,
     ModelFiles,
 )
 from regard.pretrained.image_processor import PREPROCESSOR_FILE, ImageInput, ImageProcessor, read_image_processor
 from regard.pretrained.locate import GGUFFile, locate_files
-from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE, MarianEncoding, MarianTokenizer
-from regard.pretrained.offline import DEFAULT_MODEL
+from regard.pretrained.marian_tokenizer import MarianEncoding, MarianTokenizer
+from regard.pretrained.offline import DEFAULT_DECODER, DEFAULT_MODEL
 from regard.pretrained.pooling import Pooling, read_max_seq_length, read_pooling
 from regard.pretrained.renames import DTYPES
 from regard.pretrained.save import GENERATION_CONFIG_FILE, save_checkpoint, tokenizer_files
 from regard.pretrained.special_tokens import read_special_tokens
+from regard.pretrained.tokenizer import check_vocabulary, find_tokenizer
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
 
 
@@ -115,15 +116,11 @@ class Pretrained:
             InputError: no tokenizer; a text that cannot be encoded; more tokens than the model has positions; a model
                 in training mode, where dropout makes every answer random.
         """
-        if self.model.training:
-            raise InputError(f"{self.name} is in training mode, where dropout changes every answer; call .model.eval()")
+        self._require_evaluation_mode()
         if self.modality == "images" and not target:
             raise InputError(f"{self.name} reads images, not texts: see Pretrained.pixel_values")
         tokenizer = self._require_tokenizer()
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InputError(f"{short_repr(text)} is not valid text: it holds bytes that are not UTF-8") from None
+        require_utf8(text)
         try:
             options = {"target": target} if isinstance(tokenizer, MarianTokenizer) else {}
             encoding: Encoding | MarianEncoding = tokenizer.encode(text, **options)
@@ -136,15 +133,74 @@ class Pretrained:
                 f"the text has {len(encoding.ids)} tokens, and {self.name} has positions for {limit}; it is "
                 f"{short_repr(text)}. Shorten it or split it"
             )
-        ranges = [("id", encoding.ids, config.vocab_size)]
+        self._require_in_range("id", encoding.ids, config.vocab_size)
         if config.num_token_types:
-            ranges.append(("token type", encoding.type_ids, config.num_token_types))
-        for what, numbers, count in ranges:
-            if max(numbers, default=0) >= count:
-                raise InputError(
-                    f"the tokenizer of {self.name} gives the {what} {max(numbers)}, the model has {count} of them"
-                )
+            self._require_in_range("token type", encoding.type_ids, config.num_token_types)
         return encoding
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template that makes a prompt of messages; None if the checkpoint has none.
+
+        It is in a GGUF file's metadata; else in chat_template.jinja or in tokenizer_config.json, read at the first use.
+
+        Raises:
+            InputError: a file that cannot be read; several templates and none of them ``default``; the Hub could not
+                be reached.
+        """
+        return None if self._chat_template is None else self._chat_template.text
+
+    def apply_chat_template(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> list[int]:
+        """The token ids of messages, in the model's chat template.
+
+        The ids are those of the method of this name in transformers. But where a message holds the letters of a special
+        token, they stay letters: ``<|im_end|>`` in the text of a user ends nothing.
+
+        Example:
+            ``model.apply_chat_template([{"role": "user", "content": "What is attention?"}])``
+
+        Args:
+            messages: ``{"role": ..., "content": ...}`` each; the roles are system, developer, user, assistant, tool.
+            add_generation_prompt: whether the beginning of the model's answer follows the messages.
+
+        Raises:
+            InputError: no chat template, or one that fails or refuses the messages; another role or key; a message that
+                the template leaves out; more tokens than the model has positions; a model in training mode.
+            TypeError: messages of another form.
+        """
+        self._require_evaluation_mode()
+        ids = self._chat_encoder.encode(messages, add_generation_prompt=add_generation_prompt)
+        limit = self.config.max_positions
+        if limit is not None and len(ids) > limit:
+            raise InputError(
+                f"the messages have {len(ids)} tokens, and {self.name} has positions for {limit}. Shorten them"
+            )
+        self._require_in_range("id", ids, self.config.vocab_size)
+        return ids
+
+    @cached_property
+    def _chat_template(self) -> ChatTemplate | None:
+        return read_chat_template(self.checkpoint.files, self.checkpoint.texts)
+
+    @cached_property
+    def _chat_encoder(self) -> ChatEncoder:
+        tokenizer = self._require_tokenizer()
+        if self._chat_template is None or isinstance(tokenizer, MarianTokenizer):
+            raise InputError(
+                f"{self.name} has no chat template, so it was not trained with messages: hand over a text, or take a "
+                f"model that answers, such as {DEFAULT_DECODER}"
+            )
+        return ChatEncoder(self._chat_template, tokenizer, self.name)
+
+    def _require_evaluation_mode(self) -> None:
+        if self.model.training:
+            raise InputError(f"{self.name} is in training mode, where dropout changes every answer; call .model.eval()")
+
+    def _require_in_range(self, what: str, numbers: Sequence[int], count: int) -> None:
+        if max(numbers, default=0) >= count:
+            raise InputError(
+                f"the tokenizer of {self.name} gives the {what} {max(numbers)}, the model has {count} of them"
+            )
 
     def pixel_values(self, images: ImageInput | Sequence[ImageInput]) -> Float[Tensor, "images channels height width"]:
         """Images as the model reads them: resized, rescaled and normalized as its preprocessor_config.json says.
@@ -322,7 +378,7 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
     family = _family(config_json, path)
     generation_path = files.find(GENERATION_CONFIG_FILE) if family.kind != "encoder" else None
     config = _read_config(family, config_json, path, generation_path)
-    tokenizer, tokenizer_error = _read_tokenizer(files, family, config)
+    tokenizer, tokenizer_error = find_tokenizer(files, config, is_marian=family.name == "Marian")
     weights = read_weights(files)
     model, layout = build_model(family, config, weights.tensors, dtype=dtype, path=weights.path)
     pooling = max_seq_length = None
@@ -350,8 +406,8 @@ def _load_gguf(file: GGUFFile, name: str, dtype: torch.dtype) -> Pretrained:
     family = _family(config_json, path)
     config = _read_config(family, config_json, path, None)
     if tokenizer is not None:
-        _check_vocabulary(tokenizer, config, path)
-    model, layout = build_model(family, config, checkpoint.tensors(dtype), dtype=dtype, path=path)
+        check_vocabulary(tokenizer, config, path)
+    model, layout = build_model(family, config, checkpoint.tensors, dtype=dtype, path=path)
     source = CheckpointSource(
         None,
         config_json,
@@ -383,33 +439,3 @@ def _read_config(family: Family, config_json: Mapping[str, Any], path: Path, gen
     if decoder is not None:
         return replace(config, special_tokens=special, decoder=replace(decoder, special_tokens=special))
     return replace(config, special_tokens=special)
-
-
-def _read_tokenizer(
-    files: ModelFiles, family: Family, config: Config
-) -> tuple[Tokenizer | MarianTokenizer | None, str]:
-    """The tokenizer, or the reason why there is none."""
-    tokenizer: Tokenizer | MarianTokenizer
-    try:
-        path = files.require(TOKENIZER_FILE)
-        tokenizer = read_tokenizer(path)
-    except FileMissingError as error:
-        if family.name != "Marian":
-            return None, str(error)
-        try:
-            path = files.require("vocab.json")
-            if not config.shared_embedding and (second := files.find(TARGET_VOCAB_FILE)) is not None:
-                return None, f"{second} is a second vocabulary, and regard reads texts with one for both languages"
-            tokenizer = MarianTokenizer(files)
-        except FileMissingError as marian_error:
-            return None, f"{error}; {marian_error}"
-    _check_vocabulary(tokenizer, config, path)
-    return tokenizer, ""
-
-
-def _check_vocabulary(tokenizer: Tokenizer | MarianTokenizer, config: Config, path: Path) -> None:
-    """Refuse a tokenizer with tokens that the model does not have."""
-    largest_id = max(tokenizer.get_vocab().values(), default=0)
-    vocab_size = max(config.vocab_size, (config.decoder or config).vocab_size)
-    if largest_id >= vocab_size:
-        raise InputError(f"{path} has tokens up to id {largest_id}, the model has {vocab_size} of them")

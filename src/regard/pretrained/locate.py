@@ -11,12 +11,14 @@ from regard.errors import InputError, short_repr
 from regard.pretrained.hub import (
     CONFIG_FILE,
     GGUF_SUFFIX,
+    INDEX_FILE,
     TOKENIZER_FILE,
     WEIGHTS_FILE,
     FileMissingError,
     HubFiles,
     LocalFiles,
     ModelFiles,
+    choice_of_gguf,
     gguf_files_of_hub,
 )
 from regard.pretrained.offline import DEFAULT_DECODER, DEFAULT_MODEL, MINILM, SMOLLM2, SMOLLM2_FILE, SMOLLM2_ORIGINAL
@@ -59,9 +61,10 @@ def locate_files(name: str) -> ModelFiles | GGUFFile:
         if problem := SMOLLM2.problem():
             raise InputError(f"{name!r} is the offline copy of a model, which is {problem}")
         return GGUFFile(SMOLLM2.path / SMOLLM2_FILE, name)
-    repository, _, file = name.rpartition("/") if name.lower().endswith(GGUF_SUFFIX) else (name, "", "")
-    if not name.strip() or name.startswith((".", "/", "~")) or repository.count("/") > 1 or "\\" in name:
-        raise InputError(f"{name!r} is not a folder here, and not a Hub name such as {DEFAULT_MODEL!r}")
+    repository, file = _hub_file(name)
+    if not repository.strip() or name.startswith((".", "/", "~")) or repository.count("/") > 1 or "\\" in name:
+        what, example = ("file", "OWNER/NAME/FILE.gguf") if file else ("folder", DEFAULT_MODEL)
+        raise InputError(f"{name!r} is not a {what} here, and not a Hub name such as {example!r}")
     if file:
         return GGUFFile(HubFiles(repository, file).require(file), name)
     if name == SMOLLM2_ORIGINAL:
@@ -77,9 +80,19 @@ def locate_files(name: str) -> ModelFiles | GGUFFile:
         raise InputError(f"{error}. Its offline copy: {reason}") from error
 
 
+def _hub_file(name: str) -> tuple[str, str]:
+    """The repository on the Hub and the GGUF file in it that a name says; no file where it names a repository."""
+    if not name.lower().endswith(GGUF_SUFFIX):
+        return name, ""
+    parts = name.split("/")
+    of_repository = min(2, len(parts) - 1)  # the first models on the Hub have no owner
+    return "/".join(parts[:of_repository]), "/".join(parts[of_repository:])
+
+
 def _files_of_folder(folder: Path) -> ModelFiles | GGUFFile:
+    """A folder's files; its GGUF file where it has no other weights."""
     files = LocalFiles(folder)
-    if files.find(CONFIG_FILE) is None:
+    if not all(map(files.find, (CONFIG_FILE, WEIGHTS_FILE))) and files.find(INDEX_FILE) is None:
         found = sorted(path.name for path in folder.iterdir() if path.suffix.lower() == GGUF_SUFFIX)
         if found:
             return GGUFFile(files.require(_only_gguf(found, str(folder))))
@@ -87,23 +100,24 @@ def _files_of_folder(folder: Path) -> ModelFiles | GGUFFile:
 
 
 def _files_of_hub(name: str) -> ModelFiles | GGUFFile:
-    """A model's files on the Hub; the one GGUF file where it has no config.json, as repositories of GGUF files."""
+    """A model's files on the Hub; its GGUF file where it has no config.json, as most repositories of GGUF files."""
     try:
         return HubFiles(name)
     except FileMissingError as error:
         found = gguf_files_of_hub(name)
         if not found:
             raise
-        file = _only_gguf(found, name)
-        try:
-            return GGUFFile(HubFiles(name, file).require(file), name)
-        except InputError as second:
-            raise second from error
+        missing = error
+    file = _only_gguf(found, name)
+    try:
+        return GGUFFile(HubFiles(name, file).require(file), name)
+    except InputError as error:
+        raise error from missing
 
 
 def _only_gguf(found: Sequence[str], place: str) -> str:
     if len(found) > 1:
-        raise InputError(f"{place} has several GGUF files; choose one, such as {place}/{found[0]}: {', '.join(found)}")
+        raise InputError(f"{place} has several GGUF files: {choice_of_gguf(found, place)}")
     return found[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,33 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 """The dtypes in which weights may be stored and loaded."""
 
 TensorLayout = Literal["same", "transposed", "row"]
+
+
+class LazyTensor(Protocol):
+    """A weight whose values are computed when they are copied: of a GGUF file, which has them quantised."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the values."""
+
+    def copy_to(self, destination: Tensor) -> None:
+        """Write the values into a tensor of the same shape and any dtype."""
+
+
+Weight = Tensor | LazyTensor
+
+
+def values_of(weight: Weight) -> Tensor:
+    """The values of a weight: the tensor itself, or what a lazy one computes."""
+    if isinstance(weight, Tensor):
+        return weight
+    values = torch.empty(weight.shape, dtype=weight.dtype)
+    weight.copy_to(values)
+    return values
 
 
 @dataclass(frozen=True)
@@ -105,9 +132,13 @@ def expand_layers(renames: Sequence[Rename], num_layers: Mapping[str, int]) -> I
 
 
 def load_weights(
-    model: nn.Module, tensors: Mapping[str, Tensor], renames: Sequence[Rename], *, dtype: torch.dtype, source: Path
+    model: nn.Module, tensors: Mapping[str, Weight], renames: Sequence[Rename], *, dtype: torch.dtype, source: Path
 ) -> None:
     """Put a checkpoint's tensors into a model, each exactly once.
+
+    The model's weights are copies: safetensors maps its tensors from the file, so a change of the file would change or
+    crash a model. Nothing is copied before the names and the shapes of all are right, and one parameter after the other
+    is: the memory holds the model, and of lazy tensors what one of them needs.
 
     Args:
         model: on any device, the meta device included; its parameters are replaced.
@@ -119,20 +150,19 @@ def load_weights(
     Raises:
         InputError: a tensor is missing, unknown, of another shape than the model's, or not finite.
     """
-    unused = dict(tensors)
-    state: dict[str, Tensor] = {}
-    missing: list[str] = []
-    for rename in renames:
-        parts = [unused.pop(name, None) for name in rename.checkpoint_names]
-        missing += [name for name, part in zip(rename.checkpoint_names, parts, strict=True) if part is None]
-        present = [part for part in parts if part is not None]
-        if len(present) == len(parts):
-            shape = model.get_parameter(rename.parameter).shape
-            state[rename.parameter] = _stack(present, rename, shape, dtype, source)
-    if missing:
+    used = {name for rename in renames for name in rename.checkpoint_names}
+    if missing := [name for rename in renames for name in rename.checkpoint_names if name not in tensors]:
         raise InputError(f"{source} lacks {summarize_names(missing)}")
-    if unused:
-        raise InputError(f"{source} holds weights that this model has no place for: {summarize_names(sorted(unused))}")
+    if unused := sorted(tensors.keys() - used):
+        raise InputError(f"{source} holds weights that this model has no place for: {summarize_names(unused)}")
+    shapes = {rename.parameter: model.get_parameter(rename.parameter).shape for rename in renames}
+    parts = {rename.parameter: [tensors[name] for name in rename.checkpoint_names] for rename in renames}
+    for rename in renames:
+        _check_parts(parts[rename.parameter], rename, shapes[rename.parameter], source)
+    state = {
+        rename.parameter: _stack(parts[rename.parameter], rename, shapes[rename.parameter], dtype, source)
+        for rename in renames
+    }
     # A parameter with several names, as token vectors that two stacks share, is in the table once.
     first_names = {id(parameter): name for name, parameter in model.named_parameters()}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -160,11 +190,11 @@ def summarize_names(names: Sequence[str]) -> str:
     return first if len(names) <= 5 else f"{first} and {len(names) - 5} more"
 
 
-def _stack(parts: list[Tensor], rename: Rename, shape: torch.Size, dtype: torch.dtype, source: Path) -> Tensor:
-    """The parameter that a checkpoint's tensors make."""
+def _check_parts(parts: Sequence[Weight], rename: Rename, shape: torch.Size, source: Path) -> None:
+    """Refuse tensors that do not make the parameter."""
     rows = rename.rows or (shape[0] // len(parts),) * len(parts)
-    for i, (part, name) in enumerate(zip(parts, rename.checkpoint_names, strict=True)):
-        expected = (rows[i], *shape[1:])
+    for part, name, num_rows in zip(parts, rename.checkpoint_names, rows, strict=True):
+        expected = (num_rows, *shape[1:])
         if rename.layout != "same":
             expected = expected[::-1] if rename.layout == "transposed" else (1, *expected)
         if part.dtype not in DTYPES:
@@ -172,13 +202,22 @@ def _stack(parts: list[Tensor], rename: Rename, shape: torch.Size, dtype: torch.
             raise InputError(f"{source}: {name} is {part.dtype}; regard reads {supported}")
         if tuple(part.shape) != expected:
             raise InputError(f"{source}: {name} has shape {tuple(part.shape)}, the config wants {expected}")
-    if rename.layout != "same":
-        parts = [part.T if rename.layout == "transposed" else part[0] for part in parts]
-    # Always a copy: safetensors maps its tensors from the file, so a change of the file would change or crash a model.
-    stacked = torch.cat([part.to(dtype) for part in parts])
+
+
+def _stack(parts: Sequence[Weight], rename: Rename, shape: torch.Size, dtype: torch.dtype, source: Path) -> Tensor:
+    """The parameter that a checkpoint's tensors make."""
+    stacked = torch.empty(shape, dtype=dtype)
+    rows = list(rename.rows) or [shape[0] // len(parts)] * len(parts)
+    for part, destination in zip(parts, torch.split(stacked, rows), strict=True):
+        if rename.layout != "same":
+            destination = destination.T if rename.layout == "transposed" else destination[None]
+        if isinstance(part, Tensor):
+            destination.copy_(part)
+        else:
+            part.copy_to(destination)
     if stacked.numel() and not torch.stack(stacked.aminmax()).isfinite().all():
         names = summarize_names(rename.checkpoint_names)
-        if dtype is not torch.float32 and all(part.isfinite().all() for part in parts):
+        if dtype is not torch.float32 and all(values_of(part).isfinite().all() for part in parts):
             raise InputError(f"{source}: {names} holds numbers beyond {dtype}; load it in torch.float32")
         raise InputError(f"{source} is damaged: {names} holds numbers that are not finite. Fetch it anew")
     return stacked

@@ -24,6 +24,7 @@ from regard.pretrained.marian_tokenizer import TARGET_VOCAB_FILE
 from regard.pretrained.pooling import MODULES_FILE
 
 GENERATION_CONFIG_FILE, TOKENIZER_CONFIG_FILE = "generation_config.json", "tokenizer_config.json"
+SPECIAL_TOKENS_FILE, CHAT_TEMPLATE_FILE = "special_tokens_map.json", "chat_template.jinja"
 
 DRAFT_FOLDER = ".regard-draft"
 """The subfolder that all files are first written to. The next save removes what a killed process left there."""
@@ -31,7 +32,7 @@ DRAFT_FOLDER = ".regard-draft"
 SIDE_FILES = (
     GENERATION_CONFIG_FILE,
     TOKENIZER_FILE,
-    *(TOKENIZER_CONFIG_FILE, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *(TOKENIZER_CONFIG_FILE, SPECIAL_TOKENS_FILE, "added_tokens.json", CHAT_TEMPLATE_FILE),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model"),
     *("source.spm", "target.spm", TARGET_VOCAB_FILE),
     *(PREPROCESSOR_FILE, PROCESSOR_FILE),

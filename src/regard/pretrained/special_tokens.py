@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def read_special_tokens(
     """The special tokens; ``generation_config.json`` goes before ``config.json``.
 
     Nothing else is read of ``generation_config.json``: beams, temperatures, suppressed tokens and the like are the
-    caller's strategy, and no part of the model.
+    caller's strategy, and no part of the model. Its ids beyond the vocabulary, which no model can write, are left out
+    with a warning: some checkpoints were given another vocabulary and kept the old file.
 
     Args:
         config_json: of config.json, with the family's defaults.
@@ -38,7 +40,7 @@ def read_special_tokens(
         vocab_size: every id is below it.
 
     Raises:
-        InputError: a value is no id, or no token of the model.
+        InputError: a value is no id; in config.json, no token of the model.
     """
     fields: dict[str, Any] = {}
     for key, name in [*FIELDS.items(), *((key, "") for key in UNUSED)]:
@@ -47,6 +49,13 @@ def read_special_tokens(
         path = generation_path if in_generation else config_json.path
         # Some files write -1 for "none".
         ids = value if isinstance(value, list) else [] if value is None or value == -1 else [value]
+        if in_generation and (beyond := [token for token in ids if type(token) is int and token >= vocab_size]):
+            warnings.warn(
+                f"{path}: {key} is {value!r}, and the model's tokens are 0 to {vocab_size - 1}; "
+                f"left out: {', '.join(map(str, beyond))}",
+                stacklevel=4,
+            )
+            ids = [token for token in ids if token not in beyond]
         for token in ids:
             if type(token) is not int or not 0 <= token < vocab_size:
                 raise InputError(f"{path}: {key} is {value!r}; the model's tokens are 0 to {vocab_size - 1}")

@@ -71,21 +71,25 @@ class Block(nn.Module):
 
     Args:
         config: sizes and choices.
+        layer: the number of the layer, from 0.
         rotary: rotary positions, the same in every layer.
         d_context: width of the encoder's output to attend to (paper, section 3.2.3, "encoder-decoder attention"); None:
             a layer without cross-attention.
     """
 
-    def __init__(self, config: Config, *, rotary: Rotary | None = None, d_context: int | None = None) -> None:
+    def __init__(
+        self, config: Config, layer: int, *, rotary: Rotary | None = None, d_context: int | None = None
+    ) -> None:
         super().__init__()
         self.norm_position = config.norm_position
         both = self.norm_position == "both"
-        self.attention = _attention(config, rotary=rotary)
+        self.attention = _attention(config, layer, rotary=rotary)
         self.attention_norm = make_norm(config)
         self.attention_post_norm = make_norm(config) if both else None
         self.cross_attention: MultiHeadAttention | None = None
         if d_context is not None:
-            self.cross_attention = _attention(config, d_context=None if d_context == config.d_model else d_context)
+            width = None if d_context == config.d_model else d_context
+            self.cross_attention = _attention(config, layer, d_context=width)
             self.cross_norm = make_norm(config)
             self.cross_post_norm = make_norm(config) if both else None
         self.feed_forward = FeedForward(
@@ -132,7 +136,9 @@ class Block(nn.Module):
         return norm(result) if self.norm_position == "post" else result
 
 
-def _attention(config: Config, *, rotary: Rotary | None = None, d_context: int | None = None) -> MultiHeadAttention:
+def _attention(
+    config: Config, layer: int, *, rotary: Rotary | None = None, d_context: int | None = None
+) -> MultiHeadAttention:
     return MultiHeadAttention(
         config.d_model,
         config.num_heads,
@@ -143,7 +149,7 @@ def _attention(config: Config, *, rotary: Rotary | None = None, d_context: int |
         out_bias=config.out_bias,
         positions=rotary,
         dropout=config.attention_dropout,
-        scale=config.attention_scale,
+        scale=config.scale(layer),
         softcap=config.softcap,
         sinks=config.sinks,
         qk_norm=config.norm_eps if config.qk_norm else None,

@@ -101,6 +101,9 @@ class Config:
     """Whether the attention's output projection has a bias."""
     attention_scale: float | int | None = None
     """The scores are multiplied by it; 1 / sqrt(d_key) by default (T5: 1)."""
+    scale_by_inverse_layer: bool = False
+    """Whether the scores of layer n, counted from 0, are also divided by n + 1 (``scale_attn_by_inverse_layer_idx`` of
+    GPT-2; Karamcheti et al. 2021, "Mistral")."""
     softcap: float | int | None = None
     """The limit of the soft cap on scaled scores (Gemma 2)."""
     sinks: bool = False
@@ -191,3 +194,10 @@ class Config:
     def window(self, layer: int) -> int | None:
         """How many positions a token of this layer may attend to, up to its own; None: all."""
         return None if self.windows is None else self.windows[layer]
+
+    def scale(self, layer: int) -> float | int | None:
+        """What the scores of this layer are multiplied by; None: 1 / sqrt(d_key)."""
+        if not self.scale_by_inverse_layer:
+            return self.attention_scale
+        scale = float(self.head_dim) ** -0.5 if self.attention_scale is None else self.attention_scale
+        return scale / (layer + 1)

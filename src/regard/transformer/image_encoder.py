@@ -38,7 +38,7 @@ class ImageEncoder(nn.Module):
         patches = _patches_of(config)
         self.config = config
         self.embeddings = PatchEmbeddings(config, patches)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.num_layers))
         self.norm = None if config.norm_position == "post" else make_norm(config)
         self.projection = None if d_out in (None, config.d_model) else nn.Linear(config.d_model, d_out or 0)
 

@@ -41,7 +41,8 @@ class Stack(nn.Module):
         rotary = None
         if config.positions == "rotary":
             rotary = Rotary(config.head_dim, base=config.rotary_base, scaling=config.rotary_scaling)
-        self.blocks = nn.ModuleList(Block(config, rotary=rotary, d_context=d_context) for _ in range(config.num_layers))
+        layers = range(config.num_layers)
+        self.blocks = nn.ModuleList(Block(config, layer, rotary=rotary, d_context=d_context) for layer in layers)
         self.rotary = rotary
         # All layers share the position bias, learned in T5 and fixed in ALiBi.
         self.bias: PositionBias | None = None

@@ -54,6 +54,7 @@ def see(
     model: str | Path | Pretrained | None = None,
     compare: str | Sequence[str] | None = None,
     target: str | None = None,
+    max_new_tokens: int | None = None,
     layer: int | Sequence[int] | None = None,
     head: HeadNumbers | Sequence[HeadNumbers] | None = None,
     token: str | int | None = None,
@@ -67,10 +68,12 @@ def see(
     Args:
         text: a text that the model reads; or a `Recording`, or the path of one that `Recording.save` wrote.
         out: the file to write.
-        model: a name for `regard.load`, or its result; by default the default model. It belongs to a text, as do the
-            next two.
+        model: a name for `regard.load`, or its result; by default the default model, a decoder where a
+            text is continued. It belongs to a text, as do the next three.
         compare: other texts, to see how context changes the words that they share.
         target: the output of an encoder-decoder for the text. By default the model generates it.
+        max_new_tokens: of a decoder: it first continues the text by at most so many tokens, by greedy decoding, and the
+            page shows its attention while it writes. By default the text is only read.
         layer: the layers that are shown, from 0; by default all.
         head: heads that the page must contain whole: (layer, head), or the number of a head in each layer. By default
             all that fit.
@@ -96,6 +99,7 @@ def see(
         model,
         compare=[compare] if isinstance(compare, str) else list(compare or ()),
         target=target,
+        max_new_tokens=max_new_tokens,
         layers=[layer] if isinstance(layer, int) else layer,
         heads=[head] if isinstance(head, int) or _is_pair(head) else head,  # type: ignore[list-item]
         token=token,

@@ -14,9 +14,10 @@ from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.head_selection import most_informative_head
 from regard.lens.recording.recording import Recording
 from regard.lens.text.contextual import contextual_vectors
+from regard.lens.text.generation import record_generation
 from regard.lens.text.run import find_heads, run
 from regard.lens.text.word_selection import TextWord
-from regard.pretrained import DEFAULT_MODEL, Pretrained, load
+from regard.pretrained import DEFAULT_DECODER, DEFAULT_MODEL, Pretrained, load
 from regard.views.figures.cells import map_tokens
 
 HeadNumbers = int | tuple[int, int]
@@ -53,6 +54,7 @@ def attention_source(
     *,
     compare: Sequence[str] = (),
     target: str | None = None,
+    max_new_tokens: int | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[HeadNumbers] | None = None,
     token: str | int | None = None,
@@ -64,9 +66,12 @@ def attention_source(
             target for a recording.
     """
     recording, title = _as_recording(text)
+    if recording is None and max_new_tokens is not None:
+        return _source_of_generation(str(text), model, max_new_tokens, compare, target, layers, heads, token)
     if recording is None:
         return _source_of_text(str(text), model or DEFAULT_MODEL, compare, target, layers, heads, token)
-    for name, value in (("model", model), ("compare", compare), ("target", target)):
+    of_text = {"model": model, "compare": compare, "target": target, "max_new_tokens": max_new_tokens}
+    for name, value in of_text.items():
         if value:
             raise InputError(f"a recording is shown, and {name} belongs to a text: leave it out", name)
     try:
@@ -144,6 +149,27 @@ def _source_of_text(
         with errors_of_argument("compare"):
             context = contextual_vectors([text, *compare], pretrained, first_word).to_dict()
     return AttentionSource(recording, text, pretrained.name, named, initial, context)
+
+
+def _source_of_generation(
+    text: str,
+    model: str | Path | Pretrained | None,
+    max_new_tokens: int,
+    compare: Sequence[str],
+    target: str | None,
+    layers: Sequence[int] | None,
+    heads: Sequence[HeadNumbers] | None,
+    token: str | int | None,
+) -> AttentionSource:
+    """The text and what a decoder writes after it."""
+    for name, value in (("compare", compare), ("target", target)):
+        if value:
+            raise InputError(f"a text is continued, and {name} belongs to one that is only read: leave it out", name)
+    pretrained = model if isinstance(model, Pretrained) else load(model or DEFAULT_DECODER)
+    generation = record_generation(text, pretrained, max_new_tokens, layers)
+    named = None if heads is None else find_heads(generation.recording, heads)
+    initial = None if token is None else _initial_of_recording(generation.recording, named, token)
+    return AttentionSource(generation.recording, generation.text, pretrained.name, named, initial)
 
 
 def _initial_of_recording(

@@ -150,6 +150,19 @@ def test_the_future_is_told_where_no_recipe_says_how(what, by, query):
     assert (numbers["named"], numbers["query"], numbers["key"]) == (by, query, 5)
 
 
+def test_a_prefix_that_all_tokens_see_is_no_leak():
+    def prefix_decoder(q, k, v):
+        allowed = torch.ones(q.shape[-2], k.shape[-2]).tril().bool()
+        allowed[:, :2] = True
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~allowed, -math.inf).softmax(-1) @ v
+
+    def decoder(q, k, v):
+        return prefix_decoder(q, k, v)
+
+    assert "future-leak" in named(examined(decoder))
+    assert "future-leak" not in named(examined(prefix_decoder))
+
+
 def test_parameters_that_are_frozen_are_no_mistake():
     class Frozen(nn.Module):
         def __init__(self, d_model):

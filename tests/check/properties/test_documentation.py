@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regard.check.properties.documentation import is_inclusive, mask_meaning
+from regard.check.properties.documentation import is_inclusive, mask_meaning, promises_causality
 
 MEANINGS = {
     "A boolean mask with True = take part.": "allowed",
@@ -33,6 +33,23 @@ def test_of_several_masks_each_has_its_own_sentence() -> None:
     assert mask_meaning(text, "pad_mask", is_only=False) == "allowed"
     assert mask_meaning(text, "mask", is_only=False) == "blocked"
     assert mask_meaning(text, "causal_mask", is_only=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Causal attention inside blocks of `block` tokens; nothing is seen of other blocks.", True),
+        ("Sliding windows.\n\nAutoregressive, for generation.", True),
+        ("Block attention, non-causal.", False),
+        ("Blocks; causal if `causal` is set.", False),
+        ("causal: whether later tokens are hidden", False),
+        ("Attention that is causal across frames.", False),
+        ("Bidirectional blocks of an autoregressive model.", False),
+        ("Blocks.", False),
+    ],
+)
+def test_whether_it_is_causal_without_a_condition(text: str, said: bool) -> None:
+    assert promises_causality(text) == said
 
 
 @pytest.mark.parametrize(

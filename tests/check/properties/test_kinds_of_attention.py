@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
+from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analysis import analyze
 from regard.check.target import Invocation, Stream
 
@@ -193,3 +194,34 @@ def test_queries_that_compete_for_keys_are_a_design() -> None:
 
 def test_queries_that_compete_and_are_not_normalized_are_wrong() -> None:
     assert ("violation", "softmax-over-keys") in names(of_x(lambda x: (x @ x.mT / 8**0.5).softmax(-2) @ x))
+
+
+def rectified(x: Tensor, summed_over: int | None = None) -> Tensor:
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    weights = (q @ k.mT / 8**0.5).relu()
+    return weights / (x.shape[1] if summed_over is None else weights.sum(summed_over, keepdim=True) + 1e-9) @ v
+
+
+def test_rectified_scores_promise_no_sum() -> None:
+    assert ("design", "rectified-weights") in names(of_x(rectified))
+
+
+def test_rectified_scores_over_a_sum_promise_one() -> None:
+    assert ("violation", "weights-sum-to-one") in names(of_x(lambda x: rectified(x, summed_over=1)))
+
+
+def through_landmarks(x: Tensor) -> Tensor:
+    """Agent attention, and Nystrom's without the matrix between both softmaxes."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    landmarks = q.unflatten(1, (2, -1)).mean(2)
+    outer, inner = ((one @ other.mT / 8**0.5).softmax(-1) for one, other in ((q, landmarks), (landmarks, k)))
+    return outer @ (inner @ v)
+
+
+def test_tokens_that_are_read_through_landmarks_are_a_design() -> None:
+    assert names(of_x(through_landmarks)) == [("design", "summarized-keys")]
+
+
+def test_learned_agents_that_are_read_and_read_are_a_design_with_their_heads_mixed_as_well() -> None:
+    for function in (agents_read_tokens, agents_with_talking_heads):
+        assert names(of_x(function)) == [("design", "agent-attention")]

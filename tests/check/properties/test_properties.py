@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import Tensor
 
-from property_cases import Case, all_cases, drawn, of_x
+from property_cases import Case, all_cases, drawn, joined, of_x, split
 from property_cases.output_cases import attention
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.target import Invocation, Stream
 
 CASES = all_cases()
+TOKENS = 4
 
 
 def analyzed(call: Invocation, attentions: int = 1) -> Analysis:
@@ -67,3 +69,15 @@ def test_a_call_of_one_sample_without_a_batch_is_judged() -> None:
     call = Invocation(divided_by_the_width, {"x": drawn(4, 8, seed=0)}, ["x"], [Stream("x", "x", None, (0,))])
     (found,) = analyzed(call).violations
     assert (found.property, found.location.text) == ("scale", "scores = x @ x.T / x.shape[-1]")
+
+
+def test_weights_whose_heads_a_convolution_mixes_are_no_patches() -> None:
+    """Of as many learned keys as heads, so that those of a query look like the channels of a token."""
+
+    def talking(x: Tensor) -> Tensor:
+        q, k, v = (split(x @ drawn(8, 8, seed=seed), TOKENS) for seed in range(3))
+        learned = drawn(1, TOKENS, TOKENS, 2, seed=4)
+        weights = torch.nn.functional.conv2d((q @ learned.mT).softmax(-1), drawn(TOKENS, TOKENS, 1, 1, seed=3))
+        return joined((q @ k.mT / 2**0.5).softmax(-1) @ v + weights @ learned)
+
+    assert "patches-whole" not in {each.property for each in analyze(of_x(talking)).violations}

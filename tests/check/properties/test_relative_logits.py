@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -29,9 +31,28 @@ def test_vectors_of_the_distance_are_a_design() -> None:
     assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
 
 
-def test_vectors_of_the_key_s_place_are_not_relative() -> None:
-    analysis = with_logits(lambda q: q @ VECTORS[:3].T)
+PLACES = drawn(8, 4, seed=7)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [lambda q: q @ VECTORS[:3].T, lambda q: q @ PLACES[-3:].T],
+    ids=["as many as distances", "the last of them"],
+)
+def test_vectors_of_distances_that_are_taken_by_the_key_s_place_are_not_relative(logits: Any) -> None:
+    analysis = with_logits(logits)
     assert [each.property for each in analysis.violations] == ["positions-relative"]
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [lambda q, k: q @ PLACES[:3].T, lambda q, k: (k @ PLACES[:3].T).mT, lambda q, k: q @ PLACES[torch.arange(3)].T],
+    ids=["of keys", "of queries", "looked up"],
+)
+def test_vectors_of_the_place_of_one_of_the_two_are_absolute_positions(logits: Any) -> None:
+    analysis = analyze(of_q_k_v(lambda q, k, v: ((q @ k.mT + logits(q, k)) / 2).softmax(-1) @ v))
+    assert analysis.complete
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["absolute-logits"]
 
 
 def test_what_is_written_into_the_scores_is_added_as_well() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,54 @@ class OfTheModel(Scaled):
         return self.scale
 
 
+class OfLongTexts(Scaled):
+    """YaRN's, for texts four times as long."""
+
+    def factor(self) -> float:
+        return (0.1 * math.log(4.0) + 1) ** 2 / 2
+
+
+class NearlyOfLongTexts(Scaled):
+    def factor(self) -> float:
+        return (0.1 * math.log(4.1) + 1) ** 2 / 2
+
+
+class GrowingWithThePlace(Scaled):
+    """Log n: later queries have more keys, and are sharpened."""
+
+    def __init__(self, scale: float = 0.5) -> None:
+        super().__init__()
+        self.sharpness = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        growth = (torch.arange(1.0, x.shape[1] + 1).log() / math.log(2)).clamp(min=1)
+        return joined((q * growth[:, None] @ k.mT * self.sharpness).softmax(-1) @ v)
+
+
+class DotProduct(Scaled):
+    """Beside the scaled one, as in a lesson."""
+
+
+class ScaledDotProduct(Scaled):
+    def factor(self) -> float:
+        return 0.5
+
+
+class OneMatrix(nn.Module):
+    """The projections of queries and keys, multiplied with each other before they meet a token."""
+
+    def __init__(self, scale: float = 0.5) -> None:
+        super().__init__()
+        self.q, self.k = (nn.Parameter(drawn(2, 8, 4, seed=seed)) for seed in (5, 6))
+        self.v, self.sharpness = nn.Linear(8, 8), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = self.q @ self.k.mT * self.sharpness
+        scores = torch.einsum("bic,hce,bje->bhij", x, both, x)
+        return joined(scores.softmax(-1) @ split(self.v(x)))
+
+
 class NonLocal(nn.Module):
     """SAGAN's, of pictures; its output is times gamma."""
 
@@ -105,13 +154,32 @@ def scale_of(call: Invocation) -> Finding:
         (OfAConfig(), "design", "scale-handed-over"),
         (OfAnArgument(), "violation", "scale"),
         (OfTheModel(), "violation", "scale"),
+        (OfLongTexts(), "design", "scale-of-length"),
+        (NearlyOfLongTexts(), "violation", "scale"),
         (Scaled(), "violation", "scale"),
+        (DotProduct(), "design", "no-scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )
 def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: str, property: str) -> None:
     found = scale_of(tokens_call(module.double(), X))
     assert (found.kind, found.property) == (kind, property)
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (0.8, "open")])
+def test_scores_may_grow_with_the_place_of_the_query(scale: float, kind: str) -> None:
+    found = analyze(tokens_call(GrowingWithThePlace(scale).double(), X)).findings
+    assert [(each.kind, each.property) for each in found if each.step in ("scale", "positions")] == [
+        (kind, "scale" if kind == "holds" else "scale-open"),
+        ("design", "scale-by-position"),
+        ("absent", "positions"),
+    ]
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (8**-0.5, "violation")])
+def test_the_scale_of_one_matrix_for_queries_and_keys_is_that_of_the_head(scale: float, kind: str) -> None:
+    found = scale_of(tokens_call(OneMatrix(scale).double(), X))
+    assert (found.kind, "1/sqrt(4)" in found.message) == (kind, True)
 
 
 def test_a_number_that_never_learns_stays_the_scale_that_it_is() -> None:
@@ -127,6 +195,35 @@ def test_a_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str
     call = tokens_call(NonLocal(gamma).double(), drawn(2, 8, 2, 3, seed=1))
     call.streams = [Stream("x", "x", 0, (2, 3))]
     assert scale_of(call).kind == kind
+
+
+class MadeFor(nn.Module):
+    """Scaled by the root of a number that it was made with, whatever it is called with."""
+
+    def __init__(self, **numbers: int) -> None:
+        super().__init__()
+        vars(self).update(numbers)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        (of_scale, *_) = (each for each in vars(self).values() if isinstance(each, int) and each > 1)
+        return (query @ key.mT / of_scale**0.5).softmax(-1) @ value
+
+
+@pytest.mark.parametrize(
+    ("numbers", "axes", "kind"),
+    [
+        ({"dim_k": 24}, (2, 5), "holds"),
+        ({"dim_k": 24}, (2, 3, 5), "holds"),
+        ({"d_model": 24}, (2, 5), "holds"),
+        ({"d_model": 24}, (2, 3, 5), "violation"),
+        ({"dim_k": 24, "n_heads": 3}, (2, 3, 5), "violation"),
+    ],
+)
+def test_a_number_that_may_be_the_width_it_was_made_for_is_the_scale(
+    numbers: dict[str, int], axes: tuple[int, ...], kind: str
+) -> None:
+    inputs = {name: drawn(*axes, 8, seed=seed) for seed, name in enumerate(("query", "key", "value"))}
+    assert scale_of(next(invocations(MadeFor(**numbers), args={}, inputs=inputs))).kind == kind
 
 
 MATRIX = drawn(8, 8, seed=2) * 8**-0.5

@@ -70,8 +70,9 @@ class Rotary(nn.Module):
         self.scaling = scaling
         self.rotary_dim = rotary_dim
         self.interleaved = interleaved
-        # A scaling that cannot work with this many dimensions says so here, not in the first call.
-        self.cos_sin(torch.zeros(1, dtype=torch.int64))
+        # A scaling that cannot work with this many dimensions says so here, not in the first call. On the CPU, since on
+        # the meta device, where models are loaded, PyTorch imports its compiler for this.
+        self.cos_sin(torch.zeros(1, dtype=torch.int64, device="cpu"))
 
     def forward(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from regard.check.behaviour.calls import num_queries_and_keys, output_gap, with_other_token
 from regard.check.behaviour.dropout import is_repeatable, without_dropout
 from regard.check.behaviour.examination import Examination
+from regard.check.properties.documentation import documentation_of
 
 __all__ = ["future_leaks"]
 
@@ -42,10 +44,18 @@ def future_leaks(examination: Examination) -> None:
         return
 
 
+def _has_prefix(examination: Examination) -> bool:
+    """Whether it speaks of a prefix, which all tokens of a prefix language model see: it is causal after that alone."""
+    subject = examination.diagnosis.subject
+    target = subject.function if subject.function is not None else examination.pairs[0][0].module
+    made = () if subject.kind is None else inspect.signature(subject.kind).parameters
+    return any("prefix" in each.lower() for each in (subject.name, documentation_of(target), *made))
+
+
 def _says_causal(examination: Examination) -> str:
     """What says that it is causal without an argument for it, in words; empty where nothing does."""
     name = examination.diagnosis.subject.name
-    if set(examination.roles.values()) & {"mask", "causal", "padding"}:
+    if set(examination.roles.values()) & {"mask", "causal", "padding"} or _has_prefix(examination):
         return ""
     if any(word in name.lower() for word in CAUSAL_WORDS):
         return f"its name, {name}"

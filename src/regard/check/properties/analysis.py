@@ -7,19 +7,25 @@ from dataclasses import dataclass, field, replace
 
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
-from regard.check.properties.designs import learned_memory, summarized_keys
+from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documented_axes import documented_axes_findings
+from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
+from regard.check.properties.mixed_weights import MIXED
 from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.tokens import seen_from_both_sides
+from regard.check.properties.unread_masks import unread_mask_findings
+from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import influence_of, record_invocation, selections
@@ -35,9 +41,18 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 UNLIKE_UNMASKED = frozenset(
-    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later"}
+    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
+
+MASKINGS = (
+    mask_argument_findings,
+    flag_findings,
+    key_argument_findings,
+    packed_sequence_findings,
+    window_findings,
+)
+"""What is asked of masks and flags that a call may be given."""
 
 
 @dataclass(eq=False)
@@ -100,6 +115,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         masks: whether the masks and flags that it may be given are judged as well.
         is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
     """
+    base = record_invocation(invocation, lines=True)
+    if is_first and not base.error:
+        invocation, base = with_whole_parts(invocation, base)
     analysis = Analysis(
         invocation,
         guessed=invocation.guessed,
@@ -107,7 +125,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         asked_masks=masks,
         is_first=is_first,
     )
-    base = record_invocation(invocation, lines=True)
     if base.error:
         analysis.missing.append(f"it could not be run: {base.error}")
         return analysis
@@ -154,7 +171,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
     equal = record_invocation(invocation, with_equal_tokens(invocation), frozen=chosen)
     streams = [each.argument for each in invocation.streams]
-    are_tried = False
+    seen: list[tuple[AttentionInstance, bool, bool]] = []
     for instance in instances:
         try:
             local = None
@@ -170,19 +187,28 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
         several.append(evidence)
+        seen.append((instance, is_mixed, local is None))
+    several, are_tried = seen_from_both_sides(several), False
+    for (instance, is_mixed, may_summarize), evidence in zip(seen, several, strict=True):
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
-        if is_mixed and local is None and any(each.property in MIXED_TOKENS for each in judged):
-            summary = summarized_keys(evidence.base)
+        if is_mixed and any(each.property in MIXED_TOKENS for each in judged):
+            summary = through_summaries(evidence.base)
+            if summary is None and may_summarize:
+                summary = summarized_keys(evidence.base)
             judged = judged if summary is None else [summary]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
+        if not judged and not evidence.base.whole:
+            analysis.missing.append("its scores are not each of one query token and one key token: not judged")
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
             are_tried = True
-            for of_masks in (mask_argument_findings, flag_findings, key_argument_findings, window_findings):
+            for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
     analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
+        analysis.findings += value_residual_findings(several)
+        analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
 
@@ -232,6 +258,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
 def _unasked(invocation: Invocation, *, are_tried: bool) -> Iterator[Finding]:
     """Masks that were not tried."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
+    names += invocation.boundaries
     if not names:
         message = "no mask argument: masking by an argument not exercised"
         yield Finding("open", "no-mask-argument", "mask", message)

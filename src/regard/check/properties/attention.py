@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from regard.check.properties.designs import differential
+from regard.check.properties.designs import differential, subtracted_scores
+from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import mask_findings
+from regard.check.properties.mixed_weights import mixed_weights, of_the_softmax
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import BY_HAND, confirmed
@@ -47,9 +49,12 @@ def attention_findings(
             evidence.base.instance.scores_location,
         )
         return
-    found = list(weight_findings(evidence))
+    mixed = mixed_weights(invocation, evidence)
+    found = list(weight_findings(evidence)) if mixed is None else [mixed]
     numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
-    if is_only:
+    if mixed is not None:
+        numbers = of_the_softmax(evidence)
+    elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
     if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
@@ -58,10 +63,17 @@ def attention_findings(
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
+        if evidence.base.width == 1:
+            message = "a number of the query and one of the key are added, not multiplied (graph attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
-    elif all(each.kind == "holds" for each in found) and not evidence.base.instance.are_scores_mixed:
+    elif (
+        mixed is not None or all(each.kind == "holds" or each.property == "sinks" for each in found)
+    ) and not evidence.base.instance.are_scores_mixed:
         fit = fit_scores(numbers)
-        if fit is not None:
+        subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
+        if subtracted is not None:
+            yield subtracted
+        elif fit is not None:
             for each in score_findings(numbers, fit):
                 is_scale = each.kind == "violation" and each.property == "scale"
                 yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
@@ -69,7 +81,7 @@ def attention_findings(
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence)
     yield from projected_once(evidence)
-    by_hand = by_hand or numbers is not evidence
+    by_hand = by_hand or (mixed is None and numbers is not evidence)
     if evidence.base.streams == tuple(evidence.roles) and not by_hand:
         yield from output_findings(invocation, evidence, frozen)
 

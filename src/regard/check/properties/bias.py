@@ -118,7 +118,8 @@ def _added(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocat
     layout, run = table.layout, table.instance.run
     kept = torch.full((len(layout.used) + 1,), -1)
     kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
-    for operation in run.trace:
+    softmax = max((each.index for each in table.instance.softmaxes), default=len(run.trace))
+    for operation in run.trace.operations[:softmax]:
         if operation.name.rstrip("_") not in ("add", "sub") or len(operation.inputs) != 2:
             continue
         rows = kept[layout.row_of[run.tags.outputs[operation.index][0]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regard.check.properties.mask_catalog import MASKS
 from regard.check.properties.property import Property
+from regard.check.properties.weight_catalog import WEIGHTS
 
 __all__ = ["PROPERTIES"]
 
@@ -33,6 +34,13 @@ PROPERTIES = {
             "v = self.w_v(x)  # one matrix for every token: nothing that runs over tokens",
         ),
         Property(
+            "values-summed",
+            "output",
+            "the values of all keys are summed, each times its weight",
+            "Nothing is read from another token.",
+            'torch.einsum("bhqk,bhkd->bhqd", weights, v)  # two letters: queries and keys are two axes',
+        ),
+        Property(
             "samples-alike",
             "positions",
             "a sample's output does not depend on its place in the batch",
@@ -52,6 +60,13 @@ PROPERTIES = {
             "every projection of the module is used",
             "Its weights never learn, and what they should do is not done.",
             "return self.out(heads)",
+        ),
+        Property(
+            "norm-used",
+            "k",
+            "queries and keys, or the parts of a block, each have the norm that was made for them",
+            "Two things share one norm, and the other never learns: a checkpoint does not mean the same.",
+            "q, k = self.q_norm(q), self.k_norm(k)",
         ),
         Property(
             "gradient",
@@ -180,6 +195,13 @@ PROPERTIES = {
             "v = v.repeat_interleave(H // H_kv, dim=1)  # as the keys",
         ),
         Property(
+            "value-residual",
+            "v",
+            "what is added to the values of another layer are values",
+            "What is read was made to be found, not to be read.",
+            "first = v if first is None else first  # and v = (v + first) / 2 in the layers above",
+        ),
+        Property(
             "value-of-the-key",
             "output",
             "the weight of a key goes to the value of the same token",
@@ -271,48 +293,7 @@ PROPERTIES = {
             "The end of the text is never read.",
             "for start in range(0, T, block):  # the last block may be shorter",
         ),
-        Property(
-            "weights-are-numbers",
-            "weights",
-            "weights are numbers",
-            "The output is NaN.",
-            "scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)  # each query sees itself",
-        ),
-        Property(
-            "weights-not-negative",
-            "weights",
-            "weights are not negative",
-            "Values are subtracted.",
-            "weights = scores.softmax(dim=-1)",
-        ),
-        Property(
-            "weights-sum-to-one",
-            "weights",
-            "the weights of a query sum to 1",
-            "The output grows with the length.",
-            "weights = scores.softmax(dim=-1)  # masked before it, not after",
-        ),
-        Property(
-            "softmax-over-keys",
-            "weights",
-            "the softmax runs over the keys of a query",
-            "Queries compete for keys, and a later token changes an earlier one.",
-            "weights = scores.softmax(dim=-1)",
-        ),
-        Property(
-            "weights-kept",
-            "weights",
-            "the softmax is the last step before the values",
-            "The output is scaled.",
-            "out = scores.softmax(dim=-1) @ v  # masks and scale come before the softmax",
-        ),
-        Property(
-            "sink-score",
-            "weights",
-            "the score of a sink is a number of its own",
-            "A query whose scores are all low reads as much as any other: the sink takes nothing away from it.",
-            "p = e / (e.sum(-1, keepdim=True) + (-m).exp())  # m: the maximum that was taken out of e = (s - m).exp()",
-        ),
+        *WEIGHTS,
         Property(
             "values-without-positions",
             "positions",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
@@ -10,9 +12,21 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["differential", "learned_memory", "retention", "summarized_keys"]
+__all__ = [
+    "differential",
+    "learned_memory",
+    "rectified",
+    "retention",
+    "subtracted_scores",
+    "summarized_keys",
+    "through_summaries",
+]
+
+
+RECTIFIERS = frozenset({"relu", "clamp", "clamp_min", "maximum", "threshold"})
 
 SAME = 1e-8
+DIFFERENTIAL = re.compile(r"\bdiff(?:erential)?[\s_-]*(?:attn|attention|transformer|head|mha)", re.I)
 NO_WEIGHT = 1e-30
 SUM_TOLERANCE = 1e-6
 
@@ -38,6 +52,24 @@ def retention(evidence: Evidence) -> Finding | None:
     return Finding("design", "retention", "weights", message, base.instance.sums_location)
 
 
+def rectified(evidence: Evidence) -> Finding | None:
+    """Weights that are what a rectifier leaves of each score, by itself (ReLU attention); None of anything else.
+
+    Such weights promise no sum. Those that were divided by a sum, of whatever, do: they are no function of their score.
+    """
+    instance, tables = evidence.base.instance, (evidence.base, evidence.fresh)
+    if instance.softmaxes or not instance.steps & RECTIFIERS:
+        return None
+    weight, product, head = (torch.cat([getattr(t, name) for t in tables]) for name in ("weight", "product", "head"))
+    for number in range(evidence.base.num_heads):
+        mine = (head == number) & (weight > NO_WEIGHT)
+        by_score = weight[mine][product[mine].argsort()]
+        if bool((by_score.diff() < -SAME * weight.max()).any()):
+            return None
+    message = "weights are rectified scores: they are not negative, and do not sum to 1 (ReLU attention)"
+    return Finding("design", "rectified-weights", "weights", message, instance.sums_location)
+
+
 def _same_in_each_head(diagonals: Tensor) -> bool:
     """(samples, heads, places): whether a distance has one number in each head."""
     return bool((diagonals - diagonals[:1, :, :1]).abs().amax() <= SAME)
@@ -51,6 +83,18 @@ def summarized_keys(table: AttentionTable) -> Finding | None:
     if apart["keys"] == apart["queries"]:
         return None
     message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
+    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def through_summaries(table: AttentionTable) -> Finding | None:
+    """Two stages, of tokens that ask summaries and of fewer summaries that ask tokens (Nystrom, agent attention)."""
+    asked, asking = table.key.token == SEVERAL, table.query.token == SEVERAL
+    if not bool((asked ^ asking).all()) or not bool(asked.any()) or not bool(asking.any()):
+        return None
+    summaries, tokens = (len(torch.unique(rows[asking], dim=0)) for rows in (table.q, table.k))
+    if summaries >= tokens:
+        return None
+    message = "tokens attend to summaries, and these to tokens: no scores of two tokens (Nystrom, agent attention)"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
 
 
@@ -74,6 +118,28 @@ def learned_memory(run: TaggedRun) -> Finding | None:
         if float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:
             message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
             return Finding("design", "learned-memory", "scores", message, each.operation.location)
+    return None
+
+
+def subtracted_scores(instance: AttentionInstance, text: str) -> Finding | None:
+    """Scores less other scores before the one softmax there is, in what says that it is differential attention.
+
+    Args:
+        instance: the attention.
+        text: its name and its documentation.
+    """
+    if not DIFFERENTIAL.search(text) or not instance.softmaxes:
+        return None
+    run, own = instance.run, {each.operation.index for each in instance.scores}
+    for operation in run.trace.operations[: min(each.index for each in instance.softmaxes)]:
+        if operation.name.rstrip("_") != "sub" or len(operation.inputs) != 2:
+            continue
+        whole, part = (run.owner_of(tags) for tags in run.tags.inputs[operation.index])
+        if whole & own and part & {each.operation.index for each in run.bilinear}:
+            message = (
+                "scores are subtracted from one another and go through one softmax; of two softmaxes, the weights are"
+            )
+            return Finding("violation", "softmaxes-subtracted", "weights", message, operation.location)
     return None
 
 

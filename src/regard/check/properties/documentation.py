@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-__all__ = ["documentation_of", "is_inclusive", "mask_meaning"]
+__all__ = ["documentation_of", "is_inclusive", "mask_meaning", "name_and_documentation", "promises_causality"]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
 _VALUE = re.compile(
@@ -34,6 +34,14 @@ _INCLUSIVE = re.compile(
     re.I,
 )
 
+_CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
+_QUALIFIED = re.compile(
+    r"\b(?:if|when|where|whether|optional(?:ly)?|unless|or|not|no|non|may|can|cannot|bi-?directional(?:ly)?|full(?:y)?"
+    r"|across|between|over|among)\b|[=?]",
+    re.I,
+)
+"""What makes of a promise a choice, or one of blocks and not of tokens."""
+
 
 def documentation_of(target: Any) -> str:
     """The documentation of a function, or of a class and its call."""
@@ -43,6 +51,12 @@ def documentation_of(target: Any) -> str:
     else:
         texts = [inspect.getdoc(target)] if inspect.isroutine(target) else [type(target).__doc__]
     return "\n\n".join(inspect.cleandoc(each) for each in texts if each)
+
+
+def name_and_documentation(target: Any) -> str:
+    """The name of a function or a class, and its documentation."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    return f"{getattr(kind, '__name__', '')}\n\n{documentation_of(target)}"
 
 
 def mask_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed", "blocked"] | None:
@@ -72,6 +86,11 @@ def _meanings(sentence: str) -> Iterator[str]:
         if blocked != allowed:
             is_one = value[1].lower()[0] in "1t"
             yield "blocked" if blocked == is_one else "allowed"
+
+
+def promises_causality(text: str) -> bool:
+    """Whether it says of all tokens, without a condition, that none sees what comes later."""
+    return any(_CAUSAL.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text))
 
 
 def is_inclusive(text: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.properties.documentation import documentation_of, promises_causality
 from regard.check.properties.finding import Evidence
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
@@ -61,6 +62,7 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         any(_hides(value) for name, value in invocation.arguments.items() if name not in _streams(invocation)),
         {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
         _says_causal(invocation.target),
+        _promises_causal(invocation),
         {each.argument: each.role for each in invocation.streams},
         0,
     )
@@ -77,6 +79,20 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
 def _says_causal(target: Any) -> bool:
     kind = type(target) if isinstance(target, nn.Module) else target
     return re.search("causal|autoregress", f"{getattr(kind, '__name__', '')} {inspect.getdoc(kind)}", re.I) is not None
+
+
+def _promises_causal(invocation: Invocation) -> bool:
+    """Whether it is causal by its documentation, and has no argument or setting that says whether it is."""
+    target = invocation.target
+    if invocation.masks or not promises_causality(documentation_of(target)):
+        return False
+    call = target.forward if isinstance(target, nn.Module) else target
+    names = set(vars(target)) if isinstance(target, nn.Module) else set()
+    try:
+        names |= set(inspect.signature(call).parameters) | set(inspect.signature(type(target).__init__).parameters)
+    except (ValueError, TypeError):
+        return False
+    return not any(re.search("causal", name, re.I) for name in names)
 
 
 def _may_be_none(invocation: Invocation, name: str) -> bool:

@@ -43,6 +43,8 @@ class Evidence:
     """By role, whether the argument may be None: the code may take another in its place."""
     says_causal: bool
     """Whether its name or its documentation speaks of a causal mask."""
+    promises_causal: bool
+    """Whether its documentation says so without a condition, and nothing is given that could change it."""
     roles: dict[str, str]
     """By stream: "x", "context", "q", "k", "v" or "ids"."""
     num_tokens: int = 0

@@ -36,7 +36,32 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
         same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
         one = torch.zeros_like(texts)
         says, judged = "keeps the texts of a row apart", torch.ones_like(same)
+        one_way = _one_way(invocation, evidence, name, texts, same)
+        if one_way is not None:
+            yield one_way
+            continue
         yield from _judged(invocation, evidence, name, (texts, one), (same, judged), says)
+
+
+def _one_way(invocation: Invocation, evidence: Evidence, name: str, texts: Tensor, same: Tensor) -> Finding | None:
+    """What is found where later texts see earlier ones, unless the numbers of the texts fall."""
+    table, line = evidence.base, evidence.base.instance.scores_location
+    rising, falling, one = (
+        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        for value in (texts, 1 - texts, torch.zeros_like(texts))
+    )
+    if rising is None or falling is None or one is None or not torch.equal(rising, one):
+        return None
+    leaks = ~same & (rising > ZERO_WEIGHT)
+    if torch.equal(falling, one) or not bool(leaks.any()) or bool((leaks & (falling > ZERO_WEIGHT)).any()):
+        return None
+    at = int(leaks.nonzero()[0])
+    message = (
+        f"query {int(table.query.token[at])} of the second text in {name} sees key {int(table.key.token[at])} of the "
+        f"first with weight {float(rising[at]):.3g}; it does not where the numbers of the texts fall: they are "
+        "compared by size"
+    )
+    return Finding("violation", "mask-argument", "mask", message, line)
 
 
 def _judged(

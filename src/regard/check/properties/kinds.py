@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
+from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, owners
@@ -28,6 +31,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
     if not influence.runs or not instances:
         return None
+    agents = learned_agents(instances)
+    if agents is not None:
+        return agents
     streams = [each.argument for each in invocation.streams]
     sides = [
         (
@@ -40,8 +46,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     line = instances[0].scores_location
     if all(_is_over_tokens(*each) for each in sides):
         swapped = _softmax_of_queries(instances, influence, streams)
-        if swapped is not None:
-            return swapped
+        unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
+        if swapped is not None or unnormalized is not None:
+            return swapped or unnormalized
         message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
         return Finding("design", "linear-attention", "scores", message, line)
     width = _grid_width(invocation)
@@ -87,6 +94,56 @@ def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence
             "weights of its keys do not sum to 1"
         )
         return Finding("violation", "query-of-one-token", "projections", message, lines[0])
+    return None
+
+
+def _unnormalized(instance: AttentionInstance, influence: Influence, streams: list[str]) -> Iterator[Finding]:
+    """Queries and keys that are each a softmax over their own channels, of all tokens, with nothing divided later."""
+    run = instance.run
+    products = {each.operation.index for each in (*instance.scores, *instance.sums)}
+    if len(instance.scores) > 1 or any(
+        run.owner_of(tags) & products
+        for operation in run.trace
+        if operation.name.rstrip("_") in ("mul", "div")
+        for tags in run.tags.inputs[operation.index]
+    ):
+        return
+    queries = [
+        _softmax_of_channels(instance, instance.values_place(each), influence, streams) for each in instance.sums
+    ]
+    (scores,) = instance.scores
+    sides = ((scores.left_place, scores.left_terms), (scores.right_place, scores.right_terms))
+    keys = {
+        found: terms
+        for place, terms in sides
+        if (found := _softmax_of_channels(instance, place, influence, streams)) is not None
+    }
+    if len(keys) != 1 or None in queries or set(queries) & set(keys):
+        return
+    ((softmax, terms),) = keys.items()
+    message = (
+        f"queries and keys are each a softmax over their own channels: the weights of a query do not sum to 1 over its "
+        f"{terms.shape[-1]} keys, but grow with their number"
+    )
+    line = run.trace.operations[softmax].location
+    yield Finding("violation", "keys-over-the-tokens", "weights", message, line)
+
+
+def _softmax_of_channels(
+    instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]
+) -> int | None:
+    """The index of the softmax over a token's own channels whose results a factor has; None where it has others."""
+    run = instance.run
+    if not bool((owners(influence.of(*place).flatten(1), influence, streams).token >= 0).all()):
+        return None
+    tags, data = run.tags.inputs[place[0]][place[1]], run.trace.operations[place[0]].inputs[place[1]].data
+    for operation in run.trace.operations[: place[0]]:
+        if operation.name not in SOFTMAXES:
+            continue
+        results = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
+        results[run.tags.outputs[operation.index][0].flatten()] = operation.outputs[0].data.flatten().double()
+        if torch.equal(results[tags.flatten()], data.flatten().double()):
+            return operation.index
     return None
 
 

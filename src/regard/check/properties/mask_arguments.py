@@ -18,6 +18,7 @@ from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_o
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
+from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.target.signature import source_of
@@ -180,10 +181,23 @@ def _has_a_key(evidence: Evidence, allowed: Tensor) -> Tensor:
 def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
     """(scores): whether its query is a token that the mask does not hide as a key."""
     table = evidence.base
-    if "q" in shape or not torch.equal(table.query.stream, table.key.stream) or not evidence.num_tokens:
+    if "q" in shape or not _are_of_one_sequence(table) or not evidence.num_tokens:
         return torch.ones(len(table.weight), dtype=torch.bool)
     real = pad(whole, (0, max(0, whole.shape[-2] - whole.shape[-1])))  # a token that no query sees is not judged
     return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
+
+
+def _are_of_one_sequence(table: AttentionTable) -> bool:
+    """Whether queries and keys are made of the same tokens, by themselves or by projections of the same tensor."""
+    if torch.equal(table.query.stream, table.key.stream):
+        return True
+    run = table.instance.run
+    taken: list[set[int]] = [set(), set()]
+    for each in table.instance.scores:
+        for mine, (index, number) in zip(taken, (each.left_place, each.right_place), strict=True):
+            projections = (run.trace.operations[one] for one in run.owner_of(run.tags.inputs[index][number]))
+            mine.update(one.storage for made in projections for one in made.inputs if not one.learned)
+    return bool(taken[0] & taken[1])
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:

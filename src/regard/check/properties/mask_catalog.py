@@ -36,6 +36,20 @@ MASKS = (
         "s1, s2 = (s.masked_fill(~mask, -torch.inf) for s in (s1, s2))  # before either softmax",
     ),
     Property(
+        "mask-read",
+        "masked",
+        "a mask that a module makes for itself is read",
+        "What the mask would hide is attended to.",
+        "windows = self.attention(windows, mask=self.mask)",
+    ),
+    Property(
+        "sequences-apart",
+        "masked",
+        "tokens of sequences that are packed into one row see those of their own sequence",
+        "Texts that have nothing to do with one another are read as one.",
+        "sequence = torch.searchsorted(cu_seqlens, places, right=True)  # right: a boundary begins the next one",
+    ),
+    Property(
         "masks-joined",
         "masked",
         "a mask of padding that is handed over hides keys beside those that the code's own mask hides",

@@ -17,8 +17,12 @@ __all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
 ZERO_WEIGHT = 1e-30
 BLOCKED = -1e4
 """Scores from here down were put there in order to block."""
+NOTICEABLE = 1e-3
+"""Of the largest weight of a query: a smaller one was meant to be none."""
 FROM_FIRST_KEY = "causal, from the first key on"
 """With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
+BOTH_WAYS = frozenset({"blocks", "window"})
+"""Masks of which each has a causal half: a query sees as much of what comes later as of what came before."""
 Pattern = str
 
 
@@ -166,11 +170,38 @@ def _unblocked(evidence: Evidence) -> Finding | None:
     return None
 
 
+def _replaced(evidence: Evidence) -> Finding | None:
+    """Scores in whose place the same number stands whatever the tokens are, one that leaves them a weight."""
+    base, fresh, rows = evidence.base, evidence.fresh, query_numbers(evidence)
+    if len(base.weight) != len(fresh.weight) or not bool(base.masked.isfinite().any()):
+        return None
+    same = (base.masked == fresh.masked) & base.masked.isfinite() & (base.product != fresh.product)
+    numbers = torch.unique(base.masked[same])
+    if (
+        len(numbers) != 1
+        or not torch.equal(same, base.masked == numbers)
+        or not torch.equal(same, fresh.masked == numbers)
+    ):
+        return None  # as where scores are clamped
+    largest = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).scatter_reduce(
+        0, rows[~same], base.weight[~same], "amax"
+    )
+    seen = same & (largest[rows] > 0) & (base.weight > NOTICEABLE * largest[rows])
+    if not bool(seen.any()):
+        return None
+    at = int(seen.nonzero()[0])
+    message = (
+        f"{int(same.sum())} of {len(same)} scores are {float(numbers):.4g} whatever the tokens are, and have a weight: "
+        f"key {int(base.key.token[at])} has {float(base.weight[at]):.4g} of query {int(base.query.token[at])}"
+    )
+    return Finding("violation", "blocked-scores", "mask", message, base.instance.scores_location)
+
+
 def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     """What the mask of the code itself allows."""
     allowed = allowed_of(evidence)
     line = evidence.base.instance.scores_location
-    unblocked = _unblocked(evidence)
+    unblocked = _unblocked(evidence) or _replaced(evidence)
     if unblocked is not None:
         yield unblocked
         return
@@ -212,6 +243,13 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
+    elif pattern in BOTH_WAYS and evidence.promises_causal:
+        query, key = (int(each) for each in first.triu(1).nonzero()[0])
+        message = (
+            f"its documentation says that it is causal; its own mask is one of {pattern}, in which query {query} sees "
+            f"key {key}, a later one"
+        )
+        yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":
         message = "causal: a query sees keys up to its own position"
         yield Finding("holds", "mask-pattern", "mask", message, line)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +47,8 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     }
     if not parameters or len(parameters) > MAX_PARAMETERS:
         return
-    kept = kept_tensors(live)
+    kept, norms = kept_tensors(live), _norms(live)
+    counts = _counted(norms)
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
@@ -57,6 +60,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         found = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     except (Failed, RuntimeError):
         return
+    yield from _in_the_place_of(norms, dict(counts))
     has_cache = are_written(kept)
     used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
     for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
@@ -73,6 +77,43 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
             message = f"{name} has no effect: it is constructed and not used"
             yield Finding("violation", "projection-used", "projections", message)
+
+
+def _norms(live: nn.Module) -> dict[str, nn.Module]:
+    """The modules that have nothing but vectors to learn, as norms have."""
+    return {
+        name: module
+        for name, module in live.named_modules()
+        if name and {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
+    }
+
+
+def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
+    """How often each is called from now on."""
+    counts: Counter[str] = Counter()
+
+    def count(name: str, *_: object) -> None:
+        counts[name] += 1
+
+    for name, module in modules.items():
+        module.register_forward_pre_hook(partial(count, name))
+    return counts
+
+
+def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Iterator[Finding]:
+    """Norms that are never called, beside others of the same kind and size that are called several times."""
+    for name, module in norms.items():
+        if name in counts:
+            continue
+        place, (own, *_) = name.rpartition(".")[0], module.parameters()
+        for other, sibling in norms.items():
+            same = type(sibling) is type(module) and other.rpartition(".")[0] == place
+            if same and counts.get(other, 0) > 1 and next(sibling.parameters()).shape == own.shape:
+                message = (
+                    f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
+                )
+                yield Finding("violation", "norm-used", "projections", message)
+                break
 
 
 def _moves(gradient: Tensor | None) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.lengths import length_ratios
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["position_findings"]
@@ -24,6 +26,11 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
     if table is None or not len(table.product) or not table.whole:
         return
     line = table.instance.scores_location
+    growth = _growth(table)
+    if growth is not None:
+        message = f"scores of a query are times a number that grows with its position, up to {float(growth.max()):.4g}"
+        yield Finding("design", "scale-by-position", "scale", f"{message} (log n)", line)
+        table = replace(table, q=table.q / growth[:, None], product=table.product / growth)
     moves = {
         "query": _moves(table.q, torch.stack([table.query.sample, table.head], -1), table.query.token),
         "key": _moves(table.k, torch.stack([table.key.sample, table.head], -1), table.key.token),
@@ -75,13 +82,45 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         message = (
             f"only {only} are rotated by their position"
             if only
-            else "queries and keys are rotated by angles that differ"
+            else _order_of_channels(table) or "queries and keys are rotated by angles that differ"
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
     )
+
+
+def _order_of_channels(table: AttentionTable) -> str:
+    """What is said where keys whose channels were moved along would do; empty where they would not."""
+    for places in range(1, table.k.shape[-1]):
+        if _toeplitz(table.dense((table.q * table.k.roll(places, -1)).sum(-1).double())):
+            at = f"by {places} channels of {table.k.shape[-1]}"
+            return f"channels that are rotated stand at other places in keys than in queries ({at})"
+    return ""
+
+
+def _growth(table: AttentionTable) -> Tensor | None:
+    """(scores): by which queries are longer than the first token's, where that grows and hangs on the token alone.
+
+    None where they are not longer, or not by one number for each token, as those that positions were added to.
+    """
+    samples = table.query.sample.clamp(min=0)
+    lengths = torch.full((int(samples.max()) + 1, table.num_heads, int(table.query.token.max()) + 1), torch.nan)
+    lengths = lengths.to(table.q.dtype).index_put_((samples, table.head, table.query.token), table.q.norm(dim=-1))
+    growth = lengths / lengths[..., :1]
+    of_token = growth[0, 0]
+    if (
+        len(of_token) < 2
+        or table.instance.added
+        or not _same_length(table.k, table.key.token)
+        or not bool(growth.isfinite().all())
+    ):
+        return None
+    is_one = float((growth - of_token).abs().max()) < 1e-6
+    if not is_one or float(of_token.diff().min()) < -1e-9 or float(of_token[-1]) < 1 + 1e-6:
+        return None
+    return of_token[table.query.token]
 
 
 def _is_split(evidence: Evidence) -> bool:
@@ -131,20 +170,10 @@ def _stretched(evidence: Evidence) -> bool:
         (evidence.fresh.q, evidence.base.q, evidence.fresh.q_source, evidence.base.q_source),
         (evidence.fresh.k, evidence.base.k, evidence.fresh.k_source, evidence.base.k_source),
     ):
-        if new.shape != source.shape or bool(source.isnan().any()):
-            continue
-        ratio = _ratios(new - old, source - before)
+        ratio = length_ratios(new - old, source - before)
         if len(ratio) and float(ratio.max() - ratio.min()) > 1e-6 * float(ratio.max()):
             return True
     return False
-
-
-def _ratios(change: Tensor, before: Tensor) -> Tensor:
-    """How much longer changes are than those that they were made of; without those of tokens that were drawn twice."""
-    lengths = before.norm(dim=-1)
-    moved = lengths > 1e-12
-    ratios: Tensor = change.norm(dim=-1)[moved] / lengths[moved]
-    return ratios
 
 
 def _same_length(vectors: Tensor, tokens: Tensor) -> bool:
@@ -206,7 +235,7 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
         change, before = table - other, source[0] - source[1]
         lengths = change.norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-12)
         turned = bool(((change - lengths[:, None] * before).abs() > 1e-6 * float(change.abs().max())).any())
-        ratio = _ratios(change, before)
+        ratio = length_ratios(change, before)
         if (
             turned
             and len(ratio)

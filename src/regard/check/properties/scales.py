@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores import SAME_NUMBER, ScoreFit
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
-from regard.check.target.preparation import modules_in
-from regard.check.trace.operation import TensorRecord, Trace
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.trace.operation import TensorRecord
 
 __all__ = ["scale_design"]
 
@@ -21,6 +26,8 @@ ARGUMENTS = re.compile(r"scal|temperature|multiplier|tau$")
 """Names of arguments that are a scale of scores."""
 FIELDS = re.compile(r"att\w*_(mult|scal|temp)|(softmax|logits?|qk)_scal|query_pre_attn")
 """The same of the fields of a config, which has scales of other things as well."""
+MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
+"""YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
 
@@ -35,6 +42,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     """
     instance = evidence.base.instance
     line = instance.scores_location
+    folded = _folded(instance)
+    if folded is not None:
+        return _of_folded(fit.total * folded[0], folded[1], line)
     if _is_learned(instance, evidence.base.num_heads):
         return Finding(
             "design", "learned-scale", "scale", f"scores are times a learned number, now {fit.total:.4g}", line
@@ -43,6 +53,18 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         if any(abs(fit.total - each) < SAME_NUMBER * each for each in (number, 1 / number, number**-0.5)):
             message = f"scores are times {fit.total:.4g}, as {name} = {number:.4g} says"
             return Finding("design", "scale-handed-over", "scale", message, line)
+    extended = _length_factor(fit)
+    if extended:
+        message = (
+            f"scores are times {fit.total:.4g}: 1/sqrt({fit.width}) and the temperature of positions that were "
+            f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
+        )
+        return Finding("design", "scale-of-length", "scale", message, line)
+    made_for = None if instance.is_projected else _width_made_for(invocation, fit)
+    if made_for is not None:
+        name, width = made_for
+        message = f"1/sqrt({width}), as {name} = {width} says: it was called with queries of width {fit.width}"
+        return Finding("holds", "scale", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
@@ -51,10 +73,87 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
+    scaled = _scaled_twin(invocation.target)
+    if scaled:
+        message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
+        return Finding("design", "no-scale", "scale", message, line)
     if _is_of_states(evidence):
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _of_folded(total: float, width: int, line: CodeLocation | None) -> Finding:
+    right = width**-0.5
+    inside = "the projections of queries and keys are one matrix, their product: it"
+    if abs(total - right) < SAME_NUMBER * right:
+        return Finding("holds", "scale", "scale", f"{inside} is times 1/sqrt({width}) = {right:.4g}", line)
+    message = f"{inside} is times {total:.4g}, not 1/sqrt({width}) = {right:.4g}"
+    return Finding("violation", "scale", "scale", message, line)
+
+
+def _folded(instance: AttentionInstance) -> tuple[float, int] | None:
+    """By what the product of both projections is multiplied, and over how wide a head it sums.
+
+    None where tokens meet two matrices, one each, and not one that was made of both.
+    """
+    run = instance.run
+    products = {each.operation.index: each for each in run.products}
+    for score in instance.scores:
+        left, right = (
+            run.owner_of(run.tags.inputs[at][number]) for at, number in (score.left_place, score.right_place)
+        )
+        if not left or not right:  # tokens as they are
+            for index in (left | right) & set(products):
+                made = products[index]
+                matrices = [each for each in (made.left_place, made.right_place) if each not in run.depends]
+                factors = [_times_a_product(run, each, products) for each in matrices]
+                if len(factors) == 1 and factors[0] is not None:
+                    return factors[0]
+    return None
+
+
+def _times_a_product(
+    run: TaggedRun, place: tuple[int, int], products: Mapping[int, Contraction]
+) -> tuple[float, int] | None:
+    """By which one number a matrix is the product of two learned ones, and the width that it sums over."""
+    tags = run.tags.inputs[place[0]][place[1]]
+    made = run.owner_of(tags) & set(products)
+    if len(made) != 1 or not bool((tags > 0).all()):
+        return None
+    product = products[made.pop()]
+    if not product.left.learned or not product.right.learned:
+        return None
+    before = product.output.data.flatten()[tags - run.first_tag[product.operation.index]]
+    ratio = run.trace.operations[place[0]].inputs[place[1]].data / before
+    is_one = float(ratio.max() - ratio.min()) < SAME_NUMBER * float(ratio.abs().max())
+    return (float(ratio.mean()), product.left_terms.shape[-1]) if is_one else None
+
+
+def _length_factor(fit: ScoreFit) -> float:
+    """By how much positions were stretched, as YaRN's temperature says; 0 where the scale has no such factor.
+
+    The temperature multiplies queries and keys, or their product, by a number that hardly any other mistake has.
+    """
+    temperature = (fit.total * fit.width**0.5) ** 0.5 if fit.total > 0 else 0.0
+    factor = math.exp(10 * (temperature - 1)) if 1 < temperature < MAX_TEMPERATURE + SAME_NUMBER else 0.0
+    nearest = round(4 * factor) / 4
+    return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
+
+
+def _scaled_twin(target: Any) -> str:
+    """The name of a class or function of the same file that is called as the target is, and scaled; empty without."""
+    kind = type(target) if modules_in(target) else target
+    name = getattr(kind, "__name__", "")
+    file = getattr(kind, "__module__", "")
+    others = [each for each, other in vars(sys.modules.get(file, object)).items() if _file_of(other) == file]
+    wanted = f"scaled{name}".replace("_", "").lower()
+    return next((each for each in others if name and each.replace("_", "").lower() == wanted), "")
+
+
+def _file_of(value: Any) -> str:
+    """The module that a class or function is written in; empty for other things."""
+    return value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
 
 
 def _is_of_states(evidence: Evidence) -> bool:
@@ -96,7 +195,7 @@ def _is_gated(instance: AttentionInstance) -> bool:
 def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
     """The tags of each tensor that is multiplied by at most so many learned numbers."""
     run = instance.run
-    of_inputs = _storages_of_inputs(run.trace)
+    of_inputs = run.trace.made_of(each.storage for each in run.trace.arguments.values())
     for operation in run.trace:
         if operation.name.rstrip("_") not in PRODUCTS or len(operation.inputs) != 2:
             continue
@@ -104,15 +203,6 @@ def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
             factor: TensorRecord = operation.inputs[other]
             if factor.learned and factor.data.numel() <= most and factor.storage not in of_inputs:
                 yield run.tags.inputs[operation.index][one]
-
-
-def _storages_of_inputs(trace: Trace) -> set[int]:
-    """The memory of what the run was given, and of all that was made of it."""
-    found = {each.storage for each in trace.arguments.values()}
-    for operation in trace:
-        if any(each.storage in found for each in operation.inputs):
-            found.update(each.storage for each in (*operation.outputs, *operation.written))
-    return found
 
 
 def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
@@ -129,6 +219,26 @@ def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
     for name, value in given:
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             yield name, float(value)
+
+
+def _width_made_for(invocation: Invocation, fit: ScoreFit) -> tuple[str, int] | None:
+    """The one number that a module without parameters was made with, where the scale is one over its root.
+
+    It takes queries of any width, so that the one it was made for is known by this number alone. A second number that
+    divides it may be that of the heads, and what is called the model's width is none of one head.
+    """
+    modules = modules_in(invocation.target)
+    if any(True for module in modules for _ in module.parameters()):
+        return None
+    of_heads = any(each.head_axis is not None for each in invocation.streams)
+    for module in modules:
+        held = {name: number for name, number in numbers_of(module).items() if number > 1}
+        for name, number in held.items():
+            is_alone = not any(number % other == 0 for each, other in held.items() if each != name)
+            is_of_model = of_heads and constructor_meaning(name) == "d_model"
+            if is_alone and not is_of_model and abs(fit.total - number**-0.5) < SAME_NUMBER * number**-0.5:
+                return name, number
+    return None
 
 
 def _constructed_with(module: Any) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.lengths import length_ratios
+from regard.check.properties.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
@@ -39,6 +41,8 @@ class ScoreFit:
     """By which a projected query is longer when it is multiplied; NaN where that differs among tokens."""
     k_factor: float
     width: int
+    q_least: float = math.nan
+    """The least factor of a query, where it differs among tokens."""
 
     @property
     def total(self) -> float:
@@ -75,6 +79,7 @@ def fit_scores(evidence: Evidence) -> ScoreFit | None:
         _factor(base.q - fresh.q, base.q_source - fresh.q_source),
         _factor(base.k - fresh.k, base.k_source - fresh.k_source),
         base.width,
+        _least_factor(base.q - fresh.q, base.q_source - fresh.q_source),
     )
 
 
@@ -97,14 +102,14 @@ def _centered(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
 
 def _factor(change: Tensor, source: Tensor) -> float:
     """How much longer the change of a vector is than that of what it was made of, if it is the same for all."""
-    if bool(source.isnan().any()) or change.shape != source.shape:
-        return math.nan
-    lengths = source.norm(dim=-1)
-    moved = lengths > 1e-12  # a token that was drawn twice changes nothing
-    if not bool(moved.any()):
-        return math.nan
-    ratio = change.norm(dim=-1)[moved] / lengths[moved]
-    return float(ratio.mean()) if float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max()) else math.nan
+    ratio = length_ratios(change, source)
+    is_same = len(ratio) and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max())
+    return float(ratio.mean()) if is_same else math.nan
+
+
+def _least_factor(change: Tensor, source: Tensor) -> float:
+    ratio = length_ratios(change, source)
+    return float(ratio.min()) if len(ratio) else math.nan
 
 
 def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
@@ -112,12 +117,16 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
-        yield _capped(table, fit) or Finding(
-            "open",
-            "scores-bilinear",
-            "scores",
-            "scores are not one number times q . k plus a bias of positions",
-            line,
+        yield (
+            _capped(table, fit)
+            or subtracted_maximum(evidence)
+            or Finding(
+                "open",
+                "scores-bilinear",
+                "scores",
+                "scores are not one number times q . k plus a bias of positions",
+                line,
+            )
         )
         return
     heads = f" in each of {table.num_heads} heads" if table.num_heads > 1 else ""
@@ -140,6 +149,11 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
                 f"queries and keys are normalized; scores are times {fit.scale:.4g}",
                 line,
             )
+        elif abs(fit.scale * fit.q_least * fit.k_factor - right) < SAME_NUMBER * right:
+            message = f"1/sqrt({fit.width}) = {right:.4g}, for the query that is scaled least"
+            yield Finding("holds", "scale", "scale", message, line)
+        elif math.isnan(fit.q_factor) and not math.isnan(fit.k_factor):
+            yield Finding("open", "scale-open", "scale", "queries have factors of their own: not judged", line)
         return
     if abs(fit.total - right) > SAME_NUMBER * right:
         learned = any(each.property in ("relative-bias", "bias-by-distance") for each in biased)

@@ -8,7 +8,7 @@ import torch
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
-from regard.check.roles.instances import TaggedRun
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Failed, Invocation
 from regard.check.trace.operation import Trace
 
@@ -115,9 +115,13 @@ def _patches(run: TaggedRun) -> Iterator[Finding]:
 
     A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
     """
+    softmaxes = [each for each in run.trace if each.name in SOFTMAXES]
+    scores = set[int]().union(*(run.owner_of(run.tags.inputs[each.index][0]) for each in softmaxes))
     for operation in run.trace:
         if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
             continue
+        if run.owner_of(run.tags.inputs[operation.index][0]) & scores:
+            continue  # it mixes the heads of scores or weights
         samples, channels, height, width = operation.outputs[0].shape
         start = run.first_tag[operation.index]
         places = height * width

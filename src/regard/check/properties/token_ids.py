@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.properties.masks import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
@@ -27,6 +27,7 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         invocation: the call.
         several: of each attention in it.
     """
+    read = {each for one in several for each in one.base.key.stream.tolist() if each >= 0}
     for number, stream in enumerate(invocation.streams):
         ids = invocation.arguments[stream.argument]
         if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
@@ -38,11 +39,20 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         run = record_invocation(invocation, {**invocation.arguments, stream.argument: padded})
         if run.error:
             continue
-        yield from _of_stream(several, run, number, stream.argument, ids.shape[1])
+        if number in read:
+            yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks)
+            continue
+        for beside in read:  # ids of tokens whose vectors are handed over as well
+            other = invocation.streams[beside]
+            shape = invocation.arguments[other.argument].shape
+            if other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
+                yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks)
 
 
-def _of_stream(several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int) -> Iterator[Finding]:
-    hidden, seen = [], []
+def _of_stream(
+    several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int, masks: Sequence[str]
+) -> Iterator[Finding]:
+    hidden, seen, of_queries = [], [], list[Evidence]()
     for evidence in several:
         base = evidence.base
         if not run.same_operations(base.instance.run.trace):
@@ -61,6 +71,16 @@ def _of_stream(several: Sequence[Evidence], run: Trace, stream: int, name: str, 
             hidden.append(evidence)
         elif bool(after[keys].all()):
             seen.append(evidence)
+            if not masks and _is_of_queries(evidence, run, stream, tokens):
+                of_queries.append(evidence)
+    if of_queries:
+        first = of_queries[0].base.instance
+        message = (
+            f"where {name} is {PADDING_ID}, all scores of padding's own queries are blocked, and those of its "
+            "keys are not: the tokens before it attend to padding"
+        )
+        yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
+        return
     if not hidden:
         return
     first = hidden[0].base.instance
@@ -74,6 +94,15 @@ def _of_stream(several: Sequence[Evidence], run: Trace, stream: int, name: str, 
     else:
         message = f"padding ({name} is {PADDING_ID}) is hidden"
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
+
+
+def _is_of_queries(evidence: Evidence, run: Trace, stream: int, tokens: int) -> bool:
+    """Whether padding blocks its queries, which no one reads, in the place of its keys."""
+    table = evidence.base.of_run(run)
+    of_first = (table.query.stream == stream) & (table.query.sample == 0)
+    queries = of_first & (table.query.token >= tokens - PADDED)
+    blocked = table.masked <= BLOCKED
+    return bool(queries.any()) and bool(blocked[queries].all()) and not bool(blocked[~queries].any())
 
 
 def _of_padding(table: AttentionTable, stream: int, tokens: int) -> Tensor:

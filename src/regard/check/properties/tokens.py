@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.instances import NONE, SEVERAL
+from regard.check.roles.table import AttentionTable
+from regard.check.target.names import call_meaning
 
-__all__ = ["token_findings"]
+__all__ = ["seen_from_both_sides", "token_findings"]
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
@@ -21,21 +24,41 @@ def token_findings(evidence: Evidence) -> Iterator[Finding]:
     """A score is of one query and one key token, of one sample and head; its value is the key's."""
     found = list(_violations(evidence))
     yield from found
-    if not found and evidence.base.whole:
-        yield from _held(evidence)
+    if not any(each.kind == "violation" for each in found) and evidence.base.whole:
+        if not found:
+            yield _projected(evidence.base)
+        message = "the weight of a key goes to the value of the same token"
+        yield Finding("holds", "value-of-the-key", "weighted sum", message, evidence.base.instance.sums_location)
 
 
-def _held(evidence: Evidence) -> Iterator[Finding]:
-    table = evidence.base
+def seen_from_both_sides(several: list[Evidence]) -> list[Evidence]:
+    """The same; where x reads the context, and the context x as well, each is the other's context."""
+    sides = [(_role(each, each.base.query.stream), _role(each, each.base.key.stream)) for each in several]
+    if ("x", "context") not in sides:
+        return several
+    other = {"x": "context", "context": "x"}
+    return [
+        replace(each, roles={name: other.get(role, role) for name, role in each.roles.items()})
+        if side == ("context", "x")
+        else each
+        for each, side in zip(several, sides, strict=True)
+    ]
+
+
+def _role(evidence: Evidence, stream: Tensor) -> str:
+    """The role of what some numbers are of; empty where it is of several, or rows of projections inside of a model."""
+    names = evidence.base.streams
+    known = set(stream[stream >= 0].tolist()) if names == tuple(evidence.roles) else set()
+    return evidence.roles[names[known.pop()]] if len(known) == 1 else ""
+
+
+def _projected(table: AttentionTable) -> Finding:
     line = table.instance.scores_location
     if table.instance.is_projected:
         message = "each query, key and value is made of one token"
-        yield Finding("holds", "query-of-one-token", "projections", message, line)
-    else:
-        message = "none: queries, keys and values are multiplied as they are handed over"
-        yield Finding("absent", "query-of-one-token", "projections", message, line)
-    message = "the weight of a key goes to the value of the same token"
-    yield Finding("holds", "value-of-the-key", "weighted sum", message, table.instance.sums_location)
+        return Finding("holds", "query-of-one-token", "projections", message, line)
+    message = "none: queries, keys and values are multiplied as they are handed over"
+    return Finding("absent", "query-of-one-token", "projections", message, line)
 
 
 def _violations(evidence: Evidence) -> Iterator[Finding]:
@@ -61,13 +84,16 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     used = (values.score >= 0) & (values.weight.abs() > NEGLIGIBLE_WEIGHT)
     key_token = table.key.token[values.score.clamp(min=0)]
     both = used & (key_token >= 0)
-    if bool((both & (values.token == SEVERAL)).any()):
+    if not values.of_pairs and bool((both & (values.token == SEVERAL)).any()):
         yield Finding(
             "violation", "value-of-one-token", "projections", "a value depends on more than one token", sums_line
         )
         return
+    if values.of_pairs:
+        message = "a value is of two tokens, its key's and the query's: a relation of the two (relational attention)"
+        yield Finding("design", "values-of-pairs", "projections", message, sums_line)
     wrong = both & (values.token >= 0) & (values.token != key_token)
-    if bool(wrong.any()):
+    if bool(wrong.any()) and not values.of_pairs:
         row, term = (int(each) for each in wrong.nonzero()[0])
         yield Finding(
             "violation",
@@ -88,7 +114,7 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             sums_line,
         )
     yield from _one_query(evidence, used)
-    if table.whole and table.num_heads > 2:
+    if table.whole and table.num_heads > 2 and not values.of_pairs:
         yield from _groups(evidence)
 
 
@@ -107,17 +133,8 @@ def _samples(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
 
 def _streams(evidence: Evidence) -> Iterator[Finding]:
     table, roles = evidence.base, evidence.roles
-    names = table.streams
-    if names != tuple(roles):
-        return  # rows of projections inside of a model
-
-    def role(stream: Tensor) -> str:
-        known = sorted(set(stream[stream >= 0].tolist()))
-        return roles[names[int(known[0])]] if len(known) == 1 else ""
-
-    query, key = role(table.query.stream), role(table.key.stream)
-    used = table.values.score >= 0
-    value = role(table.values.stream[used])
+    query, key = (_role(evidence, each.stream) for each in (table.query, table.key))
+    value = _role(evidence, table.values.stream[table.values.score >= 0])
     line = table.instance.scores_location
     if "" in (query, key, value):
         return
@@ -128,9 +145,15 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
                     "violation", f"{name}-from-their-input", "projections", f"{name} are made of {found}", line
                 )
     elif key != value and {"x", "context"} <= set(roles.values()):
-        yield Finding(
-            "violation", "values-from-the-keys-input", "projections", f"keys are made of {key}, values of {value}", line
-        )
+        names = {role: name for name, role in roles.items()}
+        if call_meaning(names["context"]) == "context":
+            message = f"keys are made of {key}, values of {value}"
+            yield Finding("violation", "values-from-the-keys-input", "projections", message, line)
+        else:  # nothing says that it is a sequence to attend to
+            message = (
+                f"keys are made of {names[key]}, values of {names[value]}, one for each token (relational attention)"
+            )
+            yield Finding("design", "values-of-symbols", "projections", message, line)
     elif query == "context" and key == "x":
         yield Finding(
             "violation", "queries-from-x", "projections", "queries are made of the context, keys and values of x", line

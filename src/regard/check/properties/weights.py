@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from regard.check.properties.designs import retention
+from regard.check.properties.designs import rectified, retention
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.softmax_by_hand import by_hand_findings
 from regard.check.properties.sums import groupings, query_numbers, sums_by
@@ -63,6 +63,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     if bool(table.with_sink.any()) and bool((sums[live] < 1).all()):
         yield Finding("design", "sinks", "weights", "a sink takes a share of the weights of each query", line)
+        return
+    without_a_sum = rectified(evidence)
+    if without_a_sum is not None:
+        yield without_a_sum
         return
     worst = float(sums[live][(sums[live] - 1).abs().argmax()])
     yield Finding(

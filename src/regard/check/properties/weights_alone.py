@@ -42,7 +42,32 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
                 yield Finding("design", "weights-alone", "weighted sum", message, scores.operation.location)
                 yield from _axis(run, invocation, scores, operation)
                 return
-    yield from _summed(run)
+    yield from _summed(run) if (own := _of_the_diagonal(run)) is None else (own,)
+
+
+def _of_the_diagonal(run: TaggedRun) -> Finding | None:
+    """Weights of which only those that a query gives its own token are multiplied by values; None of all others."""
+    scores = {each.operation.index for each in run.bilinear}
+    weights = [
+        run.tags.outputs[each.index][0]
+        for each in run.trace
+        if each.name in SOFTMAXES and scores & run.owner_of(run.tags.inputs[each.index][0])
+    ]
+    own = torch.zeros(0, dtype=torch.long)
+    for operation in run.trace:
+        if operation.name == "diagonal":
+            tags = run.tags.inputs[operation.index][0]
+            if any(tags.shape == each.shape and bool(torch.isin(tags, each).all()) for each in weights):
+                own = torch.cat((own, run.tags.outputs[operation.index][0].flatten()))
+        elif operation.name == "mul" and any(
+            bool(torch.isin(each, own).all()) for each in run.tags.inputs[operation.index] if each.numel() > 1
+        ):
+            message = (
+                "only the diagonal of the weights is multiplied by the values, as where einsum's text has one letter "
+                "for queries and keys: a token's own value is kept, and no other is read"
+            )
+            return Finding("violation", "values-summed", "weighted sum", message, operation.location)
+    return None
 
 
 def _summed(run: TaggedRun) -> Iterator[Finding]:

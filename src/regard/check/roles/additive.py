@@ -10,9 +10,9 @@ import torch
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
-from regard.check.trace.operation import Operation
+from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["additive_scores", "pairwise_sums"]
+__all__ = ["additive_scores", "pairwise_sums", "scores_of_parts"]
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
@@ -62,3 +62,26 @@ def additive_scores(
             sides = (each.index, 0), (each.index, 1)
             yield Contraction(product.operation, left, right, *sides, left_terms, right_terms)
             break
+
+
+def scores_of_parts(
+    sums: Iterable[Operation], trace: Trace, tags: TaggedTrace, first: Mapping[int, int]
+) -> Iterator[Contraction]:
+    """Scores that are sums of one number of a query and one of a key, as in graph attention; see `additive_scores`.
+
+    Args:
+        sums: of queries and keys.
+        trace: of the run.
+        tags: of the run, with the elements of the sums.
+        first: by the index of a sum, the tag of its first number.
+    """
+    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
+    for each in sums:
+        count = each.outputs[0].data.numel()
+        if any(bool(((found >= first[each.index]) & (found < first[each.index] + count)).any()) for found in taken):
+            shape, (left, right) = each.outputs[0].data.shape, each.inputs
+            terms = [
+                torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).reshape(-1, 1)
+                for side in (left, right)
+            ]
+            yield Contraction(each, left, right, (each.index, 0), (each.index, 1), *terms)

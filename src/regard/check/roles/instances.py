@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.roles.additive import additive_scores, pairwise_sums
+from regard.check.roles.additive import additive_scores, pairwise_sums, scores_of_parts
 from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
@@ -127,6 +127,7 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
     tags = tagged(trace, sources, given, _mixing(trace, products, bilinear, depends, first))
     if additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
+        bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
     return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive)
 
 
@@ -327,6 +328,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)
+    instance.softmaxes = _of_the_sums(instance) or instance.softmaxes
     subtracted: set[int] = set()
     first_softmax = min((each.index for each in instance.softmaxes), default=len(run.trace))
     for operation in run.trace.operations[first_softmax:]:
@@ -351,3 +353,13 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.added += [
                 others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
             ]
+
+
+def _of_the_sums(instance: AttentionInstance) -> list[Operation]:
+    """The softmaxes that the weights are made of: one matrix of scores may have one over each of its axes."""
+    if len(instance.softmaxes) < 2:
+        return instance.softmaxes
+    trace = instance.run.trace
+    places = (instance.weights_place(each) for each in instance.sums)
+    weights = {trace.operations[index].inputs[number].storage for index, number in places}
+    return [each for each in instance.softmaxes if weights & trace.made_of([each.outputs[0].storage])]

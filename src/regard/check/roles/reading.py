@@ -198,5 +198,5 @@ def _table(run: TaggedRun, weights: Tensor, q: Tensor, k: Tensor) -> AttentionTa
         weights.flatten().double(),
         torch.full((len(grid),), -1),
         torch.zeros(len(grid), dtype=torch.bool),
-        ValueTable(empty, nothing, nothing, empty, empty, empty, empty, nothing),
+        ValueTable(empty, nothing, nothing, empty, empty, empty, empty, False, nothing),
     )

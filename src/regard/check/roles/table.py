@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
-from regard.check.roles.instances import NONE, AttentionInstance, Owners, owners
+from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, Owners, owners
 from regard.check.trace.operation import Trace
 
 __all__ = ["AttentionTable", "ValueTable", "table_of"]
@@ -35,6 +35,8 @@ class ValueTable:
     stream: Tensor
     head: Tensor
     """Of the value, where the inputs have heads."""
+    of_pairs: bool
+    """Whether values depend on the tokens of their score's query and key, both of one stream, and on no others."""
     result: Tensor
     """(sums): the weighted sums."""
 
@@ -163,6 +165,7 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     kept = torch.full((len(ids),), -1)
     kept[used] = torch.arange(int(used.sum()))
     values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
+    values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
     key, values = _numbered_keys(key, values)
     layout = ScoreLayout(instance, row_of, used, queries_left)
     return AttentionTable(layout, tuple(streams), query, key, _heads(query, key), **_numbers(layout, run.trace, values))
@@ -265,7 +268,27 @@ def _values(instance: AttentionInstance, influence: Influence, streams: Sequence
         owned.append([getattr(found, name)[of_values] for name in ("stream", "token", "sample", "head")])
     stream, token, sample, head = (_stacked([each[at] for each in owned], -1) for at in range(4))
     score, nothing = _stacked(scores, -1), torch.zeros(0)
-    return ValueTable(score, nothing, nothing, token, sample, stream, head, nothing)
+    return ValueTable(score, nothing, nothing, token, sample, stream, head, False, nothing)
+
+
+def _are_of_pairs(
+    instance: AttentionInstance, influence: Influence, values: ValueTable, query: Owners, key: Owners
+) -> bool:
+    """See `ValueTable.of_pairs`; of two tokens no value would depend on others than these."""
+    rows = influence.sources("token")
+    tokens = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
+    if len(set(tokens.tolist())) < 3 or not bool((values.token == SEVERAL).any()):
+        return False
+    by_token, width = torch.arange(int(tokens.max()) + 1)[:, None] == tokens, values.score.shape[-1]
+    found = []
+    for each in instance.sums:
+        depends = influence.of(*instance.values_place(each)).flatten(1)[rows]
+        terms = (by_token.float() @ depends.float() > 0)[:, instance.value_terms(each)].movedim(0, -1)
+        found.append(torch.nn.functional.pad(terms, (0, 0, 0, width - terms.shape[1])))
+    depends, scores, places = torch.cat(found), values.score.clamp(min=0), torch.arange(len(by_token))
+    pair = (places == query.token[scores][..., None]) | (places == key.token[scores][..., None])
+    is_one = query.stream[scores] == key.stream[scores]
+    return bool((is_one & ~(depends & ~pair).any(-1))[values.score >= 0].all())
 
 
 def _value_numbers(instance: AttentionInstance, trace: Trace, values: ValueTable) -> ValueTable:

@@ -202,9 +202,10 @@ def _computed(
 def _elementwise(
     operation: Operation, given: list[Tensor], shape: tuple[int, ...], sums: list[tuple[Tensor, Tensor]]
 ) -> Tensor:
-    """Those of the first tensor that has some; where it has none, of the next one."""
+    """Those of the first tensor that has some; where it has none, of the next one; of a single number, last."""
     tags = torch.zeros(shape, dtype=torch.long)
-    for record, each in zip(operation.inputs, given, strict=True):
+    pairs = zip(operation.inputs, given, strict=True)
+    for record, each in sorted(pairs, key=lambda pair: not pair[0].shape):
         if record.data.dtype == torch.bool or not bool(each.any()):
             continue
         try:

@@ -16,6 +16,7 @@ __all__ = ["fit_parameters", "fit_scalar"]
 
 STEP = 1e-6
 """By which a number is moved to see what comes of it."""
+LEAST_SCALE = 1e-9
 NUM_STARTS = 12
 """Starting points from which an unknown number is looked for."""
 
@@ -118,6 +119,7 @@ def fit_scalar(observed: Observed, choices: Choices, slot: str, write: Callable[
             else:
                 break
             number, (size, gap) = tried, found
-        if observed.fits({**choices, slot: write(number)}):
+        is_nothing = slot == "scale" and abs(number) < LEAST_SCALE  # all weights are the same, whatever the scores
+        if not is_nothing and observed.fits({**choices, slot: write(number)}):
             return number
     return None

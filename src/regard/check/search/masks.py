@@ -219,7 +219,7 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline:
                 assert handed is not None
                 if built_in:
                     masked = replace(masked, may=handed & causal(*lengths(case)))
-                observed.append(Observed(masked, output, asked, _zeroed(handed, output)))
+                observed.append(_of_real_queries(Observed(masked, output, asked), handed, _bases(plain)))
             if observed:
                 tried.append((replace(pattern, case=observed[0].case), observed))
     if not tried:
@@ -252,13 +252,15 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, deadlin
                 yield _biased(diagnosis, plain, name, deadline)
 
 
-def _zeroed(may: Tensor, output: Tensor) -> Tensor | None:
-    """The rows of padding, where an implementation sets their output to zero."""
-    padding = ~may[:, 0, 0]
+def _of_real_queries(observed: Observed, may: Tensor, base: Match) -> Observed:
+    """Without the rows of padding, where these alone are zero, or else than the recipe says: they are of no use."""
+    padding, output = ~may[:, 0, 0], observed.output
     if may.shape[-2] != 1 or padding.shape != (len(output), output.shape[-2]):
-        return None
+        return observed
     rows = output.transpose(1, 2).flatten(2) if output.ndim == 4 else output
-    return padding if not bool(rows[padding].any()) else None
+    others = replace(observed, ignored=padding)
+    is_zero = not bool(rows[padding].any())
+    return others if is_zero or (others.fits(base.choices) and not observed.fits(base.choices)) else observed
 
 
 def _mask_for(asked: MaskSource, shape: str, case: Case, built_in: bool) -> Tensor:

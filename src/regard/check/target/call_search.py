@@ -11,7 +11,7 @@ import torch
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
-from regard.check.target.draft import Draft, token_counts, widths
+from regard.check.target.draft import Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
 from regard.check.target.influence import depends, given_stream
 from regard.check.target.layouts import Layout, layouts
@@ -51,6 +51,8 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
+        if "boundaries" in roles:
+            found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context"}:
@@ -59,6 +61,8 @@ class CallPlan:
         if "image" in roles:
             found["image"] = ["image", "224", "32"]
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
+        elif "y" in self.layout.letters:
+            found["grid"] = [f"{height}x{width}" for height, width in grids(target)]
         if roles & set(ROPE_FORMS):
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
@@ -109,6 +113,7 @@ class CallPlan:
         invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
         invocation.lengths = [name for name, role in roles.items() if role == "lengths"]
         invocation.documents = [name for name, role in roles.items() if role == "documents"]
+        invocation.boundaries = [name for name, role in roles.items() if role == "boundaries"]
         invocation.guessed = [
             each.name
             for each in self.arguments
@@ -131,6 +136,7 @@ class CallPlan:
         keys = sizes.context if choice("lengths", "other") == "other" else tokens
         context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
+        draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         rope = choice("rope", "1td whole")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.target.layouts import GRID, Layout
+from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes
 
-__all__ = ["Draft", "token_counts", "widths"]
+__all__ = ["Draft", "grids", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
@@ -39,6 +42,8 @@ class Draft:
     """Whether several heads of the queries share one of keys and values."""
     weights: str = "in-out"
     """How matrices that are arguments are stored."""
+    grid: tuple[int, int] = GRID
+    """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
     """Of each sequence that was made."""
     drawn: int = 0
@@ -61,8 +66,8 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": self.sizes.heads * self.d_head,
-            "y": image or GRID[0],
-            "x": image or GRID[1],
+            "y": image or self.grid[0],
+            "x": image or self.grid[1],
         }
         return tuple(size[letter] for letter in layout.letters)
 
@@ -110,6 +115,32 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
                     found[f"columns of {path}.{name}"] = parameter.shape[1]
     found["d_head"] = sizes.d_head
     return found
+
+
+def grids(target: Any) -> list[tuple[int, int]]:
+    """The heights and widths that a map of features may have, the likeliest first, some of whole windows."""
+    told: list[tuple[int, int]] = []
+    windows: list[tuple[int, int]] = []
+    for module in modules_in(target):
+        for name, value in _constructed_with(module):
+            means, side = constructor_meaning(name), value[0] if isinstance(value, tuple) and value else value
+            if not isinstance(side, int) or isinstance(side, bool) or side < 2:
+                continue
+            if means == "window":
+                windows += [(2 * side, 3 * side), (2 * side, 2 * side)]
+            elif means in ("image", "grid"):
+                told.append((side, side))
+    return [each for each in dict.fromkeys((*told, GRID, *windows)) if each[0] * each[1] <= MAX_TOKENS]
+
+
+def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The arguments of a module's constructor: what it keeps under their names, or their defaults."""
+    try:
+        parameters = inspect.signature(type(module)).parameters
+    except (ValueError, TypeError):
+        return
+    for name, parameter in parameters.items():
+        yield name, getattr(module, name, parameter.default)
 
 
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:

@@ -57,8 +57,10 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
     roles = {each.role for each in arguments if each.required}
     inner = [each for module in modules_in(target) for each in module.modules()]
     parameters = any(parameter.ndim > 1 for each in inner for parameter in each.parameters(recurse=False))
-    if "ids" in roles and "x" not in roles:
-        letters: tuple[str, ...] = ("btd", "td", "tbd")
+    if "boundaries" in roles:
+        letters: tuple[str, ...] = ("thd", "td", "btd") if {"q", "k", "v"} <= roles else ("td", "btd")
+    elif "ids" in roles and "x" not in roles:
+        letters = ("btd", "td", "tbd")
     elif "image" in roles:
         letters = ("bdyx", "byxd", "btd", "dyx")
     elif roles & {"w_q", "w_k", "w_v"}:

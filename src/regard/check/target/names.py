@@ -14,8 +14,10 @@ _CALL = {
     "ids": "src_seq trg_seq tgt_seq tokens_ids token_ids input_tokens src_ids tgt_ids decoder_input_ids",
     "image": "image images img imgs pixel_values pixels x_img",
     "rope": "position_embeddings pos_emb cos_sin rope rope_cache rotary freqs freqs_cis freq_cis rotary_freqs "
-    "rope_freqs freqs_complex rotary_emb rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin "
-    "freqs_complex_form freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq",
+    "rope_freqs pos_enc pos_encoding pos_encodings positional_encoding rel_pos_enc "
+    "rel_pos_embedding pos_embedding pos_embeddings freqs_complex rotary_emb "
+    "rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin freqs_complex_form "
+    "freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq",
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
     "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",
@@ -33,6 +35,8 @@ _CALL = {
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
     "enc_lens enc_valid_lens sequence_lengths",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
+    "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",

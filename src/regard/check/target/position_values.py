@@ -58,6 +58,7 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "complex": _complex,
         "angles": lambda draft: _table(draft, "angles"),
         "stacked": lambda draft: torch.view_as_real(_complex(draft)).clone(),
+        "relative": _relative,
         "none": lambda draft: None,
     }
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
@@ -92,6 +93,14 @@ def _complex(draft: Draft) -> Tensor:
     shape, _, size = label.partition(" ")
     angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width))
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
+
+
+def _relative(draft: Draft) -> Tensor:
+    """(1, 2 tokens - 1, width): a vector for each distance, from the farthest key before a query to that after it."""
+    distance = torch.arange(draft.tokens - 1, -draft.tokens, -1, dtype=torch.float64)
+    width = draft.width + draft.width % 2
+    angles = distance[:, None] * BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[None, :, : draft.width]
 
 
 def _shaped(draft: Draft, table: Tensor, shape: str) -> Tensor:

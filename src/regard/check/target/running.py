@@ -56,6 +56,8 @@ class Invocation:
     """Arguments that say of each sample how many of its keys are no padding."""
     documents: list[str] = field(default_factory=list)
     """Arguments that say of each token which of several texts in one row it is of."""
+    boundaries: list[str] = field(default_factory=list)
+    """Arguments that say where each of the sequences begins that are packed one after the other."""
     guessed: list[str] = field(default_factory=list)
     """Arguments that have to be given, and of which nothing tells what they are: their values are guesses."""
     sizes: dict[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.check.target.draft import Draft
-from regard.check.target.layouts import GRID, Layout
+from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in
@@ -64,6 +64,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "documents":
         return {"one": lambda draft: torch.zeros(draft.sizes.batch, draft.keys, dtype=torch.long), "none": _none}
+    if role == "boundaries":
+        return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
         return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in ("1hqk", "hqk", "qk", "bhqk")}
     if role == "causal":
@@ -91,9 +93,9 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "dropout": {"0": _constant(0.0)},
-        "height": {"rows": _constant(GRID[0])},
-        "width": {"columns": _constant(GRID[1])},
-        "grid": {"grid": _constant(GRID)},
+        "height": {"rows": lambda draft: draft.grid[0]},
+        "width": {"columns": lambda draft: draft.grid[1]},
+        "grid": {"grid": lambda draft: draft.grid},
     }
     return constants.get(role, {})
 

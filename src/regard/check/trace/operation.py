@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,14 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def made_of(self, storages: Iterable[int]) -> set[int]:
+        """Some memory, and that of all that was computed of what lies in it."""
+        found = set(storages)
+        for operation in self:
+            if any(each.storage in found for each in operation.inputs):
+                found.update(each.storage for each in (*operation.outputs, *operation.written))
+        return found
 
     def same_operations(self, other: Trace) -> bool:
         """Whether another run took the same steps."""

@@ -21,6 +21,7 @@ from regard.lens.text.explanation import (
     ExplainedModel,
     Explanation,
     InputVectors,
+    NextToken,
     Proof,
     TokenizedText,
     Variant,
@@ -31,10 +32,14 @@ from regard.lens.text.streams import Streams
 from regard.lens.text.word_selection import select_word
 from regard.lens.text.words import Words
 from regard.pretrained import DEFAULT_MODEL, Pretrained, load
+from regard.transformer import Decoder
 
 TOLERANCE = 1e-4
 """The proof holds if the definition and the model differ by at most this share of the largest value. Rounding in
 float32 makes about 1e-6; a wrong scale, mask or layout makes 1e-2 and more."""
+
+NUM_NEXT_TOKENS = 5
+"""How many of the likeliest next tokens an explanation has."""
 
 HALF_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """The same for models in half precision, whose own rounding is coarser: their proof shows less."""
@@ -54,10 +59,10 @@ def explain(
 ) -> Explanation:
     """What attention does with one word of a text, in a real model.
 
-    In an encoder a word attends to all words of the text, in a decoder to itself and earlier words. In an
-    encoder-decoder the word is, by default, one of the target, and its cross-attention is explained: which words of the
-    source it came from. A decoder writes each token at the position that reads the token before, so the row is that
-    position's.
+    In an encoder a word attends to all words of the text, in a decoder to itself and earlier words; of a decoder, the
+    tokens that it expects after the word are listed as well. In an encoder-decoder the word is, by default, one of the
+    target, and its cross-attention is explained: which words of the source it came from. A decoder writes each token at
+    the position that reads the token before, so the row is that position's.
 
     Args:
         text: a sentence; for an encoder-decoder the source.
@@ -131,6 +136,7 @@ def explain(
         comparisons=[
             _compare(cache, positions, other, places, streams) for other, places in zip(others, in_others, strict=True)
         ],
+        next_tokens=_next_tokens(pretrained, cache, positions[-1]),
     )
 
 
@@ -201,6 +207,21 @@ def _proof(row: AttentionRow, activations: LayerActivations, head: int, position
     error = (row.output - of_model).abs().max().item()
     tolerance = HALF_TOLERANCE.get(activations.output.dtype, TOLERANCE) * row.v.abs().max().item()
     return Proof(error, tolerance, error <= tolerance, of_model.numel(), of_model.tolist())
+
+
+def _next_tokens(pretrained: Pretrained, cache: ActivationCache, position: int) -> list[NextToken]:
+    """The likeliest tokens behind a position of a decoder; none of other models."""
+    model, tokenizer = pretrained.model, pretrained.tokenizer
+    if not isinstance(model, Decoder) or tokenizer is None:
+        return []
+    logits = model.logits(cache.hidden_states[-1][position]).double()
+    likeliest = logits.softmax(-1).topk(min(NUM_NEXT_TOKENS, len(logits)))
+    return [
+        NextToken(
+            tokenizer.id_to_token(id_) or "", id_, tokenizer.decode([id_], skip_special_tokens=False), probability
+        )
+        for probability, id_ in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+    ]
 
 
 def _compare(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,18 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class NextToken:
+    """A token that a decoder may write after the word."""
+
+    token: str
+    """As the tokenizer spells it."""
+    id: int
+    text: str
+    """What it adds to a text."""
+    probability: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The word in another sentence."""
 
@@ -188,6 +200,8 @@ class Explanation:
     """The output of an encoder-decoder, where the word belongs to it."""
     decoder_inputs: list[str] | None = None
     """In cross-attention the token that the decoder reads where it writes each query token: the one before."""
+    next_tokens: list[NextToken] = field(default_factory=list)
+    """Of a decoder the likeliest tokens after the word, the likeliest first; empty for other models."""
 
     def __str__(self) -> str:
         weight, best = self.row.weights.mean(dim=0).max(dim=0)
@@ -253,6 +267,7 @@ class Explanation:
                 "content_head": facts["content_head"] and TopKey(**facts["content_head"]),
                 "proof": Proof(**facts["proof"]),
                 "comparisons": [Comparison(**comparison) for comparison in facts["comparisons"]],
+                "next_tokens": [NextToken(**token) for token in facts.get("next_tokens", [])],
             }
             explanation = cls(**facts)
             validate_explanation(explanation)

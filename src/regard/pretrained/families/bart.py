@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from torch import Tensor
-
 from regard.pretrained.family import Family
-from regard.pretrained.renames import Rename, linear, packed_qkv
+from regard.pretrained.renames import Rename, Weight, linear, packed_qkv
 from regard.transformer import Config
 
 FIELDS = {
@@ -88,7 +86,7 @@ def _renames(config: Config) -> list[Rename]:
     return [*table, *layers(config, "encoder", "n"), *layers(decoder, "decoder", "m"), *bias]
 
 
-def infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def infer_config(config: Config, tensors: Mapping[str, Weight]) -> Config:
     """Only a checkpoint with a head has a bias of the logits."""
     has_bias = "final_logits_bias" in tensors
     return replace(config, decoder=replace(config.decoder or config, lm_head_bias=has_bias))

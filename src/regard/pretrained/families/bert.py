@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.pretrained.family import ConstantTensor, Family
-from regard.pretrained.renames import Rename, linear, packed_qkv
+from regard.pretrained.renames import Rename, Weight, linear, packed_qkv
 from regard.transformer import Config
 
 FIELDS = {
@@ -97,7 +97,7 @@ def tied_weights(head: str) -> Callable[[Config], list[tuple[str, ...]]]:
     return tied_names
 
 
-def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def _infer_config(config: Config, tensors: Mapping[str, Weight]) -> Config:
     """The model has a head if the file has its weights, whatever the architecture is called."""
     return replace(config, mlm_head=HEAD + "transform.dense.weight" in tensors)
 

@@ -18,6 +18,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     return {
         "d_ff": config_json.positive_int("n_inner") if has_inner else 4 * config_json.positive_int("n_embd"),
         "attention_scale": None if config_json.boolean("scale_attn_weights") else 1.0,
+        "scale_by_inverse_layer": config_json.boolean("scale_attn_by_inverse_layer_idx"),
     }
 
 
@@ -66,7 +67,10 @@ GPT2 = Family(
     defaults={
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
+        "resid_pdrop": 0.1,
+        "attn_pdrop": 0.1,
         "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
         "tie_word_embeddings": True,
         "bos_token_id": 50256,
         "eos_token_id": 50256,
@@ -79,12 +83,12 @@ GPT2 = Family(
         "out_bias": True,
     },
     extra_config=_extra_config,
-    extra_keys=frozenset({"n_inner", "scale_attn_weights"}),
-    supported={"scale_attn_by_inverse_layer_idx": (False,), "reorder_and_upcast_attn": (False,)},
+    extra_keys=frozenset({"n_inner", "scale_attn_by_inverse_layer_idx", "scale_attn_weights"}),
     ignored_keys=frozenset(
         {
             "embd_pdrop",
             "n_ctx",
+            "reorder_and_upcast_attn",  # scores in float32, which they are here in any case
             "summary_activation",
             "summary_first_dropout",
             "summary_proj_to_labels",

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from regard.errors import InputError
 from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.families import bert
 from regard.pretrained.family import Family
+from regard.pretrained.renames import Weight
 from regard.transformer import Config
 
 HEAD = "lm_head."
@@ -32,7 +31,7 @@ def _extra_config(config_json: ConfigJSON) -> dict[str, Any]:
     return {"first_position": first + 1, "max_positions": rows - first - 1, "num_token_types": token_types}
 
 
-def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def _infer_config(config: Config, tensors: Mapping[str, Weight]) -> Config:
     head = HEAD + "dense.weight" in tensors
     if head and config.activation != "gelu":
         raise InputError(

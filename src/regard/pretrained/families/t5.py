@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.pretrained.config_json import ConfigJSON
 from regard.pretrained.family import ACTIVATIONS, Family
-from regard.pretrained.renames import Rename, linear, packed_qkv
+from regard.pretrained.renames import Rename, Weight, linear, packed_qkv, values_of
 from regard.transformer import Config
 
 
@@ -78,13 +77,15 @@ def _tied_weights(config: Config) -> list[tuple[str, ...]]:
     return [(*names, "lm_head.weight") if (config.decoder or config).tie_word_embeddings else names]
 
 
-def _infer_config(config: Config, tensors: Mapping[str, Tensor]) -> Config:
+def _infer_config(config: Config, tensors: Mapping[str, Weight]) -> Config:
     """Whether the output projection is tied: no key says it, so the file's weights are compared."""
     head = tensors.get("lm_head.weight")
     tables = (tensors.get(f"{name}.weight") for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"))
     token = next((table for table in tables if table is not None), None)
-    own = head is not None and token is not None and (head.shape != token.shape or not torch.equal(head, token))
-    return replace(config, decoder=replace(config.decoder or config, tie_word_embeddings=not own))
+    tied = head is None or token is None
+    if head is not None and token is not None:
+        tied = head.shape == token.shape and torch.equal(values_of(head), values_of(token))
+    return replace(config, decoder=replace(config.decoder or config, tie_word_embeddings=tied))
 
 
 T5 = Family(

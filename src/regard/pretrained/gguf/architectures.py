@@ -7,20 +7,18 @@ family's own table reads both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from regard.attention.positions import Llama3
-from regard.attention.positions.scaling import inverse_frequencies
 from regard.errors import InputError, short_repr
-from regard.pretrained.gguf.header import Header, TensorInfo
-
-NO_VALUE = (None, 0, False)
+from regard.pretrained.gguf.header import Header, shown
+from regard.pretrained.gguf.rope import LLAMA3_FACTORS, ROPE_SETTINGS, rope_config
+from regard.pretrained.gguf.tensors import StoredTensor, Transform
 
 COMMON_SETTINGS = {
     "block_count": "num_hidden_layers",
@@ -35,34 +33,21 @@ COMMON_SETTINGS = {
 }
 """Keys of config.json by the settings of a GGUF file, which stand there behind the architecture's name."""
 
-ROPE_SETTINGS = frozenset(
-    {
-        "rope.dimension_count",
-        "rope.scale_linear",
-        "rope.scaling.attn_factor",
-        "rope.scaling.factor",
-        "rope.scaling.finetuned",
-        "rope.scaling.original_context_length",
-        "rope.scaling.type",
-        "rope.scaling.yarn_attn_factor",
-        "rope.scaling.yarn_beta_fast",
-        "rope.scaling.yarn_beta_slow",
-        "rope.scaling.yarn_ext_factor",
-    }
-)
-"""The settings that `_rope_config` reads."""
+SIZES = ("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count")
+"""Settings that every file has, whole numbers from 1."""
 
-REQUIRED_VALUES: dict[str, tuple[object, ...]] = {
-    "attention.causal": (True,),
-    "expert_count": NO_VALUE,
-    "expert_used_count": NO_VALUE,
-    "pooling_type": NO_VALUE,
-    "use_parallel_residual": NO_VALUE,
-    "tensor_data_layout": ("Meta AI original pth",),
+REQUIRED_VALUES: dict[str, object] = {
+    "attention.causal": True,
+    "expert_count": 0,
+    "expert_used_count": 0,
+    "pooling_type": 0,
+    "use_parallel_residual": False,
+    "tensor_data_layout": "Meta AI original pth",
 }
-"""Settings of any architecture that change the numbers, with the values that regard supports."""
+"""Settings of any architecture that change the numbers, with the only value that regard supports."""
 
-READ_ELSEWHERE = frozenset({"attention.value_length", "vocab_size"})
+COMPARED_SETTINGS = frozenset({"attention.value_length", "vocab_size"})
+"""Settings that must agree with others: the width of a head, the rows of the embedding."""
 
 LAYERS = {
     "attn_q": "self_attn.q_proj",
@@ -79,12 +64,6 @@ LAYERS = {
 }
 """Names in a Llama's layer by those in a GGUF file."""
 
-LLAMA3_FACTORS = "rope_freqs.weight"
-"""What Llama 3's scaling divides each frequency by; llama.cpp stores it in place of the numbers that it comes from."""
-LLAMA3: dict[str, Any] = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""The scaling of every Llama 3 (https://huggingface.co/meta-llama/Llama-3.1-8B/blob/main/config.json), but its factor,
-which differs."""
-
 GEMMA2_27B_LAYERS = 46
 """Only the Gemma 2 with so many layers divides its scores by sqrt(d_model / heads), not by sqrt(head width). No setting
 says so: llama.cpp looks at the number of layers as well."""
@@ -94,6 +73,8 @@ says so: llama.cpp looks at the number of layers as well."""
 class Architecture:
     """How one architecture of GGUF files corresponds to a family of checkpoints."""
 
+    model: str
+    """The model of transformers, which a saved config.json names."""
     settings: Mapping[str, str] = field(default_factory=lambda: COMMON_SETTINGS)
     """Keys of config.json by the file's settings."""
     extra_settings: frozenset[str] = ROPE_SETTINGS
@@ -106,34 +87,39 @@ class Architecture:
     """Names outside the layers."""
     layers: Mapping[str, str] = field(default_factory=lambda: LAYERS)
     """Names in a layer."""
-    transform: Callable[[str, Tensor, Mapping[str, Any]], Tensor] = lambda name, tensor, config: tensor
-    """A tensor as transformers stores it: its name in the file, its values, the config."""
+    transform: Callable[[str, Mapping[str, Any]], Transform | None] = lambda name, config: None
+    """What makes a tensor as transformers stores it, by its name in the file and the config; None for nothing."""
     finish: Callable[[dict[str, Any], Header], None] = lambda config, header: None
     """Adds what no single setting says."""
 
 
-def _unpermuted(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Tensor:
+def _unpermuted(name: str, config: Mapping[str, Any]) -> Transform | None:
     """Rows of queries and keys in transformers' order.
 
     Rotary positions turn pairs of channels. transformers pairs channel i with i + d/2; llama.cpp, as Meta's own files,
     pairs 2i with 2i + 1, and its converter reorders the rows of each head for it.
     """
     if not (".attn_q." in name or ".attn_k." in name):
-        return tensor
+        return None
     heads = config["num_attention_heads" if ".attn_q." in name else "num_key_value_heads"]
-    if len(tensor) % (2 * heads):
-        return tensor  # of another shape than the config wants: the loader names it
-    return tensor.reshape(heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
+
+    def transform(tensor: Tensor) -> Tensor:
+        if len(tensor) % (2 * heads):
+            return tensor  # of another shape than the config wants: the loader names it
+        return tensor.reshape(heads, -1, 2, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
+
+    return transform
 
 
-def _norm_minus_one(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Tensor:
+def _norm_minus_one(name: str, config: Mapping[str, Any]) -> Transform | None:
     """Gemma multiplies by 1 + the weight of a norm; the file has the sum."""
-    return tensor - 1 if name.endswith("norm.weight") else tensor
+    return (lambda tensor: tensor - 1) if name.endswith("norm.weight") else None
 
 
-def _inputs_first(name: str, tensor: Tensor, config: Mapping[str, Any]) -> Tensor:
+def _inputs_first(name: str, config: Mapping[str, Any]) -> Transform | None:
     """GPT-2's checkpoints store the inputs of a linear layer before its outputs."""
-    return tensor.T if re.search(r"\.(attn_qkv|attn_output|ffn_up|ffn_down)\.weight$", name) else tensor
+    is_linear = re.search(r"\.(attn_qkv|attn_output|ffn_up|ffn_down)\.weight$", name)
+    return (lambda tensor: tensor.mT if tensor.ndim > 1 else tensor) if is_linear else None
 
 
 def _finish_llama(config: dict[str, Any], header: Header) -> None:
@@ -149,10 +135,11 @@ def _finish_gemma2(config: dict[str, Any], header: Header) -> None:
 
 ARCHITECTURES = {
     # Mistral's files say that they are a llama.
-    "llama": Architecture(transform=_unpermuted, finish=_finish_llama),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
+    "llama": Architecture(model="LlamaForCausalLM", transform=_unpermuted, finish=_finish_llama),
+    "qwen2": Architecture(model="Qwen2ForCausalLM"),
+    "qwen3": Architecture(model="Qwen3ForCausalLM"),
     "gemma2": Architecture(
+        model="Gemma2ForCausalLM",
         settings={
             **COMMON_SETTINGS,
             "attn_logit_softcapping": "attn_logit_softcapping",
@@ -169,6 +156,7 @@ ARCHITECTURES = {
         finish=_finish_gemma2,
     ),
     "gpt2": Architecture(
+        model="GPT2LMHeadModel",
         settings={
             "block_count": "n_layer",
             "context_length": "n_positions",
@@ -206,161 +194,119 @@ def config_json(header: Header) -> dict[str, Any]:
     Raises:
         InputError: an architecture, a setting or a value that regard does not know; no settings of a model.
     """
-    name, path = header.metadata.get("general.architecture"), header.path
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        raise InputError(f"{path}: general.architecture is {name!r}; regard reads {', '.join(ARCHITECTURES)} of GGUF")
-    if (kind := header.metadata.get("general.type", "model")) != "model":
-        raise InputError(f"{path} holds no model: its general.type is {kind!r}")
-    if header.metadata.get("split.count", 0) not in (0, 1):
-        raise InputError(
-            f"{path} is one of {header.metadata['split.count']} parts of a model; put them together with llama.cpp: "
-            "llama-gguf-split --merge FIRST_PART WHOLE.gguf"
-        )
+    name = _architecture_name(header)
     architecture = ARCHITECTURES[name]
-    settings = {key.removeprefix(f"{name}."): v for key, v in header.metadata.items() if key.startswith(f"{name}.")}
+    prefix = f"{name}."
+    settings = {key.removeprefix(prefix): _shortest(v) for key, v in header.metadata.items() if key.startswith(prefix)}
     _refuse_unknown(name, architecture, settings, header)
     if "token_embd.weight" not in header.tensors:
-        raise InputError(f"{path} lacks the tensor token_embd.weight")
-    embedding = header.tensors["token_embd.weight"]
-    config: dict[str, Any] = {"model_type": name, "vocab_size": embedding.shape[0] if embedding.shape else 0}
+        raise InputError(f"{header.path} lacks the tensor token_embd.weight")
+    config: dict[str, Any] = {"model_type": name, "architectures": [architecture.model], "dtype": "float32"}
+    config["vocab_size"] = header.tensors["token_embd.weight"].shape[0]
     for key, config_key in architecture.settings.items():
         if key in settings:
-            config[config_key] = _of_every_layer(f"{name}.{key}", settings[key], header)
+            config[config_key] = _number(f"{name}.{key}", settings[key], header)
+        elif key.endswith("epsilon") or key in SIZES:
+            raise InputError(f"{header.path} lacks the setting {name}.{key}")
+    for key in SIZES:
+        value = config[architecture.settings[key]]
+        if type(value) is not int or value < 1:
+            raise InputError(f"{header.path}: {name}.{key} is {shown(value)}; it must be a whole number from 1")
+    if settings.get("vocab_size", config["vocab_size"]) != config["vocab_size"]:
+        text, rows = shown(settings["vocab_size"]), config["vocab_size"]
+        raise InputError(f"{header.path}: {name}.vocab_size is {text}, token_embd.weight has rows for {rows} tokens")
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
     if architecture.extra_settings >= ROPE_SETTINGS:
-        config |= _rope_config(name, settings, config, header)
+        config |= rope_config(name, settings, config, header)
     architecture.finish(config, header)
     return config
 
 
-def checkpoint_tensors(header: Header, config: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Every tensor of a file, dequantised, under its name in a checkpoint of transformers.
+def _architecture_name(header: Header) -> str:
+    path, metadata = header.path, header.metadata
+    if metadata.get("split.count", 0) not in (0, 1):
+        raise InputError(
+            f"{path} is one of {shown(metadata['split.count'])} parts of a model; put them together with llama.cpp: "
+            "llama-gguf-split --merge FIRST_PART WHOLE.gguf"
+        )
+    if (kind := metadata.get("general.type", "model")) != "model":
+        raise InputError(f"{path} holds no model: its general.type is {shown(kind)}")
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise InputError(f"{path}: general.architecture is {shown(name)}; regard reads {known} of GGUF")
+    return name
+
+
+def stored_tensors(header: Header, config: Mapping[str, Any]) -> dict[str, StoredTensor]:
+    """Every tensor of a file by its name in a checkpoint of transformers.
 
     Args:
         header: of the file.
         config: its `config_json`.
-        dtype: of the tensors. Each is dequantised in float32, one after the other.
 
     Raises:
-        InputError: a tensor of a type that `gguf` cannot dequantise.
+        InputError: a tensor whose name regard does not know.
     """
     architecture = ARCHITECTURES[config["model_type"]]
-    tensors = {}
-    for name, info in header.tensors.items():
-        if name != LLAMA3_FACTORS:
-            tensor = architecture.transform(name, _dequantised(header, info), config)
-            tensors[_checkpoint_name(architecture, name)] = tensor.to(dtype).contiguous()
-    return tensors
+    return {
+        _checkpoint_name(architecture, name, header.path): StoredTensor(
+            header, info, architecture.transform(name, config)
+        )
+        for name, info in header.tensors.items()
+        if name != LLAMA3_FACTORS
+    }
 
 
-def _dequantised(header: Header, info: TensorInfo) -> Tensor:
-    import gguf
+def _checkpoint_name(architecture: Architecture, name: str, path: Path) -> str:
+    """The name in a checkpoint of transformers for a tensor of a file.
 
-    rows = header.data(info).reshape(*info.shape[:-1], -1)
-    try:
-        values = gguf.dequantize(rows, info.type)
-    except NotImplementedError as error:
-        raise InputError(
-            f"{header.path}: {info.name} is stored as {info.type.name}, which the package gguf cannot dequantise"
-        ) from error
-    return torch.from_numpy(np.array(values, np.float32).reshape(info.shape))  # a copy: the bytes are the file's
-
-
-def _checkpoint_name(architecture: Architecture, name: str) -> str:
-    """The name in a checkpoint; an unknown one stays as it is, and the loader refuses it."""
+    Raises:
+        InputError: a name that the architecture does not have.
+    """
     stem, _, part = name.rpartition(".")
-    if stem in architecture.names:
-        return f"{architecture.names[stem]}.{part}"
     in_layer = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-    if in_layer is None or in_layer[2] not in architecture.layers:
-        return name
-    return f"{architecture.prefix}{architecture.layer_prefix}.{in_layer[1]}.{architecture.layers[in_layer[2]]}.{part}"
+    if stem in architecture.names:
+        stem = architecture.names[stem]
+    elif in_layer and in_layer[2] in architecture.layers:
+        stem = f"{architecture.prefix}{architecture.layer_prefix}.{in_layer[1]}.{architecture.layers[in_layer[2]]}"
+    else:
+        raise InputError(
+            f"{path}: regard does not know the tensor {short_repr(name)}, so it cannot tell whether the model would be "
+            "right without it"
+        )
+    return f"{stem}.{part}"
 
 
 def _refuse_unknown(name: str, architecture: Architecture, settings: Mapping[str, Any], header: Header) -> None:
     """Refuse settings that would change the numbers, and settings that are unknown."""
-    known = {*architecture.settings, *architecture.extra_settings, *READ_ELSEWHERE}
+    known = {*architecture.settings, *architecture.extra_settings, *COMPARED_SETTINGS, *REQUIRED_VALUES}
     for key, value in settings.items():
-        if key in REQUIRED_VALUES and value not in REQUIRED_VALUES[key]:
+        text = shown(value)
+        if key in REQUIRED_VALUES and value != REQUIRED_VALUES[key]:
+            supported = REQUIRED_VALUES[key]
+            raise InputError(f"{header.path}: {name}.{key} is {text}; regard supports {supported!r} there")
+        if key not in known:
             raise InputError(
-                f"{header.path}: {name}.{key} is {value!r}; regard supports {REQUIRED_VALUES[key][-1]!r} there"
-            )
-        if key not in known and key not in REQUIRED_VALUES:
-            raise InputError(
-                f"{header.path}: regard does not know the setting {name}.{key} (here {short_repr(str(value))}), so it "
-                "cannot tell whether the model would be right without it"
+                f"{header.path}: regard does not know the setting {name}.{key} (here {text}), so it cannot tell "
+                "whether the model would be right without it"
             )
 
 
-def _of_every_layer(key: str, value: Any, header: Header) -> Any:
-    """A setting that may be a list with a value for each layer, where all are the same."""
-    if isinstance(value, list):
-        if len(set(map(str, value))) != 1:
-            raise InputError(f"{header.path}: {key} differs from layer to layer, which regard does not support")
-        value = value[0]
-    # The file has float32: 9.999999747378752e-06 was 1e-05.
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+def _shortest(value: Any) -> Any:
+    """The shortest number that float32 stores so: where a file has 9.999999747378752e-06, the config said 1e-05."""
+    if not isinstance(value, float):
+        return value
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return float(str(single)) if float(single) == value else value
 
 
-def _rope_config(name: str, settings: Mapping[str, Any], config: Mapping[str, Any], header: Header) -> dict[str, Any]:
-    """The keys of config.json for the width of a head and for rotary positions."""
-    path = header.path
-    numbers = {key: config.get(key) for key in ("hidden_size", "num_attention_heads", "max_position_embeddings")}
-    for key, value in numbers.items():
-        if type(value) is not int or value < 1:
-            setting = next(gguf_key for gguf_key, each in COMMON_SETTINGS.items() if each == key)
-            raise InputError(f"{path}: {name}.{setting} is {value!r}; it must be a whole number from 1")
-    heads = config["num_attention_heads"]
-    head_dim = config.get("head_dim", config["hidden_size"] // heads)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if settings.get(key, head_dim) != head_dim:
-            raise InputError(
-                f"{path}: {name}.{key} is {settings[key]!r}; regard supports the width of a head, {head_dim}"
-            )
-    kv_heads = config.get("num_key_value_heads", heads)
-    if type(kv_heads) is not int or kv_heads < 1:
-        raise InputError(f"{path}: {name}.attention.head_count_kv is {kv_heads!r}; it must be a whole number from 1")
-    scaling = dict(_rope_scaling(name, settings, header))
-    if LLAMA3_FACTORS in header.tensors:
-        if scaling:
-            raise InputError(f"{path}: {name}.rope.scaling.type and {LLAMA3_FACTORS} are two scalings of one position")
-        scaling = _llama3_scaling(config.get("rope_theta", 10_000.0), head_dim, header)
-    return {"head_dim": head_dim, "num_key_value_heads": kv_heads, **({"rope_scaling": scaling} if scaling else {})}
-
-
-def _rope_scaling(name: str, settings: Mapping[str, Any], header: Header) -> Iterator[tuple[str, Any]]:
-    """The items of config.json's ``rope_scaling``."""
-    scaling_type = settings.get("rope.scaling.type", "linear" if "rope.scale_linear" in settings else "none")
-    if scaling_type not in ("none", "linear", "yarn"):
-        raise InputError(
-            f"{header.path}: {name}.rope.scaling.type is {scaling_type!r}; regard reads none, linear and yarn"
-        )
-    factor = settings.get("rope.scaling.factor", settings.get("rope.scale_linear", 1.0))
-    for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"):
-        if settings.get(key, 1.0) != 1:
-            raise InputError(f"{header.path}: {name}.{key} is {settings[key]!r}; regard supports 1.0 there")
-    if scaling_type == "none" or factor in (0, 1):
-        return
-    yield "rope_type", scaling_type
-    yield "factor", _of_every_layer("", factor, header)
-    for key, config_key in (
-        ("original_context_length", "original_max_position_embeddings"),
-        ("yarn_beta_fast", "beta_fast"),
-        ("yarn_beta_slow", "beta_slow"),
-    ):
-        if scaling_type == "yarn" and f"rope.scaling.{key}" in settings:
-            yield config_key, settings[f"rope.scaling.{key}"]
-
-
-def _llama3_scaling(base: float, head_dim: int, header: Header) -> dict[str, Any]:
-    """The scaling of a Llama 3 by what it divides the frequencies by."""
-    factors = _dequantised(header, header.tensors[LLAMA3_FACTORS])
-    factor = round(float(factors.max()), 3)
-    scaling = Llama3(factor, *LLAMA3.values())
-    one_position = torch.zeros(1)
-    expected = inverse_frequencies(base, head_dim, one_position) / scaling.frequencies(base, head_dim, one_position)
-    if factors.shape != expected.shape or not torch.allclose(factors, expected, rtol=1e-3):
-        raise InputError(
-            f"{header.path}: {LLAMA3_FACTORS} is not the scaling of Llama 3 with factor {factor}; regard knows no other"
-        )
-    return {"rope_type": "llama3", "factor": factor, **LLAMA3}
+def _number(key: str, value: Any, header: Header) -> int | float:
+    """A setting that is a number, or a list with the same number for each layer."""
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, bool) or not isinstance(first, (int, float)):
+        raise InputError(f"{header.path}: {key} is {shown(value)}; it must be a number")
+    if isinstance(value, list) and any(each != first for each in value):
+        raise InputError(f"{header.path}: {key} differs from layer to layer, which regard does not support")
+    return first

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from regard.errors import InputError
-from regard.pretrained.gguf.architectures import checkpoint_tensors, config_json
-from regard.pretrained.gguf.header import Header, read_header
+from regard.errors import InputError, install_hint
+from regard.pretrained.gguf.architectures import config_json, stored_tensors
+from regard.pretrained.gguf.header import Header, read_header, shown
+from regard.pretrained.gguf.tensors import StoredTensor
 from regard.pretrained.gguf.tokenizer import PREFIX, read_gguf_tokenizer
 
 SPECIAL_TOKENS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
 """Keys of config.json by those of the tokenizer in a GGUF file."""
 END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """The end of a text, of a turn, of a message: a model writes any of them when it is done."""
+END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
+"""The end of a turn in the chats of Qwen and SmolLM, Llama 3 and Gemma. Most files do not name it; llama.cpp too knows
+it by its text."""
+CHAT_TEMPLATE = "tokenizer.chat_template"
 UNQUANTIZED = ("F64", "F32", "F16", "BF16")
 
 
@@ -44,13 +47,14 @@ class GGUFCheckpoint:
             counts[tensor.type.name] += tensor.num_bytes
         return ", ".join(name for name, _ in counts.most_common() if name not in UNQUANTIZED)
 
-    def tensors(self, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Every tensor, dequantised, under its name in a checkpoint of transformers.
+    @property
+    def tensors(self) -> dict[str, StoredTensor]:
+        """Every tensor under its name in a checkpoint of transformers, dequantised when it is copied.
 
         Raises:
-            InputError: a tensor of a type that `gguf` cannot dequantise.
+            InputError: a tensor that regard does not know.
         """
-        return checkpoint_tensors(self.header, self.config_json, dtype)
+        return stored_tensors(self.header, self.config_json)
 
 
 def read_gguf(path: Path) -> GGUFCheckpoint:
@@ -60,17 +64,39 @@ def read_gguf(path: Path) -> GGUFCheckpoint:
         InputError: the package gguf is not installed; no GGUF file, or one that is damaged; an architecture or a
             setting that regard does not know. The message names it.
     """
-    if find_spec("gguf") is None:
+    try:
+        import_module("gguf")
+    except ImportError as error:
         raise InputError(
-            f"{path} is a GGUF file, and gguf, which reads it, is not installed: pip install 'regard[gguf]'"
-        )
+            f"{path} is a GGUF file, and gguf, which reads it, is not installed: {install_hint('gguf')}"
+        ) from error
     header = read_header(path)
     config = config_json(header)
-    settings = {key.removeprefix(PREFIX): v for key, v in header.metadata.items() if key.startswith(PREFIX)}
-    config |= {key: settings[name] for name, key in SPECIAL_TOKENS.items() if name in settings}
-    ends = list(dict.fromkeys(settings[name] for name in END_TOKENS if name in settings))
-    if ends:
-        config["eos_token_id"] = ends[0] if len(ends) == 1 else ends
-    tokenizer, error = read_gguf_tokenizer(header)
-    template = header.metadata.get("tokenizer.chat_template")
-    return GGUFCheckpoint(header, config, tokenizer, error, template if isinstance(template, str) else None)
+    tokenizer, tokenizer_error = read_gguf_tokenizer(header)
+    template = header.metadata.get(CHAT_TEMPLATE)
+    if template is not None and not isinstance(template, str):
+        raise InputError(f"{path}: {CHAT_TEMPLATE} is {shown(template)}; it must be a text")
+    config |= _special_tokens(header, tokenizer if template else None)
+    return GGUFCheckpoint(header, config, tokenizer, tokenizer_error, template)
+
+
+def _special_tokens(header: Header, chat_tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The keys of config.json for special tokens.
+
+    Args:
+        header: of the file.
+        chat_tokenizer: the tokenizer of a model that chats; None for any other model.
+    """
+    ids: dict[str, int] = {}
+    for name in (*SPECIAL_TOKENS, *END_TOKENS):
+        value = header.metadata.get(f"{PREFIX}{name}")
+        if value is not None and type(value) is not int:
+            raise InputError(f"{header.path}: {PREFIX}{name} is {shown(value)}; it must be a whole number")
+        ids |= {} if value in (None, -1) else {name: value}  # some files write -1 for none
+    ends = [ids[name] for name in END_TOKENS if name in ids]
+    if chat_tokenizer is not None and "eot_token_id" not in ids:
+        special = {token.content: id_ for id_, token in chat_tokenizer.get_added_tokens_decoder().items()}
+        ends += [special[token] for token in END_OF_TURN if token in special]
+    ends = list(dict.fromkeys(ends))
+    config: dict[str, Any] = {key: ids[name] for name, key in SPECIAL_TOKENS.items() if name in ids}
+    return config | ({"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {})

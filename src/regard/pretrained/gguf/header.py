@@ -1,9 +1,9 @@
 """The header of a GGUF file: its metadata, and where each tensor lies.
 
-The format is ggml's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3. The package
-`gguf` has a reader as well. It makes an array of numpy of each of the 98,000 strings of SmolLM2's tokenizer, which takes
-1.8 s, and it believes the counts of a damaged file. This one takes a fiftieth of that, and compares every count with the
-bytes that are there before it reads on. What the types of tensors are, and how they are dequantised, `gguf` says.
+The format is ggml's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3. The package `gguf`
+has a reader as well. It makes an array of numpy of each of the 98,000 strings of SmolLM2's tokenizer, which takes
+1.8 s, and it believes the counts of a damaged file. This one takes a fiftieth of that, and compares every count with
+the bytes that are there before it reads on. The types of tensors, and how they are dequantised, are the package's.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,13 @@ from regard.errors import InputError, short_repr
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType
 
+MAX_SHOWN = 60
+
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 """Bytes; tensors begin at multiples of it, unless ``general.alignment`` says otherwise."""
-MAX_DIMENSIONS = 4
+MAX_AXES = 4
 MIN_ENTRY_BYTES = 8 + 4 + 1
 """The fewest bytes of an entry of the metadata: the length of its name, its type and its value."""
 MIN_TENSOR_BYTES = 8 + 4 + 4 + 8
@@ -62,7 +65,13 @@ class Header:
 
     def data(self, tensor: TensorInfo) -> np.ndarray:
         """The bytes of a tensor, mapped from the file and read where they are used."""
-        return np.memmap(self.path, np.uint8, "r", tensor.start, (tensor.num_bytes,))
+        return np.asarray(np.memmap(self.path, np.uint8, "r", tensor.start, (tensor.num_bytes,)))
+
+
+def shown(value: Any) -> str:
+    """A value of the metadata for a message of one line; of a long one its beginning."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def read_header(path: Path) -> Header:
@@ -102,13 +111,14 @@ class _Cursor:
         described = [self.tensor() for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if type(alignment) is not int or not 0 < alignment <= 2**20 or alignment % 8:
-            raise InputError(f"{self.path}: general.alignment is {alignment!r}; it must be a multiple of 8")
+            raise InputError(f"{self.path}: general.alignment is {shown(alignment)}; it must be a multiple of 8")
         start = -(-self.at // alignment) * alignment
         tensors: dict[str, TensorInfo] = {}
         for name, shape, type_number, offset in described:
             if name in tensors:
                 raise InputError(f"{self.path} is damaged: it has the tensor {short_repr(name)} twice")
             tensors[name] = self.placed(name, shape, type_number, start, offset, alignment)
+        self.refuse_overlaps(tensors.values())
         return Header(self.path, metadata, tensors)
 
     def entries(self, count: int) -> dict[str, Any]:
@@ -126,9 +136,11 @@ class _Cursor:
         name = self.text()
         self.doing = f"the tensor {short_repr(name)}"
         num_axes = self.number("I")
-        if num_axes > MAX_DIMENSIONS:
-            raise InputError(f"{self.path} is damaged: {self.doing} has {num_axes} axes; the most are {MAX_DIMENSIONS}")
+        if not 1 <= num_axes <= MAX_AXES:
+            raise InputError(f"{self.path} is damaged: {self.doing} has {num_axes} axes, not 1 to {MAX_AXES}")
         shape = tuple(reversed([self.number("Q") for _ in range(num_axes)]))
+        if 0 in shape:
+            raise InputError(f"{self.path} is damaged: {self.doing} has the shape {shape}, which holds nothing")
         return name, shape, self.number("I"), self.number("Q")
 
     def placed(
@@ -145,7 +157,7 @@ class _Cursor:
                 f"{self.path}: the tensor {short_repr(name)} has type {type_number}, which the installed gguf does not "
                 "know; a newer one may: pip install --upgrade gguf"
             ) from None
-        if shape and shape[-1] % block:
+        if shape[-1] % block:
             raise InputError(
                 f"{self.path} is damaged: {short_repr(name)} has rows of {shape[-1]}, and {type_.name} stores blocks "
                 f"of {block}"
@@ -159,6 +171,14 @@ class _Cursor:
                 f"{start + offset + num_bytes}, the file at {self.size}. Fetch it anew"
             )
         return TensorInfo(name, shape, type_, start + offset, num_bytes)
+
+    def refuse_overlaps(self, tensors: Iterable[TensorInfo]) -> None:
+        """Refuse tensors that share bytes: a small file could fill the memory with them."""
+        placed = sorted(tensors, key=lambda tensor: tensor.start)
+        for tensor, following in pairwise(placed):
+            if tensor.start + tensor.num_bytes > following.start:
+                names = f"{short_repr(tensor.name)} and {short_repr(following.name)}"
+                raise InputError(f"{self.path} is damaged: the tensors {names} share bytes")
 
     def value(self, value_type: int) -> Any:
         if value_type == STRING:

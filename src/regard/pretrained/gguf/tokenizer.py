@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError, short_repr
-from regard.pretrained.gguf.header import Header
+from regard.pretrained.gguf.header import Header, shown
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 """The types of tokens in ``tokenizer.ggml.token_type`` that matter here; 5 is unused, 6 a byte."""
@@ -68,6 +68,10 @@ DEFAULT_PRE_TOKENIZERS = {"gpt2": "gpt-2", "llama": "llama-bpe", "qwen2": "qwen2
 """By architecture, for the files of before 2024, which do not name one."""
 
 PREFIX = "tokenizer.ggml."
+KINDS = {str: "texts", int: "whole numbers", float: "numbers"}
+MAX_REASON = 200
+"""The most characters of an error of the library `tokenizers`, which may quote a token of any length."""
+FLAGS = frozenset({"add_bos_token", "add_eos_token", "add_space_prefix"})
 
 
 def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
@@ -79,7 +83,7 @@ def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
     settings = {key.removeprefix(PREFIX): v for key, v in header.metadata.items() if key.startswith(PREFIX)}
     kind = settings.get("model", "no_vocab")
     if kind not in ("gpt2", "llama"):
-        return None, f"{header.path} has a tokenizer of the kind {kind!r}; of GGUF, regard reads gpt2 and llama"
+        return None, f"{header.path} has a tokenizer of the kind {shown(kind)}; of GGUF, regard reads gpt2 and llama"
     tokens = _list(settings, "tokens", str, header.path)
     types = _list(settings, "token_type", int, header.path) if "token_type" in settings else [NORMAL] * len(tokens)
     if len(types) != len(tokens):
@@ -88,6 +92,9 @@ def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
     if len(ids) < len(tokens):
         twice = next(token for id_, token in enumerate(tokens) if ids[token] != id_)
         raise InputError(f"{header.path}: the token {short_repr(twice)} is in the vocabulary twice")
+    for flag in FLAGS & settings.keys():
+        if not isinstance(settings[flag], bool):
+            raise InputError(f"{header.path}: {PREFIX}{flag} is {shown(settings[flag])}; it must be true or false")
     try:
         if kind == "gpt2":
             name = settings.get("pre", "default")
@@ -95,7 +102,7 @@ def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
                 name = DEFAULT_PRE_TOKENIZERS.get(header.metadata.get("general.architecture", ""), name)
             if name not in PRE_TOKENIZERS:
                 known = ", ".join(PRE_TOKENIZERS)
-                return None, f"{header.path} cuts texts as {name!r} does; of GGUF, regard knows {known}"
+                return None, f"{header.path} cuts texts as {shown(name)} does; of GGUF, regard knows {known}"
             cut = PRE_TOKENIZERS[name]
             tokenizer, add_bos = _byte_level(ids, settings, cut, header.path), cut.add_bos
         else:
@@ -105,7 +112,8 @@ def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
     except (KeyboardInterrupt, SystemExit, InputError):
         raise
     except BaseException as error:  # tokenizers raises bare Exception, and PanicException, which is no Exception
-        raise InputError(f"{header.path}: its tokenizer cannot be read: {error}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(f"{header.path}: its tokenizer cannot be read: {reason[:MAX_REASON]}") from error
     return tokenizer, ""
 
 
@@ -139,7 +147,7 @@ def _sentencepiece(ids: Mapping[str, int], types: Sequence[int], settings: Mappi
     unknown = settings.get("unknown_token_id", 0)
     tokens = list(ids)
     if type(unknown) is not int or not 0 <= unknown < len(tokens):
-        raise InputError(f"{path}: {PREFIX}unknown_token_id is {unknown!r}; the tokens are 0 to {len(tokens) - 1}")
+        raise InputError(f"{path}: {PREFIX}unknown_token_id is {shown(unknown)}; the tokens are 0 to {len(ids) - 1}")
     model = models.BPE(
         vocab=dict(ids),
         merges=_merges_of_scores(ids, types, scores),
@@ -187,7 +195,8 @@ def _add_template(tokenizer: Tokenizer, tokens: Sequence[str], settings: Mapping
         parts[name] = []
         if id_ is not None and settings.get(f"add_{name}_token"):
             if type(id_) is not int or not 0 <= id_ < len(tokens):
-                raise InputError(f"{path}: {PREFIX}{name}_token_id is {id_!r}; the tokens are 0 to {len(tokens) - 1}")
+                last = len(tokens) - 1
+                raise InputError(f"{path}: {PREFIX}{name}_token_id is {shown(id_)}; the tokens are 0 to {last}")
             parts[name] = [tokens[id_]]
     added = [*parts["bos"], *parts["eos"]]
     if added:
@@ -202,5 +211,5 @@ def _add_template(tokenizer: Tokenizer, tokens: Sequence[str], settings: Mapping
 def _list(settings: Mapping[str, Any], name: str, kind: type, path: Path) -> list[Any]:
     value = settings.get(name)
     if not isinstance(value, list) or not value or not isinstance(value[0], kind):
-        raise InputError(f"{path}: {PREFIX}{name} is {short_repr(str(value))}; it must be a list of {kind.__name__}s")
+        raise InputError(f"{path}: {PREFIX}{name} is {shown(value)}; it must be a list of {KINDS[kind]}")
     return value

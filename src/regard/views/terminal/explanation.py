@@ -40,7 +40,8 @@ def draw(explanation: Explanation, console: Console, *, max_keys: int | None = N
     print_line(console, visible(e.text))
     if e.target is not None:
         print_line(console, f"-> {visible(e.target)}")
-    parts = [_tokens, _weights, _arithmetic, *([_context] if e.comparisons else []), _proof]
+    parts = [_tokens, _weights, *([_next_tokens] if e.next_tokens else []), _arithmetic]
+    parts += [*([_context] if e.comparisons else []), _proof]
     for number, part in enumerate(parts, 1):
         console.print()
         part(e, console, number, shown)
@@ -232,6 +233,19 @@ def _top_keys(e: Explanation, console: Console) -> None:
     for p in top_keys:
         mean = [f"{p.mean:.4f}"] if cross else []
         table.add_row(Text(visible(p.token)), str(p.index), *mean, f"{p.weight:.4f}", str(p.layer), str(p.head))
+    console.print(table)
+
+
+def _next_tokens(e: Explanation, console: Console, number: int, shown: ShownTokens) -> None:
+    print_heading(console, f"{number}. What comes next")
+    is_last = max(e.word.token_index) == len(e.queries.tokens) - 1
+    behind = "" if is_last else f" after {_quoted(e.word.text)}, before it reads on"
+    print_line(console, f"What the model, all its layers and heads together, expects as the next token{behind}:")
+    bar_width = min(BAR_WIDTH, max(MIN_BAR_WIDTH, console.width - BAR_WIDTH))
+    table = FittingTable(("token", "left"), ("id", "right"), ("probability", "right"), ("", "bar"))
+    for each in e.next_tokens:
+        bar = full_block(console) * round(each.probability * bar_width)
+        table.add_row(Text(visible(each.token)), str(each.id), f"{each.probability:.4f}", bar)
     console.print(table)
 
 

@@ -1,0 +1,76 @@
+"""Masks that a module makes for itself and never reads."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor, nn
+
+from regard.check.properties.evidence import HIDDEN
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.target import Invocation
+from regard.check.target.preparation import modules_in
+
+__all__ = ["unread_mask_findings"]
+
+
+def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """A buffer that hides keys, that no line of its file reads, while no attention hides any.
+
+    Args:
+        invocation: a call; one that may be given a mask keeps its own for those who hand it over.
+        several: the evidence of its attentions.
+    """
+    if invocation.masks or invocation.causal_flags or not several:
+        return
+    if not all(bool((each.base.weight > ZERO_WEIGHT).all()) for each in several):
+        return
+    for owner in modules_in(invocation.target):
+        for path, module in owner.named_modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if "mask" in name.lower() and _hides(buffer) and _is_unread(module, name):
+                    where = f"{path}.{name}" if path else name
+                    message = f"{where} hides keys, but no line reads it: every query sees every key it is scored with"
+                    yield Finding("violation", "mask-read", "mask", message)
+                    return
+
+
+def _hides(buffer: Tensor) -> bool:
+    """Whether it has queries and keys, and hides some of them: two numbers, one of them True, 1 or far down."""
+    if buffer.ndim < 2 or buffer.shape[-1] < 2 or buffer.shape[-1] != buffer.shape[-2]:
+        return False
+    numbers = set(buffer.double().flatten().tolist())
+    return len(numbers) == 2 and (numbers == {0.0, 1.0} or min(numbers) <= HIDDEN)
+
+
+def _is_unread(module: nn.Module, name: str) -> bool:
+    """Whether its file has its attribute only where it is written; false where the file is not known."""
+    file = inspect.getmodule(type(module))
+    try:
+        tree = ast.parse(inspect.getsource(file)) if file is not None else None
+    except (OSError, TypeError, SyntaxError):
+        return False
+    if tree is None or type(module).__name__ not in {each.name for each in tree.body if isinstance(each, ast.ClassDef)}:
+        return False
+    own = {each.__name__ for each in type(module).__mro__}
+    return not any(_reads(each, name, not isinstance(each, ast.ClassDef) or each.name in own) for each in tree.body)
+
+
+def _reads(tree: ast.AST, name: str, is_own: bool) -> bool:
+    """Whether code reads an attribute; the `self` of other classes is another object."""
+    written = {
+        id(each.args[0])
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Call) and each.args and getattr(each.func, "attr", "") == "register_buffer"
+    }
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Attribute) and each.attr == name and isinstance(each.ctx, ast.Load):
+            is_self = isinstance(each.value, ast.Name) and each.value.id == "self"
+            if is_own or not is_self:
+                return True
+        if isinstance(each, ast.Constant) and each.value == name and id(each) not in written:
+            return True
+    return False

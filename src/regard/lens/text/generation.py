@@ -1,0 +1,69 @@
+"""Record the attention of a decoder while it continues a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.errors import InputError
+from regard.generation import Hypothesis, generate
+from regard.lens.recording.recording import Recording
+from regard.lens.text.words import Words
+from regard.lens.watch import watch
+from regard.pretrained import Pretrained
+from regard.transformer import Decoder
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer decodes a part of a character to."""
+
+
+@dataclass(frozen=True)
+class RecordedGeneration:
+    """A text that a decoder continued, and its attention meanwhile."""
+
+    text: str
+    """The text that was given and what the model wrote after it."""
+    recording: Recording
+    """Labelled with the tokens. The last token that was written is none of them: the model never read it."""
+
+
+def record_generation(
+    text: str, pretrained: Pretrained, max_new_tokens: int, layers: Sequence[int] | None = None
+) -> RecordedGeneration:
+    """Continue a text by greedy decoding under `regard.watch`.
+
+    Args:
+        text: what the model reads first.
+        pretrained: a decoder and its tokenizer.
+        max_new_tokens: the most tokens that it writes.
+        layers: the layers to record; all by default.
+
+    Raises:
+        InputError: a model that is no decoder, an empty or too long text, a number of tokens below 1 or beyond the
+            positions of the model, no such layer.
+    """
+    if not isinstance(pretrained.model, Decoder):
+        raise InputError(
+            f"{pretrained.name} is of the kind {pretrained.kind}; it is a decoder that continues a text: leave the "
+            "number of new tokens out",
+            "max_new_tokens",
+        )
+    count = pretrained.config.num_layers
+    for layer in layers or ():
+        if layer >= count:
+            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}", "layer")
+    words = Words.of(text, pretrained)
+    with watch(pretrained.model, layers=layers) as recording:
+        written = generate(pretrained, text, max_new_tokens=max_new_tokens, return_hypotheses=True)
+    assert isinstance(written, Hypothesis)  # one text, greedily
+    tokens = [*words.display_tokens(), *(_display_token(pretrained, id_) for id_ in written.ids[:-1])]
+    recording.label(tokens)
+    return RecordedGeneration(text + (written.text or ""), recording)
+
+
+def _display_token(pretrained: Pretrained, id_: int) -> str:
+    """The characters of a token; where it is a part of one, as the tokenizer spells it."""
+    tokenizer = pretrained.tokenizer
+    assert tokenizer is not None, "the text was tokenized"
+    text: str = tokenizer.decode([id_], skip_special_tokens=False)
+    return text if text.strip() and REPLACEMENT not in text else tokenizer.id_to_token(id_) or str(id_)

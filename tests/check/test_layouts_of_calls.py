@@ -1,0 +1,69 @@
+"""Packed sequences, graphs, maps of features and tables of distances are called in the layouts that they take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.check.target import Invocation, invocations
+
+
+def first(target: Any, **args: Any) -> Invocation:
+    return next(invocations(target, args=args))
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+def test_packed_sequences_have_no_batch_and_boundaries_of_one_sequence():
+    def packed(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+        assert max_seqlen == len(q)
+        return attention(*(each.transpose(0, 1) for each in (q, k, v))).transpose(0, 1)
+
+    call = first(packed)
+    assert [(each.batch_axis, each.token_axes, each.head_axis) for each in call.streams] == [(None, (0,), 1)] * 3
+    assert (call.arguments["cu_seqlens"].tolist(), call.boundaries) == ([0, 5], ["cu_seqlens"])
+
+
+def test_the_edges_of_a_graph_are_a_mask():
+    def along_edges(x: Tensor, adj: Tensor) -> Tensor:
+        return (x @ x.mT).masked_fill(adj == 0, -torch.inf).softmax(-1) @ x
+
+    assert first(along_edges).masks == ["adj"]
+
+
+class OfWindows(nn.Module):
+    """A map of features is cut into windows of three by three tokens."""
+
+    def __init__(self, dim: int = 8, window_size: int = 3, resolution: int | None = None) -> None:
+        super().__init__()
+        self.side, self.resolution, self.project = window_size, resolution, nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width, _ = x.shape
+        assert self.resolution in (None, height)
+        cut = x.unflatten(1, (-1, self.side)).unflatten(3, (-1, self.side)).transpose(2, 3)
+        windows = self.project(cut.flatten(3, 4).flatten(1, 2))
+        attended = attention(windows, windows, windows).unflatten(2, (self.side, self.side))
+        grid = attended.unflatten(1, (height // self.side, width // self.side))
+        return grid.transpose(2, 3).reshape(batch, height, width, -1)
+
+
+@pytest.mark.parametrize(("args", "sides"), [({}, (6, 9)), ({"resolution": 6}, (6, 6))])
+def test_maps_of_features_are_as_large_as_a_constructor_says_and_whole_windows(args, sides):
+    assert first(OfWindows, **args).arguments["x"].shape[1:3] == sides
+
+
+def test_a_table_of_distances_is_handed_over_where_no_other_table_of_positions_fits():
+    def relative(x: Tensor, pos_enc: Tensor) -> Tensor:
+        tokens = x.shape[1]
+        distances = torch.arange(tokens)[:, None] - torch.arange(tokens) + tokens - 1
+        logits = (x @ pos_enc.view(1, 2 * tokens - 1, -1).mT).gather(-1, distances.expand(len(x), -1, -1))
+        return (x @ x.mT + logits).softmax(-1) @ x
+
+    assert first(relative).arguments["pos_enc"].shape == (1, 9, 12)

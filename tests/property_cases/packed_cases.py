@@ -1,0 +1,54 @@
+"""Sequences that are packed one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from property_cases import Case, drawn
+from regard.check.target import Invocation, Stream
+
+
+def packed_call(function: Any) -> Invocation:
+    """Of six tokens, two heads, with the boundaries of one sequence."""
+    given = {name: drawn(6, 2, 4, seed=seed) for seed, name in enumerate("qkv")}
+    streams = [Stream(name, name, None, (0,), 1) for name in given]
+    names = [*given, "cu_seqlens"]
+    given["cu_seqlens"] = torch.tensor([0, 6])
+    return Invocation(function, given, names, streams, boundaries=["cu_seqlens"])
+
+
+def _packed(q: Tensor, k: Tensor, v: Tensor, sequence: Tensor) -> Tensor:
+    q, k, v = (each.transpose(0, 1) for each in (q, k, v))
+    scores = q @ k.mT / 2  # here
+    weights = scores.masked_fill(sequence[:, None] != sequence, -torch.inf).softmax(-1)
+    return (weights @ v).transpose(0, 1)
+
+
+def begins_with_the_second_token(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    return _packed(q, k, v, torch.searchsorted(cu_seqlens, torch.arange(len(q))))
+
+
+def begins_with_the_first_token(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    return _packed(q, k, v, torch.searchsorted(cu_seqlens, torch.arange(len(q)), right=True))
+
+
+def each_by_itself(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """Its steps are others for two sequences than for one."""
+    out = torch.empty_like(q)
+    for start, end in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True):
+        weights = (torch.einsum("qhd,khd->hqk", q[start:end], k[start:end]) / 2).softmax(-1)
+        out[start:end] = torch.einsum("hqk,khd->qhd", weights, v[start:end])
+    return out
+
+
+def sees_both_sequences(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
+    return _packed(q, k, v, torch.zeros(len(q), dtype=torch.long))
+
+
+CASES = [
+    Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
+    Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),
+]
