@@ -150,7 +150,7 @@ def test_a_changed_decoder_runs_its_modules(change):
 
 def test_the_step_knows_a_norm_without_weights():
     model = tiny(11, seed=5, norm="rms", norm_position="pre")
-    model.norm = nn.RMSNorm(8, elementwise_affine=False)
+    model.norm = nn.RMSNorm(8, elementwise_affine=False).eval()
     assert FastDecodeStep.supports(model)
     generated = regard.generate(model, [[1, 2, 3]], max_new_tokens=8)[0]
     with torch.no_grad():
