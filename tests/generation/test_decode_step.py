@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +16,7 @@ from grids import some_examples
 from models import decoder_configs
 from regard import mask
 from regard.transformer import Config, Decoder
-from regard.transformer.decode_step import MIN_PACKED_BATCH, MIN_PACKED_STEPS, FastDecodeStep
+from regard.transformer.decode_step import MIN_PACKED_STEPS, FastDecodeStep
 
 
 @some_examples(1 / 2)
@@ -48,7 +50,7 @@ def test_the_step_equals_the_decoders_forward(options, attention_scale, d_contex
         model(prompt, caches=caches, **inputs(torch.arange(2)))
         caches.reorder(rows)
         model(prompt[rows], caches=known, **inputs(rows))
-        size = {"batch_size": MIN_PACKED_BATCH, "max_steps": MIN_PACKED_STEPS} if many else {}
+        size = {"batch_size": len(rows), "max_steps": MIN_PACKED_STEPS} if many else {}
         step, tolerance = FastDecodeStep(model, **size), 1e-5 if dtype == torch.float32 else 1e-9
         for _ in range(4):
             new = torch.randint(13, (len(rows), 1))
@@ -59,16 +61,38 @@ def test_the_step_equals_the_decoders_forward(options, attention_scale, d_contex
     assert caches.num_tokens == known.num_tokens == 8
 
 
-def test_weights_are_packed_only_for_enough_rows_and_steps():
-    def is_packed(model, *, rows=MIN_PACKED_BATCH, steps=MIN_PACKED_STEPS):
-        plain, ours = (FastDecodeStep(model, batch_size=n, max_steps=m).lm_head for n, m in ((1, 1), (rows, steps)))
-        return plain.__code__ != ours.__code__
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("max_steps", [1, MIN_PACKED_STEPS])
+def test_in_half_precision_the_step_is_as_near_to_float32_as_the_modules(dtype, max_steps):
+    model = tiny(97, seed=2, d_model=64, num_heads=4, num_kv_heads=2, positions="rotary").to(dtype)
+    ids = torch.randint(97, (1, 40))
+    with torch.inference_mode():
+        caches, known = model.caches(), model.caches()
+        model(ids[:, :-1], caches=caches)
+        model(ids[:, :-1], caches=known)
+        by_step = FastDecodeStep(model, max_steps=max_steps)(ids[:, -1:], caches).float()
+        by_modules = model(ids[:, -1:], caches=known)[:, -1].float()
+        exact = model.float()(ids)[:, -1]
+    assert (by_step - exact).norm() < 1.5 * (by_modules - exact).norm()
+
+
+def test_weights_are_packed_where_that_pays():
+    """For enough steps, and for one row in bfloat16 only; of float64 oneDNN has no product."""
+
+    def is_packed(model, *, rows=2, steps=MIN_PACKED_STEPS):
+        projection = FastDecodeStep(model, batch_size=rows, max_steps=steps).lm_head
+        return any(
+            isinstance(part, torch.Tensor) and part.is_mkldnn for part in inspect.getclosurevars(projection)[0].values()
+        )
 
     model = tiny().float()
     assert is_packed(model)
-    assert not is_packed(model, rows=MIN_PACKED_BATCH - 1)
     assert not is_packed(model, steps=MIN_PACKED_STEPS - 1)
+    assert not is_packed(model, rows=1)
     assert not is_packed(model.double())
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        assert is_packed(model.bfloat16(), rows=1)
+        assert not is_packed(model.bfloat16(), rows=1, steps=MIN_PACKED_STEPS - 1)
 
 
 def test_generate_uses_the_step():
@@ -106,13 +130,14 @@ CHANGES = {
     "parametrized": replaced(nn.utils.parametrizations.weight_norm),
     "forward replaced": replaced(with_another_forward),
     "wrapped in Sequential": replaced(nn.Sequential),
+    "interleaved rotary positions": lambda model: setattr(model.rotary, "interleaved", True),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_changed_decoder_runs_its_modules(change):
     """And writes what its own forward says."""
-    model = tiny(11, seed=5)
+    model = tiny(11, seed=5, positions="rotary")
     assert FastDecodeStep.supports(model)
     change(model)
     assert not FastDecodeStep.supports(model)
@@ -121,6 +146,15 @@ def test_a_changed_decoder_runs_its_modules(change):
     generated = regard.generate(model, ids, max_new_tokens=8)
     with torch.no_grad():  # causal: what the whole text says at each place is what its beginning says there
         assert torch.equal(model(generated[:, :-1])[:, 3:].argmax(-1), generated[:, 4:])
+
+
+def test_the_step_knows_a_norm_without_weights():
+    model = tiny(11, seed=5, norm="rms", norm_position="pre")
+    model.norm = nn.RMSNorm(8, elementwise_affine=False).eval()
+    assert FastDecodeStep.supports(model)
+    generated = regard.generate(model, [[1, 2, 3]], max_new_tokens=8)[0]
+    with torch.no_grad():
+        assert model(torch.tensor(generated[:-1]))[2:].argmax(-1).tolist() == generated[3:]
 
 
 def test_with_autocast_or_global_hooks_the_modules_run():

@@ -6,9 +6,10 @@ One token needs little computation, and much of its time would go into calling m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
+from regard.attention.attend import HALF_PRECISION
 from regard.attention.hooks import disable_hooks, hook_state
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
@@ -28,10 +30,9 @@ from regard.transformer.embeddings import Embeddings
 from regard.transformer.feed_forward import ACTIVATIONS, FeedForward
 from regard.transformer.kv_caches import KVCaches
 
-MIN_PACKED_BATCH, MIN_PACKED_STEPS = 3, 24
-"""With at least as many rows and steps, float32 weights are copied into oneDNN's own layout: with a few rows oneDNN is
-about twice as fast as MKL (PyTorch 2.13: 4 rows by 50,257 x 768, 3.9 against 7.6 ms; 64 rows by 58,101 x 512, 16
-against 32 ms), and about twenty steps save as much time as the copy takes."""
+MIN_PACKED_STEPS = 24
+"""With at least as many steps weights are copied into oneDNN's own layout, which a product reads up to twice as fast;
+about twenty steps save as much time as the copy takes. One row of float32 gains nothing, and is not copied."""
 
 MAX_PACKED_BYTES = 4 * 2**30
 """Larger models are not copied, since their weights would be in memory twice."""
@@ -61,6 +62,15 @@ MakeLinear = Callable[[Tensor, Tensor | None], TensorFunction]
 """Makes a linear function of a weight and a bias."""
 
 
+class SharedInputs(NamedTuple):
+    """What is made once in a step, for every layer."""
+
+    rotate: TensorFunction | None
+    """Rotates queries and keys by the token's rotary position."""
+    context_bias: Tensor | None
+    """The context mask, as a bias of the scores."""
+
+
 class FastDecodeStep:
     """A decoder for one token of each row at a time, in evaluation mode and without gradients.
 
@@ -76,10 +86,10 @@ class FastDecodeStep:
         weight = decoder.embeddings.token.weight if decoder.lm_head is None else decoder.lm_head.weight
         size = sum(p.numel() * p.element_size() for p in decoder.parameters())
         make_linear = _linear
-        is_faster = batch_size >= MIN_PACKED_BATCH and max_steps >= MIN_PACKED_STEPS and size <= MAX_PACKED_BYTES
-        is_supported = weight.dtype == torch.float32 and weight.is_cpu
-        if is_faster and is_supported and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-            make_linear = partial(_packed_linear, batch_size=batch_size)
+        if weight.is_cpu and weight.dtype in _onednn_dtypes():
+            gains = batch_size > 1 or weight.dtype != torch.float32
+            packs = gains and max_steps >= MIN_PACKED_STEPS and size <= MAX_PACKED_BYTES
+            make_linear = partial(_onednn_linear, packed_rows=batch_size if packs else None)
         self.decoder = decoder
         self.layers = [_layer(block, make_linear) for block in decoder.blocks]  # type: ignore[arg-type]
         self.norm = None if decoder.norm is None else _norm(decoder.norm)
@@ -97,6 +107,7 @@ class FastDecodeStep:
             type(module) in SUPPORTED_MODULES
             and not (module.training or module._forward_hooks or module._forward_pre_hooks)
             and "forward" not in vars(module)  # set on the module itself, as accelerate does
+            and not (isinstance(module, Rotary) and (module.interleaved or module.rotary_dim < module.width))
             for module in decoder.modules()
         ) and all(type(parameter) is nn.Parameter for parameter in decoder.parameters())
 
@@ -114,23 +125,25 @@ class FastDecodeStep:
         x = x[:, 0]
         if context_mask is not self._context_mask:
             self._context_mask, self._context_bias = context_mask, _mask_as_bias(context_mask, block_inputs[0])
+        cos_sin = block_inputs[0].cos_sin
+        shared = SharedInputs(None if cos_sin is None else _rotation(*cos_sin), self._context_bias)
         for layer, inputs in zip(self.layers, block_inputs, strict=True):
-            x = layer(x, inputs, self._context_bias)
+            x = layer(x, inputs, shared)
         caches.num_tokens += 1
         if self.norm is not None:
             x = self.norm(x)
         return self.decoder.logits_with(self.lm_head, x)
 
 
-def _layer(block: Block, make_linear: MakeLinear) -> Callable[[Tensor, BlockInputs, Tensor | None], Tensor]:
+def _layer(block: Block, make_linear: MakeLinear) -> Callable[[Tensor, BlockInputs, SharedInputs], Tensor]:
     attention = _attention(block.attention, make_linear)
     attention_residual = _residual(block.norm_position, block.attention_norm, block.attention_post_norm)
     feed_forward = _feed_forward(block.feed_forward, make_linear)
     feed_forward_residual = _residual(block.norm_position, block.feed_forward_norm, block.feed_forward_post_norm)
     if block.cross_attention is None:
 
-        def layer(x: Tensor, inputs: BlockInputs, context_bias: Tensor | None) -> Tensor:
-            x = attention_residual(x, partial(attention, inputs=inputs))
+        def layer(x: Tensor, inputs: BlockInputs, shared: SharedInputs) -> Tensor:
+            x = attention_residual(x, partial(attention, inputs=inputs, shared=shared))
             return feed_forward_residual(x, feed_forward)
 
         return layer
@@ -138,9 +151,9 @@ def _layer(block: Block, make_linear: MakeLinear) -> Callable[[Tensor, BlockInpu
     cross = _cross_attention(block.cross_attention, make_linear)
     cross_residual = _residual(block.norm_position, block.cross_norm, block.cross_post_norm)
 
-    def layer_with_context(x: Tensor, inputs: BlockInputs, context_bias: Tensor | None) -> Tensor:
-        x = attention_residual(x, partial(attention, inputs=inputs))
-        x = cross_residual(x, partial(cross, inputs=inputs, context_bias=context_bias))
+    def layer_with_context(x: Tensor, inputs: BlockInputs, shared: SharedInputs) -> Tensor:
+        x = attention_residual(x, partial(attention, inputs=inputs, shared=shared))
+        x = cross_residual(x, partial(cross, inputs=inputs, context_bias=shared.context_bias))
         return feed_forward_residual(x, feed_forward)
 
     return layer_with_context
@@ -163,22 +176,21 @@ def _attention(module: MultiHeadAttention, make_linear: MakeLinear) -> Callable[
     heads, kv_heads, width = module.num_heads, module.num_kv_heads, module.d_key
     qkv = make_linear(module.qkv.weight, module.qkv.bias)
     out = _output_projection(module, make_linear)
-    q_norm, k_norm = module.q_norm, module.k_norm
-    scale, positions = module.scale, module.positions
+    q_norm, k_norm = (None if norm is None else _norm(norm) for norm in (module.q_norm, module.k_norm))
+    scale = module.scale
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
     is_plain = module.softcap is None and module.sinks is None and (scale is None or scale >= MIN_SCALE)
 
-    def attention(x: Tensor, inputs: BlockInputs) -> Tensor:
+    def attention(x: Tensor, inputs: BlockInputs, shared: SharedInputs) -> Tensor:
         rows = x.shape[0]
         # The heads of one token are side by side in memory already.
         packed = qkv(x).view(rows, heads + 2 * kv_heads, 1, width)
         q, k, v = packed.split_with_sizes((heads, kv_heads, kv_heads), 1)
         if q_norm is not None and k_norm is not None:
             q, k = q_norm(q), k_norm(k)
-        if inputs.cos_sin is not None:
-            assert isinstance(positions, Rotary)
+        if shared.rotate is not None:
             both = packed.narrow(1, 0, heads + kv_heads) if q_norm is None else torch.cat([q, k], 1)
-            q, k = positions.rotate(both, *inputs.cos_sin).split_with_sizes((heads, kv_heads), 1)
+            q, k = shared.rotate(both).split_with_sizes((heads, kv_heads), 1)
         assert inputs.cache is not None
         k, v = inputs.cache.append(k, v)
         if is_plain and inputs.mask is None and inputs.bias is None and k.is_cpu:
@@ -200,7 +212,8 @@ def _cross_attention(module: MultiHeadAttention, make_linear: MakeLinear) -> Cal
         project = make_linear(module.qkv.weight[:size], None if bias is None else bias[:size])
     else:
         project = make_linear(module.q.weight, module.q.bias)
-    out, q_norm = _output_projection(module, make_linear), module.q_norm
+    out = _output_projection(module, make_linear)
+    q_norm = None if module.q_norm is None else _norm(module.q_norm)
     kv_heads, scale = module.num_kv_heads, module.scale
     options: dict[str, Any] = {"scale": scale, "softcap": module.softcap, "sinks": module.sinks}
     is_plain = module.softcap is None and module.sinks is None and (scale is None or scale >= MIN_SCALE)
@@ -228,12 +241,20 @@ def _fused(
 ) -> Tensor:
     """The kernel that `attend` would call, and the hooks of `attend`."""
     if not hook_state.hooks:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, enable_gqa=enable_gqa)
+        return _wide_kernel(q, k, v, bias, scale=scale, enable_gqa=enable_gqa)
     with disable_hooks() as hooks:
-        output = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale, enable_gqa=enable_gqa)
+        output = _wide_kernel(q, k, v, bias, scale=scale, enable_gqa=enable_gqa)
     for hook in hooks:
         hook(q, k, v, None, scale=scale, bias=bias, softcap=None, sinks=None, dropout=0.0, output=output)
     return output
+
+
+def _wide_kernel(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **options: Any) -> Tensor:
+    """PyTorch's kernel, for half precision in float32 as in `attend`; for one query that is several times as fast."""
+    if q.dtype not in HALF_PRECISION:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
+    bias = None if bias is None else bias.float()
+    return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias, **options).to(q.dtype)
 
 
 def _mask_as_bias(context_mask: Mask | None, inputs: BlockInputs) -> Tensor | None:
@@ -268,7 +289,41 @@ def _norm(module: nn.Module) -> TensorFunction:
     if type(module) is nn.LayerNorm:
         shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
-    return module.forward
+    return _rms_norm(module) if isinstance(module, nn.RMSNorm) and module.elementwise_affine else module.forward
+
+
+def _rms_norm(module: nn.RMSNorm) -> TensorFunction:
+    """RMSNorm, x / sqrt(mean(x^2) + eps) * weight, as x * weight * sqrt(size) / hypot(length of x, sqrt(size * eps)).
+
+    These are half as many operations as in PyTorch's own norm, and they round otherwise.
+    """
+    dtype = torch.promote_types(module.weight.dtype, torch.float32)
+    (size,) = module.normalized_shape
+    eps = torch.finfo(module.weight.dtype).eps if module.eps is None else module.eps
+    weight = module.weight.detach().to(dtype)
+    weight = math.sqrt(size) * (1.0 + weight if type(module) is PlusOneRMSNorm else weight)
+    least_length = torch.tensor(math.sqrt(size * eps), dtype=dtype)
+
+    def rms_norm(x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).hypot(least_length)
+        result: Tensor = x * weight / length
+        return result.to(x.dtype)
+
+    return rms_norm
+
+
+def _rotation(cos: Tensor, sin: Tensor) -> TensorFunction:
+    """`Rotary.rotate`, the same numbers: x (cos, cos) + (b, a) (-sin, sin) for each head x = (a, b)."""
+    if cos.ndim == 3:  # each row has a position of its own, the same for every head
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    pairs = cos.shape[-1]
+    cos, sin = torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+    def rotate(x: Tensor) -> Tensor:
+        wide = x.to(cos.dtype)
+        return (wide * cos + wide.roll(pairs, -1) * sin).to(x.dtype)
+
+    return rotate
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> TensorFunction:
@@ -276,8 +331,21 @@ def _linear(weight: Tensor, bias: Tensor | None) -> TensorFunction:
     return lambda x: F.linear(x, weight, bias)
 
 
-def _packed_linear(weight: Tensor, bias: Tensor | None, *, batch_size: int) -> TensorFunction:
-    """X W^T + b, with the weight in oneDNN's own layout."""
-    mkldnn = torch.ops.mkldnn
-    packed = mkldnn._reorder_linear_weight(weight.detach(), batch_size)
-    return lambda x: mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+def _onednn_dtypes() -> set[torch.dtype]:
+    """The dtypes that oneDNN multiplies quickly on this CPU. PyTorch has a kernel of its own for rows of float16."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return set()
+    return {torch.float32, torch.bfloat16} if torch.ops.mkldnn._is_mkldnn_bf16_supported() else {torch.float32}
+
+
+def _onednn_linear(weight: Tensor, bias: Tensor | None, *, packed_rows: int | None) -> TensorFunction:
+    """X W^T + b by oneDNN, with the weight as it is or packed for a number of rows.
+
+    For the float32 of a few rows `F.linear` calls MKL, which takes two to four times as long: PyTorch 2.13 on two cores
+    of an EPYC 9005, 49,152 x 576 by 1 row, 6.8 against 2.5 ms; by 2 rows, 15.8 against 3.8 ms, packed 2.8 ms.
+    """
+    linear = torch.ops.mkldnn._linear_pointwise.default
+    weight = weight.detach()
+    if packed_rows is not None:
+        weight = torch.ops.mkldnn._reorder_linear_weight(weight, packed_rows)
+    return lambda x: linear(x, weight, bias, "none", [], "")
