@@ -16,6 +16,7 @@ from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
 from bench.maps import long_maps, statistics
 from bench.page import pages
+from bench.smollm2 import agreement, decoding
 from bench.table import PAGE, Row, write
 from bench.timing import medians
 from bench.trained import dates, digits, lm
@@ -42,6 +43,7 @@ SECTIONS = {
     "long_maps": [long_maps],
     "page": [pages],
     "generation": [greedy, beams, prefill],
+    "smollm2": [decoding, agreement],
     "embed": [embedding],
     "training": [updates],
     "dates": [dates],
