@@ -17,6 +17,7 @@ from bench.generation import beams, greedy, prefill
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
+from bench.smollm2 import agreement, decoding
 from bench.table import PAGE, Row, write
 from bench.timing import medians
 from bench.trained import dates, digits, lm
@@ -44,6 +45,7 @@ SECTIONS = {
     "page": [pages],
     "generation": [greedy, beams, prefill],
     "load": [loading],
+    "smollm2": [decoding, agreement],
     "embed": [embedding],
     "training": [updates],
     "dates": [dates],

@@ -43,7 +43,7 @@ def bandwidth() -> tuple[Callable[[], object], int]:
     return numbers.sum, numbers.numel() * 4
 
 
-def _read_per_step(model: Decoder | EncoderDecoder) -> int:
+def read_per_step(model: Decoder | EncoderDecoder) -> int:
     """Bytes of weights that one more token needs: all but the rows that are looked up, and no encoder."""
     decoder = model.decoder if isinstance(model, EncoderDecoder) else model
     looked_up = sum(p.numel() for p in decoder.embeddings.parameters()) if decoder.lm_head is not None else 0
@@ -58,7 +58,7 @@ def _row(
 ) -> Row:
     read, size = bandwidth()
     mine, other, reading = medians(ours, theirs, read, rounds=rounds)
-    floor = _read_per_step(model.model) / (size / reading) * NEW  # type: ignore[arg-type]
+    floor = read_per_step(model.model) / (size / reading) * NEW  # type: ignore[arg-type]
     return Row(case, "transformers generate", f"{other / mine:.2f}x", bar, f"{floor / mine:.0%}")
 
 

@@ -22,7 +22,10 @@ class Row:
         return f"| {' | '.join(astuple(self))} |"
 
 
-LAST = {"generation": "share of the floor", **dict.fromkeys(("dates", "lm", "digits"), "took")}
+LAST = {
+    **dict.fromkeys(("generation", "smollm2"), "share of the floor"),
+    **dict.fromkeys(("dates", "lm", "digits"), "took"),
+}
 """What the last column says, where it is not the time over the floor."""
 
 

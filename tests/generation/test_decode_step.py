@@ -15,8 +15,16 @@ import regard
 from grids import some_examples
 from models import decoder_configs
 from regard import mask
-from regard.transformer import Config, Decoder
+from regard.transformer import Config, Decoder, decode_step
 from regard.transformer.decode_step import MIN_PACKED_STEPS, FastDecodeStep
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_weights_by_onednn():
+    """The kernels of large weights, here in small models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode_step, "MIN_ONEDNN_SIZE", 1)
+        yield
 
 
 @some_examples(1 / 2)

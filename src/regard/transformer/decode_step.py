@@ -34,6 +34,9 @@ MIN_PACKED_STEPS = 24
 """With at least as many steps weights are copied into oneDNN's own layout, which a product reads up to twice as fast;
 about twenty steps save as much time as the copy takes. One row of float32 gains nothing, and is not copied."""
 
+MIN_ONEDNN_SIZE = 2**16
+"""Smaller weights (256 x 256) are left to PyTorch: a call of oneDNN takes 10 microseconds longer to begin."""
+
 MAX_PACKED_BYTES = 4 * 2**30
 """Larger models are not copied, since their weights would be in memory twice."""
 
@@ -344,6 +347,8 @@ def _onednn_linear(weight: Tensor, bias: Tensor | None, *, packed_rows: int | No
     For the float32 of a few rows `F.linear` calls MKL, which takes two to four times as long: PyTorch 2.13 on two cores
     of an EPYC 9005, 49,152 x 576 by 1 row, 6.8 against 2.5 ms; by 2 rows, 15.8 against 3.8 ms, packed 2.8 ms.
     """
+    if weight.numel() < MIN_ONEDNN_SIZE:
+        return _linear(weight, bias)
     linear = torch.ops.mkldnn._linear_pointwise.default
     weight = weight.detach()
     if packed_rows is not None:
