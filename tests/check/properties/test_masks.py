@@ -58,6 +58,30 @@ def test_a_window_that_is_too_long_to_be_tried_stays_open() -> None:
     assert "window=4096: not exercised with more tokens than that" in [each.message for each in found]
 
 
+class TwoSequences(nn.Module):
+    """Words and entities attend to both; each has projections of its own for queries, as in LUKE."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.of_words, self.of_entities, self.kv = (nn.Linear(d_model, size * d_model) for size in (1, 1, 2))
+
+    def forward(self, hidden_states: Tensor, entity_hidden_states: Tensor) -> Tensor:
+        both = torch.cat((hidden_states, entity_hidden_states), 1)
+        k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.kv(both).chunk(2, -1))
+        q = [
+            made(each).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for made, each in ((self.of_words, hidden_states), (self.of_entities, entity_hidden_states))
+        ]
+        scores = torch.cat([each @ k.mT for each in q], 2) / k.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_no_mask_is_found_in_sequences_that_ask_together() -> None:
+    found = masks_of(analyze(next(invocations(TwoSequences, args={})), masks=True))
+    assert all(each.kind != "violation" for each in found), [each.message for each in found]
+
+
 class HeadsLast(nn.Module):
     """The mask is (batch, queries, keys, heads), True at hidden keys; scores are written over."""
 

@@ -215,6 +215,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     if _depends_on_content(evidence) or _are_chosen(evidence):
         yield Finding("design", "sparse-by-content", "mask", "which keys have a weight depends on the tokens", line)
         return
+    if not bool((allowed == allowed[:, :1]).all()) and len(evidence.base.query.stream.unique()) > 1:
+        message = "which keys are blocked is not told: tokens of several sequences ask together, and their heads mix"
+        yield Finding("open", "mask-unknown", "mask", message, line)
+        return
     if not bool((allowed == allowed[:, :1]).all()) and not bool(allowed.flatten(2).all(-1).any()):
         yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)
         return
