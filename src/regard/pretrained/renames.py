@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 TensorLayout = Literal["same", "transposed", "row"]
 
 
+@runtime_checkable
 class LazyTensor(Protocol):
     """A weight whose values are computed when they are copied: of a GGUF file, which has them quantised."""
 
