@@ -19,7 +19,6 @@ from torch.nn.modules.module import _has_any_global_hook
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
 from regard.attention.attend import HALF_PRECISION
-from regard.attention.hooks import disable_hooks, hook_state
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
 from regard.attention.plan import MIN_SCALE
@@ -239,25 +238,13 @@ def _cross_attention(module: MultiHeadAttention, make_linear: MakeLinear) -> Cal
     return cross
 
 
-def _fused(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *, scale: float | int | None, enable_gqa: bool
-) -> Tensor:
-    """The kernel that `attend` would call, and the hooks of `attend`."""
-    if not hook_state.hooks:
-        return _wide_kernel(q, k, v, bias, scale=scale, enable_gqa=enable_gqa)
-    with disable_hooks() as hooks:
-        output = _wide_kernel(q, k, v, bias, scale=scale, enable_gqa=enable_gqa)
-    for hook in hooks:
-        hook(q, k, v, None, scale=scale, bias=bias, softcap=None, sinks=None, dropout=0.0, output=output)
-    return output
-
-
-def _wide_kernel(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **options: Any) -> Tensor:
+def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **options: Any) -> Tensor:
     """PyTorch's kernel, for half precision in float32 as in `attend`; for one query that is several times as fast."""
     if q.dtype not in HALF_PRECISION:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
     bias = None if bias is None else bias.float()
-    return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias, **options).to(q.dtype)
+    output: Tensor = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias, **options)
+    return output.to(q.dtype)
 
 
 def _mask_as_bias(context_mask: Mask | None, inputs: BlockInputs) -> Tensor | None:
