@@ -215,7 +215,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     if _depends_on_content(evidence) or _are_chosen(evidence):
         yield Finding("design", "sparse-by-content", "mask", "which keys have a weight depends on the tokens", line)
         return
-    if not bool((allowed == allowed[:, :1]).all()) and len(evidence.base.query.stream.unique()) > 1:
+    if not bool((allowed == allowed[:, :1]).all()) and len(set(evidence.base.query.stream.tolist())) > 1:
         message = "which keys are blocked is not told: tokens of several sequences ask together, and their heads mix"
         yield Finding("open", "mask-unknown", "mask", message, line)
         return
