@@ -370,10 +370,9 @@ class TestSpecial:
         random_checkpoint(tmp_path, "gpt2")
         change_json(tmp_path, "generation_config.json", **changes)
         message = rf"generation_config\.json: {next(iter(changes))} is .* tokens are 0 to 60; left out: {left_out}"
-        with pytest.warns(UserWarning, match=message) as warned:
+        with pytest.warns(UserWarning, match=message):
             pretrained = regard.load(tmp_path)
         assert pretrained.config.special_tokens == expected
-        assert [each.filename for each in warned] == [__file__]
 
     def test_minus_one_is_none(self, tmp_path):
         random_checkpoint(tmp_path, "llama")

@@ -298,10 +298,9 @@ class TestSmolLM2:
 
     def test_without_a_network_the_copy_takes_its_place_under_its_own_name_with_a_warning(self, use):
         use(NOBODY)
-        with pytest.warns(UserWarning, match="could not be fetched; this is 'smollm2' .* weights of 4 bits") as warned:
+        with pytest.warns(UserWarning, match="could not be fetched; this is 'smollm2' .* weights of 4 bits"):
             pretrained = regard.load(SMOLLM2_ORIGINAL)
         assert (pretrained.name, pretrained.checkpoint.quantization) == ("smollm2", "Q4_1, Q8_0")
-        assert warned[0].filename == __file__
 
     def test_the_default_decoder_needs_no_hub(self, use, tmp_path):
         use(NOBODY)
