@@ -129,6 +129,7 @@ class _Cursor:
             if key in metadata:
                 raise InputError(f"{self.path} is damaged: it has the setting {short_repr(key)} twice")
             metadata[key] = self.value(self.number("I"))
+            self.doing = f"what follows {short_repr(key)}"
         return metadata
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
@@ -141,7 +142,9 @@ class _Cursor:
         shape = tuple(reversed([self.number("Q") for _ in range(num_axes)]))
         if 0 in shape:
             raise InputError(f"{self.path} is damaged: {self.doing} has the shape {shape}, which holds nothing")
-        return name, shape, self.number("I"), self.number("Q")
+        kind, offset = self.number("I"), self.number("Q")
+        self.doing = f"what follows the tensor {short_repr(name)}"
+        return name, shape, kind, offset
 
     def placed(
         self, name: str, shape: tuple[int, ...], type_number: int, start: int, offset: int, alignment: int
