@@ -214,7 +214,7 @@ def _next_tokens(pretrained: Pretrained, cache: ActivationCache, position: int) 
     model, tokenizer = pretrained.model, pretrained.tokenizer
     if not isinstance(model, Decoder) or tokenizer is None:
         return []
-    logits = model.logits(cache.hidden_states[-1][position]).double()
+    logits = model.logits(cache.hidden_states[-1][position : position + 1])[0].double()
     likeliest = logits.softmax(-1).topk(min(NUM_NEXT_TOKENS, len(logits)))
     return [
         NextToken(
