@@ -66,21 +66,36 @@ def attention_source(
             target for a recording.
     """
     recording, title = _as_recording(text)
-    if recording is None and max_new_tokens is not None:
-        return _source_of_generation(str(text), model, max_new_tokens, compare, target, layers, heads, token)
-    if recording is None:
+    if recording is None and max_new_tokens is None:
         return _source_of_text(str(text), model or DEFAULT_MODEL, compare, target, layers, heads, token)
-    of_text = {"model": model, "compare": compare, "target": target, "max_new_tokens": max_new_tokens}
-    for name, value in of_text.items():
-        if value:
-            raise InputError(f"a recording is shown, and {name} belongs to a text: leave it out", name)
-    try:
-        recording = recording if layers is None else recording.select(layers)
-    except KeyError as error:
-        raise InputError(str(error.args[0]), "layer") from error
+    model_name = ""
+    if recording is None:
+        _refuse("a text is continued", "one that is only read", compare=compare, target=target)
+        assert max_new_tokens is not None
+        pretrained = model if isinstance(model, Pretrained) else load(model or DEFAULT_DECODER)
+        generation = record_generation(str(text), pretrained, max_new_tokens, layers)
+        recording, title, model_name = generation.recording, generation.text, pretrained.name
+    else:
+        options = {"model": model, "compare": compare, "target": target, "max_new_tokens": max_new_tokens}
+        _refuse("a recording is shown", "a text", **options)
+        try:
+            recording = recording if layers is None else recording.select(layers)
+        except KeyError as error:
+            raise InputError(str(error.args[0]), "layer") from error
     named = None if heads is None else find_heads(recording, heads)
     initial = None if token is None else _initial_of_recording(recording, named, token)
-    return AttentionSource(recording, title, "", named, initial)
+    return AttentionSource(recording, title, model_name, named, initial)
+
+
+def _refuse(shown: str, owner: str, **options: object) -> None:
+    """Refuse options that belong to something else than what is shown.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    for name, value in options.items():
+        if value:
+            raise InputError(f"{shown}, and {name} belongs to {owner}: leave it out", name)
 
 
 def find_query(m: AttentionMap | AttentionSummary, query: str, batch: int = 0) -> int:
@@ -149,27 +164,6 @@ def _source_of_text(
         with errors_of_argument("compare"):
             context = contextual_vectors([text, *compare], pretrained, first_word).to_dict()
     return AttentionSource(recording, text, pretrained.name, named, initial, context)
-
-
-def _source_of_generation(
-    text: str,
-    model: str | Path | Pretrained | None,
-    max_new_tokens: int,
-    compare: Sequence[str],
-    target: str | None,
-    layers: Sequence[int] | None,
-    heads: Sequence[HeadNumbers] | None,
-    token: str | int | None,
-) -> AttentionSource:
-    """The text and what a decoder writes after it."""
-    for name, value in (("compare", compare), ("target", target)):
-        if value:
-            raise InputError(f"a text is continued, and {name} belongs to one that is only read: leave it out", name)
-    pretrained = model if isinstance(model, Pretrained) else load(model or DEFAULT_DECODER)
-    generation = record_generation(text, pretrained, max_new_tokens, layers)
-    named = None if heads is None else find_heads(generation.recording, heads)
-    initial = None if token is None else _initial_of_recording(generation.recording, named, token)
-    return AttentionSource(generation.recording, generation.text, pretrained.name, named, initial)
 
 
 def _initial_of_recording(

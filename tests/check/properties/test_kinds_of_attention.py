@@ -225,3 +225,15 @@ def test_tokens_that_are_read_through_landmarks_are_a_design() -> None:
 def test_learned_agents_that_are_read_and_read_are_a_design_with_their_heads_mixed_as_well() -> None:
     for function in (agents_read_tokens, agents_with_talking_heads):
         assert names(of_x(function)) == [("design", "agent-attention")]
+
+
+def values_in_two_parts(x: Tensor) -> Tensor:
+    """Four heads, each of which sums two halves of the values with the same weights (differential attention)."""
+    q, k, v = ((x @ drawn(8, 8, seed=seed)).unflatten(-1, (4, 2)).transpose(1, 2) for seed in range(3))
+    halves = [half.repeat(1, 2, 1, 1) for half in v.chunk(2, 1)]
+    sums = [(q @ k.mT / 2**0.5).softmax(-1) @ half for half in halves]
+    return torch.cat(sums, -1).transpose(1, 2).flatten(2)
+
+
+def test_a_head_whose_values_are_summed_in_two_parts_is_no_group_of_heads() -> None:
+    assert names(of_x(values_in_two_parts)) == []

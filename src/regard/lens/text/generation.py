@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from regard.errors import InputError
 from regard.generation import Hypothesis, generate
 from regard.lens.recording.recording import Recording
+from regard.lens.text.run import require_layers
 from regard.lens.text.words import Words
 from regard.lens.watch import watch
 from regard.pretrained import Pretrained
@@ -48,10 +49,7 @@ def record_generation(
             "number of new tokens out",
             "max_new_tokens",
         )
-    count = pretrained.config.num_layers
-    for layer in layers or ():
-        if layer >= count:
-            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}", "layer")
+    require_layers(layers, pretrained.config.num_layers)
     words = Words.of(text, pretrained)
     with watch(pretrained.model, layers=layers) as recording:
         written = generate(pretrained, text, max_new_tokens=max_new_tokens, return_hypotheses=True)

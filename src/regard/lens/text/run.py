@@ -172,9 +172,7 @@ def run(
     model = pretrained.model
     config = pretrained.config
     count = max(config.num_layers, config.decoder.num_layers if config.decoder is not None else 0)
-    for layer in layers or ():
-        if layer >= count:
-            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}", "layer")
+    require_layers(layers, count)
     if layers is None and heads is not None:
         named = [head[0] for head in heads if isinstance(head, tuple) and 0 <= head[0] < count]
         layers = named if len(named) == len(heads) else None  # others need not be recorded
@@ -196,6 +194,17 @@ def run(
     if heads is None:
         return text_run
     return replace(text_run, recording=recording.select(heads=find_heads(recording, heads)))
+
+
+def require_layers(layers: Sequence[int] | None, count: int) -> None:
+    """Refuse layers that a model does not have.
+
+    Raises:
+        InputError: one of them is `count` or more.
+    """
+    for layer in layers or ():
+        if layer >= count:
+            raise InputError(f"there is no layer {layer}: this model has layers 0 to {count - 1}", "layer")
 
 
 def find_heads(recording: Recording, heads: Sequence[int | tuple[int, int]]) -> list[tuple[str, int]]:

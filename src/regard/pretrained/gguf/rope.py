@@ -29,7 +29,7 @@ ROPE_SETTINGS = frozenset(
         "rope.scaling.yarn_ext_factor",
     }
 )
-"""The settings that `_rope_config` reads."""
+"""The settings that `rope_config` reads."""
 
 LLAMA3_FACTORS = "rope_freqs.weight"
 """What Llama 3's scaling divides each frequency by; llama.cpp stores it in place of the numbers that it comes from."""

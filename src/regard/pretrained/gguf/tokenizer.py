@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from regard.errors import InputError, short_repr
 from regard.pretrained.gguf.header import Header, shown
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
-"""The types of tokens in ``tokenizer.ggml.token_type`` that matter here; 5 is unused, 6 a byte."""
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+"""The types of tokens in ``tokenizer.ggml.token_type`` that matter here; 2 is unknown, 5 unused, 6 a byte."""
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 WORDS_AND_NUMBERS = (
@@ -72,6 +72,7 @@ KINDS = {str: "texts", int: "whole numbers", float: "numbers"}
 MAX_REASON = 200
 """The most characters of an error of the library `tokenizers`, which may quote a token of any length."""
 FLAGS = frozenset({"add_bos_token", "add_eos_token", "add_space_prefix"})
+"""Settings that are true or false."""
 
 
 def read_gguf_tokenizer(header: Header) -> tuple[Tokenizer | None, str]:
