@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import regard
 from lens.interventions.by_hand import ByHand, compute
-from lens.model_cases import GPT2, GROUPED, IMAGE, MODEL_CASES, SPECIAL, WIDTHS, ModelCase, inputs_of_kind
+from lens.interventions.edits import Site, first_sites
+from lens.model_cases import GPT2, GROUPED, IMAGE, MODEL_CASES, WIDTHS, ModelCase, inputs_of_kind
 
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 GPTJ = {**GPT2, "rotary_dim": 4}
@@ -144,3 +146,18 @@ def architecture(name: str, dtype: torch.dtype = torch.float64, head: str = "Mod
     if "num_local_experts" in ARCHITECTURES[name].config:
         model.set_experts_implementation("eager")  # the other ones have no float64
     return Architecture(name, model, ByHand(model, METHODS.get(name), functional=name.startswith("falcon")))
+
+
+@cache
+@torch.inference_mode(False)
+def sites(name: str, padding: str) -> list[Site]:
+    """The first attention of each kind in each stack of an architecture, with two other passes over such texts."""
+    this = architecture(name)
+    recordings, attended = [], []
+    for seed in (1, 2):
+        inputs = this.inputs(padding, seed)
+        with torch.no_grad(), regard.watch(this.model) as recording:
+            this.model(**inputs)
+        recordings.append(recording)
+        attended.append(this.by_hand.attended(**inputs))
+    return first_sites(recordings, attended)

@@ -17,4 +17,5 @@ def largest_difference(got: Any, expected: Any) -> float:
 
 def assert_same(got: Any, expected: Any, limit: float) -> None:
     """The outputs of two models are equal, but for rounding."""
-    assert largest_difference(got, expected) <= limit
+    difference = largest_difference(got, expected)
+    assert difference <= limit, f"relative difference {difference:.1e}"

@@ -34,6 +34,22 @@ class Site:
         return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
+def first_sites(recordings: Sequence[Recording], attended: Sequence[dict[str, Attended]]) -> list[Site]:
+    """The first attention of each kind in each stack.
+
+    Args:
+        recordings: of some passes of a model.
+        attended: the same passes by hand.
+    """
+    first: dict[tuple[str, str], Site] = {}
+    for path in recordings[0]:
+        entry = recordings[0].entry(path)
+        batch, heads, queries, keys = entry.map().shape
+        site = Site(path, (batch, heads, queries, keys), recordings, [calls[path] for calls in attended])
+        first.setdefault((entry.kind, path.split(".")[0]), site)
+    return list(first.values())
+
+
 def _zero(at: Any, site: Site) -> list[Edit]:
     at.heads[1].ablate("zero")
     return [site.edit(heads=[1], zero=True)]
@@ -76,8 +92,8 @@ def _mean_of_recordings(at: Any, site: Site) -> list[Edit]:
 
 
 def _block(at: Any, site: Site) -> list[Edit]:
-    at.block(queries=[-1], keys=[1, 2])
-    return [site.edit(blocked=([-1], [1, 2]))]
+    at.block(queries=[-1], keys=[-2, -3])
+    return [site.edit(blocked=([-1], [-2, -3]))]
 
 
 def _block_for_every_query(at: Any, site: Site) -> list[Edit]:
@@ -87,14 +103,14 @@ def _block_for_every_query(at: Any, site: Site) -> list[Edit]:
 
 
 def _block_in_one_head_of_one_row(at: Any, site: Site) -> list[Edit]:
-    at.batch[1].heads[2].block(queries=[2, 3], keys=[-1, 0])
-    return [site.edit(batch=[1], heads=[2], blocked=([2, 3], [-1, 0]))]
+    at.batch[0].heads[2].block(queries=[5, -1], keys=[3, 4, -2])
+    return [site.edit(batch=[0], heads=[2], blocked=([5, -1], [3, 4, -2]))]
 
 
 def _mask(at: Any, site: Site) -> list[Edit]:
     at.mask(mask.window(3))
     distance = torch.arange(site.shape[2])[:, None] + site.shape[3] - site.shape[2] - torch.arange(site.shape[3])
-    return [site.edit(allowed=(0 <= distance) & (distance < 3))]
+    return [site.edit(allowed=(distance >= 0) & (distance < 3))]
 
 
 def _mask_of_one_head(at: Any, site: Site) -> list[Edit]:
@@ -173,7 +189,7 @@ def _many(at: Any, site: Site) -> list[Edit]:
     at.heads[0].patch(site.recordings[0], "values")
     at.scale(0.7)
     at.heads[1].bias(bias)
-    at.block(queries=[-1], keys=[1])
+    at.block(queries=[-1], keys=[-2])
     at.batch[0].heads[2].ablate("mean", site.recordings[0])
     constant = site.attended[0].output.mean((0, 2))
     return [
@@ -181,7 +197,7 @@ def _many(at: Any, site: Site) -> list[Edit]:
         site.edit(heads=[0], v=site.attended[0].v),
         site.edit(factor=0.7),
         site.edit(heads=[1], bias=bias),
-        site.edit(blocked=([-1], [1])),
+        site.edit(blocked=([-1], [-2])),
         site.edit(batch=[0], heads=[2], constant=constant),
     ]
 
@@ -218,3 +234,5 @@ KINDS: dict[str, Callable[[Any, Site], list[Edit]]] = {
     )
 }
 """What is done to one attention: of `regard.intervene` at its path, and by hand, which is returned."""
+NEEDS_SCORES = {name for name in KINDS if name.startswith(("scale", "patch queries", "patch keys"))} | {"many"}
+"""Those that a model must show its queries and keys for, which eager attention does not."""

@@ -1,4 +1,4 @@
-"""Models of PyTorch's own layers, of FlexAttention and of `regard.transformer`, and their forward passes written out."""
+"""PyTorch's own layers, FlexAttention and models of `regard.transformer`, and their forward passes written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import embedding, layer_norm, linear, relu, rms_norm, silu
 
+import regard
 from lens.interventions.by_hand import Attended, Calls, Edit
+from lens.interventions.edits import Site, first_sites
 from lens.watching import sharpen
 from regard import mask
 from regard.transformer import Config, Decoder, Encoder, EncoderDecoder
@@ -128,7 +130,13 @@ SIZES: dict[str, Any] = {"d_model": WIDTH, "nhead": HEADS, "dim_feedforward": 40
 
 
 def _drawn(model: nn.Module) -> nn.Module:
-    return sharpen(model, 0.3).double()
+    """Random weights; biases too, so that no output is zero, and norms that are not all the same."""
+    model = sharpen(model, 0.3).double()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim == 1:
+                p.add_(0.2 * torch.randn_like(p))
+    return model
 
 
 def _multihead_model() -> WrittenOut:
@@ -366,3 +374,18 @@ def written_out(name: str) -> WrittenOut:
     """A model and its forward pass by hand, to be left as they are."""
     torch.manual_seed(0)
     return MODELS[name]()
+
+
+@cache
+@torch.inference_mode(False)
+def layer_sites(name: str) -> list[Site]:
+    """The first attention of each kind in each half of such a model, with two other passes."""
+    this = written_out(name)
+    recordings, attended = [], []
+    for seed in (1, 2):
+        inputs = this.make_inputs(seed)
+        with torch.no_grad(), regard.watch(this.model) as recording:
+            this.model(**inputs)
+            attended.append(this.by_hand(**inputs)[1])
+        recordings.append(recording)
+    return first_sites(recordings, attended)
