@@ -150,9 +150,9 @@ def architecture(name: str, dtype: torch.dtype = torch.float64, head: str = "Mod
 
 @cache
 @torch.inference_mode(False)
-def sites(name: str, padding: str) -> list[Site]:
+def sites(name: str, padding: str, dtype: torch.dtype = torch.float64) -> list[Site]:
     """The first attention of each kind in each stack of an architecture, with two other passes over such texts."""
-    this = architecture(name)
+    this = architecture(name, dtype)
     recordings, attended = [], []
     for seed in (1, 2):
         inputs = this.inputs(padding, seed)
