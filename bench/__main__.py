@@ -14,6 +14,7 @@ from bench.attention import attending, multihead, packing, predicates, windows
 from bench.check import verdicts
 from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
+from bench.interventions import effects, knockout
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
@@ -42,6 +43,7 @@ SECTIONS = {
     "watch": [forward, against_eager],
     "maps": [statistics],
     "long_maps": [long_maps],
+    "interventions": [knockout, effects],
     "page": [pages],
     "generation": [greedy, beams, prefill],
     "load": [loading],
