@@ -18,6 +18,8 @@ from bench.interventions import effects, knockout
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
+from bench.reproductions import induction, ioi
+from bench.reproductions import knockout as capitals
 from bench.smollm2 import agreement, decoding
 from bench.table import PAGE, Row, write
 from bench.timing import medians
@@ -44,6 +46,9 @@ SECTIONS = {
     "maps": [statistics],
     "long_maps": [long_maps],
     "interventions": [knockout, effects],
+    "ioi": [ioi],
+    "capitals": [capitals],
+    "induction": [induction],
     "page": [pages],
     "generation": [greedy, beams, prefill],
     "load": [loading],
