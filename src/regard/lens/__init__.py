@@ -8,6 +8,8 @@
 - `display`: drawing by `regard.views`; the only file that uses it.
 """
 
+from regard.lens.maps.attribution import Attribution
+from regard.lens.maps.groups import GroupOutputs
 from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
@@ -22,9 +24,11 @@ from regard.lens.watch import watch
 __all__ = [
     "AttentionMap",
     "AttentionSummary",
+    "Attribution",
     "Comparison",
     "Distance",
     "Explanation",
+    "GroupOutputs",
     "HeadTypes",
     "InputVectors",
     "NextToken",
