@@ -119,8 +119,8 @@ def value_norms(inputs: AttentionInputs, projection: Tensor | None) -> Tensor:
         )
     if projection.ndim != 2 or projection.shape[1] != heads * width:
         raise ValueError(
-            f"projection must be (d_model, {heads * width}), W_O as the weight of nn.Linear, with d_value = {width} columns "
-            f"for each of {heads} heads; got {tuple(projection.shape)}. GPT-2's Conv1D has it transposed: pass weight.T"
+            f"projection must be (d_model, {heads * width}), W_O as the weight of nn.Linear, {width} columns for each "
+            f"of {heads} heads; got {tuple(projection.shape)}. GPT-2's Conv1D has it transposed: pass weight.T"
         )
     by_head = projection.detach().double().unflatten(1, (heads, width)).transpose(0, 1)  # type: ignore[no-untyped-call]
     # W = Q R with orthogonal columns of Q, so |W v| = |R v|: no vector of d_model numbers is made for each key.

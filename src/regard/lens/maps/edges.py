@@ -110,7 +110,7 @@ def positions(name: str, at: Sequence[int] | Tensor, axis: int, inputs: Attentio
 
 def _exact_rows(inputs: AttentionInputs, v: Tensor, query: Tensor) -> Iterator[_Rows]:
     """The rows of these queries in every batch row and head, as many at once as `ExactRows` has in memory."""
-    if 0 in inputs.shape:
+    if 0 in (*inputs.shape, len(query)):
         return
     exact, values = ExactRows(inputs), HeadCache(v, inputs.shape[1])
     axes = (torch.arange(size, device=inputs.device) for size in (*inputs.shape[:2], len(query)))
