@@ -35,7 +35,9 @@ class Attribution(NamedTuple):
     values: Float[Tensor, "batch heads keys"]
     """sum_i w_ij (dO_i . v_j) = v_j . dV_j, gradient times value: about what it loses if v_j becomes 0."""
     scores: Float[Tensor, "batch heads keys"]
-    """sum_i dS_ij, the gradient of a number added to the scores of key j for every query, after scale and soft-cap."""
+    """sum_i dS_ij, gradient of a number added to the scores of key j for every query, after scale, soft-cap and bias.
+    Where no weight on the key is near 1, it is about what the metric loses if the key is blocked for every query: for
+    one query that is dS_ij / (1 - w_ij)."""
 
 
 def output(inputs: AttentionInputs, prepared: PreparedAttention, v: Tensor) -> Tensor:
@@ -69,6 +71,8 @@ def attribution(inputs: AttentionInputs, grad: Tensor) -> Attribution:
     """
     v = inputs.finite_v("attribution")
     check_grad(inputs, grad)
+    if 0 in inputs.shape:
+        return Attribution(grad.new_zeros(inputs.shape[:3]), *grad.new_zeros(2, *inputs.shape[:2], inputs.shape[3]))
     prepared = prepare(inputs)
     dtype = prepared.call.q.dtype
     v, grad = v.to(dtype), grad.to(dtype)
