@@ -41,7 +41,7 @@ class Attribution(NamedTuple):
 
 
 def output(inputs: AttentionInputs, prepared: PreparedAttention, v: Tensor) -> Tensor:
-    """Weights @ v with the sinks' share, (batch, heads, queries, d_value); 0 in empty rows.
+    """Weights @ v with the sinks' share, (batch, heads, queries, d_value); 0 in empty rows, as the kernels have it.
 
     Args:
         inputs: the attention, in whose cache the lse stays.
@@ -53,8 +53,6 @@ def output(inputs: AttentionInputs, prepared: PreparedAttention, v: Tensor) -> T
         cache_lse(inputs, prepared, lse)
     else:
         rows = prepared.output(v)
-    if prepared.empty_rows is not None:
-        rows = rows.masked_fill(prepared.empty_rows[..., None], 0.0)
     if prepared.sinks is None:
         return rows
     share = prepared.row_sums(prepared_lse(inputs, prepared))
@@ -72,7 +70,8 @@ def attribution(inputs: AttentionInputs, grad: Tensor) -> Attribution:
     v = inputs.finite_v("attribution")
     check_grad(inputs, grad)
     if 0 in inputs.shape:
-        return Attribution(grad.new_zeros(inputs.shape[:3]), *grad.new_zeros(2, *inputs.shape[:2], inputs.shape[3]))
+        by_query = torch.zeros(inputs.shape[:3], dtype=inputs.answer_dtype, device=inputs.device)
+        return Attribution(by_query, *by_query.new_zeros(2, *inputs.shape[:2], inputs.shape[3]))
     prepared = prepare(inputs)
     dtype = prepared.call.q.dtype
     v, grad = v.to(dtype), grad.to(dtype)
