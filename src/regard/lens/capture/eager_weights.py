@@ -61,7 +61,7 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
     if not bool((weights >= 0).all() & (sums <= 1 + tolerance).all()):
         raise NotImplementedError("it multiplies values by numbers that are no probabilities over the keys")
     blocked = weights == 0
-    log_weights = weights.to(dtype, copy=True).log_().masked_fill_(blocked, 0.0)
+    log_weights = weights.to(dtype).masked_fill(blocked, 1.0).log_()  # masked first: the gradient of log 0 is NaN
     sinks = None
     if bool(((sums > 0) & (sums < 1 - tolerance)).any()):
         log_weights -= (1 - sums).clamp_min(torch.finfo(dtype).tiny).log_()
@@ -70,7 +70,7 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
     if clean is not eager:
         dropped = _to_four_axes(_parse_product(eager), eager.shapes, num_heads).weights
         at = sample.batch, slice(None), sample.query
-        factor = (dropped[at] / weights[at]).nan_to_num(1.0)
+        factor = (dropped[at] / weights[at]).detach().nan_to_num(1.0)
         sample, dropout = replace(sample, dropout_factor=factor), round(1 - 1 / max(1.0, float(factor.max())), 6)
     v = v.to(dtype)
     return CapturedCall(
@@ -86,6 +86,19 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
         sample=sample,
         from_weights=True,
     )
+
+
+def eager_output_places(eager: EagerAttention, module: nn.Module) -> Tensor:
+    """For each number of the output (batch, heads, queries, width), its place in the product's own output, flattened.
+
+    Args:
+        eager: as in `eager_weights_call`.
+        module: see `eager_weights_call`.
+    """
+    assert eager.output is not None
+    places = torch.arange(eager.output.numel(), device=eager.output.device).view(eager.output.shape)
+    product = _parse_product(replace(eager, output=places))
+    return _to_four_axes(product, eager.shapes, _num_heads(module)).output
 
 
 def _mask(blocked: Tensor) -> Mask | None:
@@ -109,7 +122,9 @@ def _undo_dropout(eager: EagerAttention) -> EagerAttention:
     if before is None or before.numel() != after.numel():
         return eager
     before = before.reshape(after.shape)
-    ratio = (after / before)[(after != 0) & (before != 0)]
+    if torch.equal(before, after):
+        return eager  # no dropout in evaluation; the weights that multiplied values have the graph of the model
+    ratio = (after / before).detach()[(after != 0) & (before != 0)]
     if bool(((after != 0) & (before == 0)).any()) or (len(ratio) and float(ratio.max()) > float(ratio.min()) * 1.05):
         return eager
     factors = (before, eager.v) if eager.weights_index == 0 else (eager.v, before)
@@ -189,10 +204,11 @@ def _to_four_axes(product: _Product, shapes: list[tuple[int, ...]], num_heads: i
     if len(lead) < 2:
         return _split_lead(product, (1, 1))
     if len(lead) > 2:
-        # An axis along which values are shared is that of the heads in a group.
-        first = -4 if v.shape[-3] == 1 < lead[-1] else -3
-        weights, output = (t.flatten(first, -3) for t in (weights, output))
-        v = v.squeeze(-3) if first == -4 else v
+        # An axis along which values are shared is that of the heads in a group; a group may have one head only.
+        is_group = v.shape[-3] == 1 and (lead[-1] > 1 or lead[-2] == num_heads)
+        if is_group:
+            weights, output = (t.flatten(-4, -3) for t in (weights, output))
+            v = v.squeeze(-3)
         v = v.expand(*weights.shape[:-3], *v.shape[-3:])
         weights, v, output = (t.flatten(0, -4) if t.ndim > 4 else t for t in (weights, v, output))
     if weights.shape[1] % v.shape[1]:
