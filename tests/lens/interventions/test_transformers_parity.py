@@ -8,13 +8,21 @@ import pytest
 import torch
 
 import regard
-from lens.interventions.architectures import ARCHITECTURES, EAGER, FUSED, LIMITS, Architecture, architecture, sites
+from lens.interventions.architectures import (
+    ARCHITECTURES,
+    CHEAP,
+    EAGER,
+    FUSED,
+    LIMITS,
+    Architecture,
+    architecture,
+    cheap_first,
+    sites,
+)
 from lens.interventions.comparing import assert_same, largest_difference
 from lens.interventions.edits import KINDS, NEEDS_SCORES, Site
 from lens.watching import output_tensors
 
-CHEAP = {"llama", "gpt2", "bert", "t5", "gpt_oss"}
-"""Architectures of the fast tier: grouped heads, one projection for all, padding, cross-attention, eager with sinks."""
 MIN_EFFECT = 1e-4
 """By how much an edit has to change the output at least, so that it can be seen to be right."""
 
@@ -73,7 +81,7 @@ def test_eager_attention_refuses_what_needs_its_scores(name, kind):
         run()
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in CHEAP else pytest.mark.more) for n in FUSED])
+@pytest.mark.parametrize("name", cheap_first(FUSED))
 def test_edits_of_every_attention_of_a_model_at_once(name):
     this, padding = architecture(name), ARCHITECTURES[name].paddings[-1]
     inputs = this.inputs(padding)
@@ -91,7 +99,7 @@ def test_edits_of_every_attention_of_a_model_at_once(name):
     assert len(edit.report().edits) == len(calls)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", cheap_first(ARCHITECTURES))
 def test_without_edits_every_bit_is_kept(name):
     this, padding = architecture(name), ARCHITECTURES[name].paddings[-1]
     inputs = this.inputs(padding)
@@ -105,7 +113,7 @@ def test_without_edits_every_bit_is_kept(name):
 CAUSAL = ["llama", "gpt2", "mistral", "qwen3", "gpt_neox", "falcon", "gpt_oss", "bloom"]
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", cheap_first(CAUSAL))
 def test_rows_that_are_not_edited_keep_every_bit(name):
     """Tokens before the one whose query is edited do not see it."""
     this = architecture(name, torch.float32)
