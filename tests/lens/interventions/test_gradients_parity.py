@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 import regard
 from lens.interventions.architectures import EAGER, LIMITS, architecture, sites
+from lens.interventions.by_hand import Edit
 from lens.interventions.edits import KINDS, NEEDS_SCORES
 from lens.interventions.written_out import layer_sites, written_out
 from lens.watching import output_tensors
@@ -64,3 +67,19 @@ def test_gradients_of_layers(name, kind):
             edits = KINDS[kind](edit[site.path], site)
             got = gradients(this.model, this.model(**inputs))
         assert_same_gradients(got, gradients(this.model, this.by_hand(*edits, **inputs)[0]), 1e-9)
+
+
+def test_backward_through_activation_checkpointing_computes_the_edited_attention_again():
+    this = architecture("llama")
+    model, inputs = copy.deepcopy(this.model).train(), this.inputs("left")
+    model.activation_checkpointing_enable()
+    with regard.intervene(model) as edit:
+        edit["layers.0.self_attn"].heads[1].ablate("zero")
+        edit["layers.1.self_attn"].block(keys=[6])
+        first = next(output_tensors(model(**inputs, use_cache=False)))
+        first.square().sum().backward()
+    edits = Edit("layers.0.self_attn", heads=[1], zero=True), Edit("layers.1.self_attn", blocked=(None, [6]))
+    parameters = dict(this.by_hand.model.named_parameters())
+    loss = next(output_tensors(this.by_hand(*edits, **inputs))).square().sum()
+    expected = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+    assert_same_gradients({name: p.grad for name, p in model.named_parameters()}, expected, 1e-9)

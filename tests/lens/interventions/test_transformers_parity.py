@@ -19,6 +19,7 @@ from lens.interventions.architectures import (
     cheap_first,
     sites,
 )
+from lens.interventions.by_hand import Edit
 from lens.interventions.comparing import assert_same, largest_difference
 from lens.interventions.edits import KINDS, NEEDS_SCORES, Site
 from lens.watching import output_tensors
@@ -165,3 +166,22 @@ def test_a_resampled_head_is_that_of_one_of_the_texts_at_the_same_positions(name
             drawn += same
     assert all(len(found) == 1 for found in drawn)
     assert len({found[0] for found in drawn}) == len(texts)
+
+
+@pytest.mark.parametrize("part", ["output", "weights", "values", "queries", "keys"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("bert", marks=pytest.mark.more)])
+def test_one_recorded_text_is_put_into_every_text(name, part):
+    this = architecture(name)
+    inputs, path = this.inputs("even"), sites(name, "even")[0].path
+    one = {key: t[:1] for key, t in this.inputs("even", 3).items()}
+    with torch.no_grad():
+        with regard.watch(this.model) as recording:
+            this.model(**one)
+        attended = this.by_hand.attended(**one)[path]
+        with regard.intervene(this.model) as edit:
+            edit[path].heads[[0, 3]].patch(recording, part)
+            got = this.model(**inputs)
+        field = part if part in ("output", "weights") else part[0]
+        expected = this.by_hand(Edit(path, heads=[0, 3], **{field: getattr(attended, field)}), **inputs)
+        assert largest_difference(this.model(**inputs), expected) > MIN_EFFECT
+    assert_same(got, expected, LIMITS[name])
