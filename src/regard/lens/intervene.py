@@ -53,7 +53,8 @@ def intervene(model: nn.Module, *, verify: bool = True) -> Iterator[Intervention
         KeyError: a path that is no module of the model.
         IndexError: a head, batch row or key that is not there.
         TypeError: not a module.
-        ValueError: a compiled model; an edit that met no attention call; an edit that cannot be made, and why.
+        ValueError: a compiled model; an edit that met no attention call; an edit that cannot be made, and why; edits of
+            one attention in two nested blocks.
     """
     modules = list_modules(model, "intervene")
     editor = Editor(modules, verify=verify)
@@ -67,6 +68,7 @@ def _start(editor: Editor, stack: ExitStack) -> None:
     """See the model's calls from the first edit on."""
     if editor.edits:
         return
+    stack.enter_context(editor.activate())
     stack.enter_context(register_hook(partial(_edit_attend, editor)))
     modules = list(editor.finder.values())
     if not uses_attend_only(modules):
