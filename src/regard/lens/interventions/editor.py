@@ -19,7 +19,7 @@ from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import CapturedCall, parse_attn_mask
 from regard.lens.capture.kind import attention_kind
 from regard.lens.capture.module_finder import ModuleFinder
-from regard.lens.capture.recorder import folds_heads, in_backward
+from regard.lens.capture.recorder import folds_heads, in_backward, note_edit
 from regard.lens.interventions.definition import compare_with_definition
 from regard.lens.interventions.edits import Edit, OutputEdit, ScoreEdit
 from regard.lens.interventions.selection import CallPart, CallPositions, find_indices
@@ -94,6 +94,7 @@ class Editor:
         positions = self._positions(path, call)
         if not edits:
             return None
+        note_edit(path)
         return self._edited(call, output.reshape(*call.shape[:3], -1), edits, positions)
 
     @contextmanager
