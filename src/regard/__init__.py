@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.errors import InputError
     from regard.generation import generate, stream, translate
     from regard.lens import AttentionMap, Explanation, Recording
+    from regard.lens.intervene import intervene
     from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
@@ -52,6 +53,7 @@ __all__ = [
     "embed",
     "explain",
     "generate",
+    "intervene",
     "load",
     "mask",
     "plan",
@@ -83,6 +85,7 @@ _ROOMS = {
     "embed": "regard.embedding",
     "explain": "regard.lens",
     "generate": "regard.generation",
+    "intervene": "regard.lens",
     "load": "regard.pretrained",
     "mask": "regard.attention",
     "plan": "regard.attention",

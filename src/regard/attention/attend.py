@@ -101,7 +101,8 @@ def _compute_with_hooks(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *arg
         output = _compute(q, k, v, mask, *arguments)
     options = dict(zip(("scale", "bias", "softcap", "sinks", "dropout"), arguments, strict=False))
     for hook in hooks:
-        hook(q, k, v, mask, **options, output=output)
+        replaced = hook(q, k, v, mask, **options, output=output)
+        output = output if replaced is None else replaced
     return output
 
 

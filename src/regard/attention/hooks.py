@@ -1,4 +1,4 @@
-"""Hooks on the calls of `attend` in one thread; `regard.watch` records through them."""
+"""Hooks on the calls of `attend` in one thread; `regard.watch` and `regard.intervene` work through them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-CallHook = Callable[..., None]
-"""Called with q, k, v, mask and the options of `attend` by name, and with the output as ``output``."""
+from torch import Tensor
+
+CallHook = Callable[..., Tensor | None]
+"""Called with q, k, v, mask and the options of `attend` by name, and with the output as ``output``. What it returns
+takes the output's place, also for the hooks after it; None leaves the output as it is."""
 
 
 class _HookState(threading.local):

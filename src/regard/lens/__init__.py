@@ -4,10 +4,13 @@
 - `capture`: how the attention calls of a running model are captured.
 - `recording`: the maps of a model by module path, and their files.
 - `watch`: capture a model while it runs, without changing it.
+- `intervene`: edit a model's attention while it runs; `interventions`: the kinds of edit.
 - `text`: a text through a model of regard; the only part that loads models.
 - `display`: drawing by `regard.views`; the only file that uses it.
 """
 
+from regard.lens.intervene import intervene
+from regard.lens.interventions.report import EditReport, InterventionReport
 from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
@@ -24,9 +27,11 @@ __all__ = [
     "AttentionSummary",
     "Comparison",
     "Distance",
+    "EditReport",
     "Explanation",
     "HeadTypes",
     "InputVectors",
+    "InterventionReport",
     "NextToken",
     "OutputSample",
     "Proof",
@@ -35,5 +40,6 @@ __all__ = [
     "TopWeights",
     "detect_heads",
     "explain",
+    "intervene",
     "watch",
 ]

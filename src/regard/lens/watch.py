@@ -16,22 +16,16 @@ from torch import Tensor, nn
 from regard.attention.hooks import register_hook
 from regard.attention.mask import Mask
 from regard.errors import short_repr
-from regard.lens.capture.call import CapturedCall, sample_output, to_four_axes
+from regard.lens.capture.call import CapturedCall, attend_call
 from regard.lens.capture.dispatch_mode import DispatchModeCapture
 from regard.lens.capture.function_mode import FunctionModeCapture
+from regard.lens.capture.module_finder import has_fused_layers, list_modules, uses_attend_only
 from regard.lens.capture.recorder import CallRecorder
 from regard.lens.capture.sequence import CallSequence
 from regard.lens.maps.summary import AttentionSummary
 from regard.lens.recording.recording import Recording
 
 KEEP_OPTIONS = ("maps", "summary")
-
-DISPATCHED_LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, torch.jit.ScriptModule)
-"""Layers whose calls a function mode cannot see, or would change: PyTorch's own, which run fused kernels in inference,
-and TorchScript."""
-
-ATTEND_ONLY = "torch.nn.modules.", "regard.transformer.", "regard.attention.multihead", "regard.attention.positions."
-"""The Python modules of layers that compute attention by `regard.attend` only, if at all; its hook is enough."""
 
 
 class _ThreadState(threading.local):
@@ -100,9 +94,9 @@ def watch(
     try:
         with ExitStack() as stack:
             stack.enter_context(register_hook(partial(_record_attend, recorder)))
-            if any(isinstance(module, DISPATCHED_LAYERS) for _, module in modules):
+            if has_fused_layers(modules):
                 stack.enter_context(DispatchModeCapture(recorder))
-            elif not all(type(module).__module__.startswith(ATTEND_ONLY) for _, module in modules):
+            elif not uses_attend_only(modules):
                 stack.enter_context(FunctionModeCapture(recorder, stack))
             yield recording
     finally:
@@ -120,8 +114,7 @@ def _validate(
             f"watch(model) records a torch.nn.Module while it runs; got the text {short_repr(model)}: for a text "
             "regard.see(text) or regard.explain(text), in a shell also regard watch TEXT"
         )
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"watch(model) wants a torch.nn.Module; got {type(model).__name__}")
+    modules = list_modules(model, "watch")
     if keep not in KEEP_OPTIONS:
         raise ValueError(f'keep={keep!r}: it is "maps" or "summary"')
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
@@ -136,13 +129,6 @@ def _validate(
         raise ValueError(
             f"this {type(model).__name__} is watched already in this thread: one watch sees everything it does"
         )
-    modules = list(model.named_modules())
-    for path, module in modules:
-        if isinstance(module, torch._dynamo.eval_frame.OptimizedModule) or module._compiled_call_impl is not None:
-            raise ValueError(
-                f"{path or type(module).__name__} is compiled, and calls inside compiled code cannot be seen: watch "
-                "the model as it was before torch.compile (its _orig_mod)"
-            )
     return modules
 
 
@@ -150,30 +136,7 @@ def _record_attend(
     recorder: CallRecorder, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *, output: Tensor, **options: Any
 ) -> None:
     """The hook of `regard.attend`."""
-
-    def make_call() -> CapturedCall:
-        dropout, bias = options.pop("dropout"), options.pop("bias")
-        is_tensor = isinstance(bias, Tensor)
-        by_head = [_batched(t.detach()) for t in (q, k, v)]
-        return CapturedCall(
-            by_head[0],
-            by_head[1],
-            by_head[2],
-            "regard.attend",
-            mask=mask,
-            bias=None if is_tensor else bias,
-            attn_mask=bias.detach()[(None,) * (4 - bias.ndim)] if is_tensor else None,
-            dropout=dropout,
-            sample=None if dropout else sample_output(_batched(output)),
-            **options,
-        )
-
-    recorder.record(make_call, sys._getframe(2))
-
-
-def _batched(t: Tensor) -> Tensor:
-    """(batch, heads, tokens, width); of three axes the first is the heads, as in `attend`."""
-    return t[None] if t.ndim == 3 else to_four_axes(t)
+    recorder.record(lambda: attend_call(q, k, v, mask, output, **options), sys._getframe(2))
 
 
 def _add_summary(recording: Recording, sequence: CallSequence, call: CapturedCall) -> None:

@@ -12,7 +12,8 @@ it turns PyTorch's fused layers off and does not see inside FlexAttention; a dis
 - `merge`: their map.
 - `kind`: whether an attention is self- or cross-attention.
 - `patches`: `PatchFinder`, which of its queries and keys are patches of an image.
-- `recorder`: `CallRecorder`, which finds the module of each call.
+- `module_finder`: `ModuleFinder`, which of a model's modules computes an attention.
+- `recorder`: `CallRecorder`, which sorts the calls by module.
 - `unseen`: modules that are named as attentions, and in which none was seen.
 - `dispatch_mode`: capture of PyTorch's operations.
 - `function_mode`: capture of Python calls.

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -165,6 +165,22 @@ class CapturedCall:
             yield from self.bias.buffers()
         yield from mask_tensors(self.mask)
 
+    def detach(self) -> CapturedCall:
+        """The call without the graphs of its tensors."""
+
+        def detached(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.detach()
+
+        return replace(
+            self,
+            q=self.q.detach(),
+            k=self.k.detach(),
+            v=self.v.detach(),
+            attn_mask=detached(self.attn_mask),
+            bias=self.bias.detach() if isinstance(self.bias, Tensor) else self.bias,
+            sinks=detached(self.sinks),
+        )
+
     def unfold_heads(self) -> CapturedCall:
         """The call with (batch, heads, 1, width), where the heads of a group stood on the axis of queries."""
 
@@ -211,6 +227,39 @@ class CapturedCall:
             kernel=self.kernel,
             ensure_unchanged=ensure_unchanged,
         )
+
+
+def attend_call(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, output: Tensor, **options: Any) -> CapturedCall:
+    """A call of `regard.attend`.
+
+    Args:
+        q: as in `regard.attend`, and so are k, v, the mask and the options.
+        k: see `regard.attend`.
+        v: see `regard.attend`.
+        mask: see `regard.attend`.
+        output: what it returned.
+        options: scale, bias, softcap, sinks and dropout.
+    """
+    dropout, bias = options.pop("dropout"), options.pop("bias")
+    is_tensor = isinstance(bias, Tensor)
+    q, k, v = (attend_axes(t) for t in (q, k, v))
+    return CapturedCall(
+        q,
+        k,
+        v,
+        "regard.attend",
+        mask=mask,
+        bias=None if is_tensor else bias,
+        attn_mask=bias[(None,) * (4 - bias.ndim)] if is_tensor else None,
+        dropout=dropout,
+        sample=None if dropout else sample_output(attend_axes(output)),
+        **options,
+    )
+
+
+def attend_axes(t: Tensor) -> Tensor:
+    """(batch, heads, tokens, width); of three axes the first is the heads, as in `attend`."""
+    return t[None] if t.ndim == 3 else to_four_axes(t)
 
 
 def memory_address(t: Tensor) -> int:

@@ -107,7 +107,7 @@ def sdpa_call(args: dict[str, Any], output: Tensor, internals: SDPAInternals) ->
     if output.is_nested:
         raise NotImplementedError("its tensors are nested: texts of several lengths side by side")
     # Under autocast the caller's tensors have another dtype than those that were multiplied.
-    q, k, v = (args[name].detach().to(output.dtype) for name in ("query", "key", "value"))
+    q, k, v = (args[name].to(output.dtype) for name in ("query", "key", "value"))
     # One query of all texts, or one head of queries, is repeated as PyTorch repeats it.
     q = q.expand(*output.shape[:-2], *q.shape[-2:])
     k, v = (t.expand(*output.shape[:-3], *t.shape[-3:]) for t in (k, v))
@@ -116,7 +116,6 @@ def sdpa_call(args: dict[str, Any], output: Tensor, internals: SDPAInternals) ->
         upper_left = attn_mask.variant == CausalVariant.UPPER_LEFT
         attn_mask, mask = None, causal(offset=0 if upper_left else None)
     if attn_mask is not None:
-        attn_mask = attn_mask.detach()
         attn_mask = (attn_mask if attn_mask.dtype == torch.bool else attn_mask.to(output.dtype))[
             (None,) * (q.ndim - attn_mask.ndim)
         ]
@@ -163,7 +162,9 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
             with SDPAInternals() as internals:
                 output = func.decompose(*args, **kwargs)
             out = output if func is SDPA else output[0]
-            self.recorder.record(lambda: sdpa_call(_by_name(func, args, kwargs), out, internals), sys._getframe(1))
+            self.recorder.record(
+                lambda: sdpa_call(schema_arguments(func, args, kwargs), out, internals), sys._getframe(1)
+            )
             return output
         output = self.run_unchanged(func, args, kwargs)
         if not (hook_state.in_attend or in_backward()):
@@ -176,16 +177,16 @@ class DispatchModeCapture(_ThreadMode):  # type: ignore[no-untyped-call]
     def _capture(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
         frame = sys._getframe(2)
         if func is FLEX_ATTENTION:
-            self.recorder.record(lambda: _flex_call(args, output, frame), frame)
+            self.recorder.record(lambda: flex_call(args, output, frame), frame)
         elif self.only_flex:
             return
         elif func in FUSED_KERNELS:
             internals = SDPAInternals(FUSED_KERNELS[func], output[1] if func is FLASH_CPU else None)
-            self.recorder.record(lambda: sdpa_call(_by_name(func, args, kwargs), output[0], internals), frame)
+            self.recorder.record(lambda: sdpa_call(schema_arguments(func, args, kwargs), output[0], internals), frame)
         elif func is ENCODER_LAYER:
-            self.recorder.record(lambda: encoder_layer_call(_by_name(func, args, kwargs), output), frame)
+            self.recorder.record(lambda: encoder_layer_call(schema_arguments(func, args, kwargs), output), frame)
         elif func is NATIVE_MULTI_HEAD:
-            self.recorder.record(lambda: multi_head_call(_by_name(func, args, kwargs), output[0]), frame)
+            self.recorder.record(lambda: multi_head_call(schema_arguments(func, args, kwargs), output[0]), frame)
         else:
             eager = self.pattern.observe(op_name(func), args, kwargs, output)
             if eager is not None:
@@ -216,8 +217,8 @@ def op_name(func: Any) -> str:
     return getattr(func, "__name__", "").split(".")[0]
 
 
-def _by_name(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Arguments by the names of the operation's schema; attn_bias is called attn_mask, as in the other operations."""
+def schema_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of an operation by the names of its schema; attn_bias is called attn_mask, as in the others."""
     names = [argument.name.replace("attn_bias", "attn_mask") for argument in func._schema.arguments]
     named = dict(zip(names, args, strict=False))
     return {**named, **{name.replace("attn_bias", "attn_mask"): value for name, value in kwargs.items()}}
@@ -264,14 +265,14 @@ def _math_call(eager: EagerAttention, shape: tuple[int, ...]) -> CapturedCall:
     )
 
 
-def _flex_call(args: Any, output: Any, frame: FrameType) -> CapturedCall:
+def flex_call(args: Any, output: Any, frame: FrameType) -> CapturedCall:
     """A call of FlexAttention; its mask is a local variable of the function that the caller called."""
     code = flex_attention.__code__
     score_mod, block_mask = (_local_variable(frame, code, name) for name in ("score_mod", "block_mask"))
     if score_mod is not None and getattr(score_mod, "__name__", "") != "_identity":
         name = getattr(score_mod, "__qualname__", repr(score_mod))
         raise NotImplementedError(f"FlexAttention with a score_mod ({name}): its scores cannot be computed one by one")
-    q, k, v = (t.detach() for t in args[:3])
+    q, k, v = args[:3]
     closure = getattr(getattr(block_mask, "mask_mod", None), "__closure__", None) or ()
     mask = None
     if isinstance(block_mask, BlockMask) and getattr(block_mask.mask_mod, "__name__", "") != "noop_mask":

@@ -137,12 +137,10 @@ class EagerPattern:
     def _observe_product(
         self, name: str, args: Iterable[Any], kwargs: Mapping[str, Any], output: Any
     ) -> EagerAttention | None:
-        tensors = list(_tensors_in([*args, *kwargs.values()]))
-        bias = tensors.pop(0).detach() if name == "baddbmm" and len(tensors) == 3 else None
+        tensors = product_factors(name, args, kwargs)
         if len(tensors) != 2 or not isinstance(output, Tensor):
             return None
-        if name == "__rmatmul__":
-            tensors.reverse()
+        bias = next(_tensors_in(args)).detach() if name == "baddbmm" else None
         source, attention = self._find(tensors)
         other = next((t for t in tensors if t is not source), source)
         if attention is not None and source is not None and other is not None and self.is_parameter(other):
@@ -187,6 +185,14 @@ class EagerPattern:
                 del self.followed[key]
 
         self.followed[key] = weakref.ref(t, forget), attention
+
+
+def product_factors(name: str, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that an operation of `MATMUL_OPS` multiplies, from left to right; what baddbmm adds is left out."""
+    tensors = list(_tensors_in([*args, *kwargs.values()]))
+    if name == "__rmatmul__":
+        tensors.reverse()
+    return tensors[-2:] if name == "baddbmm" and len(tensors) == 3 else tensors
 
 
 def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -61,7 +61,7 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
     if not bool((weights >= 0).all() & (sums <= 1 + tolerance).all()):
         raise NotImplementedError("it multiplies values by numbers that are no probabilities over the keys")
     blocked = weights == 0
-    log_weights = weights.to(dtype, copy=True).log_().masked_fill_(blocked, 0.0)
+    log_weights = weights.to(dtype).masked_fill(blocked, 1.0).log_()  # masked first: the gradient of log 0 is NaN
     sinks = None
     if bool(((sums > 0) & (sums < 1 - tolerance)).any()):
         log_weights -= (1 - sums).clamp_min(torch.finfo(dtype).tiny).log_()
@@ -70,7 +70,7 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
     if clean is not eager:
         dropped = _to_four_axes(_parse_product(eager), eager.shapes, num_heads).weights
         at = sample.batch, slice(None), sample.query
-        factor = (dropped[at] / weights[at]).nan_to_num(1.0)
+        factor = (dropped[at] / weights[at]).detach().nan_to_num(1.0)
         sample, dropout = replace(sample, dropout_factor=factor), round(1 - 1 / max(1.0, float(factor.max())), 6)
     v = v.to(dtype)
     return CapturedCall(
@@ -86,6 +86,19 @@ def eager_weights_call(eager: EagerAttention, module: nn.Module) -> CapturedCall
         sample=sample,
         from_weights=True,
     )
+
+
+def eager_output_places(eager: EagerAttention, module: nn.Module) -> Tensor:
+    """For each number of the output (batch, heads, queries, width), its place in the product's own output, flattened.
+
+    Args:
+        eager: as in `eager_weights_call`.
+        module: see `eager_weights_call`.
+    """
+    assert eager.output is not None
+    places = torch.arange(eager.output.numel(), device=eager.output.device).view(eager.output.shape)
+    product = _parse_product(replace(eager, output=places))
+    return _to_four_axes(product, eager.shapes, _num_heads(module)).output
 
 
 def _mask(blocked: Tensor) -> Mask | None:
@@ -109,7 +122,7 @@ def _undo_dropout(eager: EagerAttention) -> EagerAttention:
     if before is None or before.numel() != after.numel():
         return eager
     before = before.reshape(after.shape)
-    ratio = (after / before)[(after != 0) & (before != 0)]
+    ratio = (after / before).detach()[(after != 0) & (before != 0)]
     if bool(((after != 0) & (before == 0)).any()) or (len(ratio) and float(ratio.max()) > float(ratio.min()) * 1.05):
         return eager
     factors = (before, eager.v) if eager.weights_index == 0 else (eager.v, before)

@@ -38,7 +38,7 @@ MAX_FRAMES = 12
 """The most frames between FlexAttention and the function that it calls."""
 
 
-def _by_name(
+def sdpa_arguments(
     query: Any,
     key: Any,
     value: Any,
@@ -49,6 +49,7 @@ def _by_name(
     scale: Any = None,
     enable_gqa: Any = False,
 ) -> dict[str, Any]:
+    """The arguments of ``F.scaled_dot_product_attention`` by name."""
     return {**locals()}
 
 
@@ -116,7 +117,7 @@ class FunctionModeCapture(TorchFunctionMode):
         internals = SDPAInternals()
         # Arguments that PyTorch refuses get its own message, and tensors of other kinds a note.
         with suppress(Exception):
-            named = _by_name(*args, **kwargs)
+            named = sdpa_arguments(*args, **kwargs)
         with internals if _needs_internals(**named) else nullcontext():
             output = func(*args, **kwargs)
         self.recorder.record(lambda: sdpa_call(named, output, internals), frame)

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import CapturedCall, MaskAndBias, MaskParser, memory_address, parse_attn_mask
 from regard.lens.capture.eager_pattern import EagerAttention
 from regard.lens.capture.eager_weights import eager_weights_call
-from regard.lens.capture.kind import CALL_CODE, attention_kind
+from regard.lens.capture.kind import attention_kind
+from regard.lens.capture.module_finder import ModuleFinder
 from regard.lens.capture.patches import PatchFinder
 from regard.lens.capture.sequence import CallSequence
 from regard.lens.capture.unseen import unseen_attentions
@@ -25,9 +26,11 @@ MAX_OPEN_SEQUENCES = 8
 """How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
 
 
-def _num_kv_heads(module: nn.Module) -> int | None:
-    """The number of key heads of a module of transformers."""
-    return getattr(getattr(module, "config", None), "num_key_value_heads", None)
+def folds_heads(module: nn.Module, call: CapturedCall) -> bool:
+    """Whether the heads of a group stand on the axis of queries, where transformers puts them for one token."""
+    group = getattr(module, "num_key_value_groups", 1)
+    num_kv_heads = getattr(getattr(module, "config", None), "num_key_value_heads", None)
+    return group > 1 and call.q.shape[2] == group and call.q.shape[1] == call.k.shape[1] == num_kv_heads
 
 
 def in_backward() -> bool:
@@ -70,7 +73,7 @@ class CallRecorder:
         on_call: Callable[[CallSequence, CapturedCall], None] | None,
         budget: int | None = None,
     ) -> None:
-        self.modules = {id(module): (path, module) for path, module in modules}
+        self.modules = ModuleFinder(modules)
         self.layers, self.heads, self.on_call, self.budget = layers, heads, on_call, budget
         self.weights_size = 0
         """The bytes of the weights of eager attention that are kept."""
@@ -111,7 +114,7 @@ class CallRecorder:
             make_call: makes the call, if it belongs to the model.
             frame: the frame of the code that called it.
         """
-        owner = self._owner(frame)
+        owner = self.modules.find(frame)
         if owner is not None and not in_backward():
             self._record(owner, make_call, frame)
 
@@ -119,7 +122,7 @@ class CallRecorder:
         path, module = owner
         try:
             with torch.no_grad(), disable_hooks():
-                call = make_call()
+                call = make_call().detach()
                 inner = ".".join(name for name in (path, call.submodule) if name)
                 computing = module.get_submodule(call.submodule) if call.submodule else module
                 self._add(inner, computing, call, frame)
@@ -128,7 +131,7 @@ class CallRecorder:
 
     def record_eager(self, eager: EagerAttention, frame: FrameType) -> None:
         """Record an attention in the model's own code, when its softmax ran and again when it is complete."""
-        owner = eager.owner or self._owner(frame)
+        owner = eager.owner or self.modules.find(frame)
         if owner is None or in_backward():
             return
         if eager.output is None:
@@ -173,9 +176,7 @@ class CallRecorder:
     def _add(self, path: str, module: nn.Module, call: CapturedCall, frame: FrameType) -> None:
         if torch._C._functorch.is_functorch_wrapped_tensor(call.q):
             raise NotImplementedError("its tensors are those of vmap or of another transform of torch.func")
-        group = getattr(module, "num_key_value_groups", 1)
-        if group > 1 and call.q.shape[2] == group and call.q.shape[1] == call.k.shape[1] == _num_kv_heads(module):
-            # For one token, transformers puts the heads of a group on the axis of queries.
+        if folds_heads(module, call):
             call = call.unfold_heads()
         if path not in self.kinds_and_layers:
             self.kinds_and_layers[path] = attention_kind(path, module, call, frame), self._layer_number(path, module)
@@ -243,23 +244,6 @@ class CallRecorder:
         alike = [p for p in same_type if _without_layer_numbers(p) == pattern]
         return alike.index(path) if path in alike else 0
 
-    def _owner(self, frame: FrameType | None) -> tuple[str, nn.Module] | None:
-        """The innermost module of the model that is running: one that was called, or a method of one.
-
-        Where another model was called since, as an assistant is from `generate`, a method is not enough.
-        """
-        is_other = False
-        while frame is not None:
-            code = frame.f_code
-            module = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            if isinstance(module, nn.Module) and _is_method(code, module):
-                owner = self.modules.get(id(module))
-                if owner is not None and (not is_other or code is CALL_CODE):
-                    return owner
-                is_other = is_other or owner is None
-            frame = frame.f_back
-        return None
-
 
 def _without_layer_numbers(path: str) -> str:
     """A path with a mark in place of each number that counts layers.
@@ -269,8 +253,3 @@ def _without_layer_numbers(path: str) -> str:
     block, dot, name = path.rpartition(".")
     is_name_in_block = not name.isdecimal() and re.search(r"\d", block) is not None
     return re.sub(r"\d+", "#", block) + dot + (name if is_name_in_block else re.sub(r"\d+", "#", name))
-
-
-def _is_method(code: CodeType, module: nn.Module) -> bool:
-    """Whether this is the code of a method of a module, and not of a function that was given the module."""
-    return any(code.co_qualname == f"{cls.__qualname__}.{code.co_name}" for cls in type(module).__mro__)
