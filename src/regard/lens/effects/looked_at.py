@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.lens.effects.metrics import Metric
 from regard.lens.effects.parts import Edges
 from regard.lens.effects.subject import Text
+from regard.lens.maps.attribution import value_norms
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.entry import RecordingEntry
 
@@ -31,14 +32,25 @@ def position_in(count: int, position: int | None, valid: Tensor | None) -> int:
     return int(positions[wanted]) if -len(positions) <= wanted < len(positions) else count - 1
 
 
-def last_query_weights(m: AttentionMap, entry: RecordingEntry, text: Text, position: int | None) -> tuple[Tensor, int]:
-    """The weights of the query that the metric reads, (heads, keys); and the query."""
+def query_weights(entry: RecordingEntry, text: Text, metric: Metric, *, weighted: bool) -> tuple[Tensor, int]:
+    """The weights of the query that the metric reads, (heads, keys); and the query.
+
+    Args:
+        entry: the attention.
+        text: what it read.
+        metric: names the position.
+        weighted: whether each weight is multiplied by the length of the value that it carries, |w_ij v_j| (Kobayashi
+            et al. 2020, "Attention is Not Only a Weight").
+    """
+    m, position = map_of(entry), metric.position
     reads_keys = entry.kind != "cross" and m.shape[2] == len(text.tokens) != len(text.query_tokens)
     query = position_in(m.shape[2], -1 if reads_keys else position, text.valid_keys if reads_keys else text.valid)
-    return m[0, :, query].double(), query
+    return _row(m, query, weighted), query
 
 
-def of_heads(entries: Sequence[RecordingEntry], text: Text, metric: Metric, *, whole: bool) -> LookedAt:
+def of_heads(
+    entries: Sequence[RecordingEntry], text: Text, metric: Metric, *, whole: bool, weighted: bool = False
+) -> LookedAt:
     """The attention of every head from the query that the metric reads, or its mean over the heads of an attention.
 
     It goes to the first token that the metric names and that stands in the text; else to the one token that gets most,
@@ -47,7 +59,7 @@ def of_heads(entries: Sequence[RecordingEntry], text: Text, metric: Metric, *, w
     named = named_positions(text, metric)
     rows = []
     for entry in entries:
-        weights, query = last_query_weights(_map_of(entry), entry, text, metric.position)
+        weights, query = query_weights(entry, text, metric, weighted=weighted)
         ids = text.ids if entry.kind != "cross" and weights.shape[1] == _length(text.ids) else text.key_ids
         if named and ids is not None and weights.shape[1] == len(ids):
             places = (ids == named[1]).nonzero()[:, 0].to(weights.device)
@@ -65,21 +77,26 @@ def of_heads(entries: Sequence[RecordingEntry], text: Text, metric: Metric, *, w
     return LookedAt(heads.nanmean(1) if whole else heads, f"{of} from {_query_name(metric)} {to}")
 
 
-def of_tokens(entries: Sequence[RecordingEntry], count: int, text: Text, metric: Metric) -> LookedAt:
+def of_tokens(
+    entries: Sequence[RecordingEntry], count: int, text: Text, metric: Metric, *, weighted: bool = False
+) -> LookedAt:
     """The attention that each token gets from the query that the metric reads, mean over all layers and heads."""
     total = torch.zeros(count, dtype=torch.float64)
     heads = 0
     for entry in entries:
-        weights, _ = last_query_weights(_map_of(entry), entry, text, metric.position)
+        weights, _ = query_weights(entry, text, metric, weighted=weighted)
         total += weights.sum(0).cpu()
         heads += len(weights)
     return LookedAt(total / heads, f"attention from {_query_name(metric)}, mean over all layers and heads")
 
 
-def of_edges(edges: Edges) -> LookedAt:
+def of_edges(edges: Edges, *, weighted: bool = False) -> LookedAt:
     """The attention of each query to each group of keys, mean over the heads and layers of a window."""
     values = torch.zeros(edges.shape, dtype=torch.float64)
-    rows = [_map_of(entry)[0, :, list(edges.queries)].double().mean(0).cpu() for entry in edges.entries]
+    rows = [
+        torch.stack([_row(map_of(entry), query, weighted).mean(0).cpu() for query in edges.queries])
+        for entry in edges.entries
+    ]
     for w, window in enumerate(edges.windows):
         mean = torch.stack([rows[n] for n in window]).mean(0)
         for g, group in enumerate(edges.groups):
@@ -107,7 +124,18 @@ def _length(ids: Tensor | None) -> int:
     return -1 if ids is None else len(ids)
 
 
-def _map_of(entry: RecordingEntry) -> AttentionMap:
+def map_of(entry: RecordingEntry) -> AttentionMap:
+    """The map of an attention that was recorded with keep="maps".
+
+    Raises:
+        ValueError: a summary, where a model has too many weights of eager attention to keep.
+    """
     m = entry.map()
-    assert isinstance(m, AttentionMap)
+    if not isinstance(m, AttentionMap):
+        raise ValueError(f"{entry.path}: {m.refusal('effect')}")
     return m
+
+
+def _row(m: AttentionMap, query: int, weighted: bool) -> Tensor:
+    weights = m[0, :, query].double()
+    return weights * value_norms(m, None)[0].double() if weighted else weights
