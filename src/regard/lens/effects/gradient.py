@@ -2,7 +2,7 @@
 
 If an attention's output O becomes O', the metric loses about dO . (O - O'), with dO its gradient by O. O' is known
 exactly, for a replaced head as for blocked keys (`regard.lens.maps.edges`); only the rest of the model is taken as
-linear. That is attribution patching (Nanda 2023; Syed et al. 2023, arXiv:2310.10348), on the kernel that the model uses.
+linear. That is attribution patching (Nanda 2023; Syed et al. 2023, arXiv:2310.10348), on the model's own kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SATURATED = 0.9
 """A pair, or a group of keys, whose weight is above this: without it the row is another one altogether."""
 
 MAX_EXACT_ROWS = 1024
-"""Up to so many tokens each pair that a hidden token has is estimated by itself; beyond it, all its pairs by one sum."""
+"""Up to so many tokens, each pair of a hidden token is estimated by itself; beyond it, all its pairs by one sum."""
 
 
 class NoGradientError(TypeError):
@@ -79,7 +79,7 @@ def estimate(parts: Parts, gradients: dict[str, list[OutputGradient]]) -> tuple[
 
 
 def _heads(parts: Heads, gradients: dict[str, list[OutputGradient]]) -> Tensor:
-    """dO . (O - replacement), summed over the queries."""
+    """Sum over the queries of dO . (O - replacement)."""
     estimates = torch.full(parts.shape, torch.nan, dtype=torch.float64)
     for n, (entry, replacement) in enumerate(zip(parts.entries, parts.replacements, strict=True)):
         by_head = torch.zeros(entry.shape[1], dtype=torch.float64)

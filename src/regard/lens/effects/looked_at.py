@@ -1,4 +1,4 @@
-"""How much is looked at each part, to be held against its effect: attention weights of the query that the metric reads."""
+"""How much each part looks or is looked at: weights of the query that the metric reads."""
 
 from __future__ import annotations
 

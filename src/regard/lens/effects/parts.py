@@ -36,6 +36,10 @@ class Parts(ABC):
             first_row: the batch row of the first of them; None for a single part, removed in all batch rows.
         """
 
+    @abstractmethod
+    def write_all(self, edit: Intervention, parts: Sequence[Index]) -> None:
+        """Write the edits that remove some parts together, in all batch rows."""
+
 
 @dataclass(frozen=True)
 class Heads(Parts):
@@ -65,6 +69,13 @@ class Heads(Parts):
             batch = None if first_row is None else first_row + n
             edit[path].add(Replace(path, heads[0] if heads else None, batch, self.replacements[attention]))
 
+    def write_all(self, edit: Intervention, parts: Sequence[Index]) -> None:
+        """See `Parts`."""
+        for attention, entry in enumerate(self.entries):
+            heads = None if self.whole else [index[1] for index in parts if index[0] == attention]
+            if heads or any(index == (attention,) for index in parts):
+                edit[entry.path].add(Replace(entry.path, heads, None, self.replacements[attention]))
+
 
 @dataclass(frozen=True)
 class Knockouts(Parts):
@@ -92,6 +103,14 @@ class Knockouts(Parts):
                 if n in self.attentions(index):
                     blocked[row] = self.pairs(index, entry)
             if bool(blocked.any()):
+                edit[entry.path].add(BlockByRow(entry.path, None, None, blocked))
+
+    def write_all(self, edit: Intervention, parts: Sequence[Index]) -> None:
+        """See `Parts`."""
+        for n, entry in enumerate(self.entries):
+            pairs = [self.pairs(index, entry) for index in parts if n in self.attentions(index)]
+            if pairs:
+                blocked = torch.stack(pairs).any(0, keepdim=True)
                 edit[entry.path].add(BlockByRow(entry.path, None, None, blocked))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.lens.interventions.source import RecordedAttention
-from regard.lens.maps.map import AttentionMap
+from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 
 ABLATIONS = ("zero", "mean", "resample")
@@ -59,13 +59,13 @@ class Replacements:
             total, count = self._sums.get(path, (0, 0))
             self._sums[path] = total + output.double().sum((0, 2)), count + len(output) * output.shape[2]
 
-    def of(self, text: int, path: str, recording: Recording) -> Tensor | None:
+    def of(self, text: int, path: str, entries: Sequence[RecordingEntry]) -> Tensor | None:
         """What replaces the output of an attention: ``(1, heads, queries or 1, d_value)``, or None for zeros.
 
         Args:
             text: the number of the text.
             path: the attention.
-            recording: of the text.
+            entries: all attentions of the text.
 
         Raises:
             KeyError: a source without this attention.
@@ -75,7 +75,7 @@ class Replacements:
             return None
         key = (None if self.ablation == "mean" else text), path
         if key not in self._cache:
-            self._cache[key] = self._mean(path) if self.ablation == "mean" else self._resampled(text, path, recording)
+            self._cache[key] = self._mean(path) if self.ablation == "mean" else self._resampled(text, path, entries)
         return self._cache[key]
 
     def _mean(self, path: str) -> Tensor:
@@ -85,18 +85,18 @@ class Replacements:
         recorded = RecordedAttention(self.source, path)
         return recorded.mean_output(range(recorded.maps[0].shape[1]))
 
-    def _resampled(self, text: int, path: str, recording: Recording) -> Tensor:
+    def _resampled(self, text: int, path: str, entries: Sequence[RecordingEntry]) -> Tensor:
         if text not in self._drawn:
-            self._drawn[text] = self._draw(text, recording)
+            self._drawn[text] = self._draw(text, entries)
         other, row = self._drawn[text]
         return RecordedAttention(other, path).outputs()[0][row : row + 1]
 
-    def _draw(self, text: int, recording: Recording) -> tuple[Recording, int]:
+    def _draw(self, text: int, entries: Sequence[RecordingEntry]) -> tuple[Recording, int]:
         """Another text with as many queries everywhere, the same one for every head."""
         others = self.source
         if others is None:
             others = [other for n, other in enumerate(self._own) if n != text]
-        queries = {path: recording.entry(path).shape[2] for path in recording}
+        queries = {entry.path: entry.shape[2] for entry in entries}
         fitting = [
             (other, row)
             for other in others
@@ -112,14 +112,3 @@ class Replacements:
             )
         generator = torch.Generator().manual_seed(self.seed + text)
         return fitting[int(torch.randint(len(fitting), (), generator=generator))]
-
-
-def dense_values(m: AttentionMap) -> Tensor:
-    """The values of a map for every head, (batch, heads, keys, d_value), in float64.
-
-    Raises:
-        ValueError: a map without values.
-    """
-    if m.v is None:
-        raise ValueError("this map has no values")
-    return m.v.double().repeat_interleave(m.shape[1] // m.v.shape[1], 1)
