@@ -245,10 +245,11 @@ def token_id(token: Token, encode: Encode | None) -> int:
         raise InputError(
             f"the metric names the token {token!r}, and there is no tokenizer to look it up: give tokenizer=, or the id"
         )
-    pieces = [list(encode(text)) for text in ((token,) if token.startswith(" ") else (f" {token}", token))]
-    for ids in pieces:
-        if len(ids) == 1:
-            return ids[0]
+    pieces: list[list[int]] = []
+    for text in (token,) if token.startswith(" ") else (f" {token}", token):
+        pieces.append(list(encode(text)))
+        if len(pieces[-1]) == 1:
+            return pieces[-1][0]
     raise InputError(
         f"{token!r} is {len(pieces[0])} tokens of this model, the ids {', '.join(map(str, pieces[0]))}, and a metric "
         "takes a single one: name its first token by its id, or another word"
@@ -377,13 +378,13 @@ def _in_range(token: Token, row: Tensor) -> int:
 
 
 def _one_number(value: Any, name: str) -> Tensor:
-    number = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    number = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if number.numel() != 1:
         raise ValueError(
             f"the metric {name} returned {number.numel()} numbers, of the shape {tuple(number.shape)}: it gets the "
             "output for one text, with a batch axis of 1, and must return one number"
         )
-    return number.reshape(())
+    return number.reshape(()) if number.is_floating_point() else number.reshape(()).double()
 
 
 def _wide(t: Tensor) -> Tensor:

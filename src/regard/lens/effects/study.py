@@ -293,12 +293,13 @@ def _released() -> AttentionMap:
 
 def short_names(entries: Sequence[RecordingEntry]) -> tuple[str, ...]:
     """A short name of each attention: the number of its layer, after its stack or kind where there are several."""
-    stacks = {(entry.stack, entry.kind) for entry in entries}
+    stacks = {entry.stack: entry.stack.split(".") for entry in entries}
+    shared = set.intersection(*map(set, stacks.values()))
     names = []
     for entry in entries:
-        stack = "cross" if entry.kind == "cross" else entry.stack.rpartition(".")[2] or entry.kind
-        number = entry.path if entry.layer is None else str(entry.layer)
-        names.append(number if len(stacks) == 1 else f"{stack} {number}")
+        own = ".".join(part for part in stacks[entry.stack] if part not in shared)
+        stack = "cross " if entry.kind == "cross" else own + " " * bool(own)
+        names.append(entry.path if entry.layer is None else f"{stack}{entry.layer}")
     return tuple(names) if len(set(names)) == len(names) else tuple(entry.path for entry in entries)
 
 
