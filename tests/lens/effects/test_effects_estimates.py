@@ -6,7 +6,7 @@ import torch
 import regard
 from lens.effects.toy_decoder import HEADS, LAYERS, TOKENS, ToyDecoder, by_hand, texts
 from regard import metrics
-from regard.lens.effects import gradient, study
+from regard.lens.effects import effect_run, gradient
 
 METRIC = metrics.logit_difference(3, 5)
 
@@ -100,7 +100,7 @@ def test_both_computes_the_strongest_exactly():
 
 @pytest.mark.parametrize(("limit", "method"), [(11, "both"), (12, "exact")])
 def test_the_default_depends_on_the_number_of_parts_of_all_texts(limit, method, monkeypatch):
-    monkeypatch.setattr(study, "DEFAULT_EXACT", limit)
+    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", limit)
     assert regard.effect(ToyDecoder(), texts(), METRIC).method == method
 
 
@@ -121,7 +121,7 @@ def test_a_metric_without_gradient_is_computed_exactly_unless_the_gradient_was_a
 
     with pytest.raises(TypeError, match=r"likeliest has no gradient: .* or take method=\"exact\""):
         regard.effect(ToyDecoder(), texts(), likeliest, method="gradient")
-    monkeypatch.setattr(study, "DEFAULT_EXACT", 1)
+    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", 1)
     effects = regard.effect(ToyDecoder(), texts(), likeliest)
     assert effects.method == "exact"
     assert not effects.values.isnan().any()
@@ -132,7 +132,7 @@ def test_a_metric_without_gradient_is_computed_exactly_unless_the_gradient_was_a
 def test_a_metric_at_its_minimum_has_no_estimate(metric, monkeypatch):
     with pytest.raises(ValueError, match=r'its gradient is 0 there and estimates nothing: use method="exact"'):
         regard.effect(ToyDecoder(), texts(), metric, method="both")
-    monkeypatch.setattr(study, "DEFAULT_EXACT", 1)
+    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", 1)
     assert regard.effect(ToyDecoder(), texts(), metric).method == "exact"
 
 

@@ -47,10 +47,7 @@ def test_a_head_s_effect_is_that_of_a_hook_at_the_output_projection(heads):
     ids = torch.tensor([smollm2().encode(MARY).ids])
     mary, john = (smollm2().encode_continuation(f" {name}")[0] for name in ("Mary", "John"))
     for layer, head in ((23, 3), (24, 4), (0, 8)):
-        path = heads.paths[layer]
-        projection = next(
-            module for name, module in model.get_submodule(path).named_modules() if name in ("out", "output", "o", "w_o")
-        )
+        projection = model.get_submodule(f"{heads.paths[layer]}.out_proj")
 
         def hook(module, args, head=head):
             x = args[0].clone()

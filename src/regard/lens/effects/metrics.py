@@ -172,11 +172,14 @@ def kl(position: int | None = -1) -> Metric:
 
     def compute(logits: Tensor, context: TextContext) -> Tensor:
         unedited = read_tensor(_required(context.unedited, "kl"), "logits")
-        if position is None:
+        if position is None and logits.ndim > 2:
             positions = _valid(logits, context)
             before, after = (_wide(t)[:, positions].log_softmax(-1) for t in (unedited, logits))
             return (before.exp() * (before - after)).sum(-1).mean(-1)
-        before, after = (_wide(at_position(t, position, context)).log_softmax(-1) for t in (unedited, logits))
+        before, after = (
+            _wide(at_position(t, 0 if position is None else position, context)).log_softmax(-1)
+            for t in (unedited, logits)
+        )
         return (before.exp() * (before - after)).sum(-1)
 
     return Metric(f"kl({'' if position == -1 else position})", compute, "logits", position, compares=True)
