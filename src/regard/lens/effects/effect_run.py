@@ -14,7 +14,7 @@ from regard.lens.effects import gradient, looked_at
 from regard.lens.effects.ablate import ExactRuns, numbers
 from regard.lens.effects.effects import Effects
 from regard.lens.effects.looked_at import PartAttention, position_in
-from regard.lens.effects.metrics import TextContext, read_tensor
+from regard.lens.effects.metrics import TextContext, tensors_of
 from regard.lens.effects.parts import EdgeParts, HeadParts, Index, Parts, TokenParts, centred_windows
 from regard.lens.effects.replacements import HeadReplacements
 from regard.lens.effects.subject import EffectSubject, TextArguments
@@ -47,7 +47,8 @@ class _TextState:
     text: TextArguments
     context: TextContext
     baseline: float
-    num_logits: int
+    shapes: list[torch.Size]
+    """Of every tensor of the model's output."""
     entries: list[RecordingEntry]
     looked_at: PartAttention
     value_weighted: Tensor
@@ -118,7 +119,7 @@ class EffectRun:
             text,
             context,
             baseline,
-            read_tensor(output, subject.metric.reads).numel(),
+            [t.shape for t in tensors_of(output)],
             entries if over in ("tokens", "edges") else [replace(entry, source=_released) for entry in entries],
             attention,
             weighted.values,
@@ -130,8 +131,8 @@ class EffectRun:
         entries = [recording.entry(path) for path in recording.layers if "#" not in path]
         if len(entries) < len(recording):
             self.notes.setdefault(
-                "some modules attend several times in one pass: each is changed in all its calls, and the attention is "
-                "that of its first"
+                "some modules attend several times in one pass: each is changed in all its calls; its attention, and the "
+                "estimates of tokens and edges, are those of the first"
             )
         if self.request.over in ("heads", "layers"):
             return entries
@@ -151,6 +152,11 @@ class EffectRun:
             raise ValueError(
                 f"over={self.request.over!r}: no attention of {self.subject.name} has one row of keys for each text, "
                 'as in windows of an image: use over="heads" or "layers"'
+            )
+        left_out = sum(entry.kind != "cross" and entry not in found for entry in entries) if not crosses else 0
+        if left_out:
+            self.notes.setdefault(
+                f"{left_out} of {len(entries)} attentions have other keys than these tokens: they stay"
             )
         return found
 
@@ -214,8 +220,10 @@ class EffectRun:
         chosen = [self._chosen(number) for number in range(len(self.states))]
         total, done = sum(map(len, chosen)), 0
         for number, (state, indices) in enumerate(zip(self.states, chosen, strict=True)):
-            can_repeat = self.subject.batch_axis is not None and all(entry.shape[0] == 1 for entry in state.entries)
-            runs = ExactRuns(self.subject, state.text, state.context, state.baseline, can_repeat, state.num_logits)
+            # Without a tensor that is seen, an output has no rows to take apart.
+            can_repeat = bool(state.shapes) or self.subject.metric.reads != "output"
+            can_repeat &= self.subject.batch_axis is not None and all(e.shape[0] == 1 for e in state.entries)
+            runs = ExactRuns(self.subject, state.text, state.context, state.baseline, can_repeat, state.shapes)
             parts = self._parts(state.text, state.entries, number)
             for found in runs.run(parts, indices):
                 for index, metric in found:
