@@ -123,11 +123,26 @@ def test_the_mean_is_over_the_texts_and_their_tokens_where_no_source_is_given():
 
 
 def test_the_mean_of_a_source_is_that_of_its_texts():
-    with torch.no_grad(), regard.watch(toy()) as source:
+    with torch.no_grad(), regard.watch(toy()) as recording:
         toy()(texts(3, 8))
-    effects = regard.effect(toy(), texts(1), METRIC, ablation="mean", source=source)
     mean = torch.stack([heads_outputs(ids, 1) for ids in texts(3, 8)]).mean((0, 2))
-    assert_same(effects.values[0, 1], [fall(texts()[0], replace=replaced(1, h, mean[h])) for h in range(HEADS)])
+    expected = [fall(texts()[0], replace=replaced(1, h, mean[h])) for h in range(HEADS)]
+    for source in (recording, [recording], texts(3, 8)):
+        effects = regard.effect(toy(), texts(1), METRIC, ablation="mean", source=source)
+        assert_same(effects.values[0, 1], expected)
+
+
+def test_a_source_is_resampled_by_the_seed():
+    """Every text of the source that has as many tokens can be drawn, each of them by some seed."""
+    source, ids = texts(5)[2:], texts(1)[0]
+    of_each = [fall(ids, replace=replaced(1, 2, heads_outputs(other, 1)[2])) for other in source]
+    found = set()
+    for seed in range(20):
+        effects = regard.effect(toy(), texts(1), METRIC, ablation="resample", source=source, seed=seed)
+        again = regard.effect(toy(), texts(1), METRIC, ablation="resample", source=source, seed=seed)
+        assert torch.equal(effects.values, again.values)
+        found |= {n for n, value in enumerate(of_each) if abs(value - float(effects.values[0, 1, 2])) < 1e-10}
+    assert found == {0, 1, 2}
 
 
 def test_resampling_takes_the_output_of_the_other_text():

@@ -92,6 +92,7 @@ class EffectRun:
 
     def read(self) -> None:
         """Run every text once, as the model is."""
+        self.replacements.read_source()
         for n, text in enumerate(self.subject.texts):
             self.states.append(self._read(text))
             self.on_progress(0.1 * (n + 1) / len(self.subject.texts))
@@ -110,7 +111,7 @@ class EffectRun:
         self.replacements.observe(recording, text.valid_keys)
         for note in recording.notes:
             self.notes.setdefault(note)
-        entries = self._entries(recording)
+        entries = self._entries(recording, text)
         if self.states and [entry.path for entry in entries] != [entry.path for entry in self.states[0].entries]:
             raise ValueError("the texts do not run the same attentions of the model: give them one at a time")
         parts = self._parts(text, entries, None)
@@ -126,13 +127,13 @@ class EffectRun:
             torch.full(parts.shape, math.nan, dtype=torch.float64),
         )
 
-    def _entries(self, recording: Recording) -> list[RecordingEntry]:
+    def _entries(self, recording: Recording, text: TextArguments) -> list[RecordingEntry]:
         """The attentions, in the order of the layers; of tokens and edges those whose keys are the tokens."""
         entries = [recording.entry(path) for path in recording.layers if "#" not in path]
         if len(entries) < len(recording):
             self.notes.setdefault(
-                "some modules attend several times in one pass: each is changed in all its calls; its attention, and the "
-                "estimates of tokens and edges, are those of the first"
+                "some modules attend several times in one pass: each is changed in all its calls; its attention, and "
+                "the estimates of tokens and edges, are those of the first"
             )
         if self.request.over in ("heads", "layers"):
             return entries
@@ -140,7 +141,8 @@ class EffectRun:
         if self.request.over == "edges" and crosses:
             self.notes.setdefault("the edges are those of cross-attention, from the target to the source")
             return crosses
-        keys = crosses[0].shape[3] if crosses else entries[0].shape[3]
+        known = [entry for entry in entries if entry.shape[3] == len(text.tokens)]  # not the patches beside a text
+        keys = (crosses or known or entries)[0].shape[3]
         sources = {entry.stack for entry in entries if entry.kind != "cross"}
         if crosses:
             self.notes.setdefault("the tokens are those of the source, hidden from its encoder and from the target")
@@ -155,9 +157,7 @@ class EffectRun:
             )
         left_out = sum(entry.kind != "cross" and entry not in found for entry in entries) if not crosses else 0
         if left_out:
-            self.notes.setdefault(
-                f"{left_out} of {len(entries)} attentions have other keys than these tokens: they stay"
-            )
+            self.notes.setdefault(f"{left_out} of {len(entries)} attentions have other keys than these tokens")
         return found
 
     def _parts(self, text: TextArguments, entries: Sequence[RecordingEntry], number: int | None) -> Parts:
