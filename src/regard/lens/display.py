@@ -26,6 +26,11 @@ def plot_heads(recording: Any, stack: str | None, **options: Any) -> Figure:
     return import_module("regard.views.figures.maps").plot_heads(recording, stack, **options)  # type: ignore[no-any-return]
 
 
+def plot_effects(effects: Any, **options: Any) -> Figure:
+    """See `Effects.plot`."""
+    return import_module("regard.views.figures.effects").plot_effects(effects, **options)  # type: ignore[no-any-return]
+
+
 def render_page(
     recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, **options: Any
 ) -> str:
