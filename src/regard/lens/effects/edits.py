@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import mask as masks
+from regard.attention.mask import Mask
 from regard.lens.interventions.edits import OutputEdit, ScoreEdit, with_mask
 from regard.lens.interventions.selection import CallPart, CallPositions
 from regard.lens.maps.inputs import AttentionInputs
@@ -36,36 +37,60 @@ class ReplaceOutput(OutputEdit):
         return new
 
 
+@dataclass(frozen=True)
+class BlockedPairs:
+    """In each batch row some queries that may not attend to some keys; tokens numbers a row, not tokens squared."""
+
+    keys: Tensor
+    """``(rows or 1, keys)``, True for the keys."""
+    queries: Tensor | None = None
+    """``(rows or 1, queries)``, True for the queries; None for all."""
+    spares_own: bool = False
+    """Whether a query may attend to the key at its own position all the same."""
+
+    def mask(self, batch: Sequence[int], device: torch.device) -> Mask:
+        """Who may attend, in some batch rows."""
+        mask = masks.allowed(~self._of(self.keys, batch)[:, None, None].to(device))
+        if self.queries is not None:
+            mask = mask | masks.allowed(~self._of(self.queries, batch)[:, None, :, None].to(device))
+        return mask | masks.window(1) if self.spares_own else mask
+
+    @staticmethod
+    def _of(t: Tensor, batch: Sequence[int]) -> Tensor:
+        return t if len(t) == 1 else t[list(batch)]
+
+
 @dataclass
 class BlockByRow(ScoreEdit):
     """Attention knockout with other pairs in each batch row."""
 
-    blocked: Tensor
-    """``(rows or 1, queries, keys)``, True where nobody may look."""
-    _queries: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._queries = self.blocked.any(-1).any(0).nonzero()[:, 0].tolist()
+    blocked: Sequence[BlockedPairs]
+    shape: tuple[int, int]
+    """The numbers of queries and keys that the text has."""
 
     @property
     def description(self) -> str:
         """See `Edit`."""
-        return f"block({int(self.blocked.sum())} pairs)"
+        return "block(pairs by batch row)"
 
     @property
     def queries(self) -> Sequence[int] | None:
         """See `Edit`."""
-        return self._queries
+        if any(pairs.queries is None for pairs in self.blocked):
+            return None
+        found = torch.stack([pairs.queries.any(0) for pairs in self.blocked if pairs.queries is not None]).any(0)
+        return found.nonzero()[:, 0].tolist()
 
     def apply(self, inputs: AttentionInputs, positions: CallPositions, part: CallPart) -> AttentionInputs:
         """See `ScoreEdit`."""
-        if self.blocked.shape[1:] != (positions.num_queries, positions.num_keys):
+        if self.shape != (positions.num_queries, positions.num_keys):
             raise ValueError(
                 f"{self.path}: this call has {positions.num_queries} queries and {positions.num_keys} keys, and it had "
-                f"{tuple(self.blocked.shape[1:])} when the text was read first"
+                f"{self.shape} when the text was read first"
             )
-        blocked = self.blocked if len(self.blocked) == 1 else self.blocked[list(part.batch)]
-        return with_mask(inputs, masks.allowed(~blocked[:, None].to(inputs.device)))
+        for pairs in self.blocked:
+            inputs = with_mask(inputs, pairs.mask(part.batch, inputs.device))
+        return inputs
 
 
 @dataclass

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from regard.lens.effects.edits import BlockByRow, ReplaceOutput
+from regard.lens.effects.edits import BlockByRow, BlockedPairs, ReplaceOutput
 from regard.lens.interventions.intervention import Intervention
 from regard.lens.recording.entry import RecordingEntry
 
@@ -87,8 +88,12 @@ class BlockedParts(Parts):
     """All attentions that have the keys."""
 
     @abstractmethod
-    def pairs(self, index: Index, entry: RecordingEntry) -> Tensor:
-        """What a part blocks in an attention: ``(queries, keys)``, True where nobody may look."""
+    def pairs(self, parts: Sequence[Index | None], entry: RecordingEntry) -> BlockedPairs:
+        """What each part blocks in an attention, in a batch row of its own; None blocks nothing in its row."""
+
+    @abstractmethod
+    def pairs_together(self, parts: Sequence[Index], entry: RecordingEntry) -> list[BlockedPairs]:
+        """What some parts block in an attention, in all batch rows."""
 
     @abstractmethod
     def attentions(self, index: Index) -> Sequence[int]:
@@ -96,24 +101,19 @@ class BlockedParts(Parts):
 
     def write(self, edit: Intervention, parts: Sequence[Index], first_row: int | None) -> None:
         """See `Parts`."""
-        offset = first_row or 0
-        rows = offset + len(parts)
         for n, entry in enumerate(self.entries):
-            queries, keys = entry.shape[2:]
-            blocked = torch.zeros(rows, queries, keys, dtype=torch.bool)
-            for row, index in enumerate(parts, offset):
-                if n in self.attentions(index):
-                    blocked[row] = self.pairs(index, entry)
-            if bool(blocked.any()):
-                edit[entry.path].add(BlockByRow(entry.path, None, None, blocked))
+            rows = [index if n in self.attentions(index) else None for index in parts]
+            if any(index is not None for index in rows):
+                pairs = self.pairs([*[None] * (first_row or 0), *rows], entry)
+                edit[entry.path].add(BlockByRow(entry.path, None, None, [pairs], entry.shape[2:]))
 
     def write_all(self, edit: Intervention, parts: Sequence[Index]) -> None:
         """See `Parts`."""
         for n, entry in enumerate(self.entries):
-            pairs = [self.pairs(index, entry) for index in parts if n in self.attentions(index)]
-            if pairs:
-                blocked = torch.stack(pairs).any(0, keepdim=True)
-                edit[entry.path].add(BlockByRow(entry.path, None, None, blocked))
+            own = [index for index in parts if n in self.attentions(index)]
+            if own:
+                pairs = self.pairs_together(own, entry)
+                edit[entry.path].add(BlockByRow(entry.path, None, None, pairs, entry.shape[2:]))
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class TokenParts(BlockedParts):
         """See `BlockedParts`."""
         return range(len(self.entries))
 
-    def pairs(self, index: Index, entry: RecordingEntry) -> Tensor:
+    def pairs(self, parts: Sequence[Index | None], entry: RecordingEntry) -> BlockedPairs:
         """See `BlockedParts`."""
-        queries, keys = entry.shape[2:]
-        blocked = torch.zeros(queries, keys, dtype=torch.bool)
-        blocked[:, index[0]] = True
-        if entry.kind != "cross":
-            blocked[index[0], index[0]] = False
-        return blocked
+        return BlockedPairs(one_hot([index or () for index in parts], entry.shape[3]), spares_own=entry.kind != "cross")
+
+    def pairs_together(self, parts: Sequence[Index], entry: RecordingEntry) -> list[BlockedPairs]:
+        """See `BlockedParts`."""
+        hidden = [index[0] for index in parts]
+        return [BlockedPairs(one_hot([hidden], entry.shape[3]), spares_own=entry.kind != "cross")]
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,29 @@ class EdgeParts(BlockedParts):
         """See `BlockedParts`."""
         return self.windows[index[0]]
 
-    def pairs(self, index: Index, entry: RecordingEntry) -> Tensor:
+    def pairs(self, parts: Sequence[Index | None], entry: RecordingEntry) -> BlockedPairs:
         """See `BlockedParts`."""
-        blocked = torch.zeros(entry.shape[2:], dtype=torch.bool)
-        blocked[self.queries[index[1]], list(self.groups[index[2]])] = True
-        return blocked
+        queries = [[] if index is None else [self.queries[index[1]]] for index in parts]
+        keys = [[] if index is None else self.groups[index[2]] for index in parts]
+        return BlockedPairs(one_hot(keys, entry.shape[3]), one_hot(queries, entry.shape[2]))
+
+    def pairs_together(self, parts: Sequence[Index], entry: RecordingEntry) -> list[BlockedPairs]:
+        """See `BlockedParts`."""
+        by_query: defaultdict[int, set[int]] = defaultdict(set)
+        for _, query, group in parts:
+            by_query[self.queries[query]].update(self.groups[group])
+        return [
+            BlockedPairs(one_hot([sorted(keys)], entry.shape[3]), one_hot([[query]], entry.shape[2]))
+            for query, keys in by_query.items()
+        ]
+
+
+def one_hot(positions: Sequence[Sequence[int]], size: int) -> Tensor:
+    """``(rows, size)``, True at the positions of each row."""
+    marks = torch.zeros(len(positions), size, dtype=torch.bool)
+    for row, places in zip(marks, positions, strict=True):
+        row[list(places)] = True
+    return marks
 
 
 def centred_windows(count: int, width: int | None) -> list[list[int]]:
