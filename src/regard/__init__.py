@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from regard.errors import InputError
     from regard.generation import generate, stream, translate
     from regard.lens import AttentionMap, Explanation, Recording
+    from regard.lens.effects import Effects, metrics
+    from regard.lens.effects.effect import effect
+    from regard.lens.effects.faithfulness import faithfulness
     from regard.lens.intervene import intervene
     from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionMap",
     "Beam",
+    "Effects",
     "Explanation",
     "Greedy",
     "InputError",
@@ -50,12 +54,15 @@ __all__ = [
     "cache",
     "check",
     "course",
+    "effect",
     "embed",
     "explain",
+    "faithfulness",
     "generate",
     "intervene",
     "load",
     "mask",
+    "metrics",
     "plan",
     "positions",
     "see",
@@ -69,6 +76,7 @@ __all__ = [
 _ROOMS = {
     "AttentionMap": "regard.lens",
     "Beam": "regard.decoding",
+    "Effects": "regard.lens.effects",
     "Explanation": "regard.lens",
     "Greedy": "regard.decoding",
     "InputError": "regard.errors",
@@ -82,12 +90,15 @@ _ROOMS = {
     "cache": "regard.attention",
     "check": "regard.check",
     "course": "regard.attention",
+    "effect": "regard.lens.effects.effect",
     "embed": "regard.embedding",
     "explain": "regard.lens",
+    "faithfulness": "regard.lens.effects.faithfulness",
     "generate": "regard.generation",
     "intervene": "regard.lens",
     "load": "regard.pretrained",
     "mask": "regard.attention",
+    "metrics": "regard.lens.effects",
     "plan": "regard.attention",
     "positions": "regard.attention",
     "see": "regard.views.see",

@@ -12,11 +12,21 @@ from regard.lens import AttentionMap, OutputSample, Recording
 
 
 def random_map(
-    queries=6, keys=6, *, batch=1, heads=2, kv_heads=None, seed=0, dtype=torch.float32, sampled=True, **options: Any
+    queries=6,
+    keys=6,
+    *,
+    batch=1,
+    heads=2,
+    kv_heads=None,
+    d_value=5,
+    seed=0,
+    dtype=torch.float32,
+    sampled=True,
+    **options: Any,
 ) -> AttentionMap:
     """A map of random tensors, by default verified by the first and the last row of its first text's output."""
     g = torch.Generator().manual_seed(seed)
-    sizes = (heads, queries, 8), (kv_heads or heads, keys, 8), (kv_heads or heads, keys, 5)
+    sizes = (heads, queries, 8), (kv_heads or heads, keys, 8), (kv_heads or heads, keys, d_value)
     q, k, v = (torch.randn(batch, *size, generator=g).to(dtype) for size in sizes)
     sample = None
     if sampled:
@@ -37,6 +47,10 @@ def answers(m: AttentionMap) -> list[torch.Tensor]:
     """What a map answers to every question that it takes."""
     groups = [0, *[1] * (m.shape[3] - 1)]
     statistics = [m.entropy(), m.received(), m.mass(groups), *m.distance(), *m.top(2), m.pooled(2, 2), m.lse]
+    if m.v is not None:
+        grad = torch.ones(*m.shape[:3], m.v.shape[-1])
+        statistics += [m.output(), *m.attribution(grad), m.edge_attribution(grad, [-1]), m.without_key([-1], [0])]
+        statistics += [m.value_weighted(), *m.group_outputs(groups)]
     return [m.dense(), m[0], *statistics]
 
 

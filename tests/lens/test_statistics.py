@@ -9,19 +9,11 @@ from hypothesis import strategies as st
 import masks
 from cases import KernelLimits, OperatorTrace
 from grids import grid, some_examples
+from lens.map_cases import BIASES, LargeMap
 from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_top
 from regard import mask
-from regard.attention.positions import ALiBi, T5Relative
 from regard.lens import AttentionMap
 from regard.lens.maps.received import TransposedMask
-
-
-class LargeMap(AttentionMap):
-    """Computes as maps of millions of weights do: in float32, few scores at once."""
-
-    max_float64_weights = 0
-    scores_at_once = 1
-
 
 PRECISIONS = {
     "float64": (AttentionMap, KernelLimits()),
@@ -36,16 +28,6 @@ def assert_is_the_definition(precision, q, k, allowed=None, **options):
     dense = Dense.of(q, k, allowed, **options)
     with limits.apply():
         assert_every_statistic(kind(q, k, None, allowed, **options), dense)
-
-
-BIASES = {
-    "none": lambda heads, queries, keys: None,
-    "of pairs": lambda heads, queries, keys: 3 * torch.linspace(-1, 1, queries * keys).sin().view(queries, keys),
-    "of keys": lambda heads, queries, keys: torch.linspace(-2, 2, heads * keys).view(heads, 1, keys),
-    "blocks": lambda heads, queries, keys: torch.zeros(keys).masked_fill(torch.arange(keys) % 3 == 1, -torch.inf),
-    "ALiBi": lambda heads, queries, keys: ALiBi(heads),
-    "T5": lambda heads, queries, keys: T5Relative(heads, num_buckets=8, max_distance=16).requires_grad_(False),
-}
 
 
 # The shape checks are half of its time, and on in the tests below.

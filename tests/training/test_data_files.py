@@ -7,8 +7,8 @@ import os
 import pytest
 from runs import compress, write_jsonl, write_parquet, write_tsv
 
-from regard import InputError
-from regard.training.data import pairs, progress_bar, texts
+from regard import InputError, progress_bar
+from regard.training.data import pairs, texts
 from terminals import Stream
 
 PAIRS = [(f"source {i} é", f"target {i}") for i in range(30)]

@@ -11,6 +11,8 @@
 
 from regard.lens.intervene import intervene
 from regard.lens.interventions.report import EditReport, InterventionReport
+from regard.lens.maps.attribution import Attribution
+from regard.lens.maps.groups import GroupOutputs
 from regard.lens.maps.head_types import HeadTypes, detect_heads
 from regard.lens.maps.inputs import OutputSample
 from regard.lens.maps.map import AttentionMap
@@ -25,10 +27,12 @@ from regard.lens.watch import watch
 __all__ = [
     "AttentionMap",
     "AttentionSummary",
+    "Attribution",
     "Comparison",
     "Distance",
     "EditReport",
     "Explanation",
+    "GroupOutputs",
     "HeadTypes",
     "InputVectors",
     "InterventionReport",

@@ -1,6 +1,17 @@
 """From "looked at" to "mattered": the effect of each head, layer, token or edge of a model on a metric.
 
-- `effect`: `regard.effect`.
-- `effects`: `Effects`, its result.
-- `table`, `statistics`: what it prints.
+- `effect`: `regard.effect`; `study`: one run of it.
+- `effects`: `Effects`, its result; `columns`, `statistics`, `table`: what it holds and prints.
+- `metrics`: `regard.metrics`, what is measured.
+- `subject`: the model and its texts, repeated along the batch.
+- `parts`: what is removed, one at a time; `edits`, `replacements`: how.
+- `ablate`: exact effects; `gradient`: estimates to first order; `looked_at`: attention, to be held against them.
+- `faithfulness`: `regard.faithfulness`, rankings held against one another.
 """
+
+from regard.lens.effects import metrics
+from regard.lens.effects.columns import RankedEffect
+from regard.lens.effects.effects import Effects
+from regard.lens.effects.faithfulness import Faithfulness
+
+__all__ = ["Effects", "Faithfulness", "RankedEffect", "metrics"]

@@ -11,7 +11,7 @@ and returns a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,7 +86,9 @@ class Metric:
         """
         if self.reads == "output":
             rows = num_rows(output)
-            return torch.stack([self.compute(row_of(output, row, rows), context or TextContext()) for row in range(rows)])
+            return torch.stack(
+                [self.compute(row_of(output, row, rows), context or TextContext()) for row in range(rows)]
+            )
         if any(isinstance(token, str) for token in self.tokens):
             raise ValueError(f"{self.name} names tokens by strings: use ids, or with_ids(encode) first")
         return self.compute(read_tensor(output, self.reads), context or TextContext())
@@ -289,7 +291,7 @@ def num_rows(output: Any) -> int:
     return len(next(tensors_of(output)))
 
 
-def tensors_of(value: Any) -> Any:
+def tensors_of(value: Any) -> Iterator[Tensor]:
     """Every tensor in nested tuples, lists and dicts."""
     if isinstance(value, Tensor):
         yield value

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.errors import InputError, short_repr
 from regard.lens.effects.metrics import Encode, Metric, TextContext, map_tensors, tensors_of
 from regard.lens.text.streams import Streams
+from regard.lens.watch import watch
 from regard.pretrained import Pretrained
 from regard.transformer import Decoder, Encoder, EncoderDecoder
 
@@ -43,7 +44,7 @@ class Text:
     @property
     def num_tokens(self) -> int:
         """About how many tokens a forward pass computes."""
-        sizes = [t.shape[1] for t in tensors_of([self.args, self.kwargs]) if t.ndim > 1]
+        sizes = [int(t.shape[1]) for t in tensors_of([self.args, self.kwargs]) if t.ndim > 1]
         return max([1, *sizes])
 
     def context(self, unedited: Any = None) -> TextContext:
@@ -60,8 +61,9 @@ class Subject:
     metric: Metric
     """With ids in place of strings."""
     name: str
-    batch_axis: int = 0
-    """The axis of the inputs along which a text is repeated: 1 for PyTorch's layers with batch_first=False."""
+    batch_axis: int | None = 0
+    """The axis of the inputs along which a text is repeated: 1 for PyTorch's layers with batch_first=False, None where
+    there is none."""
     options: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for every call."""
     finish: Callable[[Tensor], Any] | None = None
@@ -70,10 +72,14 @@ class Subject:
     def run(self, text: Text, rows: int = 1) -> Any:
         """The model's output for a text that is repeated along the batch; the batch axis comes first."""
         args, kwargs = text.args, text.kwargs
-        if rows > 1:
-            args, kwargs = (map_tensors(value, partial(_repeated, rows=rows, axis=self.batch_axis)) for value in (args, kwargs))
+        if rows > 1 and self.batch_axis is not None:
+            args, kwargs = (
+                map_tensors(value, partial(_repeated, rows=rows, axis=self.batch_axis)) for value in (args, kwargs)
+            )
         output = self.model(*args, **kwargs, **self.options)
-        if self.batch_axis:
+        if self.batch_axis is None:
+            output = map_tensors(output, lambda t: t[None])
+        elif self.batch_axis == 1:
             output = map_tensors(output, lambda t: t.transpose(0, 1) if t.ndim > 1 and t.shape[1] == rows else t)
         return output if self.finish is None else self.finish(output)
 
@@ -154,7 +160,7 @@ def logits_option(model: nn.Module, metric: Metric) -> dict[str, Any]:
 # Any module.
 
 
-def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any, batch_axis: int) -> Subject:
+def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any) -> Subject:
     """Any module and its inputs.
 
     Args:
@@ -162,7 +168,6 @@ def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any
         inputs: a tensor, a tuple of arguments or a dict of keyword arguments; each batch row is a text.
         metric: the metric.
         tokenizer: of transformers or of tokenizers, to look tokens up; None if there is none.
-        batch_axis: the axis of the inputs that counts the texts.
 
     Raises:
         TypeError: texts; inputs of another type.
@@ -171,6 +176,9 @@ def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any
     args, kwargs = _arguments(inputs)
     encode, decode = tokenizer_functions(tokenizer)
     metric = metric.with_ids(encode)
+    batch_axis = _batch_axis(model, args, kwargs)
+    if batch_axis is None:
+        return Subject(model, (Text(args, kwargs),), metric, type(model).__name__, None)
     count = _num_texts(args, kwargs, batch_axis)
     mask = kwargs.get("attention_mask")
     target_mask = kwargs.get("decoder_attention_mask")
@@ -206,9 +214,9 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, tuple) and any(True for _ in tensors_of(inputs)):
         return inputs, {}
     raise TypeError(
-        f"inputs={short_repr(repr(inputs))}: a torch.nn.Module reads a Tensor, a tuple of its arguments or a dict of its "
-        "keyword arguments. For a text give a model of regard.load(NAME), or tokenizer(text, return_tensors='pt') and "
-        "tokenizer=tokenizer"
+        f"inputs={short_repr(repr(inputs))}: a torch.nn.Module reads a Tensor, a tuple of its arguments or a dict of "
+        "its keyword arguments. For a text give a model of regard.load(NAME), or tokenizer(text, "
+        "return_tensors='pt') and tokenizer=tokenizer"
     )
 
 
@@ -217,6 +225,24 @@ def _num_texts(args: tuple[Any, ...], kwargs: dict[str, Any], axis: int) -> int:
     if not sizes:
         raise ValueError("no tensor of the inputs has a batch axis: give (batch, tokens), or (1, tokens) for one text")
     return int(sizes[0])
+
+
+def _batch_axis(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """The axis of the inputs that counts the texts, by the batch that the attention has.
+
+    Only vectors leave it open: those of PyTorch's own layers have the tokens first, unless batch_first says otherwise.
+    """
+    first = next(tensors_of([args, kwargs]), None)
+    if first is None or not first.is_floating_point() or first.ndim not in (2, 3):
+        return 0
+    with torch.no_grad(), watch(model) as recording:
+        model(*args, **kwargs)
+    batch = recording.entry(recording.layers[0]).shape[0]
+    if first.ndim == 2:
+        return None if batch == 1 and len(first) > 1 else 0
+    layers = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    tokens_first = bool(layers) and not any(layer.batch_first for layer in layers)
+    return 1 if batch == first.shape[1] and (batch != first.shape[0] or tokens_first) else 0
 
 
 def _one_text(t: Tensor, *, n: int, count: int, axis: int) -> Tensor:
@@ -254,7 +280,8 @@ def tokenizer_functions(tokenizer: Any) -> tuple[Encode | None, Callable[[int], 
         return None, None
     if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "decode"):
         raise TypeError(
-            f"tokenizer={type(tokenizer).__name__}: a tokenizer of transformers or of tokenizers, with encode and decode"
+            f"tokenizer={type(tokenizer).__name__}: a tokenizer of transformers or of tokenizers, with encode "
+            "and decode"
         )
 
     def encode(text: str) -> list[int]:

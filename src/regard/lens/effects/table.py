@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from regard.escape import visible
-
-if TYPE_CHECKING:
-    from regard.lens.effects.effects import Effects, RankedEffect
+from regard.lens.effects.columns import EffectColumns, RankedEffect
 
 BAR_WIDTH = 16
 """The width of the longest bar, in characters."""
@@ -38,31 +35,33 @@ LOOKS = {
 }
 
 
-def effects_table(effects: Effects, k: int, text: int | None) -> str:
+def effects_table(effects: EffectColumns, k: int, text: int | None) -> str:
     """See `Effects.table`."""
     rows = effects.top(k, text=text)
     lines = [*_heading(effects, text), *_columns(effects, rows, text), summary(effects, text)]
     return "\n".join([*lines, *(f"Note: {note}." for note in effects.notes)])
 
 
-def summary(effects: Effects, text: int | None = None) -> str:
+def summary(effects: EffectColumns, text: int | None = None) -> str:
     """The sentence that holds what was looked at against what mattered; see `Effects.top` for `text`."""
     ranked = effects.top(1, text=text)
     if not ranked:
         return "Nothing is known yet."
     best, baseline, noun = ranked[0], _baseline(effects, text), NOUNS[effects.over]
-    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_short(best.best)} of {_short(baseline)}"
+    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)} of {_short(baseline)}"
     hardest = _most_looked_at(effects, text)
     if hardest is None:
         sentence = f"Of {_count(effects, text)}, {matters}."
     else:
         column = "estimates" if effects.method == "gradient" else "values"
         together = _short(effects.correlation("looked_at", column, text=text), 2)
+        # What is too long for the sentence stands in the heading.
+        attention = "attention" if "," in effects.looked_at_name else visible(effects.looked_at_name)
         looks, gets = LOOKS[effects.over]
         sentence = (
-            f"Over {_count(effects, text)}, {visible(effects.looked_at_name)} and effect correlate at {together}; the "
+            f"Over {_count(effects, text)}, {attention} and effect correlate at {together}; the "
             f"{noun} that {looks} hardest, {visible(hardest.name)} ({hardest.looked_at:.2f}), adds "
-            f"{_short(hardest.best)} to the metric; {matters} (it {gets} {best.looked_at:.2f})."
+            f"{_amount(hardest)} to the metric; {matters} (it {gets} {best.looked_at:.2f})."
         )
     if effects.method == "both":
         rank = _short(effects.correlation("estimates", "values", rank=True, text=text), 2)
@@ -70,9 +69,14 @@ def summary(effects: Effects, text: int | None = None) -> str:
     return sentence
 
 
-def _heading(effects: Effects, text: int | None) -> list[str]:
-    texts = len(effects.baseline) if text is None and effects.over in ("heads", "layers") else 1
-    of_texts = f" (mean of {texts} texts)" if texts > 1 else ""
+def _heading(effects: EffectColumns, text: int | None) -> list[str]:
+    texts = len(effects.baseline)
+    which = (
+        f"text {text or 0} of {texts}, counted from 0"
+        if text is not None or effects.over in ("tokens", "edges")
+        else f"mean of {texts} texts"
+    )
+    of_texts = f" ({which})" if texts > 1 else ""
     lines = [
         f"Effect of each {NOUNS[effects.over]} on {visible(effects.metric)}: {_short(_baseline(effects, text))} as the "
         f"model is{of_texts}, minus what is left without it.",
@@ -83,32 +87,33 @@ def _heading(effects: Effects, text: int | None) -> list[str]:
     return lines
 
 
-def _columns(effects: Effects, rows: list[RankedEffect], text: int | None) -> list[str]:
+def _columns(effects: EffectColumns, rows: list[RankedEffect], text: int | None) -> list[str]:
     """The rows of the table under their headings; every bar is measured by the longest of its column."""
     columns = [[NOUNS[effects.over], *(visible(row.name) for row in rows)]]
-    aligned = ["<"]
+    sides = ["<"]
 
-    def add(name: str, t: Tensor | None, numbers: list[float]) -> None:
+    def add(name: str, t: Tensor | None, numbers: list[float], sign: str = "") -> None:
         if t is None:
             return
         largest = _largest(effects.of_text(t, text))
-        columns.append([name, *(_short(x) for x in numbers)])
+        decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
+        columns.append([name, *("-" if math.isnan(x) else f"{x:{sign}.{min(max(decimals, 0), 9)}f}" for x in numbers)])
         columns.append(["", *(_bar(x, largest) for x in numbers)])
-        aligned.extend(">|")
+        sides.extend("><")
 
     if effects.method != "gradient":
-        add("effect", effects.values, [row.effect for row in rows])
-    add("estimate", effects.estimates, [row.estimate for row in rows])
+        add("effect", effects.values, [row.effect for row in rows], "+")
+    add("estimate", effects.estimates, [row.estimate for row in rows], "+")
     add("looked at", effects.looked_at, [row.looked_at for row in rows])
     widths = [max(map(_width, column)) for column in columns]
     lines = [
-        "  ".join(_aligned(cell, width, side) for cell, width, side in zip(line, widths, aligned, strict=True)).rstrip()
+        "  ".join(_aligned(cell, width, side) for cell, width, side in zip(line, widths, sides, strict=True)).rstrip()
         for line in zip(*columns, strict=True)
     ]
     return [lines[0], "─" * max(map(_width, lines)), *lines[1:]]
 
 
-def _most_looked_at(effects: Effects, text: int | None) -> RankedEffect | None:
+def _most_looked_at(effects: EffectColumns, text: int | None) -> RankedEffect | None:
     """The part with the largest attention; None if there is none."""
     looked_at = effects.of_text(effects.looked_at, text)
     if looked_at is None or bool(looked_at.isnan().all()):
@@ -116,11 +121,16 @@ def _most_looked_at(effects: Effects, text: int | None) -> RankedEffect | None:
     return effects.ranked(int(looked_at.nan_to_num(-math.inf).argmax()), text=text)
 
 
-def _baseline(effects: Effects, text: int | None) -> float:
+def _amount(row: RankedEffect) -> str:
+    """The effect, or about so much where it is an estimate."""
+    return ("about " if math.isnan(row.effect) else "") + _short(row.best)
+
+
+def _baseline(effects: EffectColumns, text: int | None) -> float:
     return float(effects.of_text(effects.baseline, text))
 
 
-def _count(effects: Effects, text: int | None) -> str:
+def _count(effects: EffectColumns, text: int | None) -> str:
     """How many parts there are, in words."""
     column = effects.of_text(effects.values if effects.estimates is None else effects.estimates, text)
     count = int((~column.isnan()).sum())

@@ -123,9 +123,9 @@ class Block(ScoreEdit):
             self.missing_keys = set(missing) if not self.calls else self.missing_keys & set(missing)
         keys = _one_hot(columns, positions.num_keys, inputs.device)[None, :]
         if self.blocked_queries is None:
-            return _with_mask(inputs, masks.blocked(keys))
+            return with_mask(inputs, masks.blocked(keys))
         queries = _one_hot(positions.rows(self.blocked_queries), positions.num_queries, inputs.device)[:, None]
-        return _with_mask(inputs, masks.allowed(~queries) | masks.allowed(~keys))
+        return with_mask(inputs, masks.allowed(~queries) | masks.allowed(~keys))
 
 
 @dataclass
@@ -147,7 +147,7 @@ class AddMask(ScoreEdit):
         if any(count not in (None, 1) for count in mask.batch_heads(*size)):
             assert self.selected is not None
             mask = masks.allowed(_part_of(mask.dense(*size, device=inputs.device), self.selected, part))
-        return _with_mask(inputs, mask)
+        return with_mask(inputs, mask)
 
 
 @dataclass
@@ -341,7 +341,8 @@ def _part_of(t: Tensor, selected: CallPart, part: CallPart) -> Tensor:
     return t
 
 
-def _with_mask(inputs: AttentionInputs, added: Mask) -> AttentionInputs:
+def with_mask(inputs: AttentionInputs, added: Mask) -> AttentionInputs:
+    """The inputs with one mask more."""
     edited = copy(inputs)
     edited.mask = added if inputs.mask is None else inputs.mask & added
     return edited

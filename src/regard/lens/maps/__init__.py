@@ -12,8 +12,12 @@ the fused kernel does not support: with a soft-cap, or on a GPU.
 - `prepared`: the inputs in the dtype to compute in, with the empty rows.
 - `streaming`: scores a few rows at a time; the largest weights, pooled maps.
 - `moments`: entropy, mass on groups of keys, distance.
-- `received`: the attention received by each key.
+- `lse`: the log-sum-exp of the rows, computed once.
+- `received`: the attention received by each key, and other sums over the queries.
+- `attribution`: the output, and what a metric owes to each key.
 - `indexing`: single weights, rows and tiles in float64.
+- `edges`: rows without one of their keys.
+- `groups`: the attention to groups of keys, and its merge.
 - `verify`: whether a map is the model's own.
 - `select`: one text of a batch, some heads.
 - `map`: `AttentionMap`, with all of these as methods.

@@ -55,7 +55,11 @@ class ExactRows:
 
     def weights(self, b: Tensor, h: Tensor, i: Tensor, keys: Tensor | None = None) -> Tensor:
         """The weights of these rows, (n, keys); only those on some keys, if keys are given."""
-        scores = self.scores(b, h, i)
+        weights = self.softmax(self.scores(b, h, i), h)
+        return weights if keys is None else weights.index_select(-1, keys)
+
+    def softmax(self, scores: Tensor, h: Tensor) -> Tensor:
+        """The weights of rows of scores (n, keys), whose heads are h; the scores are overwritten."""
         empty = (scores == -torch.inf).all(-1, keepdim=True)
         largest = scores.amax(-1, keepdim=True)
         sink = None if self.sinks is None else self.sinks[h].double()[:, None]
@@ -66,8 +70,7 @@ class ExactRows:
         total = scores.sum(-1, keepdim=True)
         if sink is not None:
             total = total + (sink - largest).exp()
-        selected = scores if keys is None else scores.index_select(-1, keys)
-        return (selected / total).masked_fill(empty, 0.0)
+        return scores.div_(total).masked_fill_(empty, 0.0)
 
 
 class HeadCache:

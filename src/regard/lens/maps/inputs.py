@@ -35,7 +35,7 @@ class AttentionInputs:
     Args:
         q: queries ``(batch, heads, queries, d_key)``, kept by reference, as k and v are.
         k: keys ``(batch, kv_heads, keys, d_key)``.
-        v: values ``(batch, kv_heads, keys, d_value)``; only `AttentionMap.error` needs them.
+        v: values ``(batch, kv_heads, keys, d_value)``; only `AttentionMap.error` and what says so needs them.
         mask: who may attend, from `regard.mask`.
         scale: as in `regard.attend`, and so are bias, softcap, sinks and dropout.
         bias: see `regard.attend`.
@@ -126,3 +126,15 @@ class AttentionInputs:
         """Raise if the tensors were changed since the model ran."""
         if self._ensure_unchanged is not None:
             self._ensure_unchanged()
+
+    def finite_v(self, request: str) -> Tensor:
+        """The values, for a statistic that needs them.
+
+        Raises:
+            ValueError: the map has no values, or they hold NaN or infinity.
+        """
+        if self.v is None:
+            raise ValueError(f"{request} needs the values, and this map has none: AttentionMap(q, k, v, ...)")
+        if not bool(self.v.isfinite().all()):
+            raise ValueError(f"v holds NaN or infinity, so {request} is not defined")
+        return self.v

@@ -15,16 +15,19 @@ from torch import Tensor
 
 from regard._shapes import Float
 from regard.lens import display
-from regard.lens.maps import moments, streaming
+from regard.lens.maps import attribution, edges, moments, streaming
+from regard.lens.maps.attribution import Attribution
+from regard.lens.maps.groups import GroupOutputs, group_outputs
 from regard.lens.maps.indexing import index_weights
 from regard.lens.maps.inputs import AttentionInputs
+from regard.lens.maps.lse import cache_lse, log_denominator, prepared_lse
 from regard.lens.maps.moments import Distance, parse_groups
-from regard.lens.maps.prepared import PreparedAttention, no_grad_no_autocast, prepare
+from regard.lens.maps.prepared import no_grad_no_autocast, prepare
 from regard.lens.maps.received import received
 from regard.lens.maps.select import select, without_padding
 from regard.lens.maps.streaming import TopWeights
 from regard.lens.maps.tokens import Tokens, check_tokens, is_single_text, text_tokens
-from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, lse_matches, max_error
+from regard.lens.maps.verify import MAX_ERROR, MAX_HALF_ERROR, max_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +56,7 @@ class AttentionMap(AttentionInputs):
         """The logarithm of each row's sum of exponentials, without sinks; -inf where there is nothing to attend to."""
         self.ensure_unchanged()
         prepared = prepare(self)
-        lse = self._prepared_lse(prepared)
+        lse = prepared_lse(self, prepared)
         return (lse if prepared.score_shift is None else lse + prepared.score_shift).to(self.answer_dtype)
 
     # Parts.
@@ -135,7 +138,7 @@ class AttentionMap(AttentionInputs):
             return self._zeros(*self.shape[:3])
         prepared = prepare(self)
         entropies, lse = moments.entropy(prepared)
-        self._cache_lse(prepared, lse)
+        cache_lse(self, prepared, lse)
         return entropies.to(self.answer_dtype)
 
     @no_grad_no_autocast
@@ -156,7 +159,7 @@ class AttentionMap(AttentionInputs):
         if 0 in self.shape:
             return self._zeros(*self.shape[:2], self.shape[3])
         prepared = prepare(self)
-        return received(prepared, self._log_denominator(prepared), rows).to(self.answer_dtype)
+        return received(prepared, log_denominator(self, prepared), rows).to(self.answer_dtype)
 
     @no_grad_no_autocast
     def mass(
@@ -206,7 +209,7 @@ class AttentionMap(AttentionInputs):
         if 0 in self.shape:
             return TopWeights(self._zeros(*self.shape[:3], k), self._zeros(*self.shape[:3], k).long())
         prepared = prepare(self)
-        top = streaming.top(prepared, k, self._log_denominator(prepared))
+        top = streaming.top(prepared, k, log_denominator(self, prepared))
         return TopWeights(top.weights.to(self.answer_dtype), top.keys)
 
     @no_grad_no_autocast
@@ -226,7 +229,145 @@ class AttentionMap(AttentionInputs):
         if 0 in self.shape:
             return self._zeros(*self.shape[:2], rows, columns)
         prepared = prepare(self)
-        return streaming.pooled(prepared, rows, columns, self._log_denominator(prepared)).to(self.answer_dtype)
+        return streaming.pooled(prepared, rows, columns, log_denominator(self, prepared)).to(self.answer_dtype)
+
+    # The output, and what it owes to each key. All of these need v.
+
+    @no_grad_no_autocast
+    def output(self) -> Float[Tensor, "batch heads queries d_value"]:
+        """Weights @ v of every head, with the sinks' share and without dropout; 0 where there is nothing to attend to.
+
+        Raises:
+            ValueError: the map has no v, or it holds NaN or infinity.
+        """
+        self.ensure_unchanged()
+        v = self.finite_v("output")
+        if 0 in self.shape:
+            return self._zeros(*self.shape[:3], v.shape[-1])
+        prepared = prepare(self)
+        return attribution.output(self, prepared, v.to(prepared.call.q.dtype)).to(self.answer_dtype)
+
+    @no_grad_no_autocast
+    def attribution(self, grad: Float[Tensor, "batch heads queries d_value"]) -> Attribution:
+        """What a metric owes to each query and each key, to first order: (output, values, scores).
+
+        Exact sums over all pairs of a query and a key, by two calls of the fused kernel: `regard.lens.maps.attribution`
+        has the identities. Heads that share keys and values have their own numbers.
+
+        Args:
+            grad: d metric / d output of this attention, before the heads are joined and projected.
+
+        Raises:
+            TypeError: grad is not a floating-point tensor.
+            ValueError: grad of another shape; the map has no v; NaN or infinity.
+
+        Example:
+            >>> q, k, v, grad = torch.randn(4, 1, 2, 6, 8)
+            >>> a = AttentionMap(q, k, v).attribution(grad)
+            >>> torch.allclose(a.output.sum(-1), a.values.sum(-1), atol=1e-5)
+            True
+        """
+        self.ensure_unchanged()
+        if 0 in self.shape:
+            self.finite_v("attribution")
+            attribution.check_grad(self, grad)
+            return Attribution(*(self._zeros(*self.shape[:2], self.shape[axis]) for axis in (2, 3, 3)))
+        return attribution.attribution(self, grad)
+
+    @no_grad_no_autocast
+    def edge_attribution(
+        self, grad: Float[Tensor, "batch heads queries d_value"], queries: Sequence[int] | Tensor
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """The first-order change of a metric if one key is blocked for one query, for every key of some queries.
+
+        w / (1 - w) * (dO_i . O_i - dO_i . v_j) = dO_i . (O'_i - O_i): the change of the output is exact, and only the
+        metric is linear. Below 0: the edge helps the metric. Where w is near 1, O'_i is that of `without_key`, a large
+        change, for which a first order is a rough guess; where no key is left, O'_i is 0.
+
+        Args:
+            grad: as in `attribution`, for all queries.
+            queries: the queries; -1 is the last one.
+
+        Raises:
+            TypeError: queries that are no whole numbers; grad is not a floating-point tensor.
+            IndexError: no such query.
+            ValueError: as `attribution` does.
+        """
+        self.ensure_unchanged()
+        return edges.edge_attribution(self, grad, queries)
+
+    @no_grad_no_autocast
+    def without_key(
+        self, queries: Sequence[int] | Tensor, keys: Sequence[int] | Tensor
+    ) -> Float[Tensor, "batch heads rows d_value"]:
+        """The output of some queries, each without one key, exact: as if the key were blocked for this query.
+
+        (O - w v) / (1 - w), or the sum over the other keys, where w is the largest weight of its row. Sinks have their
+        share still; 0 where no key is left.
+
+        Args:
+            queries: the queries; -1 is the last one, and a query may occur several times.
+            keys: for each of these queries the key that is blocked.
+
+        Raises:
+            TypeError: queries or keys that are no whole numbers.
+            IndexError: no such query or key.
+            ValueError: not as many keys as queries; the map has no v, or it holds NaN or infinity.
+
+        Example:
+            >>> m = AttentionMap(*torch.randn(3, 1, 2, 6, 8))
+            >>> m.without_key([5] * 6, range(6)).shape  # the last query, without each key in turn
+            torch.Size([1, 2, 6, 8])
+        """
+        self.ensure_unchanged()
+        return edges.without_key(self, queries, keys)
+
+    @no_grad_no_autocast
+    def value_weighted(
+        self,
+        projection: Float[Tensor, "d_model heads_x_d_value"] | None = None,
+        rows: Float[Tensor, "batch queries"] | None = None,
+    ) -> Float[Tensor, "batch heads keys"]:
+        """The sum over all queries of |w_ij v_j W_O^h|, the norm of what key j adds to the output of query i by head h.
+
+        Kobayashi et al. 2020, "Attention is Not Only a Weight" (arXiv:2004.10102): |alpha f(x)| with
+        f(x) = (x W^V + b^V) W^O. v holds b^V; the bias of the output projection belongs to no key. As no weight is
+        below 0, this is `received` times |f(x)|. The norm of the sum over all heads is another number.
+
+        Args:
+            projection: W_O, as the weight of nn.Linear: its columns are the heads side by side. Without it |w_ij v_j|.
+            rows: as in `received`.
+
+        Raises:
+            TypeError: projection is not a floating-point tensor.
+            ValueError: projection of another shape; as `received` does; the map has no v, or it holds NaN or infinity.
+        """
+        self.ensure_unchanged()
+        return attribution.value_norms(self, projection) * self.received(rows)
+
+    @no_grad_no_autocast
+    def group_outputs(self, groups: Sequence[int] | Sequence[Sequence[int]] | Tensor) -> GroupOutputs:
+        """The attention to each group of keys alone: (output, lse), with the log-sum-exp by which they merge exactly.
+
+        ``m.group_outputs(groups).merge(m.sinks)`` is `output` if each key is in one group; ``.contributions(m.sinks)``
+        has the part of each group in it. It takes as long as one `output` for each group.
+
+        Args:
+            groups: as in `mass`.
+
+        Raises:
+            TypeError: as `mass` does.
+            ValueError: as `mass` does; the map has no v, or it holds NaN or infinity.
+        """
+        self.ensure_unchanged()
+        v = self.finite_v("group_outputs")
+        key_groups, count = parse_groups(groups, self.shape[0], self.shape[3])
+        if 0 in self.shape:
+            lse = self._zeros(*self.shape[:3], count) - torch.inf
+            return GroupOutputs(self._zeros(*lse.shape, v.shape[-1]), lse)
+        prepared = prepare(self)
+        parts = group_outputs(prepared, v.to(prepared.call.q.dtype), key_groups.to(self.device), count)
+        return GroupOutputs(*(t.to(self.answer_dtype) for t in parts))
 
     # The check against the model.
 
@@ -301,20 +442,3 @@ class AttentionMap(AttentionInputs):
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self.answer_dtype, device=self.device)
-
-    def _log_denominator(self, prepared: PreparedAttention) -> Tensor:
-        return prepared.log_denominator(self._prepared_lse(prepared))
-
-    def _prepared_lse(self, prepared: PreparedAttention) -> Tensor:
-        """The lse of the prepared scores, from which a row's `score_shift` may be subtracted."""
-        if "lse" not in self.answer_cache:
-            lse, shift = self.kernel_lse, prepared.score_shift
-            usable = lse is not None and lse.dtype == prepared.call.q.dtype and not prepared.bias_dominates
-            if usable and lse is not None and lse_matches(self, lse, prepared.empty_rows):
-                self._cache_lse(prepared, lse if shift is None else lse - shift)
-            else:
-                self._cache_lse(prepared, moments.log_sum_exp(prepared))
-        return self.answer_cache["lse"].to(prepared.call.q.dtype)  # type: ignore[no-any-return]
-
-    def _cache_lse(self, prepared: PreparedAttention, lse: Tensor) -> None:
-        self.answer_cache["lse"] = prepared.fill_empty(lse, -torch.inf)

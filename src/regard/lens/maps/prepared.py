@@ -175,12 +175,10 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
             shift = row_bias.expand(q.shape[:-1]) if shift is None else shift.masked_fill(padding, 0.0) + row_bias
     schedule = choose(call).schedule
     if "empty_rows" not in inputs.answer_cache:
-        inputs.answer_cache["empty_rows"] = _empty_rows(call, schedule)
+        inputs.answer_cache["empty_rows"] = empty_rows(call, schedule)
     huge_scores = not score_bound < CANCELLATION_SCORE_BOUND
-    empty_rows = inputs.answer_cache["empty_rows"]
-    return PreparedAttention(
-        call, schedule, sinks, shift, empty_rows, bias_dominates, huge_scores, inputs.scores_at_once
-    )
+    empty = inputs.answer_cache["empty_rows"]
+    return PreparedAttention(call, schedule, sinks, shift, empty, bias_dominates, huge_scores, inputs.scores_at_once)
 
 
 def _largest_norm(t: Tensor, dtype: torch.dtype) -> float:
@@ -199,7 +197,7 @@ def _mean_key(k: Tensor) -> Tensor:
     return k.mean(-2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
 
 
-def _empty_rows(call: AttentionCall, schedule: Schedule) -> Tensor | None:
+def empty_rows(call: AttentionCall, schedule: Schedule) -> Tensor | None:
     """The rows that may attend to nothing."""
     if call.mask is None:
         return None

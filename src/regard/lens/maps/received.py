@@ -1,9 +1,11 @@
-"""Attention received by each key, from the transposed attention.
+"""Sums over the queries for each key, from the transposed attention.
 
 The weights w_ij = exp(s_ij - d_i) on key j, with the log denominator d_i of row i, sum to exp(logsumexp_i(s_ij - d_i)).
 That is the lse of the attention whose queries are the keys and whose keys are the queries, with -d_i added to the
 scores of query i. In it key j attends to the queries that may attend to j: the mask is transposed, and for a causal
-mask both orders are reversed, so that it is causal again.
+mask both orders are reversed, so that it is causal again. Its output is the mean of the queries' values x_i under the
+weights on key j: times their sum, it is sum_i w_ij x_i. With the gradients of the output as x, that is the gradient of
+the value of key j.
 """
 
 from __future__ import annotations
@@ -36,23 +38,42 @@ def received(prepared: PreparedAttention, log_denominator: Tensor, rows: Tensor 
         log_denominator: see `PreparedAttention.log_denominator`.
         rows: (batch, queries), 0 or more: a factor for the weights of each query.
     """
+    return _sum_over_queries(prepared, log_denominator, None, rows)[..., 0]
+
+
+def received_values(prepared: PreparedAttention, log_denominator: Tensor, values: Tensor) -> Tensor:
+    """sum_i w_ij x_i for each key j, (batch, heads, keys, width): transposed weights @ values; 0 for a key of no query.
+
+    Args:
+        prepared: the attention.
+        log_denominator: see `PreparedAttention.log_denominator`.
+        values: the x_i, (batch, heads, queries, width), finite, in the dtype of the prepared call.
+    """
+    return _sum_over_queries(prepared, log_denominator, values, None)
+
+
+def _sum_over_queries(
+    prepared: PreparedAttention, log_denominator: Tensor, values: Tensor | None, rows: Tensor | None
+) -> Tensor:
+    """(batch, heads, keys, width); without values, those of a single column of ones."""
     call = prepared.call
     log_rows = None if rows is None else rows.to(log_denominator.dtype).log()[:, None]
     if not prepared.fused or call.bias is not None:
-        return _received_in_chunks(prepared, log_denominator, log_rows)
+        return _sum_in_chunks(prepared, log_denominator, values, log_rows)
     offset = (-log_denominator if log_rows is None else log_rows - log_denominator).clamp(min=-MAX_LOG)
     k = call.k.repeat_interleave(call.q.shape[1] // call.k.shape[1], 1) if call.grouped else call.k
     masks, open_keys = _split_key_masks(call)
     # Whether the first keys have the most queries: the kernel's causal flag needs the other order.
     flip = any(isinstance(mask, Band) and mask.before is None for mask in masks)
     q = call.q
+    # Ones show whether any query attends to a key: as wide as q, which copies nothing, or one column beside the values.
+    ones = q.new_ones(1, 1, q.shape[-2], q.shape[-1] if values is None else 1).expand(*q.shape[:2], -1, -1)
+    x = ones if values is None else torch.cat([values, ones], -1)
     if flip:
-        q, k, offset = q.flip(-2), k.flip(-2), offset.flip(-1)
+        q, k, offset, x = q.flip(-2), k.flip(-2), offset.flip(-1), x if values is None else x.flip(-2)
     transposed_masks = [_transpose(mask, call.queries, call.keys, flip=flip) for mask in masks]
     mask = reduce(and_, transposed_masks) if transposed_masks else None
-    # The output is needed for one fact only: whether any query attends to a key.
-    ones = q.new_ones(1, 1, q.shape[-2], q.shape[-1]).expand(*q.shape[:2], -1, -1)
-    transposed = AttentionCall.from_inputs(k, q, ones, mask, scale=call.scale)
+    transposed = AttentionCall.from_inputs(k, q, x, mask, scale=call.scale)
     choice = choose(transposed)
     if choice.kernel in ("bands", "packed"):
         # Windows are faster without a bias: one more feature adds the offset.
@@ -65,19 +86,25 @@ def received(prepared: PreparedAttention, log_denominator: Tensor, rows: Tensor 
         transposed = replace(transposed, bias=offset.contiguous()[:, :, None])
         choice = choose(transposed)
     output, lse = flash.run(transposed, choice.schedule)
-    sums = lse.exp().masked_fill_(output[..., 0] < 0.5, 0.0)
-    sums = sums.flip(-1) if flip else sums
-    return sums if open_keys is None else sums.masked_fill_(~open_keys, 0.0)
+    sums = lse.exp()[..., None] if values is None else lse.exp()[..., None] * output[..., :-1]
+    sums = sums.masked_fill_(output[..., -1:] < 0.5, 0.0)
+    sums = sums.flip(-2) if flip else sums
+    return sums if open_keys is None else sums.masked_fill_(~open_keys[..., None], 0.0)
 
 
-def _received_in_chunks(prepared: PreparedAttention, log_denominator: Tensor, log_rows: Tensor | None) -> Tensor:
+def _sum_in_chunks(
+    prepared: PreparedAttention, log_denominator: Tensor, values: Tensor | None, log_rows: Tensor | None
+) -> Tensor:
     """The same for scores that the fused kernel does not support; `log_rows` is (batch, 1, queries)."""
     call = prepared.call
-    total = torch.zeros(*call.q.shape[:2], call.keys, 1, dtype=torch.float64, device=call.q.device)
+    width = 1 if values is None else values.shape[-1]
+    total = torch.zeros(*call.q.shape[:2], call.keys, width, dtype=torch.float64, device=call.q.device)
     subtract = (log_denominator if log_rows is None else log_denominator - log_rows).clamp(max=MAX_LOG)
     for block, scores in score_chunks(prepared, subtract):
-        block.add_to_keys(total, scores.exp_().sum(-2)[..., None].to(total.dtype))
-    return total[..., 0]
+        weights = scores.exp_()
+        part = weights.sum(-2)[..., None] if values is None else weights.mT @ block.take_queries(values)
+        block.add_to_keys(total, part.to(total.dtype))
+    return total
 
 
 def _split_key_masks(call: AttentionCall) -> tuple[list[Mask], Tensor | None]:

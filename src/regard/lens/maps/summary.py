@@ -35,6 +35,12 @@ _ONLY_IN_MAPS = (
     "dropout",
     "select",
     "without_padding",
+    "output",
+    "attribution",
+    "edge_attribution",
+    "without_key",
+    "value_weighted",
+    "group_outputs",
 )
 
 

@@ -7,7 +7,6 @@
 - `builtin`: Python's documentation and scikit-learn's digits
 - `dates`: dates in twelve languages
 - `split`: the eval rows, and the rows that are trained on
-- `progress_bar`: a progress bar
 """
 
 from regard.training.data.datasets import images, pairs, texts

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, short_repr
-from regard.training.data.progress_bar import progress_bar
+from regard.progress_bar import progress_bar
 
 FORMATS = {
     ".tsv": "tsv",

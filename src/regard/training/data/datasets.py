@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from regard.progress_bar import progress_bar
 from regard.table_readers import Row
 from regard.training.data import builtin, data_files, dates, image_folder
-from regard.training.data.progress_bar import progress_bar
 from regard.training.data.readers import read_rows
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split, split_single_text
 

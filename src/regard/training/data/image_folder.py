@@ -12,9 +12,9 @@ import numpy as np
 
 from regard.errors import InputError, import_optional
 from regard.files import error_reason
+from regard.progress_bar import progress_bar
 from regard.table_readers import Row, read_csv
 from regard.training.data.data_files import fingerprint_files, require_file
-from regard.training.data.progress_bar import progress_bar
 from regard.training.data.readers import require_text
 from regard.training.data.split import EVAL_STRIDE, TrainingData, scan, split
 
