@@ -116,13 +116,13 @@ class EffectColumns:
         """
         if k < 1:
             raise ValueError(f"top({k}): k is 1 or more")
-        best = self._best(text).flatten()
+        best = self.best(text).flatten()
         order = best.abs().nan_to_num(-1.0).argsort(descending=True, stable=True)[: int((~best.isnan()).sum())]
         return [self.ranked(at, text=text) for at in order[:k].tolist()]
 
     def ranked(self, at: int, *, text: int | None = None) -> RankedEffect:
         """One part, by its place in the flattened column of `of_text`."""
-        shape = self._best(text).shape
+        shape = self.best(text).shape
         index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), shape))
 
         def number(t: Tensor | None) -> float:
@@ -190,8 +190,8 @@ class EffectColumns:
 
     # Internal.
 
-    def _best(self, text: int | None) -> Tensor:
-        """The exact effects, and the estimates where there are none."""
+    def best(self, text: int | None = None) -> Tensor:
+        """The exact effects, and the estimates where there are none; see `of_text`."""
         values = self.of_text(self.values, text)
         return values if self.estimates is None else values.where(~values.isnan(), self.of_text(self.estimates, text))
 

@@ -44,13 +44,6 @@ def plot_effects(effects: Effects, *, text: int | None = None, title: str | None
     return figure
 
 
-def _best(effects: Effects, text: int | None) -> Tensor:
-    """The exact effects, and the estimates where there are none."""
-    values = effects.of_text(effects.values, text)
-    estimates = effects.of_text(effects.estimates, text)
-    return values if estimates is None else values.where(~values.isnan(), estimates)
-
-
 def _largest(*columns: Tensor | None) -> float:
     """The largest size of a number; 1 where there is none."""
     return max((float(t.abs().nan_to_num().max()) for t in columns if t is not None and t.numel()), default=0.0) or 1.0
@@ -58,7 +51,7 @@ def _largest(*columns: Tensor | None) -> float:
 
 def _pictures(effects: Effects, text: int | None, fonts: FontFallback) -> PaperFigure:
     """Heads: a row of cells for each attention; a dot marks what was computed exactly beside estimates."""
-    best, looked_at = _best(effects, text), effects.of_text(effects.looked_at, text)
+    best, looked_at = effects.best(text), effects.of_text(effects.looked_at, text)
     attentions, heads = best.shape
     width, height = max(2.2, 0.2 * heads), max(1.6, 0.16 * attentions)
     panels = 1 if looked_at is None else 2
@@ -141,10 +134,11 @@ def _numbers(column: Tensor, chosen: Sequence[int]) -> list[float]:
 
 def _lines(effects: Effects, text: int | None, fonts: FontFallback) -> PaperFigure:
     """Edges: a line over the windows for the strongest pairs of a query and a group of keys."""
-    best = _best(effects, text)
+    best = effects.best(text)
     strength = best.abs().nan_to_num().amax(0)
     pairs = strength.flatten().argsort(descending=True)[:MAX_LINES].tolist()
-    centres = [window[len(window) // 2] for window in effects.windows]
+    is_around_each = len(effects.windows) == len(effects.paths)
+    centres = [n if is_around_each else window[len(window) // 2] for n, window in enumerate(effects.windows)]
     figure = PaperFigure(figsize=(6.4, 3.6), layout="compressed", dpi=DPI)
     axes = figure.add_subplot()
     axes.axhline(0.0, color="black", linewidth=0.6)
@@ -153,7 +147,7 @@ def _lines(effects: Effects, text: int | None, fonts: FontFallback) -> PaperFigu
         query, key = divmod(pair, strength.shape[1])
         if bool(best[:, query, key].isnan().all()):
             continue
-        label = fonts.escape(effects.name_of((0, query, key), text=text or 0).partition(", layers ")[0])
+        label = fonts.escape(effects.name_of((0, query, key), text=text or 0).rpartition(", layer")[0])
         axes.plot(centres, best[:, query, key].tolist(), style, markersize=3, linewidth=1.0, label=label)
     axes.set_xlabel("layer around which the window of layers is blocked")
     axes.set_ylabel("effect (estimated to first order)" if effects.method == "gradient" else "effect")

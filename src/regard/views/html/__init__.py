@@ -15,9 +15,8 @@
 """
 
 from regard.views.html.draft import RenderedPage
-from regard.views.html.effects import render_effects_page
 from regard.views.html.image import PageImage
-from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_page
+from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_effects_page, render_page
 
 __all__ = [
     "DEFAULT_MAX_SIZE",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
 
+from regard.lens.effects.columns import TENSORS
 from regard.lens.effects.effects import Effects
 from regard.lens.effects.table import ABLATIONS, METHODS, summary
 from regard.views.html.draft import write_page
@@ -16,6 +18,9 @@ from regard.views.html.facts import PageTexts
 
 MAX_PARTS = 1_000
 """Of more heads, tokens or edges a page has those with the strongest effects."""
+
+HeadsOfPaths = Mapping[str, tuple[int, Sequence[int]]]
+"""For the path of each attention in a page its index there, and the numbers of its heads."""
 
 DIGITS = 6
 """The significant digits of a number."""
@@ -37,73 +42,71 @@ def as_list(effects: Effects | Sequence[Effects]) -> list[Effects]:
     return found
 
 
-def text_of_page(effects: Effects, batch: int, rows: int) -> int | None:
-    """Which text of the effects a page shows; None for the mean over all.
+def one_text(effects: Effects, text: int) -> Effects:
+    """The effects of one text.
+
+    Raises:
+        IndexError: no such text.
+    """
+    if not 0 <= text < len(effects.baseline):
+        raise IndexError(f"there is no text {text}: there are {len(effects.baseline)}, counted from 0")
+    columns: dict[str, Any] = {
+        name: None if (t := getattr(effects, name)) is None else t[text : text + 1] for name in TENSORS
+    }
+    tokens: dict[str, Any] = {name: getattr(effects, name)[text : text + 1] for name in ("tokens", "query_tokens")}
+    return replace(effects, **columns, **tokens)
+
+
+def effects_of_page(effects: Effects, batch: int, rows: int) -> Effects:
+    """The effects of the batch row that a page shows; as they are where they are not of as many texts.
 
     Args:
         effects: of some texts.
         batch: the batch row that the page shows.
         rows: how many batch rows the recording has.
     """
-    texts = len(effects.baseline)
-    return batch if texts == rows else 0 if texts == 1 else None
+    return one_text(effects, batch) if len(effects.baseline) == rows else effects
 
 
-def effect_facts(
-    effects: Effects, heads: Mapping[str, tuple[int, Sequence[int]]], texts: PageTexts, text: int | None
-) -> dict[str, Any]:
-    """`EffectFacts` in static/core/data.js.
+def effect_facts(effects: Effects, heads: HeadsOfPaths, texts: PageTexts) -> dict[str, Any]:
+    """`EffectFacts` in static/core/data.js: of one text, or the mean over several, as `Effects.top` describes it.
 
     Args:
         effects: what mattered.
         heads: for the paths in the page the index of the attention, and the numbers of its heads.
         texts: the texts of the page; that of the tokens is added.
-        text: which text of the effects; None for the mean over all.
 
     Raises:
         ValueError: the page has attentions, and none of those that the effects are of.
     """
-    if heads and effects.over != "tokens" and not set(effects.paths) & set(heads):
+    if heads and not set(effects.paths) & set(heads):
         raise ValueError(
             f"these effects are of {', '.join(effects.paths[:3])}, and the recording has {', '.join(list(heads)[:3])}: "
             "give the recording of the same model"
         )
-    tokens = effects.tokens[text or 0] if effects.tokens else ()
     has_tokens = effects.over == "tokens"
-    count = effects.values.shape[1] if has_tokens else 0
-    parts = list(_parts(effects, heads, text))
-    mean_of = len(effects.baseline) if text is None and effects.over in ("heads", "layers") else 1
+    tokens = effects.tokens[0] if has_tokens and effects.tokens else ()
     return {
         "over": effects.over,
         "metric": effects.metric,
         "ablation": ABLATIONS.get(effects.ablation, effects.ablation),
         "method": METHODS[effects.method],
         "looked_at": None if effects.looked_at is None else effects.looked_at_name,
-        "baseline": _number(effects.of_text(effects.baseline, text).mean()),
-        "num_texts": mean_of,
-        "summary": summary(effects, text),
+        "baseline": _number(effects.of_text(effects.baseline)),
+        "num_texts": 1 if effects.over in ("tokens", "edges") else len(effects.baseline),
+        "summary": summary(effects),
         "notes": list(effects.notes),
-        "text": texts.number([*tokens] or None, count) if has_tokens else None,
+        "text": texts.number(tokens or None, effects.values.shape[1]) if has_tokens else None,
         "has_exact": effects.method != "gradient",
         "has_estimates": effects.estimates is not None,
-        "parts": parts,
-        "num_parts": _count(effects, text),
+        "parts": list(_parts(effects, heads)),
+        "num_parts": int((~effects.best().isnan()).sum()),
     }
 
 
-def _count(effects: Effects, text: int | None) -> int:
-    """How many parts have an effect or an estimate of it."""
-    known = ~effects.of_text(effects.values, text).isnan()
-    if effects.estimates is not None:
-        known = known | ~effects.of_text(effects.estimates, text).isnan()
-    return int(known.sum())
-
-
-def _parts(
-    effects: Effects, heads: Mapping[str, tuple[int, Sequence[int]]], text: int | None
-) -> Iterator[dict[str, Any]]:
+def _parts(effects: Effects, heads: HeadsOfPaths) -> Iterator[dict[str, Any]]:
     """The strongest parts, in the order of their indices: those of a model from its first layer on."""
-    for ranked in sorted(effects.top(MAX_PARTS, text=text), key=lambda each: each.index):
+    for ranked in sorted(effects.top(MAX_PARTS), key=lambda each: each.index):
         index = ranked.index[1:]
         place = _place(effects, index, heads)
         yield {
@@ -115,9 +118,7 @@ def _parts(
         }
 
 
-def _place(
-    effects: Effects, index: tuple[int, ...], heads: Mapping[str, tuple[int, Sequence[int]]]
-) -> dict[str, int | None]:
+def _place(effects: Effects, index: tuple[int, ...], heads: HeadsOfPaths) -> dict[str, int | None]:
     """Where the page shows a part: an attention, a head, a token; None for what a part does not have."""
     place: dict[str, int | None] = {"attention": None, "head": None, "token": None}
     if effects.over == "tokens":
@@ -135,28 +136,21 @@ def _number(value: float | Tensor) -> float | None:
     return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None
 
 
-def render_effects_page(effects: Effects | Sequence[Effects], *, text: int | None = None, title: str = "") -> str:
-    """A page of effects alone, without a recording: the view *Effect* and no other.
+def render_alone(effects: Effects, *, title: str | None = None, model: str = "") -> str:
+    """A page of effects without a recording: the view *Effect* and no other.
 
     Args:
-        effects: one or several results of `regard.effect`.
-        text: which text of them; by default the mean over all, as `Effects.top` describes it.
+        effects: of one text, or the mean over several.
         title: the title; by default the tokens, or the metric.
-
-    Raises:
-        TypeError: something else than effects.
-        ValueError: no effects.
-        IndexError: no such text.
+        model: the model's name.
     """
-    every, texts = as_list(effects), PageTexts()
-    if not every:
-        raise ValueError("there is no effect to show: give a result of regard.effect")
-    tokens = next((each.tokens[text or 0] for each in every if each.tokens), ())
+    texts = PageTexts()
+    tokens = "".join(effects.tokens[0]) if effects.tokens else ""
     facts = {
-        "title": title or "".join(tokens)[:120] or every[0].metric,
-        "model": "a model of yours",
+        "title": title or tokens[:120] or effects.metric,
+        "model": model or "a model of yours",
         "generator": f"regard {version('regard')}",
-        "effects": [effect_facts(each, {}, texts, text) for each in every],
+        "effects": [effect_facts(effects, {}, texts)],
         "texts": texts.facts(),
         "notes": [],
         "image": None,

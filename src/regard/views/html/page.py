@@ -16,7 +16,7 @@ from regard.lens.recording.head_selection import most_informative_head, resolve_
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import HeadRef, PagePlan, plan_page
 from regard.views.html.draft import PageDraft, RenderedPage
-from regard.views.html.effects import as_list, effect_facts, text_of_page
+from regard.views.html.effects import EFFECT_VIEW, as_list, effect_facts, effects_of_page, one_text, render_alone
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
 from regard.views.html.patches import PagePatches
@@ -134,7 +134,7 @@ def build_page(
         for index, attention in enumerate(attentions)
     }
     facts = {
-        "effects": [effect_facts(each, shown, texts, text_of_page(each, batch, rows)) for each in every_effect],
+        "effects": [effect_facts(effects_of_page(each, batch, rows), shown, texts) for each in every_effect],
         "view": view,
         "title": title or _default_title(recording, texts, attentions[first[0]]),
         "model": model or recording.model_class or "a model of yours",
@@ -151,6 +151,17 @@ def build_page(
 def render_page(recording: Recording, **options: Any) -> str:
     """The page as a text; see `build_page`."""
     return build_page(recording, **options).text
+
+
+def render_effects_page(
+    effects: Effects, *, text: int | None = None, title: str | None = None, model: str = "", max_size: float | int
+) -> str:
+    """The page of `Effects.to_html`; see there."""
+    shown = effects if text is None else one_text(effects, text)
+    if effects.recording is None or text not in (None, 0):
+        return render_alone(shown, title=title, model=model)
+    options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size}
+    return render_page(effects.recording, effects=shown, view=EFFECT_VIEW, **options)
 
 
 def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> RenderedPage:
