@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
@@ -219,7 +219,8 @@ def op_name(func: Any) -> str:
 
 def schema_arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of an operation by the names of its schema; attn_bias is called attn_mask, as in the others."""
-    names = [argument.name.replace("attn_bias", "attn_mask") for argument in func._schema.arguments]
+    schema = (func.default if isinstance(func, OpOverloadPacket) else func)._schema
+    names = [argument.name.replace("attn_bias", "attn_mask") for argument in schema.arguments]
     named = dict(zip(names, args, strict=False))
     return {**named, **{name.replace("attn_bias", "attn_mask"): value for name, value in kwargs.items()}}
 

@@ -202,10 +202,11 @@ def _to_four_axes(product: _Product, shapes: list[tuple[int, ...]], num_heads: i
     if len(lead) < 2:
         return _split_lead(product, (1, 1))
     if len(lead) > 2:
-        # An axis along which values are shared is that of the heads in a group.
-        first = -4 if v.shape[-3] == 1 < lead[-1] else -3
-        weights, output = (t.flatten(first, -3) for t in (weights, output))
-        v = v.squeeze(-3) if first == -4 else v
+        # An axis along which values are shared is that of the heads in a group; a group may have one head only.
+        is_group = v.shape[-3] == 1 and (lead[-1] > 1 or lead[-2] == num_heads)
+        if is_group:
+            weights, output = (t.flatten(-4, -3) for t in (weights, output))
+            v = v.squeeze(-3)
         v = v.expand(*weights.shape[:-3], *v.shape[-3:])
         weights, v, output = (t.flatten(0, -4) if t.ndim > 4 else t for t in (weights, v, output))
     if weights.shape[1] % v.shape[1]:

@@ -169,6 +169,11 @@ class EffectColumns:
             raise IndexError(f"there is no text {text}: there are {len(t)}, counted from 0")
         return t[text]
 
+    def best(self, text: int | None = None) -> Tensor:
+        """The exact effects, and the estimates where there are none; see `of_text`."""
+        values = self.of_text(self.values, text)
+        return values if self.estimates is None else values.where(~values.isnan(), self.of_text(self.estimates, text))
+
     def name_of(self, index: Sequence[int], *, text: int = 0) -> str:
         """The name of a part, such as ``24.4``, by its index without the text."""
         if self.over == "heads":
@@ -189,11 +194,6 @@ class EffectColumns:
         )
 
     # Internal.
-
-    def best(self, text: int | None = None) -> Tensor:
-        """The exact effects, and the estimates where there are none; see `of_text`."""
-        values = self.of_text(self.values, text)
-        return values if self.estimates is None else values.where(~values.isnan(), self.of_text(self.estimates, text))
 
     def _column(self, name: str, text: int | None) -> Tensor:
         if name not in TENSORS[1:]:

@@ -92,14 +92,14 @@ class Editor:
         if self.paths[path] == "cross":
             first = self._latest[0] if self._latest[1] == queries else 0
             return CallPositions(queries, keys, first, 0, keys)
-        written = keys if queries == keys else call.num_written_keys
-        first = max(0, written - queries)
+        written = keys if queries == keys else max(call.num_written_keys, min(queries, keys))
+        first, dropped = max(0, written - queries), 0
         end, last_keys = self._ends.get(path, (0, 0))
-        if first < end and written == last_keys and first:
-            first = end  # the cache of a window: it dropped keys
+        if 0 < first < end and written == last_keys:  # the cache of a window
+            first, dropped = end, end - first
         self._ends[path] = first + queries, written
         self._latest = first, queries
-        return CallPositions(queries, keys, first, first + queries - written, first + queries)
+        return CallPositions(queries, keys, first, dropped, dropped + written)
 
     def _edited(self, call: CapturedCall, output: Tensor, edits: Sequence[Edit], positions: CallPositions) -> Tensor:
         batch, heads = call.shape[:2]

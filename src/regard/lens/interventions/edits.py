@@ -224,18 +224,18 @@ class PatchInputs(ScoreEdit):
         if self.part == "weights":
             edited = copy(recorded)
             edited.q, edited.k = (_like(t, batch, inputs.q) for t in (recorded.q, recorded.k))
-            edited.v = inputs.v
-            edited._ensure_unchanged = None
-            return edited
-        name = {"values": "v", "queries": "q", "keys": "k"}[self.part]
-        new, old = getattr(recorded, name), getattr(inputs, name)
-        if new.shape[1:] != old.shape[1:]:
-            raise ValueError(
-                f"{self.path}: the recording has {self.part} (batch, heads, tokens, width) {tuple(new.shape)}, and "
-                f"this call {tuple(old.shape)}"
-            )
-        edited = copy(inputs)
-        setattr(edited, name, _like(new, batch, old))
+            edited.v, edited._ensure_unchanged = inputs.v, None
+        else:
+            edited = copy(inputs)
+            name = {"values": "v", "queries": "q", "keys": "k"}[self.part]
+            new, old = getattr(recorded, name), getattr(inputs, name)
+            if new.shape[2:] != old.shape[2:]:
+                raise ValueError(
+                    f"{self.path}: the recording has {self.part} (batch, heads, tokens, width) {tuple(new.shape)}, and "
+                    f"this call {tuple(old.shape)}"
+                )
+            setattr(edited, name, _like(new, batch, old))
+        _share_key_heads(edited)
         return edited
 
 
@@ -324,6 +324,15 @@ def _like(t: Tensor, batch: int, old: Tensor) -> Tensor:
     """A recorded tensor for a batch, in the dtype of the call."""
     t = t.clone() if t.is_inference() and not torch.is_inference_mode_enabled() else t
     return t.to(old).expand(batch, *t.shape[1:])
+
+
+def _share_key_heads(inputs: AttentionInputs) -> None:
+    """Give keys and values the same number of heads, where only one of them is repeated for the heads of a group."""
+    assert inputs.v is not None
+    heads = max(inputs.k.shape[1], inputs.v.shape[1])
+    inputs.k, inputs.v = (
+        t if t.shape[1] == heads else t.repeat_interleave(heads // t.shape[1], 1) for t in (inputs.k, inputs.v)
+    )
 
 
 def _one_hot(places: Sequence[int], size: int, device: torch.device) -> Tensor:

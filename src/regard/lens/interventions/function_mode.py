@@ -32,14 +32,18 @@ from regard.lens.capture.eager_weights import eager_output_places, eager_weights
 from regard.lens.capture.function_mode import DISPATCHED_NAMES, SDPA, sdpa_arguments
 from regard.lens.interventions.editor import Editor
 
-_multi_head_attention_forward = FunctionType(
-    F.multi_head_attention_forward.__code__,
-    {**vars(F), "has_torch_function": lambda _: False},
-    "multi_head_attention_forward",
-    F.multi_head_attention_forward.__defaults__,
-)
-"""PyTorch's function without its first line, which gives the whole call to the function mode: inside it, the calls of
-the function are visible one by one."""
+
+def _transparent(function: Any) -> FunctionType:
+    """A function of PyTorch that does not give itself to a function mode as a whole: the mode sees the calls in it."""
+    names = {**function.__globals__, "has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False}
+    return FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+
+
+TRANSPARENT = {
+    function: _transparent(function)
+    for function in (F.multi_head_attention_forward, torch.Tensor.backward, torch.autograd.grad)
+}
+"""Functions in which attention runs: PyTorch's layer, and backward passes with activation checkpointing."""
 
 FAST_PATH_NOTE = (
     "PyTorch's own layers leave their fused inference path while they are edited: their numbers may differ in the last "
@@ -64,10 +68,11 @@ class InterventionMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_compiling() or hook_state.in_attend:
             return func(*args, **kwargs)
-        if func is F.multi_head_attention_forward:
-            self.editor.notes.setdefault(FAST_PATH_NOTE)
+        if func in TRANSPARENT:
+            if func is F.multi_head_attention_forward:
+                self.editor.notes.setdefault(FAST_PATH_NOTE)
             with self:
-                return _multi_head_attention_forward(*args, **kwargs)
+                return TRANSPARENT[func](*args, **kwargs)
         name = op_name(func)
         output = func(*args, **kwargs)
         frame = sys._getframe(1)

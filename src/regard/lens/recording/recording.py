@@ -339,14 +339,8 @@ class Recording(Maps):
             KeyError: no such layer or path.
         """
         options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
-        options |= {
-            "image": image,
-            "image_index": image_index,
-            "patches": patches,
-            "context": context,
-            "effects": effects,
-        }
-        return display.render_page(self, path, **options)
+        options |= {"image": image, "image_index": image_index, "patches": patches}
+        return display.render_page(self, path, context=context, effects=effects, **options)
 
     def _repr_html_(self) -> str | None:
         """The page in a frame, for notebooks; None if there is nothing to show: they then print the recording."""
