@@ -53,6 +53,9 @@ class Effects(EffectColumns):
     recording: Recording | None = field(default=None, repr=False)
     """The attention of the first text, for `to_html`, if it takes at most `MAX_RECORDING_BYTES`; no file has it."""
 
+    is_partial: bool = False
+    """Whether the computation was stopped early, by Ctrl-C."""
+
     def table(self, k: int = 10, *, text: int | None = None) -> str:
         """The k strongest: looked at beside mattered, a bar each, and the sentence that sums it up.
 

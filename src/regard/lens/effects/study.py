@@ -289,6 +289,7 @@ class Study:
             tuple(map(tuple, parts.windows)) if isinstance(parts, Edges) else (),
             tuple(state.text.query_tokens for state in states) if entries[0].kind == "cross" else (),
             self.recording,
+            stopped,
         )
 
 
