@@ -98,8 +98,8 @@ def see(
         list[Path] | None,
         option(
             "PATH",
-            "A file of regard effect --json for the same text and model: the page opens with what mattered. May be given "
-            "several times, such as for heads and tokens.",
+            "A file of regard effect --json for the same text and model: the page opens with what mattered. May be "
+            "given several times, such as for heads and tokens.",
         ),
     ] = None,
     max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The largest size of the page.")] = 5.0,

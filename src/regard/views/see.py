@@ -86,8 +86,8 @@ def see(
         image: the image that a vision model read, for a recording; as in `Recording.to_html`.
         max_size: the largest size of the page in bytes.
         title: the title; by default the text, or the name of the recording's file.
-        effects: what mattered to a metric: a result of `regard.effect` for the same model and text, or several. The page
-            opens with them.
+        effects: what mattered to a metric: a result of `regard.effect` for the same model and text, or several. The
+            page opens with them.
         progress: wraps the iteration over the paths of the attentions, such as a progress bar.
 
     Returns:

@@ -70,8 +70,10 @@ def _bar(measure: Measure, row: int, bars: dict[str, tuple[str, str]]) -> Text:
 
 def _legend(columns: list[Measure], bars: dict[str, tuple[str, str]]) -> str:
     """What the characters of the bars mean."""
-    names = [measure.name for measure in columns]
-    kinds = [f"{bars['effect'][0]} raises the metric, {bars['effect'][1]} lowers it"] if "effect" in names else []
-    if ESTIMATE in names:
-        kinds.append(f"{bars[ESTIMATE][0]} {bars[ESTIMATE][1]} the same, estimated to first order")
+    kinds = []
+    for measure in columns:
+        above, below = bars[measure.name]
+        if measure.name != LOOKED_AT:
+            estimated = ", estimated to first order" if measure.name == ESTIMATE else ""
+            kinds.append(f"{above} raises the metric, {below} lowers it{estimated}")
     return "; ".join(kinds) + "."

@@ -82,7 +82,7 @@ export function largest(parts, names) {
 export function shortNumber(value) {
   if (value === null) return "–";
   const size = Math.abs(value);
-  const text = size !== 0 && (size < 0.0005 || size >= 1e6) ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+  const text = size === 0 ? "0" : size < 0.0005 || size >= 1e6 ? value.toExponential(1) : size >= 1000 ? value.toFixed(0) : value.toPrecision(3);
   return text.replaceAll("-", "−");
 }
 

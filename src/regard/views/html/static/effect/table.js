@@ -155,7 +155,7 @@ export function effectTable(page, facts) {
  */
 function measureCell(value, name, scale, rank) {
   const bar = value === null ? element("span", {}) : name === "looked_at" ? shareBar(value / scale) : effectBar(value / scale, name === "estimate");
-  const number = element("span", { class: "value" }, shortNumber(value), rank !== null && element("span", { class: "rank" }, ` #${rank}`));
+  const number = element("span", { class: "value" }, shortNumber(value), value !== null && rank !== null && element("span", { class: "rank" }, ` #${rank}`));
   return element("td", { class: `measure ${name}` }, element("div", {}, number, bar));
 }
 
