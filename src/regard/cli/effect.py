@@ -29,7 +29,7 @@ from regard.cli.options import (
     stderr_console,
     write_json,
 )
-from regard.errors import InputError
+from regard.errors import InputError, errors_of_argument
 from regard.escape import visible
 from regard.files import ensure_writable, read_text
 
@@ -53,6 +53,7 @@ INTERRUPTED = 130
 IN_OPTIONS = {
     "source= with recordings of": "--source with",
     'ablation="mean"': "--ablation mean",
+    "name its first token by its id, or another word": "name another word",
     "method=": "--method ",
 }
 """Parts of the library's messages, and how the command says them."""
@@ -239,6 +240,9 @@ def _metric(name: str | None, tokens: list[str], pretrained: Pretrained, text: s
     from regard.lens.effects.default_metric import default_metric, likeliest_token
     from regard.transformer import Decoder
 
+    with errors_of_argument("tokens"):
+        for token in tokens:
+            metrics.token_id(token, pretrained.encode_continuation)
     if tokens:
         return metrics.log_prob(tokens[0]) if len(tokens) == 1 else metrics.logit_difference(tokens[0], tokens[1])
     if name == "log-prob":
