@@ -138,12 +138,16 @@ def token_mask(padding: str, tokens: int = TOKENS) -> Tensor:
 
 def make_inputs(name: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
     """What such a model reads."""
+    return inputs_of_kind(MODEL_CASES[name].input_kind, padding, seed)
+
+
+def inputs_of_kind(kind: str, padding: str, seed: int = 0) -> dict[str, Tensor]:
+    """What models with such an ``input_kind`` read."""
     generator = torch.Generator().manual_seed(seed)
     text = {"input_ids": torch.randint(5, 40, (BATCH, TOKENS), generator=generator)}
     target = {"decoder_input_ids": torch.randint(5, 40, (BATCH, TARGETS), generator=generator)}
     sound = {"input_features": torch.randn(BATCH, 8, 40, generator=generator)}
     image = {"pixel_values": torch.randn(BATCH, 3, 16, 16, generator=generator)}
-    kind = MODEL_CASES[name].input_kind
     if padding != "even":
         text["attention_mask"] = token_mask(padding).long()
         target["decoder_attention_mask"] = token_mask(padding, TARGETS).long()

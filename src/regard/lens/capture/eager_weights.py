@@ -122,6 +122,8 @@ def _undo_dropout(eager: EagerAttention) -> EagerAttention:
     if before is None or before.numel() != after.numel():
         return eager
     before = before.reshape(after.shape)
+    if torch.equal(before, after):
+        return eager  # no dropout in evaluation; the weights that multiplied values have the graph of the model
     ratio = (after / before).detach()[(after != 0) & (before != 0)]
     if bool(((after != 0) & (before == 0)).any()) or (len(ratio) and float(ratio.max()) > float(ratio.min()) * 1.05):
         return eager

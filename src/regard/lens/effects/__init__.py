@@ -1,6 +1,6 @@
 """From "looked at" to "mattered": the effect of each head, layer, token or edge of a model on a metric.
 
-- `effect`: `regard.effect`; `study`: one run of it.
+- `effect`: `regard.effect`; `effect_run`: one run of it.
 - `effects`: `Effects`, its result; `columns`, `statistics`, `table`: what it holds and prints.
 - `metrics`: `regard.metrics`, what is measured.
 - `subject`: the model and its texts, repeated along the batch.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.lens.effects.metrics import TextContext
 from regard.lens.effects.parts import Index, Parts
-from regard.lens.effects.subject import Subject, Text
+from regard.lens.effects.subject import EffectSubject, TextArguments
 from regard.lens.intervene import intervene
 
 TOKENS_PER_FORWARD = 1024
@@ -38,8 +38,8 @@ class ExactRuns:
         num_logits: how many logits one row of the output has.
     """
 
-    subject: Subject
-    text: Text
+    subject: EffectSubject
+    text: TextArguments
     context: TextContext
     baseline: float
     can_repeat: bool

@@ -15,7 +15,7 @@ from regard.lens.maps.inputs import AttentionInputs
 
 
 @dataclass
-class Replace(OutputEdit):
+class ReplaceOutput(OutputEdit):
     """The output of heads replaced by given numbers."""
 
     replacement: Tensor | None
@@ -69,7 +69,7 @@ class BlockByRow(ScoreEdit):
 
 
 @dataclass
-class Probe(OutputEdit):
+class OutputProbe(OutputEdit):
     """Nothing is changed: zeros are added to the output, whose gradient is that of the output."""
 
     outputs: list[Tensor] = field(default_factory=list, init=False)

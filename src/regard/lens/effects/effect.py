@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from regard.errors import short_repr
 from regard.lens.effects.columns import OVER
+from regard.lens.effects.effect_run import EffectRequest, EffectRun
 from regard.lens.effects.effects import Effects
 from regard.lens.effects.metrics import Metric, as_metric
-from regard.lens.effects.replacements import Replacements
-from regard.lens.effects.study import Request, Study
-from regard.lens.effects.subject import Subject, module_subject, pretrained_subject
+from regard.lens.effects.replacements import HeadReplacements
+from regard.lens.effects.subject import EffectSubject, module_subject, pretrained_subject
 from regard.lens.recording.recording import Recording
 from regard.pretrained import Pretrained
 from regard.progress_bar import progress_bar
@@ -89,21 +89,21 @@ def effect(
         IndexError: queries or keys that are not there.
     """
     request = _request(over, method, queries, keys, window, top)
-    replacements = Replacements(ablation, source, seed)
+    replacements = HeadReplacements(ablation, source, seed)
     if over in ("tokens", "edges") and (ablation != "zero" or source is not None):
         raise ValueError(f'over={over!r} blocks attention and replaces nothing: ablation and source are for "heads"')
     subject = subject_of(model, inputs, as_metric(metric), tokenizer)
     show = progress_bar(f"effects over {over}", PROGRESS_STEPS) if progress else nullcontext(_ignore)
     with show as on_progress:
-        study = Study(subject, request, replacements, lambda share: on_progress(int(share * PROGRESS_STEPS)))
+        run = EffectRun(subject, request, replacements, lambda share: on_progress(int(share * PROGRESS_STEPS)))
         stopped = False
         try:
-            study.run()
+            run.run()
         except KeyboardInterrupt:
-            if not study.states:
+            if not run.states:
                 raise
             stopped = True
-        return study.result(stopped=stopped)
+        return run.result(stopped=stopped)
 
 
 PROGRESS_STEPS = 1000
@@ -120,7 +120,7 @@ def _request(
     keys: Sequence[int] | Sequence[Sequence[int]] | None,
     window: int | None,
     top: int,
-) -> Request:
+) -> EffectRequest:
     if over not in OVER:
         raise ValueError(f"over={over!r}: it is one of {', '.join(map(repr, OVER))}")
     if method is not None and method not in METHODS:
@@ -133,7 +133,7 @@ def _request(
     if groups == ():
         raise ValueError("keys=[]: name one position at least, or None for each token")
     wanted = (-1,) if queries is None else _numbers("queries", [queries] if isinstance(queries, int) else queries)
-    return Request(over, method, wanted, groups, window, top)
+    return EffectRequest(over, method, wanted, groups, window, top)
 
 
 def _numbers(name: str, positions: Any) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ def _numbers(name: str, positions: Any) -> tuple[int, ...]:
     return numbers
 
 
-def subject_of(model: Any, inputs: Any, metric: Metric, tokenizer: Any) -> Subject:
+def subject_of(model: Any, inputs: Any, metric: Metric, tokenizer: Any) -> EffectSubject:
     """A model and its texts.
 
     Raises:

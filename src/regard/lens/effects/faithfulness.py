@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from regard._shapes import Float
 from regard.lens.effects.ablate import numbers
 from regard.lens.effects.effect import subject_of
+from regard.lens.effects.effect_run import EffectRequest, EffectRun
 from regard.lens.effects.metrics import Metric, as_metric
 from regard.lens.effects.parts import Index, Parts
-from regard.lens.effects.replacements import Replacements
-from regard.lens.effects.study import Request, Study
+from regard.lens.effects.replacements import HeadReplacements
 from regard.lens.intervene import intervene
 from regard.lens.recording.recording import Recording
 from regard.pretrained import Pretrained
@@ -136,20 +136,20 @@ def faithfulness(
     if not rankings:
         raise ValueError('rankings={} holds none: give one at least, such as {"exact": effects.values}')
     subject = subject_of(model, inputs, as_metric(metric), tokenizer)
-    study = Study(subject, Request(over, "exact"), Replacements(ablation, source, seed), lambda share: None)
-    study.read()
+    run = EffectRun(subject, EffectRequest(over, "exact"), HeadReplacements(ablation, source, seed), lambda share: None)
+    run.read()
     removed = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}
     kept = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}
-    texts = len(study.states)
+    texts = len(run.states)
     for number in range(texts):
-        parts, falls = study.parts_of(number), _Falls(study, number)
+        parts, falls = run.parts_of(number), _Falls(run, number)
         for name, ranking in rankings.items():
             order = _order(name, ranking, number, texts, parts)
             for n, fraction in enumerate(fractions):
                 top = max(1, round(fraction * len(order)))
                 removed[name][n] += falls(parts, order[:top]) / texts
                 kept[name][n] += falls(parts, order[top:]) / texts
-    baseline = sum(state.baseline for state in study.states) / texts
+    baseline = sum(state.baseline for state in run.states) / texts
     return Faithfulness(
         over, subject.metric.name, ablation if over == "heads" else "block", fractions, baseline, removed, kept
     )
@@ -159,13 +159,13 @@ def faithfulness(
 class _Falls:
     """How far the metric of one text falls without some parts."""
 
-    study: Study
+    run: EffectRun
     number: int
 
     def __call__(self, parts: Parts, indices: Sequence[Index]) -> float:
         if not indices:
             return 0.0
-        subject, state = self.study.subject, self.study.states[self.number]
+        subject, state = self.run.subject, self.run.states[self.number]
         with torch.no_grad(), intervene(subject.model, verify=False) as edit:
             parts.write_all(edit, indices)
             output = subject.run(state.text)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.lens.effects.edits import Probe
+from regard.attention import mask as masks
+from regard.attention.mask import Mask
+from regard.lens.effects.edits import OutputProbe
 from regard.lens.effects.looked_at import map_of
 from regard.lens.effects.metrics import TextContext
-from regard.lens.effects.parts import Edges, Heads, Knockouts, Parts, Tokens
-from regard.lens.effects.subject import Subject, Text
+from regard.lens.effects.parts import BlockedParts, EdgeParts, HeadParts, Parts, TokenParts
+from regard.lens.effects.subject import EffectSubject, TextArguments
 from regard.lens.intervene import intervene
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.entry import RecordingEntry
@@ -42,7 +44,7 @@ class OutputGradient:
 
 
 def output_gradients(
-    subject: Subject, text: Text, context: TextContext, paths: Sequence[str]
+    subject: EffectSubject, text: TextArguments, context: TextContext, paths: Sequence[str]
 ) -> dict[str, list[OutputGradient]]:
     """The output of each attention, call by call, and its gradient, by one forward and one backward pass.
 
@@ -51,7 +53,7 @@ def output_gradients(
     """
     with torch.inference_mode(False), torch.enable_grad():
         with intervene(subject.model, verify=False) as edit:
-            probes = {path: Probe(path, None, None) for path in dict.fromkeys(paths)}
+            probes = {path: OutputProbe(path, None, None) for path in dict.fromkeys(paths)}
             for path, probe in probes.items():
                 edit[path].add(probe)
             value = subject.metric(subject.run(text), context)
@@ -70,15 +72,15 @@ def output_gradients(
 
 def estimate(parts: Parts, gradients: dict[str, list[OutputGradient]]) -> tuple[Tensor, int]:
     """The estimated effect of each part, and how many blocked pairs have so much weight that it cannot be trusted."""
-    if isinstance(parts, Heads):
+    if isinstance(parts, HeadParts):
         return _heads(parts, gradients), 0
-    if isinstance(parts, Tokens):
+    if isinstance(parts, TokenParts):
         return _tokens(parts, gradients)
-    assert isinstance(parts, Edges)
+    assert isinstance(parts, EdgeParts)
     return _edges(parts, gradients)
 
 
-def _heads(parts: Heads, gradients: dict[str, list[OutputGradient]]) -> Tensor:
+def _heads(parts: HeadParts, gradients: dict[str, list[OutputGradient]]) -> Tensor:
     """Sum over the queries of dO . (O - replacement)."""
     estimates = torch.full(parts.shape, torch.nan, dtype=torch.float64)
     for n, (entry, replacement) in enumerate(zip(parts.entries, parts.replacements, strict=True)):
@@ -93,18 +95,18 @@ def _heads(parts: Heads, gradients: dict[str, list[OutputGradient]]) -> Tensor:
     return estimates
 
 
-def _tokens(parts: Tokens, gradients: dict[str, list[OutputGradient]]) -> tuple[Tensor, int]:
+def _tokens(parts: TokenParts, gradients: dict[str, list[OutputGradient]]) -> tuple[Tensor, int]:
     """The pairs of each key with every query but itself."""
     total, saturated = torch.zeros(parts.count, dtype=torch.float64), 0
     for entry in parts.entries:
         m, gradient = map_of(entry), gradients[entry.path][0].gradient
-        own = range(min(m.shape[2:])) if entry.kind != "cross" else range(0)
+        own = range(m.shape[2]) if entry.kind != "cross" else range(0)
         if m.shape[2] <= MAX_EXACT_ROWS:
             pairs = -m.edge_attribution(gradient.to(m.q), range(m.shape[2]))[0].double().sum(0)
             pairs[own, own] = 0.0
             total += pairs.sum(0).cpu()
         else:
-            total += _by_one_sum(m, gradient, own).cpu()
+            total += _by_one_sum(m, gradient, has_own=entry.kind != "cross").cpu()
         weights, keys = m.top(1)
         queries = torch.arange(m.shape[2], device=keys.device)[:, None]
         another = torch.ones_like(keys, dtype=torch.bool) if entry.kind == "cross" else keys != queries
@@ -114,24 +116,26 @@ def _tokens(parts: Tokens, gradients: dict[str, list[OutputGradient]]) -> tuple[
     return estimates, saturated
 
 
-def _by_one_sum(m: AttentionMap, gradient: Tensor, own: range) -> Tensor:
+def _by_one_sum(m: AttentionMap, gradient: Tensor, *, has_own: bool) -> Tensor:
     """sum_i dS_ij without i = j: as if no weight were so large that the others of its row grow without it."""
-    by_key = m.attribution(gradient.to(m.q)).scores[0].double()
-    if len(own):
-        at = torch.tensor(own, device=by_key.device)
-        g, v = gradient[0, :, at], _values(m)[:, at]
-        o = m.output()[0, :, at].double()
-        by_key[:, at] -= m[0][:, at, at].double() * (g * (v - o)).sum(-1)
+    gradient = gradient.to(m.q)
+    by_key = m.attribution(gradient).scores[0].double()
+    if has_own:
+        # The map in which every query sees itself only has its own score as the lse of a row.
+        itself = AttentionMap(m.q, m.k, m.v, _and(m.mask, masks.window(1)), **m.score_options)
+        lse = m.lse if m.sinks is None else torch.logaddexp(m.lse, m.sinks[:, None].to(m.lse))
+        weights = (itself.lse - lse).exp().nan_to_num(0.0)[0].double()
+        assert m.v is not None
+        v = m.v[0].double().repeat_interleave(m.shape[1] // m.v.shape[1], 0)
+        by_key -= weights * (gradient[0].double() * (v - m.output()[0].double())).sum(-1)
     return by_key.sum(0)
 
 
-def _values(m: AttentionMap) -> Tensor:
-    """The values of the first batch row for every head, (heads, keys, d_value), in float64."""
-    assert m.v is not None
-    return m.v[0].double().repeat_interleave(m.shape[1] // m.v.shape[1], 0)
+def _and(mask: Mask | None, other: Mask) -> Mask:
+    return other if mask is None else mask & other
 
 
-def _edges(parts: Edges, gradients: dict[str, list[OutputGradient]]) -> tuple[Tensor, int]:
+def _edges(parts: EdgeParts, gradients: dict[str, list[OutputGradient]]) -> tuple[Tensor, int]:
     estimates, saturated = torch.zeros(parts.shape, dtype=torch.float64), 0
     by_attention = [_groups(parts, entry, gradients[entry.path][0]) for entry in parts.entries]
     for w, window in enumerate(parts.windows):
@@ -141,13 +145,13 @@ def _edges(parts: Edges, gradients: dict[str, list[OutputGradient]]) -> tuple[Te
     return estimates, saturated
 
 
-def _groups(parts: Knockouts, entry: RecordingEntry, own: OutputGradient) -> tuple[Tensor, int]:
+def _groups(parts: BlockedParts, entry: RecordingEntry, own: OutputGradient) -> tuple[Tensor, int]:
     """For each query and each group of keys the effect of all heads of an attention; how many weights are saturated.
 
     Without a group J of keys O' = (O - sum_J w_j v_j) / (1 - W), W = sum_J w_j. So dO . (O - O') is the sum of
     w_j (dO . v_j - D) over J, divided by 1 - W.
     """
-    assert isinstance(parts, Edges)
+    assert isinstance(parts, EdgeParts)
     m = map_of(entry)
     alone = -m.edge_attribution(own.gradient.to(m.q), list(parts.queries))[0].double()  # (heads, queries, keys)
     weights = torch.stack([m[0, :, query] for query in parts.queries], 1).double()

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from regard.lens.effects.metrics import Metric
-from regard.lens.effects.parts import Edges
-from regard.lens.effects.subject import Text
+from regard.lens.effects.parts import EdgeParts
+from regard.lens.effects.subject import TextArguments
 from regard.lens.maps.attribution import value_norms
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.entry import RecordingEntry
 
 
 @dataclass(frozen=True)
-class LookedAt:
+class PartAttention:
     """The attention of one text, in the shape of its effects."""
 
     values: Tensor
@@ -32,7 +32,7 @@ def position_in(count: int, position: int | None, valid: Tensor | None) -> int:
     return int(positions[wanted]) if -len(positions) <= wanted < len(positions) else count - 1
 
 
-def query_weights(entry: RecordingEntry, text: Text, metric: Metric, *, weighted: bool) -> tuple[Tensor, int]:
+def query_weights(entry: RecordingEntry, text: TextArguments, metric: Metric, *, weighted: bool) -> tuple[Tensor, int]:
     """The weights of the query that the metric reads, (heads, keys); and the query.
 
     Args:
@@ -49,8 +49,8 @@ def query_weights(entry: RecordingEntry, text: Text, metric: Metric, *, weighted
 
 
 def of_heads(
-    entries: Sequence[RecordingEntry], text: Text, metric: Metric, *, whole: bool, weighted: bool = False
-) -> LookedAt:
+    entries: Sequence[RecordingEntry], text: TextArguments, metric: Metric, *, whole: bool, weighted: bool = False
+) -> PartAttention:
     """The attention of every head from the query that the metric reads, or its mean over the heads of an attention.
 
     It goes to the first token that the metric names and that stands in the text; else to the one token that gets most,
@@ -74,12 +74,12 @@ def of_heads(
     heads = torch.stack([torch.nn.functional.pad(row, (0, most - len(row)), value=torch.nan) for row in rows]).cpu()
     to = f"to {named[0]}" if named else "to the token that gets most, but the first and itself"
     of = "mean attention of its heads" if whole else "attention"
-    return LookedAt(heads.nanmean(1) if whole else heads, f"{of} from {_query_name(metric)} {to}")
+    return PartAttention(heads.nanmean(1) if whole else heads, f"{of} from {_query_name(metric)} {to}")
 
 
 def of_tokens(
-    entries: Sequence[RecordingEntry], count: int, text: Text, metric: Metric, *, weighted: bool = False
-) -> LookedAt:
+    entries: Sequence[RecordingEntry], count: int, text: TextArguments, metric: Metric, *, weighted: bool = False
+) -> PartAttention:
     """The attention that each token gets from the query that the metric reads, mean over all layers and heads."""
     total = torch.zeros(count, dtype=torch.float64)
     heads = 0
@@ -87,10 +87,10 @@ def of_tokens(
         weights, _ = query_weights(entry, text, metric, weighted=weighted)
         total += weights.sum(0).cpu()
         heads += len(weights)
-    return LookedAt(total / heads, f"attention from {_query_name(metric)}, mean over all layers and heads")
+    return PartAttention(total / heads, f"attention from {_query_name(metric)}, mean over all layers and heads")
 
 
-def of_edges(edges: Edges, *, weighted: bool = False) -> LookedAt:
+def of_edges(edges: EdgeParts, *, weighted: bool = False) -> PartAttention:
     """The attention of each query to each group of keys, mean over the heads and layers of a window."""
     values = torch.zeros(edges.shape, dtype=torch.float64)
     rows = [
@@ -101,10 +101,10 @@ def of_edges(edges: Edges, *, weighted: bool = False) -> LookedAt:
         mean = torch.stack([rows[n] for n in window]).mean(0)
         for g, group in enumerate(edges.groups):
             values[w, :, g] = mean[:, list(group)].sum(-1)
-    return LookedAt(values, "attention from the query to the keys, mean over the heads of the layers")
+    return PartAttention(values, "attention from the query to the keys, mean over the heads of the layers")
 
 
-def named_positions(text: Text, metric: Metric) -> tuple[str, int] | None:
+def named_positions(text: TextArguments, metric: Metric) -> tuple[str, int] | None:
     """The first token that the metric names and that stands in the text: its name and its id."""
     known = [ids for ids in (text.key_ids, text.ids) if ids is not None]
     for token in metric.tokens:

@@ -172,11 +172,14 @@ def kl(position: int | None = -1) -> Metric:
 
     def compute(logits: Tensor, context: TextContext) -> Tensor:
         unedited = read_tensor(_required(context.unedited, "kl"), "logits")
-        if position is None:
+        if position is None and logits.ndim > 2:
             positions = _valid(logits, context)
             before, after = (_wide(t)[:, positions].log_softmax(-1) for t in (unedited, logits))
             return (before.exp() * (before - after)).sum(-1).mean(-1)
-        before, after = (_wide(at_position(t, position, context)).log_softmax(-1) for t in (unedited, logits))
+        before, after = (
+            _wide(at_position(t, 0 if position is None else position, context)).log_softmax(-1)
+            for t in (unedited, logits)
+        )
         return (before.exp() * (before - after)).sum(-1)
 
     return Metric(f"kl({'' if position == -1 else position})", compute, "logits", position, compares=True)
@@ -245,10 +248,11 @@ def token_id(token: Token, encode: Encode | None) -> int:
         raise InputError(
             f"the metric names the token {token!r}, and there is no tokenizer to look it up: give tokenizer=, or the id"
         )
-    pieces = [list(encode(text)) for text in ((token,) if token.startswith(" ") else (f" {token}", token))]
-    for ids in pieces:
-        if len(ids) == 1:
-            return ids[0]
+    pieces: list[list[int]] = []
+    for text in (token,) if token.startswith(" ") else (f" {token}", token):
+        pieces.append(list(encode(text)))
+        if len(pieces[-1]) == 1:
+            return pieces[-1][0]
     raise InputError(
         f"{token!r} is {len(pieces[0])} tokens of this model, the ids {', '.join(map(str, pieces[0]))}, and a metric "
         "takes a single one: name its first token by its id, or another word"
@@ -377,13 +381,13 @@ def _in_range(token: Token, row: Tensor) -> int:
 
 
 def _one_number(value: Any, name: str) -> Tensor:
-    number = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    number = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if number.numel() != 1:
         raise ValueError(
             f"the metric {name} returned {number.numel()} numbers, of the shape {tuple(number.shape)}: it gets the "
             "output for one text, with a batch axis of 1, and must return one number"
         )
-    return number.reshape(())
+    return number.reshape(()) if number.is_floating_point() else number.reshape(()).double()
 
 
 def _wide(t: Tensor) -> Tensor:

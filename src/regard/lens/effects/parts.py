@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.lens.effects.edits import BlockByRow, Replace
+from regard.lens.effects.edits import BlockByRow, ReplaceOutput
 from regard.lens.interventions.intervention import Intervention
 from regard.lens.recording.entry import RecordingEntry
 
@@ -19,8 +19,10 @@ Index = tuple[int, ...]
 class Parts(ABC):
     """The parts of one text's forward pass that are removed."""
 
-    shape: tuple[int, ...]
-    """Of the effects of this text."""
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the effects of this text."""
 
     @abstractmethod
     def indices(self) -> list[Index]:
@@ -42,7 +44,7 @@ class Parts(ABC):
 
 
 @dataclass(frozen=True)
-class Heads(Parts):
+class HeadParts(Parts):
     """Every head of every attention; or, `whole`, every attention with all its heads."""
 
     entries: Sequence[RecordingEntry]
@@ -51,7 +53,7 @@ class Heads(Parts):
     whole: bool = False
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         """See `Parts`."""
         most = max(entry.shape[1] for entry in self.entries)
         return (len(self.entries),) if self.whole else (len(self.entries), most)
@@ -67,18 +69,18 @@ class Heads(Parts):
         for n, (attention, *heads) in enumerate(parts):
             path = self.entries[attention].path
             batch = None if first_row is None else first_row + n
-            edit[path].add(Replace(path, heads[0] if heads else None, batch, self.replacements[attention]))
+            edit[path].add(ReplaceOutput(path, heads[0] if heads else None, batch, self.replacements[attention]))
 
     def write_all(self, edit: Intervention, parts: Sequence[Index]) -> None:
         """See `Parts`."""
         for attention, entry in enumerate(self.entries):
             heads = None if self.whole else [index[1] for index in parts if index[0] == attention]
             if heads or any(index == (attention,) for index in parts):
-                edit[entry.path].add(Replace(entry.path, heads, None, self.replacements[attention]))
+                edit[entry.path].add(ReplaceOutput(entry.path, heads, None, self.replacements[attention]))
 
 
 @dataclass(frozen=True)
-class Knockouts(Parts):
+class BlockedParts(Parts):
     """Pairs of a query and a key that are blocked, in the heads of some attentions."""
 
     entries: Sequence[RecordingEntry]
@@ -115,7 +117,7 @@ class Knockouts(Parts):
 
 
 @dataclass(frozen=True)
-class Tokens(Knockouts):
+class TokenParts(BlockedParts):
     """Every token, hidden from all other tokens in every attention; it still attends to itself."""
 
     positions: Sequence[int]
@@ -123,7 +125,7 @@ class Tokens(Knockouts):
     count: int
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         """See `Parts`."""
         return (self.count,)
 
@@ -132,11 +134,11 @@ class Tokens(Knockouts):
         return [(position,) for position in self.positions]
 
     def attentions(self, index: Index) -> Sequence[int]:
-        """See `Knockouts`."""
+        """See `BlockedParts`."""
         return range(len(self.entries))
 
     def pairs(self, index: Index, entry: RecordingEntry) -> Tensor:
-        """See `Knockouts`."""
+        """See `BlockedParts`."""
         queries, keys = entry.shape[2:]
         blocked = torch.zeros(queries, keys, dtype=torch.bool)
         blocked[:, index[0]] = True
@@ -146,7 +148,7 @@ class Tokens(Knockouts):
 
 
 @dataclass(frozen=True)
-class Edges(Knockouts):
+class EdgeParts(BlockedParts):
     """Some queries, kept from looking at groups of keys, in windows of attentions."""
 
     windows: Sequence[Sequence[int]]
@@ -157,7 +159,7 @@ class Edges(Knockouts):
     """The keys of each group."""
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         """See `Parts`."""
         return (len(self.windows), len(self.queries), len(self.groups))
 
@@ -167,11 +169,11 @@ class Edges(Knockouts):
         return [(w, q, g) for w in range(windows) for q in range(queries) for g in range(groups)]
 
     def attentions(self, index: Index) -> Sequence[int]:
-        """See `Knockouts`."""
+        """See `BlockedParts`."""
         return self.windows[index[0]]
 
     def pairs(self, index: Index, entry: RecordingEntry) -> Tensor:
-        """See `Knockouts`."""
+        """See `BlockedParts`."""
         blocked = torch.zeros(entry.shape[2:], dtype=torch.bool)
         blocked[self.queries[index[1]], list(self.groups[index[2]])] = True
         return blocked

@@ -14,7 +14,7 @@ from regard.lens.recording.recording import Recording
 ABLATIONS = ("zero", "mean", "resample")
 
 
-class Replacements:
+class HeadReplacements:
     """The replaced outputs of every attention, for each text.
 
     Args:

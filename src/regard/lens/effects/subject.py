@@ -23,7 +23,7 @@ LOGITS_TO_KEEP = "logits_to_keep"
 
 
 @dataclass(frozen=True)
-class Text:
+class TextArguments:
     """One text as a model reads it: arguments with a batch axis of 1."""
 
     args: tuple[Any, ...]
@@ -53,11 +53,11 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Subject:
+class EffectSubject:
     """A model, its texts, and how it is called."""
 
     model: nn.Module
-    texts: tuple[Text, ...]
+    texts: tuple[TextArguments, ...]
     metric: Metric
     """With ids in place of strings."""
     name: str
@@ -69,7 +69,7 @@ class Subject:
     finish: Callable[[Tensor], Any] | None = None
     """What is computed of the model's output before the metric reads it."""
 
-    def run(self, text: Text, rows: int = 1) -> Any:
+    def run(self, text: TextArguments, rows: int = 1) -> Any:
         """The model's output for a text that is repeated along the batch; the batch axis comes first."""
         args, kwargs = text.args, text.kwargs
         if rows > 1 and self.batch_axis is not None:
@@ -93,7 +93,7 @@ def _repeated(t: Tensor, *, rows: int, axis: int) -> Tensor:
 # Models of regard.
 
 
-def pretrained_subject(pretrained: Pretrained, inputs: Any, metric: Metric) -> Subject:
+def pretrained_subject(pretrained: Pretrained, inputs: Any, metric: Metric) -> EffectSubject:
     """A `Pretrained` and texts.
 
     Args:
@@ -128,10 +128,10 @@ def pretrained_subject(pretrained: Pretrained, inputs: Any, metric: Metric) -> S
                 "read: use regard.metrics.cosine(), or a function of its vectors"
             )
         finish = model.logits
-    return Subject(model, texts, metric, pretrained.name, options=options, finish=finish)
+    return EffectSubject(model, texts, metric, pretrained.name, options=options, finish=finish)
 
 
-def _text(pretrained: Pretrained, item: Any) -> Text:
+def _text(pretrained: Pretrained, item: Any) -> TextArguments:
     source, target = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
     if not isinstance(source, str):
         raise TypeError(f"a text must be a string; got {type(source).__name__}")
@@ -142,10 +142,10 @@ def _text(pretrained: Pretrained, item: Any) -> Text:
         source_ids = torch.tensor(streams.source.ids, device=ids.device)
         tokens = tuple(streams.source.display_tokens())
         query_tokens = (streams.start_token, *streams.query_words.display_tokens()[: len(ids) - 1])
-        return Text((source_ids[None], ids[None]), {}, ids, source_ids, tokens, query_tokens)
+        return TextArguments((source_ids[None], ids[None]), {}, ids, source_ids, tokens, query_tokens)
     tokens = tuple(streams.query_words.display_tokens())
     args = (ids[None],) if token_types is None else (ids[None], token_types[None])
-    return Text(args, {}, ids, ids, tokens, tokens)
+    return TextArguments(args, {}, ids, ids, tokens, tokens)
 
 
 def logits_option(model: nn.Module, metric: Metric) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def logits_option(model: nn.Module, metric: Metric) -> dict[str, Any]:
 # Any module.
 
 
-def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any) -> Subject:
+def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any) -> EffectSubject:
     """Any module and its inputs.
 
     Args:
@@ -178,7 +178,7 @@ def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any
     metric = metric.with_ids(encode)
     batch_axis = _batch_axis(model, args, kwargs)
     if batch_axis is None:
-        return Subject(model, (Text(args, kwargs),), metric, type(model).__name__, None)
+        return EffectSubject(model, (TextArguments(args, kwargs),), metric, type(model).__name__, None)
     count = _num_texts(args, kwargs, batch_axis)
     mask = kwargs.get("attention_mask")
     target_mask = kwargs.get("decoder_attention_mask")
@@ -192,7 +192,7 @@ def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any
         valid_keys = _positions_of(own_kwargs.get("attention_mask"))
         valid = _positions_of(own_kwargs.get("decoder_attention_mask")) if ids is not key_ids else valid_keys
         texts.append(
-            Text(
+            TextArguments(
                 own_args,
                 own_kwargs,
                 ids,
@@ -203,7 +203,7 @@ def module_subject(model: nn.Module, inputs: Any, metric: Metric, tokenizer: Any
                 valid_keys,
             )
         )
-    return Subject(model, tuple(texts), metric, type(model).__name__, batch_axis, options)
+    return EffectSubject(model, tuple(texts), metric, type(model).__name__, batch_axis, options)
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

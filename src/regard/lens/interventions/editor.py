@@ -45,8 +45,8 @@ class Editor:
         self.notes: dict[str, None] = {}
         self.paths: dict[str, str] = {}
         """The attentions that ran, each with its kind, "self" or "cross"."""
-        self._ends: dict[str, tuple[int, int]] = {}
-        """For each attention: the position behind its last query, and the number of keys that its last call had."""
+        self._ends: dict[str, tuple[int, Tensor]] = {}
+        """For each attention: the position behind its last query, and the last key, (batch, kv_heads, d_key)."""
         self._latest: tuple[int, int] = 0, 0
         """The position of the first query of the latest self-attention, and the number of its queries."""
 
@@ -94,10 +94,11 @@ class Editor:
             return CallPositions(queries, keys, first, 0, keys)
         written = keys if queries == keys else max(call.num_written_keys, min(queries, keys))
         first, dropped = max(0, written - queries), 0
-        end, last_keys = self._ends.get(path, (0, 0))
-        if 0 < first < end and written == last_keys:  # the cache of a window
+        end, last_key = self._ends.get(path, (0, call.k))
+        if 0 < first < end and _has_rows_of(call.k[:, :, first - 1], last_key):
+            # The former last key stands before the new ones: the cache of a window dropped others.
             first, dropped = end, end - first
-        self._ends[path] = first + queries, written
+        self._ends[path] = first + queries, call.k[:, :, written - 1].detach().clone()
         self._latest = first, queries
         return CallPositions(queries, keys, first, dropped, dropped + written)
 
@@ -114,19 +115,10 @@ class Editor:
             self._edit_scores(call, result, [e for e in edits if isinstance(e, ScoreEdit)], positions)
         for edit in edits:
             if isinstance(edit, OutputEdit):
-                self._edit_output(result, edit, positions)
+                _edit_output(output, result, edit, positions)
         if not in_backward():  # activation checkpointing computes the same again
             self._count(edits, output, result, positions)
         return result
-
-    def _edit_output(self, result: Tensor, edit: OutputEdit, positions: CallPositions) -> None:
-        rows, part = positions.rows(edit.queries), edit.selected
-        assert part is not None
-        if rows:
-            old = result if _is_whole(part, result) else result[_grid(part, range(result.shape[2]), result)]
-            new = edit.output(old, rows, positions, part)
-            if new is not None:
-                result[_grid(part, rows, result)] = new
 
     def _edit_scores(
         self, call: CapturedCall, result: Tensor, edits: Sequence[ScoreEdit], positions: CallPositions
@@ -173,8 +165,21 @@ class Editor:
             edit.largest_change = max(edit.largest_change, float(change))
 
 
-def _is_whole(part: CallPart, t: Tensor) -> bool:
-    return (len(part.batch), len(part.heads)) == t.shape[:2]
+def _has_rows_of(t: Tensor, other: Tensor) -> bool:
+    """Whether every batch row is one of another tensor: beams change places, and some are dropped."""
+    # In one call a key may come once per group, in the other once for each head of it.
+    heads = min(t.shape[1], other.shape[1])
+    t, other = (each[:, :: each.shape[1] // heads] for each in (t, other))
+    return bool((t[:, None] == other).flatten(2).all(-1).any(-1).all())
+
+
+def _edit_output(old: Tensor, result: Tensor, edit: OutputEdit, positions: CallPositions) -> None:
+    rows, part = positions.rows(edit.queries), edit.selected
+    assert part is not None
+    if rows:
+        new = edit.output(old[:, list(part.heads)], rows, positions, part)
+        if new is not None:
+            result[_grid(part, rows, result)] = new
 
 
 def _grid(part: CallPart, rows: Sequence[int], t: Tensor) -> tuple[Any, Any, Any]:

@@ -17,9 +17,11 @@ from torch import Tensor
 from regard.attention import mask as masks
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
+from regard.lens.interventions.placed_mask import PlacedMask
 from regard.lens.interventions.selection import CallPart, CallPositions, Index, format_index
 from regard.lens.interventions.source import RecordedAttention
 from regard.lens.maps.inputs import AttentionInputs
+from regard.lens.maps.select import HeadsBias
 
 PARTS = ("output", "weights", "values", "queries", "keys")
 """What `patch` can take from a recording."""
@@ -90,7 +92,7 @@ class OutputEdit(Edit):
         """The new rows (batch, heads, rows, d_value) or what broadcasts to them; None if these rows stay.
 
         Args:
-            old: the output of all queries of these batch rows and heads.
+            old: the model's own output of these heads, for all batch rows and queries.
             rows: the queries that change.
             positions: of the call.
             part: the batch rows and heads.
@@ -142,8 +144,8 @@ class AddMask(ScoreEdit):
     def apply(self, inputs: AttentionInputs, positions: CallPositions, part: CallPart) -> AttentionInputs:
         """See `ScoreEdit`."""
         size = positions.num_queries, positions.num_keys
-        self.added.validate(*size)
-        mask = self.added
+        mask = self.added if positions.is_whole else PlacedMask(self.added, positions.first_key, positions.end_key)
+        mask.validate(*size)
         if any(count not in (None, 1) for count in mask.batch_heads(*size)):
             assert self.selected is not None
             mask = masks.allowed(_part_of(mask.dense(*size, device=inputs.device), self.selected, part))
@@ -185,11 +187,22 @@ class AddBias(ScoreEdit):
         """See `ScoreEdit`."""
         edited = copy(inputs)
         shape = inputs.shape
+        if isinstance(self.added, PositionBias):
+            heads = torch.tensor(list(part.heads), device=inputs.device)
+            bias = HeadsBias(self.added, heads)
+            if inputs.bias is None and positions.is_whole:
+                edited.bias = bias
+                return edited
+            query = (
+                torch.arange(positions.num_queries, device=inputs.device) + positions.end_key - positions.num_queries
+            )
+            key = torch.arange(positions.num_keys, device=inputs.device) + positions.first_key
+            added = bias(query, key).to(inputs.q)
+            edited.bias = added if inputs.bias is None else _dense_bias(inputs.bias, inputs) + added
+            return edited
         assert self.selected is not None
-        added = _dense_bias(self.added, inputs)
-        given = tuple(added.shape)
-        by_position = isinstance(self.added, PositionBias)
-        added = added[list(part.heads)] if by_position else _part_of(added, self.selected, part)
+        given = tuple(self.added.shape)
+        added = _part_of(self.added.to(inputs.q), self.selected, part)
         if added.ndim > 4 or any(a not in (1, n) for a, n in zip(added.shape[::-1], shape[::-1], strict=False)):
             raise ValueError(
                 f"{self.path}: a bias of shape {given} does not broadcast to "
@@ -264,7 +277,7 @@ class Ablate(OutputEdit):
         texts = torch.cat([_at_positions(self.recorded, n, part.heads, positions) for n in recordings])
         if not texts.shape[2]:
             return None  # a step of a generation: the recording has the prompt only
-        drawn = torch.randint(len(texts), (len(old),), generator=self.generator)
+        drawn = torch.randint(len(texts), (len(part.batch),), generator=self.generator)
         return texts[drawn.to(texts.device)].to(old)
 
 

@@ -74,6 +74,11 @@ class CallPositions:
     end_key: int = 0
     """The position behind the last key that is written; a cache may hold room behind it."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the keys are the positions from 0 on, without room behind them."""
+        return self.first_key == 0 and self.end_key == self.num_keys
+
     def rows(self, queries: Sequence[int] | None) -> list[int]:
         """The rows of this call at these positions; a negative number counts from the last query of the call."""
         if queries is None:

@@ -84,7 +84,7 @@ def _select_heads(part: AttentionInputs, index: Tensor) -> None:
     if part.mask is not None and part.mask.batch_heads(*size)[1] not in (None, 1):
         part.mask = masks.allowed(part.mask.dense(*size)[..., index, :, :])
     if isinstance(part.bias, PositionBias):
-        part.bias = _HeadsBias(part.bias, index)
+        part.bias = HeadsBias(part.bias, index)
     elif part.bias is not None and part.bias.ndim > 2 and part.bias.shape[-3] > 1:
         part.bias = part.bias[..., index, :, :]
     if (sample := part.sample) is not None:
@@ -100,7 +100,7 @@ def _select_heads(part: AttentionInputs, index: Tensor) -> None:
     part.sinks = None if part.sinks is None else part.sinks[index]
 
 
-class _HeadsBias(PositionBias):
+class HeadsBias(PositionBias):
     """A bias by position, of some heads."""
 
     def __init__(self, bias: PositionBias, index: Tensor) -> None:
@@ -108,6 +108,7 @@ class _HeadsBias(PositionBias):
         self.bias, self.index, self.num_heads = bias, index, len(index)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """See `PositionBias`."""
         return self.bias(query, key)[self.index]  # type: ignore[no-any-return]
 
 

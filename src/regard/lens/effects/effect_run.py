@@ -14,11 +14,11 @@ from torch import Tensor
 from regard.lens.effects import gradient, looked_at
 from regard.lens.effects.ablate import ExactRuns, numbers
 from regard.lens.effects.effects import MAX_RECORDING_BYTES, Effects
-from regard.lens.effects.looked_at import LookedAt, position_in
+from regard.lens.effects.looked_at import PartAttention, position_in
 from regard.lens.effects.metrics import TextContext, read_tensor
-from regard.lens.effects.parts import Edges, Heads, Index, Parts, Tokens, centred_windows
-from regard.lens.effects.replacements import Replacements
-from regard.lens.effects.subject import Subject, Text
+from regard.lens.effects.parts import EdgeParts, HeadParts, Index, Parts, TokenParts, centred_windows
+from regard.lens.effects.replacements import HeadReplacements
+from regard.lens.effects.subject import EffectSubject, TextArguments
 from regard.lens.maps.map import AttentionMap
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
@@ -29,7 +29,7 @@ DEFAULT_EXACT = 300
 
 
 @dataclass(frozen=True)
-class Request:
+class EffectRequest:
     """What `regard.effect` was asked for."""
 
     over: str
@@ -45,19 +45,19 @@ class Request:
 class _TextState:
     """What is known of one text."""
 
-    text: Text
+    text: TextArguments
     context: TextContext
     baseline: float
     num_logits: int
     entries: list[RecordingEntry]
-    looked_at: LookedAt
+    looked_at: PartAttention
     value_weighted: Tensor
     values: Tensor
     estimates: Tensor | None = None
 
 
 @dataclass
-class Study:
+class EffectRun:
     """The state of one call of `regard.effect`.
 
     Args:
@@ -67,9 +67,9 @@ class Study:
         on_progress: called with the share that is done.
     """
 
-    subject: Subject
-    request: Request
-    replacements: Replacements
+    subject: EffectSubject
+    request: EffectRequest
+    replacements: HeadReplacements
     on_progress: Callable[[float], None]
     method: str = "exact"
     notes: dict[str, None] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Study:
         state = self.states[number]
         return self._parts(state.text, state.entries, number)
 
-    def _read(self, text: Text) -> _TextState:
+    def _read(self, text: TextArguments) -> _TextState:
         subject, over = self.subject, self.request.over
         with torch.no_grad(), watch(subject.model) as recording:
             output = subject.run(text)
@@ -159,30 +159,32 @@ class Study:
             )
         return found
 
-    def _parts(self, text: Text, entries: Sequence[RecordingEntry], number: int | None) -> Parts:
+    def _parts(self, text: TextArguments, entries: Sequence[RecordingEntry], number: int | None) -> Parts:
         """What can be removed of a text; `number` is its place where replacements are needed."""
         request, over = self.request, self.request.over
         if over in ("heads", "layers"):
             replaced = [None if number is None else self.replacements.of(number, e.path, entries) for e in entries]
-            return Heads(entries, replaced, whole=over == "layers")
+            return HeadParts(entries, replaced, whole=over == "layers")
         count = entries[0].shape[3]
         if over == "tokens":
             positions = range(count) if text.valid_keys is None else text.valid_keys.tolist()
-            return Tokens(entries, positions, count)
+            return TokenParts(entries, positions, count)
         valid = text.valid_keys if entries[0].kind != "cross" else text.valid
         queries = [_position("query", query, entries[0].shape[2], valid) for query in request.queries]
         groups = request.groups or tuple((key,) for key in range(count))
         groups = tuple(tuple(_position("key", key, count, text.valid_keys) for key in group) for group in groups)
-        return Edges(entries, centred_windows(len(entries), request.window), queries, groups)
+        return EdgeParts(entries, centred_windows(len(entries), request.window), queries, groups)
 
-    def _looked_at(self, parts: Parts, entries: list[RecordingEntry], text: Text, *, weighted: bool) -> LookedAt:
+    def _looked_at(
+        self, parts: Parts, entries: list[RecordingEntry], text: TextArguments, *, weighted: bool
+    ) -> PartAttention:
         metric = self.subject.metric
         with torch.no_grad():
-            if isinstance(parts, Heads):
+            if isinstance(parts, HeadParts):
                 return looked_at.of_heads(entries, text, metric, whole=parts.whole, weighted=weighted)
-            if isinstance(parts, Tokens):
+            if isinstance(parts, TokenParts):
                 return looked_at.of_tokens(entries, parts.count, text, metric, weighted=weighted)
-            assert isinstance(parts, Edges)
+            assert isinstance(parts, EdgeParts)
             return looked_at.of_edges(parts, weighted=weighted)
 
     # Without the parts.
@@ -284,16 +286,16 @@ class Study:
             states[0].looked_at.name,
             _stacked([state.value_weighted for state in states], sizes),
             short_names(entries),
-            request.queries if isinstance(parts, Edges) else (),
-            request.groups or tuple(map(tuple, keys.groups)) if isinstance(keys, Edges) else (),
-            tuple(map(tuple, parts.windows)) if isinstance(parts, Edges) else (),
+            request.queries if isinstance(parts, EdgeParts) else (),
+            request.groups or tuple(map(tuple, keys.groups)) if isinstance(keys, EdgeParts) else (),
+            tuple(map(tuple, parts.windows)) if isinstance(parts, EdgeParts) else (),
             tuple(state.text.query_tokens for state in states) if entries[0].kind == "cross" else (),
             self.recording,
             stopped,
         )
 
 
-def _kept(recording: Recording, text: Text) -> Recording | None:
+def _kept(recording: Recording, text: TextArguments) -> Recording | None:
     """The recording of a text, with its tokens; None where it takes too much memory to be kept."""
     size = 0
     for entry in map(recording.entry, recording):
@@ -315,12 +317,13 @@ def _released() -> AttentionMap:
 
 def short_names(entries: Sequence[RecordingEntry]) -> tuple[str, ...]:
     """A short name of each attention: the number of its layer, after its stack or kind where there are several."""
-    stacks = {(entry.stack, entry.kind) for entry in entries}
+    stacks = {entry.stack: entry.stack.split(".") for entry in entries}
+    shared = set.intersection(*map(set, stacks.values()))
     names = []
     for entry in entries:
-        stack = "cross" if entry.kind == "cross" else entry.stack.rpartition(".")[2] or entry.kind
-        number = entry.path if entry.layer is None else str(entry.layer)
-        names.append(number if len(stacks) == 1 else f"{stack} {number}")
+        own = ".".join(part for part in stacks[entry.stack] if part not in shared)
+        stack = "cross " if entry.kind == "cross" else own + " " * bool(own)
+        names.append(entry.path if entry.layer is None else f"{stack}{entry.layer}")
     return tuple(names) if len(set(names)) == len(names) else tuple(entry.path for entry in entries)
 
 
