@@ -25,6 +25,8 @@ METHODS = {
     "gradient": "estimated to first order by the gradient, none computed exactly",
     "both": "all estimated to first order by the gradient, the strongest computed exactly",
 }
+SMALLEST_SHARE = 1e-3
+"""An effect is said to be a part of the metric where the metric is at least this share of it."""
 NOUNS = {"heads": "head", "layers": "layer", "tokens": "token", "edges": "edge"}
 
 
@@ -52,7 +54,10 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
     if not ranked:
         return "Nothing is known yet."
     best, baseline, noun = ranked[0], _baseline(effects, text), NOUNS[effects.over]
-    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)} of {_short(baseline)}"
+    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)}"
+    # A metric that compares with the model itself is 0 but for rounding: nothing is a share of that.
+    if abs(baseline) > SMALLEST_SHARE * abs(best.best):
+        matters += f" of {_short(baseline)}"
     hardest = _most_looked_at(effects, text)
     if hardest is None:
         sentence = f"Of {_count(effects, text)}, {matters}."
