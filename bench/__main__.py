@@ -14,9 +14,12 @@ from bench.attention import attending, multihead, packing, predicates, windows
 from bench.check import verdicts
 from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
+from bench.interventions import effects, knockout
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
+from bench.reproductions import induction, ioi
+from bench.reproductions import knockout as capitals
 from bench.smollm2 import agreement, decoding
 from bench.table import PAGE, Row, write
 from bench.timing import medians
@@ -42,6 +45,10 @@ SECTIONS = {
     "watch": [forward, against_eager],
     "maps": [statistics],
     "long_maps": [long_maps],
+    "interventions": [knockout, effects],
+    "ioi": [ioi],
+    "capitals": [capitals],
+    "induction": [induction],
     "page": [pages],
     "generation": [greedy, beams, prefill],
     "load": [loading],

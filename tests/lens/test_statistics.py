@@ -94,6 +94,13 @@ def test_the_spread_of_a_head_that_attends_to_one_key(tokens):
     assert_near(found.spread, spread, 1e-4 * tokens / 10)
 
 
+def test_keys_too_far_for_every_query_receive_nothing():
+    """They are in no block of rows of the transposed attention."""
+    m = LargeMap(torch.randn(1, 1, 10, 4), torch.randn(1, 1, 2000, 4), None, mask.window(4))
+    with KernelLimits(max_dense_pairs=0).apply():
+        assert_near(m.received(), m.dense().sum(-2).double())
+
+
 @pytest.mark.parametrize("k", [1, 2, 8, 40, 1003])
 def test_top_finds_keys_wherever_they_stand(k):
     q, keys = torch.randn(1, 1, 50, 8), torch.randn(1, 1, 1003, 8)

@@ -5,7 +5,8 @@
 - `recording`: the maps of a model by module path, and their files.
 - `watch`: capture a model while it runs, without changing it.
 - `intervene`: edit a model's attention while it runs; `interventions`: the kinds of edit.
-- `text`: a text through a model of regard; the only part that loads models.
+- `effects`: what each head, layer, token or edge matters for a metric.
+- `text`: a text through a model of regard; with `effects` the only part that knows models of regard.
 - `display`: drawing by `regard.views`; the only file that uses it.
 """
 

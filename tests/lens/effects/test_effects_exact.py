@@ -1,6 +1,7 @@
 """Exact effects: the same numbers as one ablation at a time, written out by hand."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -122,11 +123,26 @@ def test_the_mean_is_over_the_texts_and_their_tokens_where_no_source_is_given():
 
 
 def test_the_mean_of_a_source_is_that_of_its_texts():
-    with torch.no_grad(), regard.watch(toy()) as source:
+    with torch.no_grad(), regard.watch(toy()) as recording:
         toy()(texts(3, 8))
-    effects = regard.effect(toy(), texts(1), METRIC, ablation="mean", source=source)
     mean = torch.stack([heads_outputs(ids, 1) for ids in texts(3, 8)]).mean((0, 2))
-    assert_same(effects.values[0, 1], [fall(texts()[0], replace=replaced(1, h, mean[h])) for h in range(HEADS)])
+    expected = [fall(texts()[0], replace=replaced(1, h, mean[h])) for h in range(HEADS)]
+    for source in (recording, [recording], texts(3, 8)):
+        effects = regard.effect(toy(), texts(1), METRIC, ablation="mean", source=source)
+        assert_same(effects.values[0, 1], expected)
+
+
+def test_a_source_is_resampled_by_the_seed():
+    """Every text of the source that has as many tokens can be drawn, each of them by some seed."""
+    source, ids = texts(5)[2:], texts(1)[0]
+    of_each = [fall(ids, replace=replaced(1, 2, heads_outputs(other, 1)[2])) for other in source]
+    found = set()
+    for seed in range(20):
+        effects = regard.effect(toy(), texts(1), METRIC, ablation="resample", source=source, seed=seed)
+        again = regard.effect(toy(), texts(1), METRIC, ablation="resample", source=source, seed=seed)
+        assert torch.equal(effects.values, again.values)
+        found |= {n for n, value in enumerate(of_each) if abs(value - float(effects.values[0, 1, 2])) < 1e-10}
+    assert found == {0, 1, 2}
 
 
 def test_resampling_takes_the_output_of_the_other_text():
@@ -174,6 +190,41 @@ def test_a_model_whose_rows_influence_one_another_is_seen_and_run_alone():
     assert "repeated along the batch the text has the metric" in effects.notes[0]
     expected = regard.effect(toy(), texts(1), METRIC).values
     torch.testing.assert_close(effects.values, expected, rtol=0, atol=1e-10)
+
+
+def test_rows_that_know_one_another_by_their_output_are_run_alone():
+    """As CLIP's logits do, texts x images: row r of the batch is text r, and image 0 would be another row's."""
+
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = toy()
+
+        def forward(self, ids):
+            vectors = self.inner(ids)["logits"][:, -1]
+            return vectors @ vectors.T
+
+    effects = regard.effect(Pairs().eval(), texts(1), lambda output: output[0, 0])
+    assert "an output of the shape (1, 1) becomes (7, 7) for 7 rows" in effects.notes[0]
+    ids = texts()[0]
+    squares = [float(by_hand(toy(), ids, replace=replaced(1, head, 0.0))[-1].square().sum()) for head in range(HEADS)]
+    assert_same(effects.values[0, 1], [float(by_hand(toy(), ids)[-1].square().sum()) - square for square in squares])
+
+
+def test_an_output_that_is_no_nest_of_tensors_is_given_whole():
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = toy()
+
+        def forward(self, ids):
+            return SimpleNamespace(scores=self.inner(ids)["logits"])
+
+    def metric(output):
+        return output.scores[0, -1, 3] - output.scores[0, -1, 5]
+
+    expected = regard.effect(toy(), texts(), METRIC).values
+    torch.testing.assert_close(regard.effect(Wrapped().eval(), texts(), metric).values, expected, rtol=0, atol=1e-10)
 
 
 def zeroed(model, path, head, width, inputs):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +66,8 @@ FUSED: dict[str, ModelCase] = {
     **OTHERS,
 }
 ARCHITECTURES = {**FUSED, **EAGER}
+CHEAP = ("llama", "t5", "gpt_oss")
+"""Those of the fast tier: grouped heads and padding, cross-attention and a bias, eager with sinks."""
 LIMITS = dict.fromkeys(FUSED, 1e-10) | dict.fromkeys(EAGER, 2e-6)
 """Relative differences of outputs that are rounding, in float64: eager code has a softmax or a factor in float32."""
 
@@ -161,3 +164,8 @@ def sites(name: str, padding: str, dtype: torch.dtype = torch.float64) -> list[S
         recordings.append(recording)
         attended.append(this.by_hand.attended(**inputs))
     return first_sites(recordings, attended)
+
+
+def cheap_first(names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: the cheap architectures in the fast tier, the others in the next."""
+    return [pytest.param(name, marks=() if name in CHEAP else pytest.mark.more) for name in names]

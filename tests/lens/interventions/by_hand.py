@@ -221,6 +221,11 @@ class ByHand:
         self.done = Calls(edits)
         return self.model(**inputs)
 
+    def generate(self, *edits: Edit, **options: Any) -> Any:
+        """A generation under edits."""
+        self.done = Calls(edits)
+        return self.model.generate(**options)
+
     def attended(self, *edits: Edit, **inputs: Any) -> dict[str, Attended]:
         """The tensors of the only call of each attention."""
         with torch.no_grad():

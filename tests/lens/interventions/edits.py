@@ -107,6 +107,12 @@ def _block_in_one_head_of_one_row(at: Any, site: Site) -> list[Edit]:
     return [site.edit(batch=[0], heads=[2], blocked=([5, -1], [3, 4, -2]))]
 
 
+def _block_every_key(at: Any, site: Site) -> list[Edit]:
+    """No key is left to two queries."""
+    at.heads[::2].block(queries=[-1, 3])
+    return [site.edit(heads=[0, 2], blocked=([-1, 3], range(site.shape[3])))]
+
+
 def _mask(at: Any, site: Site) -> list[Edit]:
     at.mask(mask.window(3))
     distance = torch.arange(site.shape[2])[:, None] + site.shape[3] - site.shape[2] - torch.arange(site.shape[3])
@@ -117,6 +123,22 @@ def _mask_of_one_head(at: Any, site: Site) -> list[Edit]:
     allowed = site.random(*site.shape[2:]) > -0.5
     at.heads[3].mask(mask.allowed(allowed))
     return [site.edit(heads=[3], allowed=allowed)]
+
+
+def _mask_of_some_heads_in_some_rows(at: Any, site: Site) -> list[Edit]:
+    """A mask for each head and row that is named."""
+    allowed = site.random(2, 2, *site.shape[2:]) > -0.5
+    at.batch[[0, 2]].heads[[1, 3]].mask(mask.allowed(allowed))
+    return _each_of_two(site, [0, 2], [1, 3], allowed=allowed)
+
+
+def _each_of_two(site: Site, batch: list[int], heads: list[int], **tensors: Tensor) -> list[Edit]:
+    """Edits of two rows and two heads with a part of (2, 2, queries, keys) each."""
+    return [
+        site.edit(batch=[row], heads=[head], **{name: t[n, m] for name, t in tensors.items()})
+        for n, row in enumerate(batch)
+        for m, head in enumerate(heads)
+    ]
 
 
 def _scale(at: Any, site: Site) -> list[Edit]:
@@ -139,6 +161,12 @@ def _bias_of_each_head_and_row(at: Any, site: Site) -> list[Edit]:
     bias = site.random(*site.shape)
     at.bias(bias)
     return [site.edit(bias=bias)]
+
+
+def _bias_of_some_heads_in_some_rows(at: Any, site: Site) -> list[Edit]:
+    bias = site.random(2, 2, *site.shape[2:])
+    at.batch[1:].heads[[0, -1]].bias(bias)
+    return _each_of_two(site, [1, 2], [0, 3], bias=bias)
 
 
 def _patch_output(at: Any, site: Site) -> list[Edit]:
@@ -188,6 +216,7 @@ def _many(at: Any, site: Site) -> list[Edit]:
     at.heads[3].ablate("zero")
     at.heads[0].patch(site.recordings[0], "values")
     at.scale(0.7)
+    at.heads[:2].scale(1.6)
     at.heads[1].bias(bias)
     at.block(queries=[-1], keys=[-2])
     at.batch[0].heads[2].ablate("mean", site.recordings[0])
@@ -196,6 +225,7 @@ def _many(at: Any, site: Site) -> list[Edit]:
         site.edit(heads=[3], zero=True),
         site.edit(heads=[0], v=site.attended[0].v),
         site.edit(factor=0.7),
+        site.edit(heads=[0, 1], factor=1.6),
         site.edit(heads=[1], bias=bias),
         site.edit(blocked=([-1], [-2])),
         site.edit(batch=[0], heads=[2], constant=constant),
@@ -216,12 +246,15 @@ KINDS: dict[str, Callable[[Any, Site], list[Edit]]] = {
         _block,
         _block_for_every_query,
         _block_in_one_head_of_one_row,
+        _block_every_key,
         _mask,
         _mask_of_one_head,
+        _mask_of_some_heads_in_some_rows,
         _scale,
         _scale_of_one_head,
         _bias,
         _bias_of_each_head_and_row,
+        _bias_of_some_heads_in_some_rows,
         _patch_output,
         _patch_output_of_some_queries,
         _patch_output_of_one_row,

@@ -4,14 +4,16 @@ import pytest
 import torch
 
 import regard
-from lens.interventions.architectures import ARCHITECTURES, LIMITS, architecture
+from lens.interventions.architectures import ARCHITECTURES, LIMITS, architecture, cheap_first
 from lens.interventions.comparing import assert_same
-from lens.interventions.written_out import MODELS, written_out
+from lens.interventions.written_out import CHEAP_LAYERS, MODELS, written_out
+
+LAYERS = [pytest.param(name, marks=() if name in CHEAP_LAYERS else pytest.mark.more) for name in MODELS]
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", cheap_first(ARCHITECTURES))
 def test_without_an_edit_a_model_of_transformers_has_its_own_numbers_and_paths(name):
     this = architecture(name)
     for padding in ARCHITECTURES[name].paddings:
@@ -22,7 +24,7 @@ def test_without_an_edit_a_model_of_transformers_has_its_own_numbers_and_paths(n
         assert list(this.by_hand.attended(**inputs)) == list(recording)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_without_an_edit_a_model_that_is_written_out_has_its_own_numbers_and_paths(name):
     this = written_out(name)
     inputs = this.make_inputs(0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 
 import regard
@@ -40,6 +42,8 @@ DECODERS = {
 }
 SPLIT = {"llama": "Llama", "gpt2": "GPT2", "mistral": "Mistral", "qwen3": "Qwen3"}
 
+EXACT_BUCKETS = 16
+"""Of 32 buckets, those of the distances 0 to 15 hold one distance each."""
 QUERY, KEY = torch.arange(TOTAL)[:, None], torch.arange(TOTAL)
 
 
@@ -92,6 +96,15 @@ def _alibi(at: Any, path: str) -> list[Edit]:
     return [Edit(path, bias=-slopes[:, None, None] * (QUERY - KEY).abs())]
 
 
+def _relative(at: Any, path: str) -> list[Edit]:
+    """Raffel et al. 2020, section 2.1: a number for each bucket of distances, here of the first ones by themselves."""
+    bias = positions.T5Relative(4, bidirectional=False).double()
+    torch.nn.init.normal_(bias.weight, generator=torch.Generator().manual_seed(1))
+    at.bias(bias)
+    by_distance = bias.weight.detach()[(QUERY - KEY).clamp(0, EXACT_BUCKETS - 1)]
+    return [Edit(path, bias=by_distance.permute(2, 0, 1))]
+
+
 def _several(at: Any, path: str) -> list[Edit]:
     return [edit for function in (_window, _scale, _zero) for edit in function(at, path)]
 
@@ -106,6 +119,7 @@ KINDS: dict[str, Callable[[Any, str], list[Edit]]] = {
         _window,
         _scale,
         _alibi,
+        _relative,
         _several,
     )
 }
@@ -155,8 +169,79 @@ def test_a_patched_token_of_the_prompt_is_seen_by_every_step():
     assert_same(torch.stack(got.logits, 1), expected, LIMIT)
 
 
-CROSS = {"t5": ("decoder.block.0.layer.1.EncDecAttention", "ForConditionalGeneration")}
-CROSS |= {"bart": ("model.decoder.layers.0.encoder_attn", "ForConditionalGeneration")}
+def test_two_answers_to_one_cached_prompt_are_edited_at_the_same_positions():
+    """The second one goes on from a copy of the prompt's cache; it is no window that dropped keys."""
+    (model, by_hand), answers = decoder("llama"), ([11, 12, 13, 14, 15], [21, 22, 23, 24, 25])
+    path = self_attention(model)
+    with torch.no_grad():
+        cached = model(PROMPT).past_key_values
+        with regard.intervene(model) as edit:
+            edit[path].block(queries=[PROMPT_TOKENS + 2], keys=[PROMPT_TOKENS + 1])
+            got = [
+                model(torch.tensor([answer] * 2), past_key_values=copy.deepcopy(cached)).logits for answer in answers
+            ]
+        blocked = Edit(path, blocked=([PROMPT_TOKENS + 2], [PROMPT_TOKENS + 1]))
+        for answer, logits in zip(answers, got, strict=True):
+            whole = torch.cat([PROMPT, torch.tensor([answer] * 2)], 1)
+            assert_same(logits, by_hand(blocked, input_ids=whole).logits[:, PROMPT_TOKENS:], LIMIT)
+
+
+@grid(name=["llama", "window that is full at once", "windows in some layers"], storage=["dynamic", "static"])
+def test_a_text_in_chunks_has_the_logits_of_one_pass_by_hand(name, storage):
+    (model, by_hand), text = decoder(name), PROMPT.view(1, 16)
+    path = self_attention(model)
+    caches = {"dynamic": transformers.DynamicCache, "static": partial(transformers.StaticCache, max_cache_len=20)}
+    with torch.no_grad():
+        storing = caches[storage](config=model.config)
+        with regard.intervene(model) as edit:
+            edit[path].block(queries=[6, 10, 13], keys=[5, 9, 12])
+            got = [model(part, past_key_values=storing).logits for part in text.split([5, 3, 1, 4, 1, 2], 1)]
+        expected = by_hand(Edit(path, blocked=([6, 10, 13], [5, 9, 12])), input_ids=text)
+    assert_same(torch.cat(got, 1), expected.logits, LIMIT)
+
+
+BEAMS = {"num_beams": 3, "num_return_sequences": 3, "output_scores": True}
+
+
+@grid(name=["llama", "gpt2", "windows in some layers"], storage=["dynamic", "static"])
+def test_beams_are_those_of_the_edited_model_by_hand(name, storage):
+    model, by_hand = decoder(name)
+    path = self_attention(model)
+    options = {**GREEDY, **BEAMS, "cache_implementation": storage, "attention_mask": PADDINGS["left"]}
+    with torch.no_grad():
+        plain = model.generate(PROMPT, **options)
+        with regard.intervene(model) as edit:
+            edit[path].heads[1].ablate("zero")
+            edit[path].heads[2].scale(-1.0)
+            got = model.generate(PROMPT, **options)
+        expected = by_hand.generate(
+            Edit(path, heads=[1], zero=True), Edit(path, heads=[2], factor=-1.0), inputs=PROMPT, **options
+        )
+    assert torch.equal(got.sequences, expected.sequences)
+    assert_same(got.sequences_scores, expected.sequences_scores, LIMIT)
+    assert not torch.equal(got.sequences_scores, plain.sequences_scores)
+
+
+def test_the_prompt_of_a_static_cache_takes_the_values_of_a_recording():
+    """Which has as many keys as the prompt, and not the room behind them."""
+    model, by_hand = decoder("llama")
+    path, other = self_attention(model), PROMPT.flip(1)
+    with torch.no_grad():
+        with regard.watch(model) as recording:
+            model(other)
+        attended = by_hand.attended(input_ids=other)[path]
+        with regard.intervene(model) as edit:
+            edit[path].patch(recording, "values")
+            cache = transformers.StaticCache(config=model.config, max_cache_len=20)
+            got = model(PROMPT, past_key_values=cache).logits
+        expected = by_hand(Edit(path, v=attended.v), input_ids=PROMPT).logits
+    assert_same(got, expected, LIMIT)
+
+
+CROSS: dict[str, str] = {
+    "t5": "decoder.block.0.layer.1.EncDecAttention",
+    "bart": "model.decoder.layers.0.encoder_attn",
+}
 
 
 @cache
@@ -164,28 +249,34 @@ CROSS |= {"bart": ("model.decoder.layers.0.encoder_attn", "ForConditionalGenerat
 def translator(name: str) -> tuple[Any, ByHand]:
     """An encoder-decoder and the same by hand, to be left as they are."""
     case = MODEL_CASES[name]
-    model = replace(case, config={**case.config, "decoder_start_token_id": 3}).build(CROSS[name][1]).double()
+    case = replace(case, config={**case.config, "decoder_start_token_id": 3})
+    model = case.build("ForConditionalGeneration").double()
     return model, ByHand(model)
 
 
-CROSS_EDITS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "zero": lambda at: {"zero": True, "heads": [1]} if at.heads[1].ablate("zero") is None else {},
-    "block keys": lambda at: {"blocked": (None, [1, -1])} if at.block(keys=[1, -1]) is None else {},
-    "block a step": lambda at: {"blocked": ([3], [0, 1])} if at.block(queries=[3], keys=[0, 1]) is None else {},
-    "scale": lambda at: {"factor": 0.3} if at.scale(0.3) is None else {},
-}
+def _block_keys(at: Any, path: str) -> list[Edit]:
+    at.block(keys=[1, -1])
+    return [Edit(path, blocked=(None, [1, -1]))]
 
 
-@grid(name=CROSS, kind=CROSS_EDITS, storage=["dynamic", "static"])
+def _block_a_step(at: Any, path: str) -> list[Edit]:
+    at.block(queries=[3], keys=[0, 1])
+    return [Edit(path, blocked=([3], [0, 1]))]
+
+
+CROSS_KINDS = {"zero": _zero, "scale": _scale, "block keys": _block_keys, "block a step": _block_a_step}
+
+
+@grid(name=CROSS, kind=CROSS_KINDS, storage=["dynamic", "static"])
 def test_every_step_of_a_translation_has_the_logits_of_one_pass_by_hand(name, kind, storage):
-    (model, by_hand), path = translator(name), CROSS[name][0]
+    (model, by_hand), path = translator(name), CROSS[name]
     options = {**GREEDY, "num_beams": 1, "forced_eos_token_id": None, "cache_implementation": storage}
     source = {"input_ids": PROMPT, "attention_mask": PADDINGS["even"]}
     with torch.no_grad():
         with regard.intervene(model) as edit:
-            fields = CROSS_EDITS[kind](edit[path])
+            edits = CROSS_KINDS[kind](edit[path], path)
             got = model.generate(**source, **options)
         one_pass = {**source, "decoder_input_ids": got.sequences[:, :-1], "use_cache": False}
-        expected = by_hand(Edit(path, **fields), **one_pass).logits
+        expected = by_hand(*edits, **one_pass).logits
         assert largest_difference(by_hand(**one_pass).logits, expected) > 1e-4
     assert_same(torch.stack(got.logits, 1), expected, LIMIT)

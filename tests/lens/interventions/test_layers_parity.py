@@ -8,9 +8,8 @@ import torch
 import regard
 from lens.interventions.comparing import assert_same, largest_difference
 from lens.interventions.edits import KINDS
-from lens.interventions.written_out import MODELS, layer_sites, written_out
+from lens.interventions.written_out import CHEAP_LAYERS, MODELS, layer_sites, written_out
 
-CHEAP = {"nn.TransformerEncoder", "nn.TransformerDecoderLayer", "regard EncoderDecoder", "regard Decoder"}
 MIN_EFFECT = 1e-4
 """By how much an edit has to change the output at least, so that it can be seen to be right."""
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in CHEAP else pytest.mark.more)
+        pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in CHEAP_LAYERS else pytest.mark.more)
         for name in MODELS
         for kind in KINDS
     ],

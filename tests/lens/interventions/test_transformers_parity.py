@@ -8,13 +8,22 @@ import pytest
 import torch
 
 import regard
-from lens.interventions.architectures import ARCHITECTURES, EAGER, FUSED, LIMITS, Architecture, architecture, sites
+from lens.interventions.architectures import (
+    ARCHITECTURES,
+    CHEAP,
+    EAGER,
+    FUSED,
+    LIMITS,
+    Architecture,
+    architecture,
+    cheap_first,
+    sites,
+)
+from lens.interventions.by_hand import Edit
 from lens.interventions.comparing import assert_same, largest_difference
 from lens.interventions.edits import KINDS, NEEDS_SCORES, Site
 from lens.watching import output_tensors
 
-CHEAP = {"llama", "gpt2", "bert", "t5", "gpt_oss"}
-"""Architectures of the fast tier: grouped heads, one projection for all, padding, cross-attention, eager with sinks."""
 MIN_EFFECT = 1e-4
 """By how much an edit has to change the output at least, so that it can be seen to be right."""
 
@@ -73,7 +82,7 @@ def test_eager_attention_refuses_what_needs_its_scores(name, kind):
         run()
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in CHEAP else pytest.mark.more) for n in FUSED])
+@pytest.mark.parametrize("name", cheap_first(FUSED))
 def test_edits_of_every_attention_of_a_model_at_once(name):
     this, padding = architecture(name), ARCHITECTURES[name].paddings[-1]
     inputs = this.inputs(padding)
@@ -91,7 +100,7 @@ def test_edits_of_every_attention_of_a_model_at_once(name):
     assert len(edit.report().edits) == len(calls)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", cheap_first(ARCHITECTURES))
 def test_without_edits_every_bit_is_kept(name):
     this, padding = architecture(name), ARCHITECTURES[name].paddings[-1]
     inputs = this.inputs(padding)
@@ -105,7 +114,7 @@ def test_without_edits_every_bit_is_kept(name):
 CAUSAL = ["llama", "gpt2", "mistral", "qwen3", "gpt_neox", "falcon", "gpt_oss", "bloom"]
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", cheap_first(CAUSAL))
 def test_rows_that_are_not_edited_keep_every_bit(name):
     """Tokens before the one whose query is edited do not see it."""
     this = architecture(name, torch.float32)
@@ -157,3 +166,22 @@ def test_a_resampled_head_is_that_of_one_of_the_texts_at_the_same_positions(name
             drawn += same
     assert all(len(found) == 1 for found in drawn)
     assert len({found[0] for found in drawn}) == len(texts)
+
+
+@pytest.mark.parametrize("part", ["output", "weights", "values", "queries", "keys"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("bert", marks=pytest.mark.more)])
+def test_one_recorded_text_is_put_into_every_text(name, part):
+    this = architecture(name)
+    inputs, path = this.inputs("even"), sites(name, "even")[0].path
+    one = {key: t[:1] for key, t in this.inputs("even", 3).items()}
+    with torch.no_grad():
+        with regard.watch(this.model) as recording:
+            this.model(**one)
+        attended = this.by_hand.attended(**one)[path]
+        with regard.intervene(this.model) as edit:
+            edit[path].heads[[0, 3]].patch(recording, part)
+            got = this.model(**inputs)
+        field = part if part in ("output", "weights") else part[0]
+        expected = this.by_hand(Edit(path, heads=[0, 3], **{field: getattr(attended, field)}), **inputs)
+        assert largest_difference(this.model(**inputs), expected) > MIN_EFFECT
+    assert_same(got, expected, LIMITS[name])

@@ -366,6 +366,8 @@ MODELS: dict[str, Callable[[], WrittenOut]] = {
     "regard EncoderDecoder": _encoder_decoder,
     "regard Decoder": _modern_decoder,
 }
+CHEAP_LAYERS = ("nn.TransformerDecoderLayer", "regard Decoder")
+"""Those of the fast tier."""
 
 
 @cache

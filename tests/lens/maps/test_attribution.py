@@ -105,6 +105,11 @@ def test_the_projection_is_the_weight_of_the_layer_and_v_holds_the_bias_of_the_v
     assert_near(m.value_weighted(w_o)[0], expected)
 
 
+def test_a_projection_in_half_precision_is_read_as_it_is():
+    m, projection = random_map(), torch.randn(7, 10).bfloat16()
+    torch.testing.assert_close(m.value_weighted(projection), m.value_weighted(projection.float()), rtol=0, atol=0)
+
+
 # What is refused.
 
 
@@ -173,12 +178,24 @@ def test_nothing_to_ask_about(shape):
     grad, rows = torch.ones(batch, heads, queries, 5), [0] * min(1, queries)
     assert torch.equal(m.output(), grad * 0)
     assert [t.shape for t in m.attribution(grad)] == [shape[:3], *[(batch, heads, keys)] * 2]
+    assert m.attribution(grad.half()).values.dtype == torch.float32
     assert m.edge_attribution(grad, rows).shape == (batch, heads, len(rows), keys)
     assert m.value_weighted().shape == (batch, heads, keys)
-    assert m.group_outputs([0] * keys).output.shape == (*shape[:3], min(1, keys), 5)
+    parts = m.group_outputs(torch.ones(2, keys) > 0)
+    assert parts.output.shape == (*shape[:3], 2, 5)
+    assert bool((parts.lse == -torch.inf).all())
 
 
-# Memory.
+# Time and memory.
+
+
+@pytest.mark.parametrize(("answer", "calls"), [("output", 1), ("attribution", 2)])
+def test_the_number_of_calls_of_the_fused_kernel(answer, calls):
+    """The log-sum-exp that the transposed attention needs comes with the output."""
+    m = LargeMap(*torch.randn(3, 1, 2, 400, 4), sinks=torch.zeros(2))
+    with OperatorTrace() as trace:
+        ANSWERS[answer](m)
+    assert len(trace.fused) == calls
 
 
 LARGE_GRAD = torch.ones(1, 2, 400, 4)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.lens.effects.metrics import TextContext
+from regard.lens.effects.metrics import TextContext, tensors_of
 from regard.lens.effects.parts import Index, Parts
 from regard.lens.effects.subject import EffectSubject, TextArguments
 from regard.lens.intervene import intervene
@@ -17,7 +18,7 @@ TOKENS_PER_FORWARD = 1024
 """About how many tokens of repeated texts go through the model together: more takes memory, and saves no time."""
 
 MAX_LOGITS = 2**27
-"""The most logits of one forward pass, 512 MiB in float32."""
+"""The most logits, or other numbers of an output, of one forward pass: 512 MiB in float32."""
 
 ROW_TOLERANCE = 1e-3
 """How far the metric of a repeated text may be from that of the text alone, relative to the larger of it and 1."""
@@ -35,7 +36,7 @@ class ExactRuns:
         context: what the metric may know.
         baseline: the metric of the model as it is.
         can_repeat: whether the text can be repeated along the batch.
-        num_logits: how many logits one row of the output has.
+        shapes: of every tensor of the model's output for the text alone.
     """
 
     subject: EffectSubject
@@ -43,7 +44,7 @@ class ExactRuns:
     context: TextContext
     baseline: float
     can_repeat: bool
-    num_logits: int = 0
+    shapes: Sequence[torch.Size] = ()
     note: str = ""
     """Why each part took a forward pass of its own; "" where several shared one."""
 
@@ -51,7 +52,7 @@ class ExactRuns:
     def rows(self) -> int:
         """How many rows go through the model together."""
         rows = max(2, TOKENS_PER_FORWARD // self.text.num_tokens)
-        return max(2, min(rows, MAX_LOGITS // max(1, self.num_logits)))
+        return max(2, min(rows, MAX_LOGITS // max([1, *(shape.numel() for shape in self.shapes)])))
 
     def run(self, parts: Parts, indices: Sequence[Index]) -> Iterator[list[tuple[Index, float]]]:
         """The metric without each of some parts, forward pass by forward pass.
@@ -98,7 +99,19 @@ class ExactRuns:
         with torch.no_grad(), intervene(self.subject.model, verify=False) as edit:
             parts.write(edit, chunk, first_row)
             output = self.subject.run(self.text, rows)
+        if rows > 1:
+            self._check_rows(output, rows)
         return numbers(self.subject.metric(output, self.context), rows, self.subject.metric.name)
+
+    def _check_rows(self, output: Any, rows: int) -> None:
+        """Refuse an output in which more than the batch axis grew: its rows know one another, as those of CLIP do.
+
+        Raises:
+            ValueError: it has such a tensor.
+        """
+        for alone, t in zip(self.shapes, tensors_of(output), strict=False):
+            if t.shape not in (alone, (rows, *alone[1:])):
+                raise ValueError(f"an output of the shape {tuple(alone)} becomes {tuple(t.shape)} for {rows} rows")
 
 
 def numbers(values: Tensor, rows: int, name: str) -> list[float]:

@@ -29,7 +29,7 @@ def effect(
     over: str = "heads",
     *,
     ablation: str = "zero",
-    source: Recording | Sequence[Recording] | None = None,
+    source: Any = None,
     method: str | None = None,
     queries: Sequence[int] | int | None = None,
     keys: Sequence[int] | Sequence[Sequence[int]] | None = None,
@@ -65,7 +65,8 @@ def effect(
             in every layer; it still attends to itself), or ``edges`` (some queries may not look at some keys).
         ablation: what an ablated head gives: ``zero``; ``mean``, its mean over all texts and positions of the source;
             ``resample``, its output for another text of the source, at the same positions (Chan et al. 2022).
-        source: recordings of `regard.watch` for "mean" and "resample"; the texts themselves by default.
+        source: for "mean" and "resample", other texts in the form of `inputs`, or recordings of them by
+            `regard.watch`; by default the texts themselves.
         method: ``exact``; ``gradient``, one forward and one backward pass estimate every effect to first order;
             ``both``, all are estimated and the strongest computed exactly. By default ``exact`` for up to 300 parts
             of all texts, and ``both`` for more.
@@ -89,10 +90,11 @@ def effect(
         IndexError: queries or keys that are not there.
     """
     request = _request(over, method, queries, keys, window, top)
-    replacements = HeadReplacements(ablation, source, seed)
+    metric = as_metric(metric)
+    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
     if over in ("tokens", "edges") and (ablation != "zero" or source is not None):
         raise ValueError(f'over={over!r} blocks attention and replaces nothing: ablation and source are for "heads"')
-    subject = subject_of(model, inputs, as_metric(metric), tokenizer)
+    subject = subject_of(model, inputs, metric, tokenizer)
     show = progress_bar(f"effects over {over}", PROGRESS_STEPS) if progress else nullcontext(_ignore)
     with show as on_progress:
         run = EffectRun(subject, request, replacements, lambda share: on_progress(int(share * PROGRESS_STEPS)))
@@ -107,6 +109,19 @@ def effect(
 
 
 PROGRESS_STEPS = 1000
+
+
+def source_of(model: Any, source: Any, metric: Metric, tokenizer: Any) -> list[Recording] | EffectSubject | None:
+    """The recordings of a source, or the model with its texts.
+
+    Raises:
+        TypeError: neither; so are the errors of `subject_of`.
+    """
+    if source is None or isinstance(source, Recording):
+        return None if source is None else [source]
+    if isinstance(source, list | tuple) and all(isinstance(item, Recording) for item in source):
+        return list(source)
+    return subject_of(model, source, metric, tokenizer)
 
 
 def _ignore(done: int) -> None:

@@ -15,7 +15,7 @@ from regard.lens.effects import gradient, looked_at
 from regard.lens.effects.ablate import ExactRuns, numbers
 from regard.lens.effects.effects import MAX_RECORDING_BYTES, Effects
 from regard.lens.effects.looked_at import PartAttention, position_in
-from regard.lens.effects.metrics import TextContext, read_tensor
+from regard.lens.effects.metrics import TextContext, tensors_of
 from regard.lens.effects.parts import EdgeParts, HeadParts, Index, Parts, TokenParts, centred_windows
 from regard.lens.effects.replacements import HeadReplacements
 from regard.lens.effects.subject import EffectSubject, TextArguments
@@ -48,7 +48,8 @@ class _TextState:
     text: TextArguments
     context: TextContext
     baseline: float
-    num_logits: int
+    shapes: list[torch.Size]
+    """Of every tensor of the model's output."""
     entries: list[RecordingEntry]
     looked_at: PartAttention
     value_weighted: Tensor
@@ -94,6 +95,7 @@ class EffectRun:
 
     def read(self) -> None:
         """Run every text once, as the model is."""
+        self.replacements.read_source()
         for n, text in enumerate(self.subject.texts):
             self.states.append(self._read(text))
             self.on_progress(0.1 * (n + 1) / len(self.subject.texts))
@@ -112,7 +114,7 @@ class EffectRun:
         self.replacements.observe(recording, text.valid_keys)
         for note in recording.notes:
             self.notes.setdefault(note)
-        entries = self._entries(recording)
+        entries = self._entries(recording, text)
         if self.states and [entry.path for entry in entries] != [entry.path for entry in self.states[0].entries]:
             raise ValueError("the texts do not run the same attentions of the model: give them one at a time")
         if not self.states:
@@ -123,20 +125,20 @@ class EffectRun:
             text,
             context,
             baseline,
-            read_tensor(output, subject.metric.reads).numel(),
+            [t.shape for t in tensors_of(output)],
             entries if over in ("tokens", "edges") else [replace(entry, source=_released) for entry in entries],
             attention,
             weighted.values,
             torch.full(parts.shape, math.nan, dtype=torch.float64),
         )
 
-    def _entries(self, recording: Recording) -> list[RecordingEntry]:
+    def _entries(self, recording: Recording, text: TextArguments) -> list[RecordingEntry]:
         """The attentions, in the order of the layers; of tokens and edges those whose keys are the tokens."""
         entries = [recording.entry(path) for path in recording.layers if "#" not in path]
         if len(entries) < len(recording):
             self.notes.setdefault(
-                "some modules attend several times in one pass: each is changed in all its calls, and the attention is "
-                "that of its first"
+                "some modules attend several times in one pass: each is changed in all its calls; its attention, and "
+                "the estimates of tokens and edges, are those of the first"
             )
         if self.request.over in ("heads", "layers"):
             return entries
@@ -144,7 +146,8 @@ class EffectRun:
         if self.request.over == "edges" and crosses:
             self.notes.setdefault("the edges are those of cross-attention, from the target to the source")
             return crosses
-        keys = crosses[0].shape[3] if crosses else entries[0].shape[3]
+        known = [entry for entry in entries if entry.shape[3] == len(text.tokens)]  # not the patches beside a text
+        keys = (crosses or known or entries)[0].shape[3]
         sources = {entry.stack for entry in entries if entry.kind != "cross"}
         if crosses:
             self.notes.setdefault("the tokens are those of the source, hidden from its encoder and from the target")
@@ -157,6 +160,9 @@ class EffectRun:
                 f"over={self.request.over!r}: no attention of {self.subject.name} has one row of keys for each text, "
                 'as in windows of an image: use over="heads" or "layers"'
             )
+        left_out = sum(entry.kind != "cross" and entry not in found for entry in entries) if not crosses else 0
+        if left_out:
+            self.notes.setdefault(f"{left_out} of {len(entries)} attentions have other keys than these tokens")
         return found
 
     def _parts(self, text: TextArguments, entries: Sequence[RecordingEntry], number: int | None) -> Parts:
@@ -219,8 +225,10 @@ class EffectRun:
         chosen = [self._chosen(number) for number in range(len(self.states))]
         total, done = sum(map(len, chosen)), 0
         for number, (state, indices) in enumerate(zip(self.states, chosen, strict=True)):
-            can_repeat = self.subject.batch_axis is not None and all(entry.shape[0] == 1 for entry in state.entries)
-            runs = ExactRuns(self.subject, state.text, state.context, state.baseline, can_repeat, state.num_logits)
+            # Without a tensor that is seen, an output has no rows to take apart.
+            can_repeat = bool(state.shapes) or self.subject.metric.reads != "output"
+            can_repeat &= self.subject.batch_axis is not None and all(e.shape[0] == 1 for e in state.entries)
+            runs = ExactRuns(self.subject, state.text, state.context, state.baseline, can_repeat, state.shapes)
             parts = self._parts(state.text, state.entries, number)
             for found in runs.run(parts, indices):
                 for index, metric in found:

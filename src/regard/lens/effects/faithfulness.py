@@ -20,13 +20,12 @@ from torch import Tensor, nn
 
 from regard._shapes import Float
 from regard.lens.effects.ablate import numbers
-from regard.lens.effects.effect import subject_of
+from regard.lens.effects.effect import source_of, subject_of
 from regard.lens.effects.effect_run import EffectRequest, EffectRun
 from regard.lens.effects.metrics import Metric, as_metric
 from regard.lens.effects.parts import Index, Parts
 from regard.lens.effects.replacements import HeadReplacements
 from regard.lens.intervene import intervene
-from regard.lens.recording.recording import Recording
 from regard.pretrained import Pretrained
 
 FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
@@ -92,7 +91,7 @@ def faithfulness(
     fractions: Sequence[float] = FRACTIONS,
     *,
     ablation: str = "zero",
-    source: Recording | Sequence[Recording] | None = None,
+    source: Any = None,
     tokenizer: Any = None,
     seed: int = 0,
 ) -> Faithfulness:
@@ -135,8 +134,10 @@ def faithfulness(
         raise ValueError(f"fractions={fractions!r}: shares of a ranking above 0 and up to 1, such as {FRACTIONS}")
     if not rankings:
         raise ValueError('rankings={} holds none: give one at least, such as {"exact": effects.values}')
-    subject = subject_of(model, inputs, as_metric(metric), tokenizer)
-    run = EffectRun(subject, EffectRequest(over, "exact"), HeadReplacements(ablation, source, seed), lambda share: None)
+    metric = as_metric(metric)
+    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
+    subject = subject_of(model, inputs, metric, tokenizer)
+    run = EffectRun(subject, EffectRequest(over, "exact"), replacements, lambda share: None)
     run.read()
     removed = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}
     kept = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}

@@ -85,7 +85,7 @@ class Metric:
             ValueError: a function that returns several numbers; tokens that were never looked up.
         """
         if self.reads == "output":
-            rows = num_rows(output)
+            rows = next((len(t) for t in tensors_of(output) if t.ndim), 1)
             return torch.stack(
                 [self.compute(row_of(output, row, rows), context or TextContext()) for row in range(rows)]
             )
@@ -268,8 +268,6 @@ def read_tensor(output: Any, reads: str) -> Tensor:
     Raises:
         TypeError: there are none.
     """
-    if reads == "output":
-        return read_tensor(output, "logits" if _field(output, "logits") is not None else "vectors")
     fields = ("logits",) if reads == "logits" else ("last_hidden_state", "pooler_output")
     for name in fields:
         if (found := _field(output, name)) is not None:
@@ -288,11 +286,6 @@ def read_tensor(output: Any, reads: str) -> Tensor:
 def _field(output: Any, name: str) -> Tensor | None:
     found = output.get(name) if isinstance(output, dict) else getattr(output, name, None)
     return found if isinstance(found, Tensor) else None
-
-
-def num_rows(output: Any) -> int:
-    """The size of the batch axis of an output."""
-    return len(next(tensors_of(output)))
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

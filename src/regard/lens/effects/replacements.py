@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.lens.effects.subject import EffectSubject
 from regard.lens.interventions.source import RecordedAttention
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
+from regard.lens.watch import watch
 
 ABLATIONS = ("zero", "mean", "resample")
 
@@ -19,26 +21,38 @@ class HeadReplacements:
 
     Args:
         ablation: "zero", "mean" or "resample".
-        source: recordings of other texts; None for the texts themselves, which `observe` collects.
+        source: recordings of other texts, or a model with other texts, which `read_source` runs; None for the texts
+            themselves, which `observe` collects.
         seed: of the draws of "resample".
 
     Raises:
-        ValueError: an unknown ablation; "zero" with a source.
+        ValueError: an unknown ablation; "zero" with a source; no recording at all.
     """
 
-    def __init__(self, ablation: str, source: Recording | Sequence[Recording] | None, seed: int) -> None:
+    def __init__(self, ablation: str, source: Sequence[Recording] | EffectSubject | None, seed: int) -> None:
         if ablation not in ABLATIONS:
             raise ValueError(f"ablation={ablation!r}: it is one of {', '.join(map(repr, ABLATIONS))}")
         if ablation == "zero" and source is not None:
             raise ValueError('ablation="zero" takes no source: choose "mean" or "resample"')
         self.ablation, self.seed = ablation, seed
-        self.source = None if source is None else [source] if isinstance(source, Recording) else list(source)
+        self.source = None if source is None or isinstance(source, EffectSubject) else list(source)
         if self.source == []:
-            raise ValueError("source=[] holds no recording: give one at least, of regard.watch")
+            raise ValueError("source=[] holds no recording: give one at least, of regard.watch, or texts")
+        self._texts = source if isinstance(source, EffectSubject) else None
+        self._is_own_source = source is None
         self._own: list[Recording] = []
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._cache: dict[tuple[int | None, str], Tensor] = {}
         self._drawn: dict[int, tuple[Recording, int]] = {}
+
+    def read_source(self) -> None:
+        """Run the texts of the source, where they were given as texts."""
+        if self._texts is None:
+            return
+        for text in self._texts.texts:
+            with torch.no_grad(), watch(self._texts.model) as recording:
+                self._texts.run(text)
+            self._collect(recording, text.valid_keys)
 
     def observe(self, recording: Recording, valid: Tensor | None) -> None:
         """Collect a text that is its own source.
@@ -47,8 +61,10 @@ class HeadReplacements:
             recording: of the text.
             valid: the queries that are not padding, for attentions with as many queries as the text has tokens.
         """
-        if self.ablation == "zero" or self.source is not None:
-            return
+        if self._is_own_source and self.ablation != "zero":
+            self._collect(recording, valid)
+
+    def _collect(self, recording: Recording, valid: Tensor | None) -> None:
         if self.ablation == "resample":
             self._own.append(recording)
             return
@@ -95,7 +111,7 @@ class HeadReplacements:
         """Another text with as many queries everywhere, the same one for every head."""
         others = self.source
         if others is None:
-            others = [other for n, other in enumerate(self._own) if n != text]
+            others = [other for n, other in enumerate(self._own) if n != text or not self._is_own_source]
         queries = {entry.path: entry.shape[2] for entry in entries}
         fitting = [
             (other, row)
@@ -105,10 +121,11 @@ class HeadReplacements:
         ]
         if not fitting:
             count = max(queries.values())
+            where = "inputs" if self._is_own_source else "source"
             raise ValueError(
                 f'ablation="resample" takes the outputs of another text at the same positions, and no other text of '
-                f"{'the inputs' if self.source is None else 'the source'} has the {count} tokens of text {text}: give "
-                'source= with recordings of texts of that length, or ablation="mean"'
+                f"the {where} has the {count} tokens of text {text}: give "
+                'source= with texts of that length, or ablation="mean"'
             )
         generator = torch.Generator().manual_seed(self.seed + text)
         return fitting[int(torch.randint(len(fitting), (), generator=generator))]

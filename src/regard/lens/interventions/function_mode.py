@@ -41,7 +41,12 @@ def _transparent(function: Any) -> FunctionType:
 
 TRANSPARENT = {
     function: _transparent(function)
-    for function in (F.multi_head_attention_forward, torch.Tensor.backward, torch.autograd.grad)
+    for function in (
+        F.multi_head_attention_forward,
+        torch.Tensor.backward,
+        torch.autograd.backward,
+        torch.autograd.grad,
+    )
 }
 """Functions in which attention runs: PyTorch's layer, and backward passes with activation checkpointing."""
 

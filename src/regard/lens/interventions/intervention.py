@@ -100,9 +100,9 @@ class EditableAttention:
         """Replace the heads' outputs, weights @ v, by numbers that do not depend on the text.
 
         Args:
-            method: "zero"; "mean", the mean over all texts and queries of the source, or of the call itself without a
-                source; "resample" (Chan et al. 2022, "Causal Scrubbing"), that of a text of the source, drawn at random
-                for each batch row, at the same positions.
+            method: "zero"; "mean", the mean over all texts and queries of the source, or of the call itself (as the
+                model computed it) without a source; "resample" (Chan et al. 2022, "Causal Scrubbing"), that of a text
+                of the source, drawn at random for each batch row, at the same positions.
             source: recordings of other texts, by `regard.watch`.
             seed: of the draws of "resample".
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.attention.attend import attend
-from regard.attention.hooks import disable_hooks
 from regard.lens.interventions.selection import CallPart
 from regard.lens.maps.inputs import AttentionInputs
 from regard.lens.maps.map import AttentionMap
@@ -52,7 +50,7 @@ class RecordedAttention:
     def outputs(self) -> list[Tensor]:
         """The output of each recording, (batch, heads, queries, d_value)."""
         if self._outputs is None:
-            self._outputs = [_output(m) for m in self.maps]
+            self._outputs = [m.output() for m in self.maps]
         return self._outputs
 
     def head_output(self, recording: int, heads: Sequence[int]) -> Tensor:
@@ -105,11 +103,3 @@ class RecordedAttention:
             if head not in numbers:
                 raise IndexError(f"{self.path}: the recording has no head {head}: it has {numbers}")
         return [numbers.index(head) for head in heads]
-
-
-def _output(m: AttentionMap) -> Tensor:
-    """Weights @ v."""
-    m.ensure_unchanged()
-    assert m.v is not None
-    with torch.no_grad(), disable_hooks():
-        return attend(m.q, m.k, m.v, m.mask, **m.score_options)

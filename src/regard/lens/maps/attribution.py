@@ -35,11 +35,13 @@ class Attribution(NamedTuple):
     values: Float[Tensor, "batch heads keys"]
     """sum_i w_ij (dO_i . v_j) = v_j . dV_j, gradient times value: about what it loses if v_j becomes 0."""
     scores: Float[Tensor, "batch heads keys"]
-    """sum_i dS_ij, the gradient of a number added to the scores of key j for every query, after scale and soft-cap."""
+    """sum_i dS_ij, gradient of a number added to the scores of key j for every query, after scale, soft-cap and bias.
+    Where no weight on the key is near 1, it is about what the metric loses if the key is blocked for every query: for
+    one query that is dS_ij / (1 - w_ij)."""
 
 
 def output(inputs: AttentionInputs, prepared: PreparedAttention, v: Tensor) -> Tensor:
-    """Weights @ v with the sinks' share, (batch, heads, queries, d_value); 0 in empty rows.
+    """Weights @ v with the sinks' share, (batch, heads, queries, d_value); 0 in empty rows, as the kernels have it.
 
     Args:
         inputs: the attention, in whose cache the lse stays.
@@ -51,8 +53,6 @@ def output(inputs: AttentionInputs, prepared: PreparedAttention, v: Tensor) -> T
         cache_lse(inputs, prepared, lse)
     else:
         rows = prepared.output(v)
-    if prepared.empty_rows is not None:
-        rows = rows.masked_fill(prepared.empty_rows[..., None], 0.0)
     if prepared.sinks is None:
         return rows
     share = prepared.row_sums(prepared_lse(inputs, prepared))
@@ -69,6 +69,9 @@ def attribution(inputs: AttentionInputs, grad: Tensor) -> Attribution:
     """
     v = inputs.finite_v("attribution")
     check_grad(inputs, grad)
+    if 0 in inputs.shape:
+        by_query = torch.zeros(inputs.shape[:3], dtype=inputs.answer_dtype, device=inputs.device)
+        return Attribution(by_query, *by_query.new_zeros(2, *inputs.shape[:2], inputs.shape[3]))
     prepared = prepare(inputs)
     dtype = prepared.call.q.dtype
     v, grad = v.to(dtype), grad.to(dtype)

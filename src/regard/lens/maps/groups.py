@@ -69,7 +69,7 @@ def group_outputs(prepared: PreparedAttention, v: Tensor, groups: Tensor, count:
             rows, part_lse = part.attend(v)
         else:
             rows, part_lse = part.output(v), moments.log_sum_exp(part)
-        output[..., n, :] = rows if part.empty_rows is None else rows.masked_fill(part.empty_rows[..., None], 0.0)
+        output[..., n, :] = rows
         lse[..., n] = part_lse if part.score_shift is None else part_lse + part.score_shift
     return GroupOutputs(output, lse)
 

@@ -268,10 +268,6 @@ class AttentionMap(AttentionInputs):
             True
         """
         self.ensure_unchanged()
-        if 0 in self.shape:
-            self.finite_v("attribution")
-            attribution.check_grad(self, grad)
-            return Attribution(*(self._zeros(*self.shape[:2], self.shape[axis]) for axis in (2, 3, 3)))
         return attribution.attribution(self, grad)
 
     @no_grad_no_autocast
