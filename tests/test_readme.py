@@ -54,7 +54,7 @@ def test_the_command_shows_what_the_readme_shows(tmp_path, monkeypatch):
 
 @pytest.mark.more
 def test_the_effects_are_those_that_the_readme_shows(command, monkeypatch):
-    call, shown = re.search(r"\$ regard (effect .*)\n((?:.*\n)*?)\.\.\.\n", README).groups()
+    call, shown = re.search(r"\$ regard (effect .*)\n((?:.*\n)*?)```", README).groups()
     monkeypatch.setenv("COLUMNS", "110")
     code, out, err = command(*shlex.split(call))
     assert (code, err) == (0, "")
