@@ -26,7 +26,6 @@ from regard.cli.options import (
     read_argument,
     require_choice,
     status,
-    stderr_console,
     write_json,
 )
 from regard.errors import InputError, errors_of_argument
@@ -51,7 +50,7 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C, also where a part of the result was shown."""
 
 IN_OPTIONS = {
-    "source= with recordings of": "--source with",
+    "source= with": "--source with",
     'ablation="mean"': "--ablation mean",
     "name its first token by its id, or another word": "name another word",
     "method=": "--method ",
@@ -163,9 +162,8 @@ def effect(
     options: dict[str, Any] = {"method": method, "top": top}
     options |= {} if ablation is None else {"ablation": ablation}
     options |= {} if window is None else {"window": window}
+    options |= {} if source_texts is None else {"source": source_texts}
     with errors_of_options(text=None, metric=metric, tokens=tokens), _errors_in_options():
-        if source_texts is not None:
-            options["source"] = _recordings(source_texts, pretrained)
         with status("running the model"):
             computed = _metric(metric, names, pretrained, text)
         effects = regard.effect(pretrained, text, computed, over, **options)
@@ -250,17 +248,6 @@ def _metric(name: str | None, tokens: list[str], pretrained: Pretrained, text: s
             raise InputError(f"--metric log-prob: {pretrained.name} is no decoder: name a token with --tokens")
         return metrics.log_prob(likeliest_token(pretrained, text))
     return default_metric(pretrained, text) if name is None else getattr(metrics, name)()
-
-
-def _recordings(texts: list[str], pretrained: Pretrained) -> list[regard.Recording]:
-    """What the model attends to in other texts."""
-    from rich.progress import track
-
-    from regard.lens.text.run import run
-
-    disabled = not sys.stderr.isatty()
-    each = track(texts, "reading the source", console=stderr_console(), transient=True, disable=disabled)
-    return [run(text, pretrained).recording for text in each]
 
 
 def _draw(effects: Effects, top: int) -> None:
