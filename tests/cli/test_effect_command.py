@@ -159,6 +159,13 @@ def test_what_the_model_cannot_do_is_one_line(command, tmp_path, monkeypatch, gp
     assert message in refusal(command, "effect", TEXT, "--model", gpt2[1], *arguments)
 
 
+def test_a_distance_from_the_model_itself_has_no_estimate(command, models):
+    options = ("--model", models["bert"], "--metric", "cosine", "--method", "gradient")
+    refused = refusal(command, "effect", TEXT, *options)
+    assert refused.startswith("regard: --method gradient: cosine() is lowest for the model as it is")
+    assert refused.endswith("use --method exact\n")
+
+
 def test_an_encoder_predicts_no_token(command, models):
     refused = refusal(command, "effect", TEXT, "--model", models["bert"], "--metric", "log-prob")
     assert "is no decoder: name a token with --tokens" in refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,12 +51,11 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C, also where a part of the result was shown."""
 
 IN_OPTIONS = {
-    "source= with": "--source with",
-    'ablation="mean"': "--ablation mean",
-    "name its first token by its id, or another word": "name another word",
-    "method=": "--method ",
+    r"source= with": "--source with",
+    r"name its first token by its id, or another word": "name another word",
+    r"""\b(ablation|method)=['"](\w+)['"]""": r"--\1 \2",
 }
-"""Parts of the library's messages, and how the command says them."""
+"""Parts of the library's messages as patterns, and how the command says them."""
 
 
 @app.command(
@@ -228,7 +228,7 @@ def _errors_in_options() -> Iterator[None]:
     except ValueError as error:
         message = str(error)
         for part, words in IN_OPTIONS.items():
-            message = message.replace(part, words)
+            message = re.sub(part, words, message)
         raise InputError(message, error.argument if isinstance(error, InputError) else None) from error
 
 
