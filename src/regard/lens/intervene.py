@@ -37,7 +37,8 @@ def intervene(model: nn.Module, *, verify: bool = True) -> Iterator[Intervention
     The model computes its attention as ever; then the edited rows of the output are replaced, so that the others keep
     their bits. Without edits nothing is intercepted at all. Nothing of the model or of PyTorch is patched, other
     threads are not edited, and gradients flow through what is edited. PyTorch's own layers leave their fused inference
-    path while they are edited, which the report notes. `regard.watch` inside the block records the edited model.
+    path while they are edited, which the report notes. Where `regard.watch` records too, the map of an edited attention
+    is the one before its edit, and a note tells so.
 
     An edit counts for every call of its module until the block ends: for all steps of a generation, and for all
     passes. With a cache, positions of queries and keys count from the beginning of the sequence.
@@ -53,7 +54,8 @@ def intervene(model: nn.Module, *, verify: bool = True) -> Iterator[Intervention
         KeyError: a path that is no module of the model.
         IndexError: a head, batch row or key that is not there.
         TypeError: not a module.
-        ValueError: a compiled model; an edit that met no attention call; an edit that cannot be made, and why.
+        ValueError: a compiled model; an edit that met no attention call; an edit that cannot be made, and why; edits of
+            one attention in two nested blocks.
     """
     modules = list_modules(model, "intervene")
     editor = Editor(modules, verify=verify)
@@ -67,6 +69,7 @@ def _start(editor: Editor, stack: ExitStack) -> None:
     """See the model's calls from the first edit on."""
     if editor.edits:
         return
+    stack.enter_context(editor.activate())
     stack.enter_context(register_hook(partial(_edit_attend, editor)))
     modules = list(editor.finder.values())
     if not uses_attend_only(modules):

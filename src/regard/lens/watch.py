@@ -93,6 +93,7 @@ def watch(
     _state.models = (*_state.models, model)
     try:
         with ExitStack() as stack:
+            stack.enter_context(recorder.recording())
             stack.enter_context(register_hook(partial(_record_attend, recorder)))
             if has_fused_layers(modules):
                 stack.enter_context(DispatchModeCapture(recorder))

@@ -152,7 +152,7 @@ def test_cross_attention_of_a_decoder_knows_the_positions_of_its_queries():
     torch.testing.assert_close(got, model(X, source, memory_mask=blocked), atol=1e-6, rtol=1e-6)
 
 
-def test_a_watch_inside_records_the_edited_output_and_one_outside_the_models_own():
+def test_a_recording_notes_the_attention_that_is_edited_in_whatever_order_they_are_opened():
     model, (q, k, v) = FunctionModel(), random_qkv()
     with regard.intervene(model) as edit:
         edit["attn"].ablate()
@@ -162,7 +162,12 @@ def test_a_watch_inside_records_the_edited_output_and_one_outside_the_models_own
         edit["attn"].ablate()
         model(q, k, v)
     assert outside["attn"].verified
-    assert not inside["attn"].verified
+    assert not inside["attn"].verified  # its sample of the output is the edited one
+    for recording in (inside, outside):
+        assert "attn: regard.intervene edits it" in recording.notes[0]
+    with regard.watch(model) as later:
+        model(q, k, v)
+    assert not later.notes
 
 
 def test_another_thread_is_not_edited():

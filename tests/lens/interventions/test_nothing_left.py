@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 import regard
 from lens.interventions.architectures import architecture, sites
+from lens.interventions.by_hand import Edit
+from lens.interventions.comparing import assert_same
 from lens.interventions.edits import KINDS
 from lens.interventions.written_out import written_out
 from lens.watching import output_tensors
 from regard.attention.hooks import hook_state
+from regard.lens.interventions import editor
 
 GLOBAL_HOOKS = [name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks")]
 FUNCTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "softmax", "dropout", "linear")
@@ -31,7 +34,7 @@ def state_of(model: nn.Module) -> dict[str, Any]:
         "gradients": torch.is_grad_enabled(),
         "functions": [id(getattr(nn.functional, name)) for name in FUNCTIONS],
         "global hooks": [len(getattr(nn.modules.module, name)) for name in GLOBAL_HOOKS],
-        "regard": copy.copy(vars(hook_state)),
+        "regard": (copy.copy(vars(hook_state)), editor._active.editors),
     }
     for path, module in model.named_modules():
         held[path] = {name: (id(value), _content(value)) for name, value in vars(module).items()}
@@ -163,3 +166,26 @@ def test_an_intervention_that_has_ended_holds_no_tensor_of_the_model():
     del recording, edit, output
     gc.collect()
     assert [reference() for reference in held] == [None, None]
+
+
+def nested_blocks(outer_path: str, inner_path: str) -> tuple[Tensor, Tensor]:
+    """The output of a model under two blocks, and of the same by hand."""
+    this = architecture("llama")
+    inputs = this.inputs("left")
+    with torch.no_grad(), regard.intervene(this.model) as outer:
+        outer[outer_path].heads[1].ablate("zero")
+        with regard.intervene(this.model) as inner:
+            inner[inner_path].block(keys=[6])
+            got = this.model(**inputs)
+        edits = Edit(outer_path, heads=[1], zero=True), Edit(inner_path, blocked=(None, [6]))
+        return got.last_hidden_state, this.by_hand(*edits, **inputs).last_hidden_state
+
+
+def test_nested_blocks_edit_different_attentions():
+    assert_same(*nested_blocks("layers.0.self_attn", "layers.1.self_attn"), 1e-10)
+
+
+def test_nested_blocks_that_edit_one_attention_are_refused():
+    """Each would compute it from what the model has, and lose what the other did."""
+    with pytest.raises(ValueError, match=r"layers\.0\.self_attn: two nested regard\.intervene blocks"):
+        nested_blocks("layers.0.self_attn", "layers.0.self_attn")

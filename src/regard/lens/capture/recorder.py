@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
@@ -24,6 +25,28 @@ from regard.lens.maps.paths import stack_of
 
 MAX_OPEN_SEQUENCES = 8
 """How many sequences of one module a call may continue: beside the latest, those of other answers to one prompt."""
+
+
+class _ActiveRecorders(threading.local):
+    """The recorders of one thread that are recording."""
+
+    recorders: tuple[CallRecorder, ...] = ()
+
+
+_active = _ActiveRecorders()
+
+
+def note_edit(path: str) -> None:
+    """Note in every recording of this thread that an attention is edited, in whatever order the two were opened.
+
+    Args:
+        path: the attention.
+    """
+    for recorder in _active.recorders:
+        recorder.note_module(
+            path,
+            "regard.intervene edits it: its map is the attention before the edit, on what the edited model gave it",
+        )
 
 
 def folds_heads(module: nn.Module, call: CapturedCall) -> bool:
@@ -99,6 +122,15 @@ class CallRecorder:
         self.patch_finder = PatchFinder()
         # With `on_call` nothing of a mask's size may be kept.
         self.parse: MaskParser = _MaskParserCache() if on_call is None else parse_attn_mask
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Receive the notes on edits, until the context ends."""
+        _active.recorders = (*_active.recorders, self)
+        try:
+            yield
+        finally:
+            _active.recorders = tuple(other for other in _active.recorders if other is not self)
 
     def is_parameter(self, t: Tensor) -> bool:
         """Whether a tensor is a parameter of the model, or a part of one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -17,7 +19,7 @@ from regard.attention.hooks import disable_hooks
 from regard.lens.capture.call import CapturedCall, parse_attn_mask
 from regard.lens.capture.kind import attention_kind
 from regard.lens.capture.module_finder import ModuleFinder
-from regard.lens.capture.recorder import folds_heads, in_backward
+from regard.lens.capture.recorder import folds_heads, in_backward, note_edit
 from regard.lens.interventions.definition import compare_with_definition
 from regard.lens.interventions.edits import Edit, OutputEdit, ScoreEdit
 from regard.lens.interventions.selection import CallPart, CallPositions, find_indices
@@ -29,6 +31,15 @@ MakeCall = Callable[[nn.Module], tuple[CapturedCall, Tensor]]
 
 MAX_ROW_PAIRS = 2**24
 """About how many pairs of a query and a key have a mask in memory at once, where some rows are computed again."""
+
+
+class _ActiveEditors(threading.local):
+    """The editors of one thread whose blocks have edits and are open."""
+
+    editors: tuple[Editor, ...] = ()
+
+
+_active = _ActiveEditors()
 
 
 class Editor:
@@ -67,7 +78,9 @@ class Editor:
         path, module = owner
         edits = [edit for edit in self.edits if edit.path == path]
         self.paths.setdefault(path, "")
-        if not (edits or self._needs_positions()):
+        if edits:
+            self._check_alone(path, frame)
+        elif not self._needs_positions():
             return None
         try:
             with disable_hooks():
@@ -81,7 +94,30 @@ class Editor:
         positions = self._positions(path, call)
         if not edits:
             return None
+        note_edit(path)
         return self._edited(call, output.reshape(*call.shape[:3], -1), edits, positions)
+
+    @contextmanager
+    def activate(self) -> Iterator[None]:
+        """Know of the other editors of this thread, until the context ends."""
+        _active.editors = (*_active.editors, self)
+        try:
+            yield
+        finally:
+            _active.editors = tuple(editor for editor in _active.editors if editor is not self)
+
+    def _check_alone(self, path: str, frame: FrameType) -> None:
+        """Raise if another block edits this attention too: each would compute it again from what the model has.
+
+        Raises:
+            ValueError: another block does.
+        """
+        for other in _active.editors:
+            owner = other.finder.find(frame) if other is not self else None
+            if owner is not None and any(edit.path == owner[0] for edit in other.edits):
+                raise ValueError(
+                    f"{path}: two nested regard.intervene blocks edit this attention; write all its edits in one block"
+                )
 
     def _needs_positions(self) -> bool:
         """Whether a call that is not edited must tell where the queries of a cross-attention are."""
