@@ -53,6 +53,16 @@ def test_the_command_shows_what_the_readme_shows(tmp_path, monkeypatch):
 
 
 @pytest.mark.more
+def test_the_effects_are_those_that_the_readme_shows(command, monkeypatch):
+    call, shown = re.search(r"\$ regard (effect .*)\n((?:.*\n)*?)```", README).groups()
+    monkeypatch.setenv("COLUMNS", "110")
+    code, out, err = command(*shlex.split(call))
+    assert (code, err) == (0, "")
+    lines = {line.rstrip() for line in out.splitlines()}
+    assert [line for line in shown.splitlines() if line not in lines] == []
+
+
+@pytest.mark.more
 def test_the_default_decoder_answers_what_the_readme_shows(command):
     call, answer = re.search(r"\$ regard (generate --chat .*)\n(.*)\n", README).groups()
     code, out, err = command(*shlex.split(call))

@@ -40,8 +40,12 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "Usage explain see watch check train embed --install-completion"),
-        ("--help", "Usage explain see watch check train embed"),
+        ("", "Usage explain see watch effect check train embed --install-completion"),
+        ("--help", "Usage explain see watch effect check train embed"),
+        (
+            "effect --help",
+            "--metric --tokens --over --ablation --source --method --window --top --model --html --json Ctrl-C",
+        ),
         ("explain -h", "--token --layer --head --compare --model --all --json Example:"),
         ("watch --help", "TEXT --file --model --layer --head --token --save --json Example:"),
         ("check --help", "--arg --timeout --memory --json --list attention.py: undetermined"),
@@ -147,6 +151,7 @@ def test_a_text_from_standard_input(command, monkeypatch, tmp_path, command_name
     [
         (["explain", "in.txt"], "regard explain - < in.txt"),
         (["see", "in.txt"], "--file in.txt"),
+        (["effect", "in.txt"], "regard effect - < in.txt"),
         (["watch", "in.txt"], "--file in.txt"),
         (["translate", "in.txt", "--model", "none"], "regard translate - < in.txt"),
     ],

@@ -43,7 +43,8 @@ DEFAULT_OUT = Path("regard.html")
     epilog='Example: regard see "Write a poem about a man fishing on a river bank." --open\n\n'
     'In the terminal: regard see "The animal was too tired." --terminal --token animal\n\n'
     'What a decoder looks at while it writes: regard see "The capital of Italy is" --max-new-tokens 20 --open\n\n'
-    "A file of regard watch --save: regard see --recording story.safetensors",
+    "A file of regard watch --save: regard see --recording story.safetensors\n\n"
+    "What mattered beside what was looked at: regard effect TEXT --html PAGE",
 )
 def see(
     text: Annotated[str | None, typer.Argument(help="A text, in quotes.", show_default=False)] = None,
@@ -93,6 +94,14 @@ def see(
             "pair of tokens. In the terminal: the keys of this word alone, and more of them.",
         ),
     ] = None,
+    effects: Annotated[
+        list[Path] | None,
+        option(
+            "PATH",
+            "A file of regard effect --json for the same text and model: the page opens with what mattered. May be "
+            "given several times, such as for heads and tokens.",
+        ),
+    ] = None,
     max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The largest size of the page.")] = 5.0,
     out: Annotated[Path | None, option("PATH", f"Where to write the page; by default {DEFAULT_OUT}.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
@@ -112,8 +121,8 @@ def see(
         raise InputError("--recording shows a file: --model, --compare, --target and --max-new-tokens belong to a TEXT")
     if image is not None and (recording is None or terminal):
         raise InputError("--image belongs to the page of a --recording: a TEXT has no image, and --terminal draws none")
-    if terminal and (open_ or compare or out is not None):
-        raise InputError("--terminal draws here and writes no page: leave --out, --open and --compare out")
+    if terminal and (open_ or compare or effects or out is not None):
+        raise InputError("--terminal draws here and writes no page: leave --out, --open, --compare and --effects out")
     if out == Path("-"):
         raise InputError("--out -: a page is a file; give it a name, such as regard.html")
     if not max_size < MAX_MEGABYTES:
@@ -129,6 +138,7 @@ def see(
     if recording is None:
         source = read_text(file) if file is not None else read_argument(str(text), f"--file {text}")
     import_torch()
+    loaded_effects = [regard.Effects.load(path) for path in effects or ()]
 
     options: dict[str, Any] = {"model": None, "target": target, "token": token, "max_new_tokens": max_new_tokens}
     if recording is None:
@@ -163,6 +173,7 @@ def see(
                 image=image,
                 max_size=int(max_size * 1e6),
                 title=str(file) if file is not None else None,
+                effects=loaded_effects,
                 progress=progress,
                 **options,
             )

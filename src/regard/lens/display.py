@@ -6,6 +6,7 @@ the lens does not import them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,17 +33,31 @@ def plot_effects(effects: Any, **options: Any) -> Figure:
 
 
 def render_page(
-    recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, **options: Any
+    recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, context: Any, **options: Any
 ) -> str:
     """See `Recording.to_html`."""
     html = import_module("regard.views.html")
+    if context is not None and not isinstance(context, Mapping):
+        raise TypeError(
+            f"context is the to_dict() of what regard.lens.text.contextual returns; got {type(context).__name__}"
+        )
     if patches is not None and image is None:
         raise ValueError(f"patches={patches} are those of an image: give image= too")
     image = None if image is None else html.PageImage.load(image)
-    text: str = html.render_page(recording, image=image, image_index=image_index, patches=patches, **options)
+    text: str = html.render_page(
+        recording, image=image, image_index=image_index, patches=patches, context=context, **options
+    )
     if path is not None:
         write_text(text, path)
     return text
+
+
+def render_effects(effects: Any, path: str | Path | None, *, text: int | None, **options: Any) -> str:
+    """See `Effects.to_html`."""
+    page: str = import_module("regard.views.html").render_effects_page(effects, text=text, **options)
+    if path is not None:
+        write_text(page, path)
+    return page
 
 
 def render_notebook(recording: Any) -> str | None:

@@ -10,9 +10,11 @@ from typing import Any
 from regard.errors import InputError
 from regard.escape import visible
 from regard.files import ensure_writable, write_json, write_text
+from regard.lens.effects.effects import Effects
 from regard.lens.recording.recording import Recording
 from regard.pretrained import Pretrained
 from regard.views.html.draft import RenderedPage
+from regard.views.html.effects import EFFECT_VIEW, as_list
 from regard.views.html.image import PageImage
 from regard.views.html.page import DEFAULT_MAX_SIZE, Progress, build_page
 from regard.views.source import AttentionSource, HeadNumbers, attention_source
@@ -61,6 +63,7 @@ def see(
     image: Any = None,
     max_size: float | int = DEFAULT_MAX_SIZE,
     title: str | None = None,
+    effects: Effects | Sequence[Effects] = (),
     progress: Progress = iter,
 ) -> SavedPage:
     """Write a page that shows the attention of a model in a text, and lets you change it.
@@ -83,6 +86,8 @@ def see(
         image: the image that a vision model read, for a recording; as in `Recording.to_html`.
         max_size: the largest size of the page in bytes.
         title: the title; by default the text, or the name of the recording's file.
+        effects: what mattered to a metric: a result of `regard.effect` for the same model and text, or several. The
+            page opens with them.
         progress: wraps the iteration over the paths of the attentions, such as a progress bar.
 
     Returns:
@@ -115,12 +120,14 @@ def see(
             heads=source.heads,
             image=page_image,
             context=source.context,
+            effects=effects,
+            view=EFFECT_VIEW if as_list(effects) else None,
             initial=source.initial,
             progress=progress,
         )
     except InputError:
         raise
-    except ValueError as error:  # there is nothing to show
+    except ValueError as error:  # there is nothing to show, or the effects are those of another model
         raise InputError(str(error)) from error
     write_text(page.text, out)
     return SavedPage(Path(out), page.size, _facts(source, page))

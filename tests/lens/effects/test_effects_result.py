@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 import regard
 from regard import InputError
 from regard.lens.effects.statistics import correlation, ranks
+from regard.lens.effects.table import summary
 
 NAN = math.nan
 
@@ -86,14 +88,19 @@ class TestTable:
         assert "Ablation: zero" in lines[1]
         assert "computed exactly" in lines[1]
         assert lines[2] == "Looked at: attention from the last token to ' Mary'."
-        assert lines[3].split() == ["head", "effect", "looked", "at"]
-        assert lines[5].split() == ["1.1", "-4.00", "░" * 16, "0.000"]
-        assert lines[6].split() == ["0.0", "+3.00", "█" * 12, "0.050", "█"]
+        assert lines[3].split() == ["head", "looked", "at", "effect"]
+        assert lines[5].split() == ["1.1", "0.000", "-4.00", "░" * 16]
+        assert lines[6].split() == ["0.0", "0.050", "█", "+3.00", "█" * 12]
         assert lines[11] == (
             "Over 6 heads, attention from the last token to ' Mary' and effect correlate at 0.076; the head that looks "
             "hardest, 0.1 (0.81), adds -0.3 to the metric; the head that matters most, 1.1, adds -4 of 6 (it gives "
             "0.00)."
         )
+
+    @pytest.mark.parametrize(("baseline", "part"), [(6.0, " of 6 ("), (-1e-7, "adds -4 (")])
+    def test_an_effect_is_no_part_of_a_metric_that_is_0_but_for_rounding(self, baseline, part):
+        effects = replace(make(looked_at=LOOKED_AT), baseline=torch.tensor([baseline], dtype=torch.float64))
+        assert part in summary(effects)
 
     @pytest.mark.parametrize("ablation", ["zero", "mean", "resample"])
     def test_the_ablation_is_named(self, ablation):
@@ -106,7 +113,7 @@ class TestTable:
         values = torch.tensor([[[NAN, 2.0, 1.0], [NAN, NAN, NAN]]], dtype=torch.float64)
         estimates = torch.tensor([[[5.0, 9.0, 0.1], [0.0, 0.0, 0.0]]], dtype=torch.float64)
         text = str(make(values=values.tolist(), estimates=estimates, method="both", looked_at=LOOKED_AT))
-        assert text.splitlines()[3].split() == ["head", "effect", "estimate", "looked", "at"]
+        assert text.splitlines()[3].split() == ["head", "looked", "at", "effect", "estimate"]
         assert "0.0, adds about 5 of 6" in text
         assert "estimate and exact effect have the rank correlation 1." in text
 
@@ -185,29 +192,3 @@ class TestFiles:
         (tmp_path / "x.json").write_text("{")
         with pytest.raises(InputError, match="cannot be read as effects"):
             regard.Effects.load(tmp_path / "x.json")
-
-
-class TestPlot:
-    @pytest.mark.parametrize(
-        ("over", "values"),
-        [
-            ("heads", [[[3.0, NAN], [0.5, -4.0]]]),
-            ("layers", [[3.0, -1.0]]),
-            ("tokens", [[3.0, NAN, 1.0]]),
-        ],
-    )
-    @pytest.mark.parametrize("with_attention", [False, True])
-    def test_effect_and_attention_have_a_panel_each(self, over, values, with_attention):
-        looked_at = torch.tensor(values).double().abs() if with_attention else None
-        figure = make(over, values, looked_at=looked_at).plot()
-        labels = [axes.get_xlabel() for axes in figure.axes] + [axes.get_ylabel() for axes in figure.axes]
-        assert "effect" in labels
-        assert ("attention" in labels) == with_attention
-        assert "logit_difference" in figure.get_suptitle()
-
-    def test_edges_are_curves_over_the_layers(self):
-        edges = {"queries": (-1,), "keys": ((0,), (1,)), "windows": ((0,), (1,)), "ablation": "block"}
-        figure = make("edges", [[[[1.0, 2.0]], [[3.0, 4.0]]]], **edges).plot(title="mine")
-        (axes,) = figure.axes
-        assert [list(line.get_ydata()) for line in axes.lines[:2]] == [[2.0, 4.0], [1.0, 3.0]]
-        assert figure.get_suptitle() == "mine"

@@ -9,6 +9,7 @@ from PIL import Image
 
 import regard
 from regard.lens import AttentionMap
+from regard.lens.effects.effects import Effects
 from regard.lens.text.contextual import ContextualCosines, ContextualPart, ContextualVectors, ContextualWord
 
 RUN = "document.documentElement.setAttribute('data-hacked','yes')"
@@ -58,7 +59,7 @@ WHOLE = [token for token in TOKENS if not any("\ud800" <= c <= "\udfff" for c in
 TITLE = " ".join(token[:60] for token in WHOLE)
 FORBIDDEN = ["iframe", "object", "embed", "link", "base", "audio", "video", "template", "body style", "body meta"]
 """What a token could become, and no page of ours is made of; its images and scripts are counted."""
-VIEWS = ["sentence", "heads", "map", "arithmetic", "whatif", "context", "patches"]
+VIEWS = ["sentence", "heads", "effect", "map", "arithmetic", "whatif", "context", "patches"]
 
 
 def watched(tokens, *paths):
@@ -81,13 +82,22 @@ def hostile_context():
     return ContextualVectors([parts, parts], words, words, len(words), [0.5, 0.5], 1)
 
 
+def hostile_effects():
+    """Effects of heads and of tokens, whose names are hostile."""
+    facts = {"metric": SCRIPT, "ablation": SCRIPT, "method": "both", "paths": (SCRIPT, "<!--"), "names": (SCRIPT, "b")}
+    facts |= {"tokens": (tuple(TOKENS),), "baseline": torch.ones(1), "notes": (SCRIPT,), "looked_at_name": SCRIPT}
+    heads, tokens = torch.randn(3, 1, 2, 2), torch.randn(3, 1, len(TOKENS))
+    shapes = (("heads", heads), ("tokens", tokens))
+    return [Effects(over, values=t[0], estimates=t[1], looked_at=t[2], **facts) for over, t in shapes]
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """The page, and a notebook's page with it in a frame."""
     folder, recording = tmp_path_factory.mktemp("hostile"), watched(TOKENS, SCRIPT, "<!--", "0")
     page, notebook = folder / "page.html", folder / "notebook.html"
     more = {"image": Image.new("RGB", (12, 12), "teal"), "patches": (21, 4, 4), "context": hostile_context().to_dict()}
-    recording.to_html(page, title=TITLE, model=TITLE, **more)
+    recording.to_html(page, title=TITLE, model=TITLE, effects=hostile_effects(), **more)
     notebook.write_text(f"<!doctype html><meta charset=utf-8><title>notebook</title>{recording._repr_html_()}", "utf-8")
     return page, notebook
 
@@ -161,7 +171,10 @@ def test_every_token_is_shown_as_it_is(open_page, pages):
     assert not unseen, "a token that cannot be seen is written in another way"
 
 
-@pytest.mark.parametrize("view", ["sentence", *(pytest.param(view, marks=pytest.mark.more) for view in VIEWS[1:5])])
+@pytest.mark.parametrize(
+    "view",
+    ["sentence", *(pytest.param(view, marks=pytest.mark.more) for view in ["heads", "map", "arithmetic", "whatif"])],
+)
 def test_a_notebooks_frame_shows_the_same(open_page, pages, view):
     page = open_page(pages[1], ready="iframe")
     (frame,) = page.frames[1:]

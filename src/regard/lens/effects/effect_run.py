@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from regard.lens.effects import gradient, looked_at
 from regard.lens.effects.ablate import ExactRuns, numbers
-from regard.lens.effects.effects import Effects
+from regard.lens.effects.effects import MAX_RECORDING_BYTES, Effects
 from regard.lens.effects.looked_at import PartAttention, position_in
 from regard.lens.effects.metrics import TextContext, tensors_of
 from regard.lens.effects.parts import EdgeParts, HeadParts, Index, Parts, TokenParts, centred_windows
@@ -74,6 +75,8 @@ class EffectRun:
     method: str = "exact"
     notes: dict[str, None] = field(default_factory=dict)
     states: list[_TextState] = field(default_factory=list)
+    recording: Recording | None = None
+    """The attention of the first text, where it is small enough to be kept."""
     saturated: int = 0
 
     def run(self) -> None:
@@ -114,6 +117,8 @@ class EffectRun:
         entries = self._entries(recording, text)
         if self.states and [entry.path for entry in entries] != [entry.path for entry in self.states[0].entries]:
             raise ValueError("the texts do not run the same attentions of the model: give them one at a time")
+        if not self.states:
+            self.recording = _kept(recording, text)
         parts = self._parts(text, entries, None)
         attention, weighted = (self._looked_at(parts, entries, text, weighted=w) for w in (False, True))
         return _TextState(
@@ -293,7 +298,24 @@ class EffectRun:
             request.groups or tuple(map(tuple, keys.groups)) if isinstance(keys, EdgeParts) else (),
             tuple(map(tuple, parts.windows)) if isinstance(parts, EdgeParts) else (),
             tuple(state.text.query_tokens for state in states) if entries[0].kind == "cross" else (),
+            self.recording,
+            stopped,
         )
+
+
+def _kept(recording: Recording, text: TextArguments) -> Recording | None:
+    """The recording of a text, with its tokens; None where it takes too much memory to be kept."""
+    size = 0
+    for entry in map(recording.entry, recording):
+        m = entry.map()
+        if isinstance(m, AttentionMap):
+            size += sum(t.numel() * t.element_size() for t in (m.q, m.k, m.v) if t is not None)
+    if size > MAX_RECORDING_BYTES:
+        return None
+    if text.tokens:
+        with suppress(ValueError):  # tokens that fit no map, such as those of an image
+            recording.label(list(text.query_tokens or text.tokens), list(text.tokens))
+    return recording
 
 
 def _released() -> AttentionMap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,16 @@ from regard.files import read_text, write_json
 from regard.lens import display
 from regard.lens.effects.columns import TENSORS, EffectColumns
 from regard.lens.effects.table import effects_table
+from regard.lens.recording.recording import Recording
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "regard effects"
 VERSION = 1
+
+MAX_RECORDING_BYTES = 2**27
+"""A recording whose queries, keys and values take more memory is not kept with the effects."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,12 @@ class Effects(EffectColumns):
         print(effects)
         effects.values[0, 24, 4], effects.looked_at[0, 24, 4]
     """
+
+    recording: Recording | None = field(default=None, repr=False)
+    """The attention of the first text, for `to_html`, if it takes at most `MAX_RECORDING_BYTES`; no file has it."""
+
+    is_partial: bool = False
+    """Whether the computation was stopped early, by Ctrl-C."""
 
     def table(self, k: int = 10, *, text: int | None = None) -> str:
         """The k strongest: looked at beside mattered, a bar each, and the sentence that sums it up.
@@ -74,6 +84,36 @@ class Effects(EffectColumns):
         """
         return display.plot_effects(self, text=text, title=title)
 
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        text: int | None = None,
+        title: str | None = None,
+        model: str = "",
+        max_size: float | int = 5_000_000,
+    ) -> str:
+        """A page that opens with these effects, and leads from each head to its map: one file that needs no network.
+
+        It is the page of `recording`, as `Recording.to_html` writes it. Without a recording, which effects from a file
+        do not have, and for another text than the first, it has the effects alone.
+
+        Args:
+            path: the file to write, by an atomic write.
+            text: see `top`.
+            title: the title; by default the tokens.
+            model: the model's name.
+            max_size: the largest size of the page in bytes.
+
+        Returns:
+            The page as a text.
+
+        Raises:
+            InputError: the path cannot be written; max_size is too small for any page.
+            IndexError: no such text.
+        """
+        return display.render_effects(self, path, text=text, title=title, model=model, max_size=max_size)
+
     def __str__(self) -> str:
         return self.table()
 
@@ -84,9 +124,7 @@ class Effects(EffectColumns):
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON has it: lists, numbers, texts; None for NaN."""
-        return {"format": FORMAT, "version": VERSION} | {
-            field.name: _to_json(getattr(self, field.name)) for field in fields(self)
-        }
+        return {"format": FORMAT, "version": VERSION} | {name: _to_json(getattr(self, name)) for name in _json_names()}
 
     @classmethod
     def from_json(cls, facts: dict[str, Any]) -> Effects:
@@ -100,7 +138,7 @@ class Effects(EffectColumns):
         if facts.get("version") != VERSION:
             raise ValueError(f"it has version {facts.get('version')!r}, and this regard reads {VERSION}: update regard")
         try:
-            given = {field.name: facts[field.name] for field in fields(cls)}
+            given = {name: facts[name] for name in _json_names()}
             for name, value in given.items():
                 given[name] = _tensor(value) if name in TENSORS else _tuples(value)
             return cls(**given)
@@ -128,6 +166,11 @@ class Effects(EffectColumns):
             raise
         except ValueError as error:
             raise InputError(f"{path} cannot be read as effects: {error}") from error
+
+
+def _json_names() -> list[str]:
+    """What a file holds: everything but the recording, which has files of its own."""
+    return [each.name for each in fields(Effects) if each.name != "recording"]
 
 
 def _to_json(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -24,8 +25,13 @@ METHODS = {
     "gradient": "estimated to first order by the gradient, none computed exactly",
     "both": "all estimated to first order by the gradient, the strongest computed exactly",
 }
+SMALLEST_SHARE = 1e-3
+"""An effect is said to be a part of the metric where the metric is at least this share of it."""
 NOUNS = {"heads": "head", "layers": "layer", "tokens": "token", "edges": "edge"}
 
+
+LOOKED_AT, ESTIMATE = "looked at", "estimate"
+"""The names of two columns; the third is "effect"."""
 
 LOOKS = {
     "heads": ("looks", "gives"),
@@ -38,7 +44,7 @@ LOOKS = {
 def effects_table(effects: EffectColumns, k: int, text: int | None) -> str:
     """See `Effects.table`."""
     rows = effects.top(k, text=text)
-    lines = [*_heading(effects, text), *_columns(effects, rows, text), summary(effects, text)]
+    lines = [*heading(effects, text), *_columns(effects, rows, text), summary(effects, text)]
     return "\n".join([*lines, *(f"Note: {note}." for note in effects.notes)])
 
 
@@ -48,7 +54,10 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
     if not ranked:
         return "Nothing is known yet."
     best, baseline, noun = ranked[0], _baseline(effects, text), NOUNS[effects.over]
-    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)} of {_short(baseline)}"
+    matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)}"
+    # A metric that compares with the model itself is 0 but for rounding: nothing is a share of that.
+    if abs(baseline) > SMALLEST_SHARE * abs(best.best):
+        matters += f" of {_short(baseline)}"
     hardest = _most_looked_at(effects, text)
     if hardest is None:
         sentence = f"Of {_count(effects, text)}, {matters}."
@@ -69,7 +78,8 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
     return sentence
 
 
-def _heading(effects: EffectColumns, text: int | None) -> list[str]:
+def heading(effects: EffectColumns, text: int | None = None) -> list[str]:
+    """What was measured and how, line by line: the metric, the ablation and the method, and which attention it is."""
     texts = len(effects.baseline)
     which = (
         f"text {text or 0} of {texts}, counted from 0"
@@ -87,24 +97,51 @@ def _heading(effects: EffectColumns, text: int | None) -> list[str]:
     return lines
 
 
+@dataclass(frozen=True)
+class Measure:
+    """One column of numbers: what was looked at, the exact effects, or the estimates of them."""
+
+    name: str
+    """``looked at``, ``effect`` or ``estimate``."""
+    numbers: list[float]
+    """One for each row; NaN where it is not known."""
+    largest: float
+    """The size of the number whose bar is full: effects and their estimates have the same."""
+
+    def texts(self) -> list[str]:
+        """The numbers, all with as many decimals as the largest needs; effects have a sign."""
+        decimals = 2 - math.floor(math.log10(self.largest)) if self.largest > 0 else 2
+        sign = "" if self.name == LOOKED_AT else "+"
+        return ["-" if math.isnan(x) else f"{x:{sign}.{min(max(decimals, 0), 9)}f}" for x in self.numbers]
+
+    def share(self, row: int) -> float:
+        """A number as a share of the largest, -1 to 1; 0 where it is not known."""
+        x = self.numbers[row]
+        return 0.0 if math.isnan(x) or self.largest <= 0.0 else x / self.largest
+
+
+def measures(effects: EffectColumns, rows: list[RankedEffect], text: int | None) -> list[Measure]:
+    """The columns of a table of some parts: looked at, and beside it what mattered."""
+    strongest = max(_largest(effects.of_text(t, text)) for t in (effects.values, effects.estimates))
+    found = []
+    if effects.looked_at is not None:
+        largest = _largest(effects.of_text(effects.looked_at, text))
+        found.append(Measure(LOOKED_AT, [row.looked_at for row in rows], largest))
+    if effects.method != "gradient":
+        found.append(Measure("effect", [row.effect for row in rows], strongest))
+    if effects.estimates is not None:
+        found.append(Measure(ESTIMATE, [row.estimate for row in rows], strongest))
+    return found
+
+
 def _columns(effects: EffectColumns, rows: list[RankedEffect], text: int | None) -> list[str]:
-    """The rows of the table under their headings; every bar is measured by the longest of its column."""
+    """The rows of the table under their headings."""
     columns = [[NOUNS[effects.over], *(visible(row.name) for row in rows)]]
     sides = ["<"]
-
-    def add(name: str, t: Tensor | None, numbers: list[float], sign: str = "") -> None:
-        if t is None:
-            return
-        largest = _largest(effects.of_text(t, text))
-        decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
-        columns.append([name, *("-" if math.isnan(x) else f"{x:{sign}.{min(max(decimals, 0), 9)}f}" for x in numbers)])
-        columns.append(["", *(_bar(x, largest) for x in numbers)])
+    for measure in measures(effects, rows, text):
+        columns.append([measure.name, *measure.texts()])
+        columns.append(["", *(_bar(measure.share(n)) for n in range(len(rows)))])
         sides.extend("><")
-
-    if effects.method != "gradient":
-        add("effect", effects.values, [row.effect for row in rows], "+")
-    add("estimate", effects.estimates, [row.estimate for row in rows], "+")
-    add("looked at", effects.looked_at, [row.looked_at for row in rows])
     widths = [max(map(_width, column)) for column in columns]
     lines = [
         "  ".join(_aligned(cell, width, side) for cell, width, side in zip(line, widths, sides, strict=True)).rstrip()
@@ -141,11 +178,9 @@ def _largest(t: Tensor | None) -> float:
     return 0.0 if t is None or not t.numel() else float(t.abs().nan_to_num(0.0).max())
 
 
-def _bar(x: float, largest: float) -> str:
+def _bar(share: float) -> str:
     """A bar of its share of the largest; a lighter one below 0."""
-    if math.isnan(x) or largest <= 0.0:
-        return ""
-    return ("█" if x > 0 else "░") * round(BAR_WIDTH * abs(x) / largest)
+    return ("█" if share > 0 else "░") * round(BAR_WIDTH * abs(share))
 
 
 def _short(x: float, digits: int = 3) -> str:

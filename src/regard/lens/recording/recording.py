@@ -302,6 +302,7 @@ class Recording(Maps):
         image_index: int = 0,
         patches: Sequence[int] | Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
+        effects: Any = (),
     ) -> str:
         """An interactive page of the attention: one file that needs no network.
 
@@ -325,6 +326,7 @@ class Recording(Maps):
                 word as for `subset`; None for one that has none, {"queries": (rows, columns)} for one side of it.
             context: words in several sentences, to be compared: the ``to_dict()`` of a study from
                 `regard.lens.text.contextual`.
+            effects: what mattered to a metric: a result of `regard.effect` for the same text, or several.
 
         Returns:
             The page as a text.
@@ -336,13 +338,9 @@ class Recording(Maps):
             IndexError: no such batch row, head or image.
             KeyError: no such layer or path.
         """
-        if context is not None and not isinstance(context, Mapping):
-            raise TypeError(
-                f"context is the to_dict() of what regard.lens.text.contextual returns; got {type(context).__name__}"
-            )
         options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size, "batch": batch, "heads": heads}
-        options |= {"image": image, "image_index": image_index, "patches": patches, "context": context}
-        return display.render_page(self, path, **options)
+        options |= {"image": image, "image_index": image_index, "patches": patches}
+        return display.render_page(self, path, context=context, effects=effects, **options)
 
     def _repr_html_(self) -> str | None:
         """The page in a frame, for notebooks; None if there is nothing to show: they then print the recording."""

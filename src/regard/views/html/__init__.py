@@ -5,6 +5,7 @@
 - `payload`: queries, keys, values, mask and bias of a head
 - `quantization`: the steps to which queries, keys and values are rounded
 - `budget`: the heads whose payload fits, and notes on what is omitted
+- `effects`: what was looked at beside what mattered
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
 - `bundle`: the JavaScript modules and the styles in one file
@@ -15,6 +16,14 @@
 
 from regard.views.html.draft import RenderedPage
 from regard.views.html.image import PageImage
-from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_page
+from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_effects_page, render_page
 
-__all__ = ["DEFAULT_MAX_SIZE", "PageImage", "RenderedPage", "build_page", "notebook_frame", "render_page"]
+__all__ = [
+    "DEFAULT_MAX_SIZE",
+    "PageImage",
+    "RenderedPage",
+    "build_page",
+    "notebook_frame",
+    "render_effects_page",
+    "render_page",
+]

@@ -83,9 +83,7 @@ class PageDraft:
             "num_int16": pack.num_int16,
             "initial": {"attention": attention, "head": head, "query": query},
         }
-        text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        page = assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), pack.bytes())
-        return RenderedPage(page, facts)
+        return write_page(facts, pack.bytes())
 
     def _attention(self, index: int, plan: PagePlan, pack: BinaryPack, *, thumbnails: bool) -> dict[str, Any]:
         """`Attention` in static/core/data.js."""
@@ -110,6 +108,18 @@ class PageDraft:
             head["max_pooled"] = max(float(cells.max()), 1e-12)
             head["pooled"] = pack.uint8((cells / head["max_pooled"]).clamp(0, 1).sqrt())
         return facts
+
+
+def write_page(facts: dict[str, Any], numbers: bytes) -> RenderedPage:
+    """The page of some facts.
+
+    Args:
+        facts: `Facts` in static/core/data.js.
+        numbers: the arrays that they refer to.
+    """
+    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    page = assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), numbers)
+    return RenderedPage(page, facts)
 
 
 def _valid_unicode(text: str) -> str:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from regard.errors import InputError
+from regard.lens.effects.effects import Effects
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.prepared import no_grad_no_autocast
 from regard.lens.maps.summary import SUMMARY_CELLS
@@ -15,6 +16,7 @@ from regard.lens.recording.head_selection import most_informative_head, resolve_
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import HeadRef, PagePlan, plan_page
 from regard.views.html.draft import PageDraft, RenderedPage
+from regard.views.html.effects import EFFECT_VIEW, as_list, effect_facts, effects_of_page, one_text, render_alone
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
 from regard.views.html.patches import PagePatches
@@ -49,6 +51,8 @@ def build_page(
     image_index: int = 0,
     patches: Any = None,
     context: Mapping[str, Any] | None = None,
+    effects: Effects | Sequence[Effects] = (),
+    view: str | None = None,
     initial: tuple[str, int, int] | None = None,
     progress: Progress = lambda paths: paths,
 ) -> RenderedPage:
@@ -65,17 +69,21 @@ def build_page(
         image_index: see there.
         patches: see there.
         context: the contextual study as plain data: the `to_dict` of the result of `regard.lens.text.contextual`.
+        effects: results of `regard.effect`, for the view Effect.
+        view: the name of the view that opens first; by default the first one.
         initial: the path, the index of the head in its map, and the query that the page shows first; by default the
             strongest pair of the first of the heads, or of the most informative one.
         progress: wraps the paths that are read one by one: a progress bar.
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: there is nothing to show; max_size is too small for any page; patches that do not fit.
+        ValueError: there is nothing to show; max_size is too small for any page; patches that do not fit; effects of
+            another model.
         IndexError: there is no such batch row, head or image.
         KeyError: there is no such path.
     """
     _check_types(title=title, model=model, max_size=max_size, batch=batch)
+    every_effect = as_list(effects)
     given_heads = None if heads is None else resolve_heads(recording, heads)
     rows = max((recording.entry(path).shape[0] for path in recording), default=1)
     if not 0 <= batch < rows:
@@ -121,7 +129,13 @@ def build_page(
         order = _by_layer(attentions, first)
     elif first in order:
         order = [first, *(ref for ref in order if ref != first)]
+    shown = {
+        attention.path: (index, [head["number"] for head in attention.facts["heads"]])
+        for index, attention in enumerate(attentions)
+    }
     facts = {
+        "effects": [effect_facts(effects_of_page(each, batch, rows), shown, texts) for each in every_effect],
+        "view": view,
         "title": title or _default_title(recording, texts, attentions[first[0]]),
         "model": model or recording.model_class or "a model of yours",
         "generator": f"regard {version('regard')}",
@@ -137,6 +151,17 @@ def build_page(
 def render_page(recording: Recording, **options: Any) -> str:
     """The page as a text; see `build_page`."""
     return build_page(recording, **options).text
+
+
+def render_effects_page(
+    effects: Effects, *, text: int | None = None, title: str | None = None, model: str = "", max_size: float | int
+) -> str:
+    """The page of `Effects.to_html`; see there."""
+    shown = effects if text is None else one_text(effects, text)
+    if effects.recording is None or text not in (None, 0):
+        return render_alone(shown, title=title, model=model)
+    options: dict[str, Any] = {"title": title, "model": model, "max_size": max_size}
+    return render_page(effects.recording, effects=shown, view=EFFECT_VIEW, **options)
 
 
 def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> RenderedPage:

@@ -5,6 +5,7 @@
 - `explanation`: `regard explain`: tokens, weights, arithmetic, context, proof
 - `explained_tokens`: which tokens of a long text are listed
 - `formula`: the arithmetic of an explanation as a formula and in words
+- `effects_table`: `regard effect`: what was looked at beside what mattered
 - `heads_table`: `regard watch`: layers, heads and the most attended words
 - `head`: `regard see --terminal`: the strongest keys of each query of one head
 - `head_facts`: the same as facts

@@ -5,6 +5,7 @@ import { context } from "./context/context.js";
 import { controls } from "./core/controls.js";
 import { Data } from "./core/data.js";
 import { element, visible } from "./core/dom.js";
+import { effect } from "./effect/effect.js";
 import { heads } from "./heads/heads.js";
 import { map } from "./map/map.js";
 import { patches } from "./patches/patches.js";
@@ -30,7 +31,7 @@ import { whatif } from "./whatif/whatif.js";
  * @property {Store} store
  */
 
-const VIEWS = [sentence, heads, map, arithmetic, whatif, context, patches];
+const VIEWS = [sentence, heads, effect, map, arithmetic, whatif, context, patches];
 
 /** @param {HTMLElement} body */
 async function openPage(body) {
@@ -38,7 +39,9 @@ async function openPage(body) {
   const store = new Store(initialState(data));
   /** @type {Page} */
   const page = { data, store };
-  const views = VIEWS.filter((view) => view.fits(data));
+  // A page of effects alone has no attention, which every other view shows.
+  const hasAttentions = data.facts.attentions.length > 0;
+  const views = VIEWS.filter((view) => view.fits(data) && (hasAttentions || view === effect));
   const names = views.map((view) => view.name);
   /** @type {Map<string, {root: HTMLElement, update: ReturnType<View["mount"]>}>} */
   const mounted = new Map();
@@ -85,7 +88,7 @@ async function openPage(body) {
   };
 
   const sanitize = (/** @type {import("./core/store.js").State} */ state) => validState(state, data, names);
-  body.replaceChildren(...pageHeader(data), controls(page), list, ...panels, pageFooter(data));
+  body.replaceChildren(...pageHeader(data), ...(hasAttentions ? [controls(page)] : []), list, ...panels, pageFooter(data));
   store.applyLink(location.hash, sanitize);
   store.subscribe((state, before) => {
     update(state, before);

@@ -77,6 +77,39 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
  * @property {number} num_int16 the number of 16-bit integers, with which the numbers begin
  * @property {Image | null} image
  * @property {Context | null} context
+ * @property {EffectFacts[]} effects
+ * @property {string | null} view the view that opens first; null: the sentence
+ */
+
+/**
+ * What mattered to a metric, beside what was looked at.
+ * @typedef {object} EffectFacts
+ * @property {"heads" | "layers" | "tokens" | "edges"} over
+ * @property {string} metric
+ * @property {string} ablation in words
+ * @property {string} method how effects were computed, in words
+ * @property {string | null} looked_at which attention that is, in words; null: none is known
+ * @property {number | null} baseline the metric of the model as it is
+ * @property {number} num_texts over how many texts this is the mean
+ * @property {string} summary the sentence that holds attention against effect
+ * @property {string[]} notes
+ * @property {number | null} text index of the text whose tokens the parts are; null where they are no tokens
+ * @property {boolean} has_exact whether effects were computed exactly, at least some
+ * @property {boolean} has_estimates whether there are first-order estimates
+ * @property {EffectPart[]} parts the strongest, in the order of the model or of the text
+ * @property {number} num_parts how many there are in all
+ */
+
+/**
+ * A head, a layer, a token or an edge. Its effect is the metric of the model minus the metric without it.
+ * @typedef {object} EffectPart
+ * @property {string} name such as 24.4, layer 24 and head 4
+ * @property {number | null} attention its place in the page; null where the page does not have it
+ * @property {number | null} head its place among the attention's; null for what is no head
+ * @property {number | null} token its position, for tokens
+ * @property {number | null} effect null where it was not computed exactly
+ * @property {number | null} estimate of the effect, to first order
+ * @property {number | null} looked_at
  */
 
 /**

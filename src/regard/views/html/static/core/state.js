@@ -12,7 +12,7 @@ import { MAX_EDIT } from "./attention.js";
  */
 export function initialState(data) {
   const { attention, head, query } = data.facts.initial;
-  const state = { view: "sentence", attention, head, extraHeads: [], query, key: null, threshold: 0.05, viewport: null, edits: {}, word: 0 };
+  const state = { view: data.facts.view ?? "sentence", attention, head, extraHeads: [], query, key: null, threshold: 0.05, viewport: null, edits: {}, word: 0 };
   return state;
 }
 
@@ -25,6 +25,7 @@ export function initialState(data) {
  */
 export function validState(state, data, views) {
   const initial = initialState(data);
+  if (data.facts.attentions.length === 0) return initial; // a page of effects alone
   const validIndex = (/** @type {unknown} */ number, /** @type {number} */ count, /** @type {number} */ other) =>
     Number.isInteger(number) && Number(number) >= 0 && Number(number) < count ? Number(number) : other;
   const attention = validIndex(state.attention, data.facts.attentions.length, initial.attention);

@@ -4,6 +4,7 @@ import { isDark } from "../core/colour.js";
 import { element, percentText } from "../core/dom.js";
 import { distanceText, HEAD_TYPES } from "./order.js";
 import { aspectRatio } from "./thumbnail.js";
+import { openMap } from "../map/open.js";
 import { WeightSource } from "../map/source.js";
 import { pairsTable } from "../map/table.js";
 import { shareBar } from "../row/bars.js";
@@ -97,12 +98,8 @@ export function headCard(page) {
 
   /** @param {HeadPlace} place */
   function choose({ attention, head }) {
-    const { queries } = data.attention(attention);
-    const { state } = store;
     dialog.close();
-    const rowState = attention === state.attention ? {} : { query: Math.min(state.query, queries - 1), key: null, viewport: null };
-    store.set({ attention, head, ...rowState, view: "map" });
-    document.getElementById("view-map")?.focus();
+    openMap(page, attention, head);
   }
 
   return { dialog, open, repaint: () => dialog.open && repaint?.() };

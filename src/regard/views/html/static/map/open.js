@@ -1,0 +1,15 @@
+/** The way to the map of a head, from the views that list heads. */
+
+/**
+ * Opens the map of a head. Another attention may have fewer queries and other keys.
+ * @param {import("../main.js").Page} page
+ * @param {number} attention
+ * @param {number} head
+ */
+export function openMap({ data, store }, attention, head) {
+  const { state } = store;
+  const { queries } = data.attention(attention);
+  const rowState = attention === state.attention ? {} : { query: Math.min(state.query, queries - 1), key: null, viewport: null };
+  store.set({ attention, head, ...rowState, view: "map" });
+  document.getElementById("view-map")?.focus();
+}

@@ -1,0 +1,25 @@
+"""The recording that effects keep for their page: of the first text, with its tokens, and only a small one."""
+
+import pytest
+
+import regard
+from regard.lens.effects import effect_run
+from weights import minilm
+
+TEXTS = ["a river bank", "a loan in a bank of a town"]
+
+
+@pytest.mark.parametrize("over", ["layers", "tokens"])
+def test_it_is_that_of_the_first_text_with_its_tokens(over):
+    effects = regard.effect(minilm(), TEXTS, regard.metrics.cosine(), over)
+    assert effects.recording is not None
+    assert tuple(effects.recording) == effects.paths
+    m = effects.recording[effects.paths[0]]
+    assert m.tokens is not None
+    assert tuple(m.tokens[1]) == effects.tokens[0]
+
+
+def test_a_recording_that_takes_much_memory_is_not_kept(monkeypatch):
+    monkeypatch.setattr(effect_run, "MAX_RECORDING_BYTES", 1000)
+    effects = regard.effect(minilm(), TEXTS[0], regard.metrics.cosine(), "layers")
+    assert effects.recording is None
