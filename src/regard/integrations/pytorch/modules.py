@@ -13,6 +13,7 @@ from regard._shapes import Float
 from regard.attention import attend
 from regard.attention import mask as masks
 from regard.attention.mask import Mask
+from regard.attention.steps import softmax_or_zeros
 from regard.attention.validation import resolve_mask
 from regard.integrations.pytorch.dense_masks import read_masks
 
@@ -295,6 +296,4 @@ def _softmax_weights(q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor 
     scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
     if allowed is None and bias is None:
         return scores.softmax(-1)
-    # A row of -inf enters as zeros and leaves as zeros, which also keeps NaN out of its gradient.
-    empty = (scores == -torch.inf).all(-1, keepdim=True)
-    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+    return softmax_or_zeros(scores)
