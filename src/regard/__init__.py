@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.embedding import embed
     from regard.errors import InputError
     from regard.generation import generate, stream, translate
+    from regard.integrations.pytorch.replace import replace
     from regard.lens import AttentionMap, Explanation, Recording
     from regard.lens.effects import Effects, metrics
     from regard.lens.effects.effect import effect
@@ -65,6 +66,7 @@ __all__ = [
     "metrics",
     "plan",
     "positions",
+    "replace",
     "see",
     "steps",
     "stream",
@@ -101,6 +103,7 @@ _ROOMS = {
     "metrics": "regard.lens.effects",
     "plan": "regard.attention",
     "positions": "regard.attention",
+    "replace": "regard.integrations.pytorch.replace",
     "see": "regard.views.see",
     "steps": "regard.attention",
     "stream": "regard.generation",

@@ -95,7 +95,9 @@ def _is_scripted(module: nn.Module) -> bool:
 def _why_not_attention(module: nn.MultiheadAttention) -> str | None:
     """Why an attention cannot be replaced."""
     if parametrize.is_parametrized(module):
-        return "is parametrized (torch.nn.utils.parametrize), which gave it a class of its own: parametrize it afterwards"
+        return (
+            "is parametrized (torch.nn.utils.parametrize), which gave it a class of its own: parametrize it afterwards"
+        )
     if type(module).forward is not nn.MultiheadAttention.forward:
         return "has a forward of its own class"
     if "forward" in vars(module):
@@ -111,7 +113,11 @@ def _why_not_attention(module: nn.MultiheadAttention) -> str | None:
 def _why_not_layer(module: nn.TransformerEncoderLayer) -> str | None:
     """Why an encoder layer keeps its class."""
     original = nn.TransformerEncoderLayer
-    own = [name for name in ("forward", "_sa_block", "_ff_block") if getattr(type(module), name) is not vars(original)[name]]
+    own = [
+        name
+        for name in ("forward", "_sa_block", "_ff_block")
+        if getattr(type(module), name) is not vars(original)[name]
+    ]
     if own:
         return f"has {' and '.join(own)} of its own class"
     return "has a forward that was set on this object" if "forward" in vars(module) else None
@@ -129,8 +135,8 @@ def _compiled(model: nn.Module, found: list[Candidate]) -> list[str]:
     """The compiled modules that hold a candidate, each as a part of the message."""
     inside = {id(c.module) for c in found}
     return [
-        f"{_name(path, module)} is compiled: give the model as it was before torch.compile (its _orig_mod), and compile it "
-        "afterwards"
+        f"{_name(path, module)} is compiled: give the model as it was before torch.compile (its "
+        "_orig_mod), and compile it afterwards"
         for path, module in model.named_modules()
         if (isinstance(module, torch._dynamo.eval_frame.OptimizedModule) or module._compiled_call_impl is not None)
         and any(id(part) in inside for part in module.modules())

@@ -32,7 +32,7 @@ def read_masks(
     """
     parts = []
     if attn_mask is not None:
-        parts.append(attn_mask.unflatten(0, (-1, num_heads)) if attn_mask.ndim == 3 else attn_mask)
+        parts.append(attn_mask.view(-1, num_heads, *attn_mask.shape[1:]) if attn_mask.ndim == 3 else attn_mask)
     if key_padding_mask is not None:
         parts.append(key_padding_mask[:, None, None, :])
     found: list[Mask] = []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +25,8 @@ class Replacement(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A class for somebody's subclass is made at run time, so copies and files name the class that it replaces.
-        _, _, *state = super().__reduce_ex__(protocol)
-        return _empty, (self.replaced_class,), *state
+        reduced: Any = super().__reduce_ex__(protocol)
+        return _empty, (self.replaced_class,), *reduced[2:]
 
 
 class RegardMultiheadAttention(Replacement, nn.MultiheadAttention):
@@ -128,7 +127,9 @@ class RegardMultiheadAttention(Replacement, nn.MultiheadAttention):
         queries, keys = query.shape[token_axis], key.shape[token_axis]
         if key.shape[:-1] != value.shape[:-1] or (query.ndim == 3 and key.shape[1 - token_axis] != batch):
             order = "(batch, tokens, width)" if self.batch_first else "(tokens, batch, width)"
-            raise ValueError(f"every key needs one value, and every batch row its keys, in the order {order}; got {got}")
+            raise ValueError(
+                f"every key needs one value, and every batch row its keys, in the order {order}; got {got}"
+            )
         for name, mask, shapes in (
             ("attn_mask", attn_mask, [(queries, keys), (batch * self.num_heads, queries, keys)]),
             ("key_padding_mask", key_padding_mask, [(batch, keys) if query.ndim == 3 else (keys,)]),
@@ -154,15 +155,15 @@ class RegardMultiheadAttention(Replacement, nn.MultiheadAttention):
         if query is key and key is value:
             q, k, v = F.linear(query, weight, bias).chunk(3, dim=-1)
             return q, k, v
-        parts = (width, 2 * width) if key is value else (width, width, width)
-        weights, biases = weight.split(parts), (None,) * 3 if bias is None else bias.split(parts)
+        parts = [width, 2 * width] if key is value else [width] * 3
+        weights, biases = torch.split(weight, parts), (None,) * 3 if bias is None else torch.split(bias, parts)
         projected = [F.linear(*args) for args in zip((query, key, value), weights, biases, strict=False)]
         k, v = projected[1].chunk(2, dim=-1) if key is value else projected[1:]
         return projected[0], k, v
 
     def _split(self, t: Tensor, tokens_first: bool) -> Tensor:
         """(batch, heads, tokens, head_dim) of projected tokens in the layout of the input."""
-        t = t.unflatten(-1, (self.num_heads, self.head_dim))
+        t = t.view(*t.shape[:-1], self.num_heads, self.head_dim)
         if t.ndim == 3:
             t = t[None]
         return t.permute(1, 2, 0, 3) if tokens_first else t.transpose(1, 2)
@@ -211,11 +212,11 @@ class RegardMultiheadAttention(Replacement, nn.MultiheadAttention):
         dropout = self.dropout if self.training else 0.0
         heads = attend(q, k, v, masks.documents(ids.to(packed.device)), dropout=dropout)
         output = F.linear(heads[0].transpose(0, 1).flatten(-2), self.out_proj.weight, self.out_proj.bias)
-        return torch.nested.as_nested_tensor(list(output.split(lengths)), layout=query.layout)
+        return torch.nested.as_nested_tensor(list(torch.split(output, lengths)), layout=query.layout)
 
 
 class RegardTransformerEncoderLayer(Replacement, nn.TransformerEncoderLayer):
-    """``nn.TransformerEncoderLayer`` that calls its modules in inference too, in place of PyTorch's one fused kernel."""
+    """``nn.TransformerEncoderLayer`` that calls its modules in inference too, where PyTorch has one fused kernel."""
 
     replaced_class = nn.TransformerEncoderLayer
 
@@ -247,18 +248,25 @@ class RegardTransformerEncoderLayer(Replacement, nn.TransformerEncoderLayer):
         masks_and_hint = src_mask, src_key_padding_mask, is_causal
         if self.norm_first:
             x = src + self._sa_block(self.norm1(src), *masks_and_hint)
-            return cast("Tensor", x + self._ff_block(self.norm2(x)))
+            y: Tensor = x + self._ff_block(self.norm2(x))
+            return y
         x = self.norm1(src + self._sa_block(src, *masks_and_hint))
-        return cast("Tensor", self.norm2(x + self._ff_block(x)))
+        y = self.norm2(x + self._ff_block(x))
+        return y
 
 
-@cache
+_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
+    cls.replaced_class: cls for cls in (RegardMultiheadAttention, RegardTransformerEncoderLayer)
+}
+
+
 def replacement_class(cls: type[nn.Module]) -> type[nn.Module]:
     """The class that replaces one of PyTorch's, or a subclass of one that has PyTorch's own forward."""
-    base = RegardMultiheadAttention if issubclass(cls, nn.MultiheadAttention) else RegardTransformerEncoderLayer
-    if cls is base.replaced_class:
-        return base
-    return type(f"Regard{cls.__name__}", (base, cls), {"replaced_class": cls, "__doc__": base.__doc__})
+    if cls not in _CLASSES:
+        base = RegardMultiheadAttention if issubclass(cls, nn.MultiheadAttention) else RegardTransformerEncoderLayer
+        body = {"replaced_class": cls, "__doc__": base.__doc__, "__module__": __name__}
+        _CLASSES[cls] = type(f"Regard{cls.__name__}", (base, cls), body)
+    return _CLASSES[cls]
 
 
 def _empty(cls: type[nn.Module]) -> nn.Module:
@@ -276,12 +284,11 @@ def _weights(q: Tensor, k: Tensor, mask: Mask | None, bias: Tensor | None) -> Te
 def _average_weights(q: Tensor, k: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
     """The mean of the weights over the heads, (batch, queries, keys), with the weights of one head at a time."""
     allowed = None if mask is None else resolve_mask(mask, q, k)
-    total: Tensor | None = None
+    total = q.new_zeros(())
     for head in range(q.shape[1]):
         head_allowed, head_bias = (_of_head(t, head) for t in (allowed, bias))
         weights = _softmax_weights(q[:, head, None], k[:, head, None], head_allowed, head_bias)[:, 0]
-        total = weights if total is None else total + weights
-    assert total is not None
+        total = total + weights
     return total / q.shape[1]
 
 
@@ -295,5 +302,5 @@ def _softmax_weights(q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor 
     scores = scores if bias is None else scores + bias
     scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
     if allowed is None and bias is None:
-        return scores.softmax(-1)
+        return torch.softmax(scores, -1)
     return softmax_or_zeros(scores)

@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from regard.integrations.pytorch.modules import Replacement, replacement_class
 
 EXACT = 1e-9
 """The largest difference in float64 that counts as rounding, as a share of the largest number."""
 ROUNDING = 64
-"""In the module's dtype a replacement may be this many steps of rounding of the largest number farther from float64 than
-four times PyTorch's own result is."""
+"""In the module's dtype a replacement may be this many steps of rounding of the largest number farther from float64
+than four times PyTorch's own result is."""
 INPUTS = ("query", "key", "value", "src")
 """The arguments that a gradient is compared of."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -58,7 +58,8 @@ def prove_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         allowed = 4 * largest_difference(expected, t, skip_nan=True)[0] + ROUNDING * torch.finfo(t.dtype).eps * scale
         if not error <= allowed:
             raise ValueError(
-                f"{name} in {t.dtype} differ by {error:.2g} from those in float64; PyTorch's rounding explains {allowed:.2g}"
+                f"{name} in {t.dtype} differ by {error:.2g} from those in float64; PyTorch's rounding "
+                f"explains {allowed:.2g}"
             )
         largest = max(largest, largest_difference(t, ours)[0])
     return largest

@@ -21,7 +21,8 @@ def sample_calls(module: nn.Module) -> list[Arguments]:
     """
     generator = torch.Generator().manual_seed(0)
     parameter = next(module.parameters())
-    attention: Any = module if isinstance(module, nn.MultiheadAttention) else module.self_attn
+    attention = module if isinstance(module, nn.MultiheadAttention) else module.self_attn
+    assert isinstance(attention, nn.MultiheadAttention)
 
     def tokens(count: int, width: int) -> Tensor:
         shape = (BATCH, count, width) if attention.batch_first else (count, BATCH, width)
