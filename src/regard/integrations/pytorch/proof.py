@@ -87,7 +87,7 @@ def _both(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None, *, gradients: bool
 ) -> list[dict[str, Tensor]]:
     """What PyTorch's module and its replacement give for the same call, by name."""
-    results = []
+    results: list[dict[str, Tensor]] = []
     for replaced in (False, True):
         memo: dict[int, Any] = {}
         twin = _twin(module, _converter(dtype, memo))
@@ -95,12 +95,27 @@ def _both(
             _replace_classes(twin)
         inputs = tree_map(_converter(dtype, memo), (args, kwargs))
         with torch.set_grad_enabled(gradients):
-            results.append(_run(twin, *inputs, gradients=gradients))
+            results.append(_run(twin, *inputs, gradients=gradients, compared=results[0] if results else None))
     return results
 
 
-def _run(twin: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool) -> dict[str, Tensor]:
-    """The outputs of a call and their gradients, by name."""
+def _run(
+    twin: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    gradients: bool,
+    compared: dict[str, Tensor] | None,
+) -> dict[str, Tensor]:
+    """The outputs of a call and their gradients, by name; no gradient comes from where PyTorch's outputs are NaN.
+
+    Args:
+        twin: the module.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        gradients: whether to compute gradients.
+        compared: PyTorch's outputs; None if these are they.
+    """
     named = inspect.signature(twin.forward).bind(*args, **kwargs).arguments
     leaves = {f"the gradients of {name}": p for name, p in twin.named_parameters() if gradients and p.requires_grad}
     for name in INPUTS:
@@ -112,15 +127,15 @@ def _run(twin: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, grad
         for name, t in zip(("the outputs", "the weights"), outputs, strict=False)
     }
     if leaves:
-        # Rows of NaN would make every gradient NaN.
-        loss = sum((t.nan_to_num() * _cotangent(t)).sum() for t in outputs)
-        found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)  # type: ignore[arg-type]
+        cotangents = [_cotangent(t) for t in (results if compared is None else compared).values()][: len(outputs)]
+        found = torch.autograd.grad(outputs, list(leaves.values()), cotangents, materialize_grads=True)
         results.update(zip(leaves, found, strict=True))
     return results
 
 
 def _cotangent(t: Tensor) -> Tensor:
-    return torch.arange(t.numel(), device=t.device).cos().reshape(t.shape).to(t.dtype)
+    numbers = torch.arange(t.numel(), device=t.device).cos().reshape(t.shape)
+    return numbers.to(t.dtype).masked_fill(~t.detach().isfinite(), 0.0)
 
 
 def _converter(dtype: torch.dtype | None, memo: dict[int, Any]) -> Callable[[Any], Any]:
