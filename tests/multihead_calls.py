@@ -117,7 +117,7 @@ def _with_first_key(t: Tensor) -> Tensor:
 
 
 def _padding(kind: str, keys: int) -> Tensor:
-    padded = torch.arange(keys) >= torch.tensor([[keys], [keys - 2]])
+    padded = torch.arange(keys) >= torch.tensor([[keys], [keys - 1]])
     if kind == "boolean":
         return padded
     zeros = torch.zeros(BATCH, keys).double()

@@ -183,6 +183,7 @@ def test_a_mask_of_whole_numbers_is_refused():
         module(X, X, X, attn_mask=torch.ones(6, 6).long())
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mask", ["none", "boolean", "hint"])
 def test_it_runs_in_one_graph(mask):
     module = replaced(MultiheadCall({"batch_first": True}).module())
