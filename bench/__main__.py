@@ -18,6 +18,7 @@ from bench.interventions import effects, knockout
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
+from bench.replace import replaced_layers
 from bench.reproductions import induction, ioi
 from bench.reproductions import knockout as capitals
 from bench.smollm2 import agreement, decoding
@@ -42,6 +43,7 @@ SECTIONS = {
     "attend": [attending],
     "multihead": [multihead],
     "masks": [windows, packing, predicates],
+    "replace": [replaced_layers],
     "watch": [forward, against_eager],
     "maps": [statistics],
     "long_maps": [long_maps],

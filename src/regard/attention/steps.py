@@ -137,7 +137,7 @@ def compute_steps(
     capped = scaled if softcap is None else softcap * torch.tanh(scaled / softcap)
     biased = capped if bias is None else capped + bias
     masked = biased if allowed is None else biased.masked_fill(~allowed, -torch.inf)
-    weights = softmax_or_zeros(masked, sinks)
+    weights = _softmax(masked, sinks)
     output = grouped_matmul(weights if dropout is None else dropout(weights), v)
     return Steps(scores, scaled, capped, biased, masked, weights, output)
 
@@ -162,8 +162,7 @@ def grouped_matmul(left: Tensor, right: Tensor, *, out: Tensor | None = None) ->
     return product if joined is left else product.reshape(*batch, rows, right.shape[-1])
 
 
-def softmax_or_zeros(masked: Tensor, sinks: Tensor | None = None) -> Tensor:
-    """The softmax of each row; a row of -inf gets zeros."""
+def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
     # Softmax of a row of -inf is 0/0. Such a row enters as zeros and leaves as zeros, which also keeps NaN out of the
     # gradient (pytorch#41508, #103963).
     empty = (masked == -torch.inf).all(dim=-1, keepdim=True)

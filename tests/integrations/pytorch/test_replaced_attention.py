@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from grids import grid, some_examples
-from multihead_calls import ATTN_MASKS, KINDS, PADDINGS, WEIGHTS, MultiheadCall, assert_same, replaced
+from multihead_calls import (
+    ATTN_MASKS,
+    KINDS,
+    PADDINGS,
+    WEIGHTS,
+    MultiheadCall,
+    assert_same,
+    replaced,
+)
 
 OPTIONS = {
     "batch_first": st.booleans(),
@@ -181,20 +189,6 @@ def test_a_mask_of_whole_numbers_is_refused():
     module = replaced(MultiheadCall({"batch_first": True}).module())
     with pytest.raises(TypeError, match=r"attn_mask must be boolean, True = may NOT attend, or floating point"):
         module(X, X, X, attn_mask=torch.ones(6, 6).long())
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("mask", ["none", "boolean", "hint"])
-def test_it_runs_in_one_graph(mask):
-    module = replaced(MultiheadCall({"batch_first": True}).module())
-    blocked = torch.ones(6, 6).bool().triu(1)
-    arguments = {"none": {}, "boolean": {"attn_mask": blocked}, "hint": {"attn_mask": blocked, "is_causal": True}}[mask]
-
-    def call(x):
-        return module(x, x, x, need_weights=False, **arguments)[0]
-
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(X), call(X))
 
 
 def test_autocast_gives_pytorchs_dtype_and_numbers():

@@ -8,13 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard._shapes import Float
 from regard.attention import attend
 from regard.attention import mask as masks
 from regard.attention.mask import Mask
-from regard.attention.steps import softmax_or_zeros
 from regard.attention.validation import resolve_mask
-from regard.integrations.pytorch.dense_masks import read_masks
+from regard.integrations.pytorch.dense_masks import numbers_are_known, read_masks
 
 
 class Replacement(nn.Module):
@@ -36,9 +34,9 @@ class RegardMultiheadAttention(Replacement, nn.MultiheadAttention):
 
     def forward(
         self,
-        query: Float[Tensor, "..."],
-        key: Float[Tensor, "..."],
-        value: Float[Tensor, "..."],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
@@ -222,7 +220,7 @@ class RegardTransformerEncoderLayer(Replacement, nn.TransformerEncoderLayer):
 
     def forward(
         self,
-        src: Float[Tensor, "..."],
+        src: Tensor,
         src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
@@ -277,30 +275,53 @@ def _empty(cls: type[nn.Module]) -> nn.Module:
 
 def _weights(q: Tensor, k: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
     """The attention weights by the definition, (batch, heads, queries, keys)."""
-    allowed = None if mask is None else resolve_mask(mask, q, k)
-    return _softmax_weights(q, k, allowed, bias)
+    batch, heads = q.shape[:2]
+    added, empty = _added_scores(q, k, mask, bias)
+    flat = [None if t is None else t.expand(batch, heads, *t.shape[-2:]).flatten(0, 1) for t in (added, empty)]
+    weights = _softmax_weights(q.flatten(0, 1), k.flatten(0, 1), *flat)
+    return weights.view(batch, heads, *weights.shape[1:])
 
 
 def _average_weights(q: Tensor, k: Tensor, mask: Mask | None, bias: Tensor | None) -> Tensor:
     """The mean of the weights over the heads, (batch, queries, keys), with the weights of one head at a time."""
-    allowed = None if mask is None else resolve_mask(mask, q, k)
-    total = q.new_zeros(())
-    for head in range(q.shape[1]):
-        head_allowed, head_bias = (_of_head(t, head) for t in (allowed, bias))
-        weights = _softmax_weights(q[:, head, None], k[:, head, None], head_allowed, head_bias)[:, 0]
-        total = total + weights
-    return total / q.shape[1]
+    batch, heads = q.shape[:2]
+    added, empty = (None if t is None else t.expand(batch, heads, -1, -1) for t in _added_scores(q, k, mask, bias))
+    total = None
+    for head in range(heads):
+        parts = (None if t is None else t[:, head] for t in (added, empty))
+        weights = _softmax_weights(q[:, head], k[:, head], *parts)
+        if total is None:
+            total = weights / heads
+        else:
+            total = (
+                total.add(weights, alpha=1 / heads) if weights.requires_grad else total.add_(weights, alpha=1 / heads)
+            )
+    assert total is not None
+    return total
 
 
-def _of_head(t: Tensor | None, head: int) -> Tensor | None:
-    """A head's part of a tensor that broadcasts to (batch, heads, queries, keys)."""
-    return t if t is None or t.ndim < 3 or t.shape[-3] == 1 else t[..., head, None, :, :]
+def _added_scores(q: Tensor, k: Tensor, mask: Mask | None, bias: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What is added to the scores, -inf where blocked, and the queries that may attend to nothing, with four axes each.
+
+    Either is None where there is no such thing.
+    """
+    added = bias
+    if mask is not None:
+        blocked = ~resolve_mask(mask, q, k)
+        zeros = q.new_zeros(()) if bias is None else bias
+        added = torch.where(blocked, -torch.inf, zeros)
+    if added is None:
+        return None, None
+    added = added.expand(*(1,) * (4 - added.ndim), *added.shape[:-2], q.shape[-2], k.shape[-2])
+    empty = (added == -torch.inf).all(-1, keepdim=True)
+    return added, None if numbers_are_known() and not bool(empty.any()) else empty
 
 
-def _softmax_weights(q: Tensor, k: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    scores = scores if bias is None else scores + bias
-    scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
-    if allowed is None and bias is None:
+def _softmax_weights(q: Tensor, k: Tensor, added: Tensor | None, empty: Tensor | None) -> Tensor:
+    """The weights of ``(batch, queries, d_key)`` and ``(batch, keys, d_key)``."""
+    scale, k = q.shape[-1] ** -0.5, k.transpose(-2, -1)
+    scores = torch.bmm(q * scale, k) if added is None else torch.baddbmm(added, q, k, alpha=scale)
+    if empty is None:
         return torch.softmax(scores, -1)
-    return softmax_or_zeros(scores)
+    # A row of -inf enters as zeros and leaves as zeros, which also keeps NaN out of its gradient.
+    return torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)

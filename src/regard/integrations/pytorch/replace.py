@@ -39,7 +39,8 @@ def replace(model: nn.Module, example_inputs: Any = None, *, skip: Collection[st
     and how the modules are called, so that ``nn.TransformerEncoder``, ``nn.TransformerDecoderLayer``,
     ``nn.Transformer`` and code of your own need no change. Copies and ``torch.save`` of the whole model keep the
     replacement. What is gained: a mask that is causal or a window is found to be one, so that blocked pairs are not
-    computed, and no weights are stored for the backward pass. A query that may attend to nothing gets zeros, never NaN.
+    computed, and no weights are stored for the backward pass. Short texts in inference, dropout in training and weights
+    that are asked for can be slower than PyTorch's (BENCHMARKS.md); pass ``need_weights=False`` where nobody reads them. A query that may attend to nothing gets zeros, never NaN.
     Dropout draws other random numbers than PyTorch's.
 
     Before it returns, every module is proved equal to PyTorch's, with its outputs, weights and gradients, in float64

@@ -10,9 +10,10 @@ from torch import nn
 from regard.integrations.pytorch.modules import Replacement
 
 SPEED_NOTE = (
-    "Fast where a mask is causal or a window, with dropout in training, and with averaged weights at length; without a "
-    "mask, in inference of short texts, PyTorch's fused layers are as fast or up to a tenth faster (BENCHMARKS.md)"
+    "faster are long texts with a causal mask or a window; about a tenth slower can be short texts in inference without a "
+    "mask and dropout in training, and a third slower need_weights=True without a mask (BENCHMARKS.md, regard.replace)"
 )
+"""What the table says about speed; measured by `make bench`."""
 
 
 @dataclass(frozen=True)
