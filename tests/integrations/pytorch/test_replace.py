@@ -86,7 +86,7 @@ def test_the_table_names_every_module_with_its_classes_its_difference_and_its_pr
     assert lines[3][:3] == ["first", "Subclass", "RegardSubclass"]
     assert lines[3][4:] == ["example", "inputs,", "1", "call"]
     assert lines[4][:5] == ["second", "(and", "again)", "MultiheadAttention", "RegardMultiheadAttention"]
-    assert lines[5][4:] == ["input,", "5", "calls"] or lines[5][-4:] == ["random", "input,", "5", "calls"]
+    assert lines[5][-4:] == ["random", "input,", "5", "calls"]
 
 
 def test_parameters_and_an_optimizer_made_before_stay():

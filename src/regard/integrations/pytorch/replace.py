@@ -38,10 +38,12 @@ def replace(model: nn.Module, example_inputs: Any = None, *, skip: Collection[st
     stays: the module objects and their paths, parameters, an optimizer's state, state_dict, hooks, the training mode,
     and how the modules are called, so that ``nn.TransformerEncoder``, ``nn.TransformerDecoderLayer``,
     ``nn.Transformer`` and code of your own need no change. Copies and ``torch.save`` of the whole model keep the
-    replacement. What is gained: a mask that is causal or a window is found to be one, so that blocked pairs are not
-    computed, and no weights are stored for the backward pass. Short texts in inference, dropout in training and weights
-    that are asked for can be slower than PyTorch's (BENCHMARKS.md); pass ``need_weights=False`` where nobody reads them. A query that may attend to nothing gets zeros, never NaN.
-    Dropout draws other random numbers than PyTorch's.
+    replacement.
+
+    What is gained: a mask that is causal or a window is found to be one, so that blocked pairs are not computed, and no
+    weights are stored for the backward pass. A query that may attend to nothing gets zeros, never NaN. Short texts in
+    inference, dropout in training and weights that are asked for can be slower than PyTorch's (BENCHMARKS.md): pass
+    ``need_weights=False`` where nobody reads them. Dropout draws other random numbers than PyTorch's.
 
     Before it returns, every module is proved equal to PyTorch's, with its outputs, weights and gradients, in float64
     and in its own dtype. With example inputs these are the calls that the model makes, and the outputs of the whole
@@ -133,7 +135,7 @@ class _Proofs:
         module = candidate.module
         try:
             difference = prove_call(module, args, kwargs)
-        except ValueError as error:
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             path = candidate.paths[0] or "the model itself"
             raise ValueError(
                 f"cannot replace {path} ({type(module).__name__}): {error}. Nothing was replaced"

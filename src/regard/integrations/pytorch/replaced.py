@@ -10,8 +10,8 @@ from torch import nn
 from regard.integrations.pytorch.modules import Replacement
 
 SPEED_NOTE = (
-    "faster are long texts with a causal mask or a window; about a tenth slower can be short texts in inference without a "
-    "mask and dropout in training, and a third slower need_weights=True without a mask (BENCHMARKS.md, regard.replace)"
+    "faster are long texts with a causal mask or a window; about a tenth slower can be short texts in inference without "
+    "a mask and dropout in training, and a third slower need_weights=True without a mask (BENCHMARKS.md, regard.replace)"
 )
 """What the table says about speed; measured by `make bench`."""
 
