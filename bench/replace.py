@@ -77,17 +77,22 @@ def _row(case: str, mode: Callable[..., Callable[[], object]], module: nn.Module
 def replaced_layers() -> Iterator[Row]:
     """Long texts with masks, and short texts, where PyTorch has a fused layer."""
     x = torch.randn(1, TOKENS, D_MODEL)
-    for kind in ("none", "causal", "window 256"):
+    for kind in ("no mask", "causal", "window 256"):
         mask = blocked(kind, TOKENS)
         dense = None if mask is None else torch.zeros(TOKENS, TOKENS).masked_fill(mask, -torch.inf)
-        for name, t in (("boolean", mask), ("float", dense)) if mask is not None else (("", None),):
-            yield _row(f"layer, inference, {kind} {name}, {TOKENS:,} tokens", _inference, layer(), x, src_mask=t)
+        for name, t in ((", boolean", mask), (", float", dense)) if mask is not None else (("", None),):
+            yield _row(f"layer, inference, {kind}{name}, {TOKENS:,} tokens", _inference, layer(), x, src_mask=t)
         yield _row(f"layer, update, {kind}, {TOKENS:,} tokens", _training, layer(), x, src_mask=mask)
     yield _row(f"attention, inference, window 256, {TOKENS:,} tokens", _inference, attention(), x, x, x, **_masked())
     with_weights = {"attn_mask": blocked("causal", TOKENS)}
     yield _row(f"the same, causal, with averaged weights, {TOKENS:,}", _inference, attention(), x, x, x, **with_weights)
     y = torch.randn(1, 1024, D_MODEL)
     yield _row("layer, update, dropout 0.1, 1,024 tokens", _training, layer(dropout=0.1), y)
+    causal = blocked("causal", TOKENS)
+    yield _row(f"layer, update, dropout 0.1, causal, {TOKENS:,}", _training, layer(dropout=0.1), x, src_mask=causal)
+    yield _row(
+        "attention, inference, with averaged weights, 8 x 512", _inference, attention(), *[x.view(8, 512, -1)] * 3
+    )
     for batch, tokens in ((1, 16), (8, 64), (8, 128), (4, 512)):
         short = torch.randn(batch, tokens, D_MODEL)
         yield _row(f"layer, inference, {batch} x {tokens} tokens, no mask", _inference, layer(), short)

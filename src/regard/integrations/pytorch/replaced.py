@@ -10,8 +10,9 @@ from torch import nn
 from regard.integrations.pytorch.modules import Replacement
 
 SPEED_NOTE = (
-    "faster are long texts with a causal mask or a window; about a tenth slower can be short texts in inference without "
-    "a mask and dropout in training, and a third slower need_weights=True without a mask (BENCHMARKS.md, regard.replace)"
+    "long texts with a causal mask or a window are faster. Slower than PyTorch can be short texts in inference without "
+    "a mask (about a tenth), dropout in training (a tenth, at length a third) and need_weights=True without a mask (a "
+    "third): see regard.replace in BENCHMARKS.md"
 )
 """What the table says about speed; measured by `make bench`."""
 
