@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 import torch
+from bench import reproductions as bench
 
 import regard
-from bench import reproductions as bench
 
 MODEL = "smollm2"
 

@@ -55,8 +55,8 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
         return "Nothing is known yet."
     best, baseline, noun = ranked[0], _baseline(effects, text), NOUNS[effects.over]
     matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)}"
-    # A metric that compares with the model itself is 0 but for rounding: nothing is a share of that.
-    if abs(baseline) > SMALLEST_SHARE * abs(best.best):
+    # Nothing is a share of a log-probability, which is below 0, nor of a metric that compares with the model itself.
+    if baseline > SMALLEST_SHARE * abs(best.best):
         matters += f" of {_short(baseline)}"
     hardest = _most_looked_at(effects, text)
     if hardest is None:
