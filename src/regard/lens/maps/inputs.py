@@ -122,6 +122,10 @@ class AttentionInputs:
         """Scale, bias, softcap and sinks as keyword arguments, for another map with the same ones."""
         return {"scale": self.scale, "bias": self.bias, "softcap": self.softcap, "sinks": self.sinks}
 
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros in the dtype of the answers."""
+        return torch.zeros(shape, dtype=self.answer_dtype, device=self.device)
+
     def ensure_unchanged(self) -> None:
         """Raise if the tensors were changed since the model ran."""
         if self._ensure_unchanged is not None:
