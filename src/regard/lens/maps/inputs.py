@@ -55,7 +55,7 @@ class AttentionInputs:
 
     max_float64_weights = 2**22
     """Maps of at most this many weights are computed in float64, which takes no noticeable time."""
-    scores_at_once = 3 * 2**21
+    scores_at_once = 2**21
     """About how many scores are in memory at once, for statistics that need every weight."""
 
     def __init__(

@@ -133,10 +133,12 @@ class AttentionMap(OutputStatistics):
         self.ensure_unchanged()
         if 0 in self.shape:
             return self.zeros(*self.shape[:3])
-        prepared = prepare(self)
-        entropies, lse = moments.entropy(prepared)
-        cache_lse(self, prepared, lse)
-        return entropies.to(self.answer_dtype)
+        if "entropy" not in self.answer_cache:
+            prepared = prepare(self)
+            entropies, lse = moments.entropy(prepared)
+            cache_lse(self, prepared, lse)
+            self.answer_cache["entropy"] = entropies.to(self.answer_dtype)
+        return self.answer_cache["entropy"].clone()  # type: ignore[no-any-return]
 
     @no_grad_no_autocast
     def received(self, rows: Float[Tensor, "batch queries"] | None = None) -> Float[Tensor, "batch heads keys"]:
@@ -155,8 +157,13 @@ class AttentionMap(OutputStatistics):
                 raise ValueError(f"rows must be {shape} finite numbers (batch, queries), none below 0; got {rows!r}")
         if 0 in self.shape:
             return self.zeros(*self.shape[:2], self.shape[3])
+        if rows is None and "received" in self.answer_cache:
+            return self.answer_cache["received"].clone()  # type: ignore[no-any-return]
         prepared = prepare(self)
-        return received(prepared, log_denominator(self, prepared), rows).to(self.answer_dtype)
+        sums = received(prepared, log_denominator(self, prepared), rows).to(self.answer_dtype)
+        if rows is None:
+            self.answer_cache["received"] = sums.clone()
+        return sums
 
     @no_grad_no_autocast
     def mass(

@@ -169,7 +169,9 @@ def ask(inputs: AttentionInputs, questions: Questions) -> dict[str, Any]:
         together.add(block, scores)
     cache_lse(inputs, prepared, together.lse)
     answers = together.answers(questions)
-    return {name: _in_answer_dtype(answers[name], inputs.answer_dtype) for name in questions.arguments}
+    answers = {name: _in_answer_dtype(answers[name], inputs.answer_dtype) for name in questions.arguments}
+    inputs.answer_cache |= {name: answers[name].clone() for name in ("entropy", "received") if name in answers}
+    return answers
 
 
 def _in_answer_dtype(answer: Any, dtype: torch.dtype) -> Any:
