@@ -63,7 +63,7 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
         sentence = f"Of {_count(effects, text)}, {matters}."
     else:
         # Where only the strongest are exact, the estimates are those of all.
-        column, what = ("values", "effect") if effects.method == "exact" else ("estimates", "estimated effect")
+        column, what = ("values", "effect") if _all_are_exact(effects, text) else ("estimates", "estimated effect")
         together = _short(effects.correlation("looked_at", column, text=text), 2)
         # What is too long for the sentence stands in the heading.
         attention = "attention" if "," in effects.looked_at_name else visible(effects.looked_at_name)
@@ -166,6 +166,13 @@ def _amount(row: RankedEffect) -> str:
 
 def _baseline(effects: EffectColumns, text: int | None) -> float:
     return float(effects.of_text(effects.baseline, text))
+
+
+def _all_are_exact(effects: EffectColumns, text: int | None) -> bool:
+    """Whether every part that has an estimate has an exact effect too."""
+    estimates = effects.of_text(effects.estimates, text)
+    values = effects.of_text(effects.values, text)
+    return estimates is None or not bool((values.isnan() & ~estimates.isnan()).any())
 
 
 def _count(effects: EffectColumns, text: int | None) -> str:
