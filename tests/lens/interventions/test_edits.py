@@ -65,6 +65,8 @@ def test_a_blocked_edge_of_any_attention_is_blocked_in_the_definition(case: Atte
     expected = replace(attention.in_float64(), mask=blocked if own is None else own & blocked).steps().output
     others = [i for i in range(case.queries) if i != query]
     assert torch.equal(after[..., others, :], before[..., others, :])
+    if not case.d_value:
+        return  # nothing to compare
     bound = 1e-4 * max(1.0, float(expected.detach().abs().max()))
     assert (after[..., query, :].double() - expected[..., query, :]).abs().max() <= bound
 
