@@ -49,10 +49,9 @@ def not_allowed(queries, keys, blocked_queries, blocked_keys):
 
 @given(cases(plain=False), st.data())
 def test_a_blocked_edge_of_any_attention_is_blocked_in_the_definition(case: AttentionCase, data):
-    shape = {"heads": case.heads or (1, 1), "dtype": torch.float32, "lead": [case.lead[0] if case.lead else 1]}
-    case = replace(case, **shape)
-    if not (case.lead[0] and case.queries and case.keys):
-        return
+    if len(case.lead) > 1 or 0 in (*case.lead, case.queries, case.keys):
+        return  # what is edited has one batch axis, and a query and a key
+    case = replace(case, heads=case.heads or (1, 1), dtype=torch.float32, lead=case.lead or [1])
     query = data.draw(st.integers(0, case.queries - 1))
     keys = data.draw(st.lists(st.integers(0, case.keys - 1), min_size=1, unique=True))
     attention = case.make()
@@ -66,6 +65,8 @@ def test_a_blocked_edge_of_any_attention_is_blocked_in_the_definition(case: Atte
     expected = replace(attention.in_float64(), mask=blocked if own is None else own & blocked).steps().output
     others = [i for i in range(case.queries) if i != query]
     assert torch.equal(after[..., others, :], before[..., others, :])
+    if not case.d_value:
+        return  # nothing to compare
     bound = 1e-4 * max(1.0, float(expected.detach().abs().max()))
     assert (after[..., query, :].double() - expected[..., query, :]).abs().max() <= bound
 

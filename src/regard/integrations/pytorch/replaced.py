@@ -11,8 +11,8 @@ from regard.integrations.pytorch.modules import Replacement
 
 SPEED_NOTE = (
     "long texts with a causal mask or a window are faster. Slower than PyTorch can be short texts in inference without "
-    "a mask (about a tenth), dropout in training (a tenth, at length a third) and need_weights=True without a mask (a "
-    "third): see regard.replace in BENCHMARKS.md"
+    "a mask (about a tenth), dropout in training (a tenth, at length a third, in less memory) "
+    "and need_weights=True without a mask (a third): see regard.replace in BENCHMARKS.md"
 )
 """What the table says about speed; measured by `make bench`."""
 

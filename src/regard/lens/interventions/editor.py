@@ -95,7 +95,7 @@ class Editor:
         if not edits:
             return None
         note_edit(path)
-        return self._edited(call, output.reshape(*call.shape[:3], -1), edits, positions)
+        return self._edited(call, output.reshape(*call.shape[:3], call.v.shape[-1]), edits, positions)
 
     @contextmanager
     def activate(self) -> Iterator[None]:
@@ -194,11 +194,11 @@ class Editor:
             if not rows:
                 continue
             grid = _grid(part, rows, old)
-            change = (new.detach()[grid] - old.detach()[grid]).abs().amax()
+            change = (new.detach()[grid] - old.detach()[grid]).abs()
             edit.calls += 1
             edit.rows += len(rows) * len(part.batch)
             edit.num_heads = max(edit.num_heads, len(part.heads))
-            edit.largest_change = max(edit.largest_change, float(change))
+            edit.largest_change = max(edit.largest_change, float(change.max()) if change.numel() else 0.0)
 
 
 def _has_rows_of(t: Tensor, other: Tensor) -> bool:
