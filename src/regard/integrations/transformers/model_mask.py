@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +12,27 @@ from regard._shapes import Bool
 from regard.attention.mask import Mask, allowed
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 
+BOOLEAN_FUNCTIONS = (
+    torch.where,
+    torch.logical_and,
+    torch.logical_or,
+    torch.logical_not,
+    torch.bitwise_and,
+    torch.bitwise_or,
+    Tensor.__and__,
+    Tensor.__or__,
+)
+"""Functions of torch that read a mask as True = may attend."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelMask(Mask):
     """The mask of one model call: who may attend, and the sizes of the call.
 
     Models pass their mask through code that is written for a tensor ``(batch, 1, queries, keys)``. What such code does
-    without its numbers works here. Slices give a `ModelMask`, an index gives a boolean tensor. A function of torch
-    on it raises: a model that computes its scores itself would ADD the mask, and a boolean must not be added.
+    without its numbers works here. Slices give a `ModelMask`, an index gives a boolean tensor, and so do the functions
+    that take a condition, such as ``torch.where``. Other functions of torch raise: a model that computes its scores
+    itself would ADD the mask, and a boolean must not be added.
     """
 
     mask: Mask | None
@@ -69,8 +82,8 @@ class ModelMask(Mask):
         if (queries, keys) != (self.queries, self.keys):
             raise ValueError(
                 f"the model made its mask for {self.queries} queries and {self.keys} keys ({self!r}), and an attention "
-                f"has {queries} queries and {keys} keys. Please report the model; until then load it with "
-                'attn_implementation="sdpa"'
+                f"has {queries} queries and {keys} keys: the model adds keys of its own to a mask that is a tensor. "
+                'Load it with attn_implementation="eager"'
             )
         if self.mask is not None:
             self.mask.validate(queries, keys)
@@ -101,9 +114,12 @@ class ModelMask(Mask):
         return dense.expand(self.batch, *(1,) * (3 - dense.ndim), *dense.shape[-3:])
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in BOOLEAN_FUNCTIONS:
+            return func(*(arg._dense() if isinstance(arg, ModelMask) else arg for arg in args), **(kwargs or {}))
         name = getattr(func, "__name__", str(func))
-        raise TypeError(
+        # Not a TypeError: the operators of Tensor drop one, and Python's own says nothing of the way out.
+        raise NotImplementedError(
             f"the model passes its attention mask, a regard.Mask, to {name} of torch, so it computes its attention "
             'itself and not through the attention interface of transformers: attn_implementation="regard" cannot '
             'serve it. Load it with attn_implementation="eager"; regard.watch records its attention there'

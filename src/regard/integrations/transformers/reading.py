@@ -182,11 +182,11 @@ def _read_full(_: dict[str, Any], frame: Frame) -> Mask | None:
 
 
 def _read_window(closure: dict[str, Any], frame: Frame) -> Mask | None:
+    first, width = frame.query_start - frame.key_start, _whole(closure["sliding_window"])
+    if width < 1:
+        raise UnreadableError  # it blocks every key; some models make such a mask and use it in no layer
     # It blocks no later key: the causal mask beside it does.
-    first = frame.query_start - frame.key_start
-    return _simplified(
-        window(_whole(closure["sliding_window"]), max(0, frame.keys - first), offset=frame.offset), frame
-    )
+    return _simplified(window(width, max(0, frame.keys - first), offset=frame.offset), frame)
 
 
 def _read_two_sided_window(closure: dict[str, Any], frame: Frame) -> Mask | None:
