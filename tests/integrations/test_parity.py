@@ -9,7 +9,7 @@ from integrations.tiny_models import CASES, TinyModel, logits, of_type, real_tok
 from regard.attention.hooks import register_hook
 
 TOLERANCE = 2e-5
-QUICK = "mistral gemma2 gpt_oss llama4_text deepseek_v3 gemma3_text bert bart t5 vit".split()
+QUICK = ["mistral", "gemma2", "gpt_oss", "llama4_text", "deepseek_v3", "gemma3_text", "bert", "bart", "t5", "vit"]
 types = pytest.mark.parametrize(
     "case",
     [pytest.param(c, id=c.model_type, marks=[] if c.model_type in QUICK else pytest.mark.more) for c in CASES],

@@ -162,7 +162,7 @@ CASES = [
     TinyModel("doge", "causal", "a mask with numbers"),
     TinyModel("modernbert", "masked", f"{MIXED}, two-sided"),
     *(TinyModel(name, "masked") for name in ("bert", "roberta", "electra", "distilbert", "albert", "camembert")),
-    *(TinyModel(name, "masked") for name in ("eurobert", "nomic_bert", "mobilebert", "esmc")),
+    *(TinyModel(name, "masked") for name in ("eurobert", "nomic_bert", "gte", "esmc")),
     *(TinyModel(name, "texts", "cross-attention") for name in ("bart", "marian", "mbart", "pegasus", "m2m_100")),
     *(TinyModel(name, "texts", "cross-attention, position bias") for name in ("t5", "mt5", "switch_transformers")),
     TinyModel("whisper", "sound", "cross-attention"),

@@ -7,9 +7,9 @@ Importing this module registers regard with transformers, by its ``AttentionInte
 
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="regard")
 
-The attention of the model is then `regard.attend`, and its mask a `regard.Mask`: windows, chunks, padding and packed
-documents stay what they are, and what they block is not computed. Soft-cap and sinks, which PyTorch's kernel refuses,
-are served.
+The attention of the model is then `regard.attend`, and its mask a `regard.mask.Mask`: windows, chunks, padding and
+packed documents stay what they are, and what they block is not computed. Soft-cap and sinks, which PyTorch's kernel
+refuses, are served.
 
 A model has to call the interface of transformers. One that computes its scores itself either ignores the setting, or
 gives an error as soon as it uses the mask as a tensor.
@@ -18,7 +18,7 @@ Files:
 
 - ``attention``: the attention function
 - ``masks``: the mask function
-- ``reading``: a mask function of transformers, read as a `regard.Mask`
+- ``reading``: a mask function of transformers, read as a `regard.mask.Mask`
 - ``model_mask``: the mask of one model call, with its sizes
 
 Raises:

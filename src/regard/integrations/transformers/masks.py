@@ -31,7 +31,7 @@ def attention_mask(
     config: Any = None,
     **kwargs: Any,
 ) -> ModelMask | Tensor:
-    """The mask of a model call as a `regard.Mask`; no tensor of queries x keys is made.
+    """The mask of a model call as a `regard.mask.Mask`; no tensor of queries x keys is made.
 
     The function that transformers has composed is read: causal, windows, chunks, packed documents, blocks of images
     and padding become the masks of the same meaning. One that cannot be read becomes a ``mask.where`` of itself.
@@ -58,7 +58,7 @@ def attention_mask(
         kwargs: what transformers passes to other implementations.
 
     Returns:
-        `ModelMask`, a `regard.Mask` for these sizes; in a graph, perhaps a boolean tensor
+        `ModelMask`, a `regard.mask.Mask` for these sizes; in a graph, perhaps a boolean tensor
         ``(batch, 1, queries, keys)``.
 
     Raises:

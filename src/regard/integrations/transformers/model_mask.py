@@ -120,9 +120,9 @@ class ModelMask(Mask):
         name = getattr(func, "__name__", str(func))
         # Not a TypeError: the operators of Tensor drop one, and Python's own says nothing of the way out.
         raise NotImplementedError(
-            f"the model passes its attention mask, a regard.Mask, to {name} of torch, so it computes its attention "
-            'itself and not through the attention interface of transformers: attn_implementation="regard" cannot '
-            'serve it. Load it with attn_implementation="eager"; regard.watch records its attention there'
+            f"the model passes its attention mask, a regard.mask.Mask, to {name} of torch, so it computes its "
+            'attention itself and not through the attention interface of transformers: attn_implementation="regard" '
+            'cannot serve it. Load it with attn_implementation="eager"; regard.watch records its attention there'
         )
 
     def __repr__(self) -> str:

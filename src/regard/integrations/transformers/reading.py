@@ -1,4 +1,4 @@
-"""A mask function of transformers, read as a `regard.Mask`.
+"""A mask function of transformers, read as a `regard.mask.Mask`.
 
 transformers composes the mask of a model from functions of (batch row, head, query position, key position) that it
 makes itself, such as ``sliding_window_overlay(4096)``. Their code says which they are, and their closures hold the
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import masking_utils
 
+from regard.attention.kernels.schedule import conjuncts
 from regard.attention.mask import Mask, causal, documents, where, window
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Band
@@ -234,7 +235,7 @@ def _read_and(closure: dict[str, Any], frame: Frame) -> Mask | None:
     for function in functions:
         if _readers().get(getattr(function, "__code__", None)) is _read_documents:
             frame = replace(frame, packed_ids=_closure(function)["packed_sequence_mask"])
-    parts = [part for part in (read(function, frame) for function in functions) if part is not None]
+    parts = [part for function in functions for part in conjuncts(read(function, frame))]
     if not parts:
         return None
     bands = [part for part in parts if isinstance(part, Band)]
