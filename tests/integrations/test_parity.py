@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from integrations.tiny_models import CASES, TinyModel, logits, of_type, real_tokens
-from regard.attention.hooks import register_hook
+from integrations.tiny_models import CASES, TinyModel, compare, logits, of_type, real_tokens
 
 TOLERANCE = 2e-5
 QUICK = ["mistral", "gemma2", "gpt_oss", "llama4_text", "deepseek_v3", "gemma3_text", "bert", "bart", "t5", "vit"]
@@ -16,30 +15,11 @@ types = pytest.mark.parametrize(
 )
 
 
-def largest_difference(case: TinyModel) -> float:
-    """The largest difference of the logits of a model between its eager code and regard, over its paddings."""
-    model, differences = case.build(), []
-    num_calls = 0
-
-    def count(*_, **__):
-        nonlocal num_calls
-        num_calls += 1
-
-    for padding in ("", "left", "right") if case.kind in ("causal", "masked") else ("", "right"):
-        inputs = case.inputs(padding)
-        expected = logits(model, "eager", inputs)
-        with register_hook(count):
-            found = logits(model, "regard", inputs)
-        if padding and case.kind in ("causal", "masked"):
-            expected, found = expected[real_tokens(padding)], found[real_tokens(padding)]
-        differences.append(float((expected - found).abs().max()))
-    assert num_calls
-    return max(differences)
-
-
 @types
 def test_logits_are_those_of_the_eager_code(case):
-    assert largest_difference(case) < TOLERANCE
+    comparison = compare(case)
+    assert comparison.num_calls
+    assert comparison.largest_difference < TOLERANCE
 
 
 def test_at_least_40_types_of_models_are_compared():
@@ -121,8 +101,3 @@ def test_dropout_is_applied_in_training():
     inputs = case.inputs()
     without = model(**inputs).logits
     assert not torch.equal(model.train()(**inputs).logits, without)
-
-
-if __name__ == "__main__":
-    for case in CASES:
-        print(f"| {case.model_type} | {case.kind} | {case.mask} | {largest_difference(case):.1e} |", flush=True)

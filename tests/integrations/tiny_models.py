@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
 
 import regard.integrations.transformers  # noqa: F401  # registers "regard"
+from regard.attention.hooks import register_hook
 
 TOKENS, TARGETS, VOCABULARY = 12, 7, 64
 LENGTHS = (12, 7, 10)
@@ -133,6 +134,36 @@ def logits(model: nn.Module, implementation: str, inputs: dict[str, Tensor]) -> 
     model.set_attn_implementation(implementation)
     with torch.no_grad():
         return model(**inputs).logits
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model on regard against its own eager code."""
+
+    largest_difference: float
+    """Of the logits of tokens that count, over the paddings."""
+    num_calls: int
+    """The calls of `regard.attend`; 0 for a model that ignores the implementation."""
+
+
+def compare(case: TinyModel) -> Comparison:
+    """The logits of a model on regard and on its eager code, without padding and with padding on either side."""
+    model, differences, num_calls = case.build(), [], 0
+
+    def count(*_: Any, **__: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    has_text_rows = case.kind in ("causal", "masked")
+    for padding in ("", "left", "right") if has_text_rows else ("", "right"):
+        inputs = case.inputs(padding)
+        expected = logits(model, "eager", inputs)
+        with register_hook(count):
+            found = logits(model, "regard", inputs)
+        if padding and has_text_rows:
+            expected, found = expected[real_tokens(padding)], found[real_tokens(padding)]
+        differences.append(float((expected - found).abs().max()))
+    return Comparison(max(differences), num_calls)
 
 
 def of_type(model_type: str) -> TinyModel:
