@@ -1,4 +1,4 @@
-"""Every type of model of transformers that builds tiny, on regard and on its eager code: a table for BENCHMARKS or a note.
+"""Every type of model of transformers that builds tiny, on regard and on its eager code: a table.
 
 ``PYTHONPATH=src:tests python -m integrations [TYPE ...]``
 """
