@@ -141,10 +141,10 @@ def _load(folder: str) -> Any:
 
 
 def _without(heads: Tensor, head: int) -> Tensor:
-    """The heads' outputs side by side, one of them zero."""
-    heads = heads.clone()
-    heads[..., head * WIDTH : (head + 1) * WIDTH] = 0
-    return heads
+    """The heads' outputs, side by side or on an axis of their own, one of them zero."""
+    without = heads.clone()
+    without.view(*heads.shape[:2], HEADS, WIDTH)[:, :, head] = 0
+    return without
 
 
 def _with_hooks(folder: str, ids: Tensor, tokens: list[int]) -> _Effects:

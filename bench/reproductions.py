@@ -165,7 +165,7 @@ def knockout() -> Iterator[Row]:
         before, after = knocked_out(model, country, capital, CENTRES)
         changes = [f"{value / before - 1:+.0%}" for value in after]
         parts = [" ".join(changes[start:stop]) for start, stop in ((0, 3), (3, 6), (6, None))]
-        yield Row(f"{country}, {capital}", f"{before:.2f}", *parts)
+        yield Row(f"The capital of {country} is: {capital}", f"{before:.2f}", *parts)
 
 
 def knocked_out(model: Pretrained, country: str, capital: str, centres: Sequence[int]) -> tuple[float, list[float]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.lens import AttentionMap
+from regard.lens import AttentionMap, TopWeights
 
 LIMIT = 1e-4
 
@@ -77,15 +77,32 @@ def assert_every_statistic(m: AttentionMap, dense: Dense) -> None:
     for ours, expected in zip(m.distance(), dense.distance(), strict=True):
         assert_near(ours, expected, LIMIT * keys)
     for k in {min(5, keys), keys}:
-        assert_top(m, dense, k)
+        assert_top(m.top(k), dense, k)
     pictures = {(min(3, queries), min(4, keys)), (1, 1), (queries, keys if keys < 20 else 1)}
     for rows, columns in pictures:
         assert_near(m.pooled(rows, columns), dense.pooled(rows, columns))
+    assert_together(m, dense, inside)
 
 
-def assert_top(m: AttentionMap, dense: Dense, k: int) -> None:
+def assert_together(m: AttentionMap, dense: Dense, inside: Tensor) -> None:
+    """The answers to all questions at once, and to those that need no other sums."""
+    queries, keys = m.shape[2:]
+    k, cells = min(3, keys), (min(3, queries), min(4, keys))
+    asked = m.ask("entropy", "received", "distance", mass=inside, top=k, pooled=cells)
+    assert list(asked) == ["entropy", "received", "distance", "mass", "top", "pooled"]
+    assert_near(asked["entropy"], dense.entropy())
+    assert_near(asked["received"], dense.received())
+    assert_near(asked["mass"], dense.mass(inside[None]))
+    assert_near(asked["pooled"], dense.pooled(*cells))
+    assert_top(asked["top"], dense, k)
+    for ours, expected in zip(asked["distance"], dense.distance(), strict=True):
+        assert_near(ours, expected, LIMIT * keys)
+    assert_near(m.ask("received")["received"], dense.received())
+
+
+def assert_top(found: TopWeights, dense: Dense, k: int) -> None:
     """The k largest weights of each row, in order, each with another key that has it, or with key -1 and weight 0."""
-    found, expected = m.top(k), dense.w.topk(k).values
+    expected = dense.w.topk(k).values
     assert_near(found.weights, expected)
     nothing = found.keys == -1
     assert not found.weights[nothing].any()

@@ -104,7 +104,7 @@ def test_keys_too_far_for_every_query_receive_nothing():
 @pytest.mark.parametrize("k", [1, 2, 8, 40, 1003])
 def test_top_finds_keys_wherever_they_stand(k):
     q, keys = torch.randn(1, 1, 50, 8), torch.randn(1, 1, 1003, 8)
-    assert_top(AttentionMap(q, keys), Dense.of(q, keys), k)
+    assert_top(AttentionMap(q, keys).top(k), Dense.of(q, keys), k)
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 0)])
@@ -246,3 +246,34 @@ def test_memory_with_the_lse_of_pytorchs_kernel():
     kernel = "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default"
     code = LONG_MAP.format(mask="None") + f"m = AttentionMap(q, k, lse={kernel}(q, k, k)[1])\n"
     assert peak_mb(code + "m.received()") < 150
+
+
+@pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("questions", "arguments", "message"),
+    [
+        (("entropies",), {}, r"ask\('entropies'\): the questions are 'entropy', 'received', 'distance'"),
+        (("mass",), {}, "by keyword mass=groups"),
+        ((), {}, r"ask\(\) was asked nothing"),
+        ((), {"top": 0}, r"top\(0\): k is from 1"),
+        ((), {"pooled": (9, 1)}, "rows are from 1 to 6"),
+        ((), {"mass": [0, 1]}, "groups that do not fit 6 keys"),
+    ],
+)
+def test_a_question_that_is_not_known_or_does_not_fit_is_refused(questions, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionMap(*torch.randn(2, 1, 2, 6, 8)).ask(*questions, **arguments)
+
+
+def test_questions_of_an_empty_map_have_the_shapes_of_the_methods():
+    m = AttentionMap(torch.randn(0, 2, 6, 8), torch.randn(0, 2, 6, 8))
+    asked = m.ask("entropy", "distance", top=2)
+    assert (asked["entropy"].shape, asked["distance"].mean.shape) == ((0, 2, 6), (0, 2, 6))
+    assert asked["top"].keys.shape == (0, 2, 6, 2)
+
+
+def test_several_questions_take_one_pass_over_the_weights():
+    q, k = torch.randn(2, 1, 2, 300, 16)
+    with OperatorTrace() as together:
+        LargeMap(q, k).ask("entropy", "received", "distance", top=4)
+    assert not together.fused  # the kernel would be a pass of its own

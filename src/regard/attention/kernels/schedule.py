@@ -64,6 +64,24 @@ def band_limits(masks: Sequence[Mask], queries: int, keys: int) -> BandLimits:
     return nearest, farthest
 
 
+def band_ranges(
+    mask: Mask | None, queries: int, keys: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor] | None:
+    """For each query the first key that it may attend to, and the key after the last; 0 and 0 where there is none.
+
+    None for masks other than windows and causal masks, whose pairs must be looked at.
+    """
+    masks = conjuncts(mask)
+    if not all(isinstance(part, Band) for part in masks):
+        return None
+    nearest, farthest = band_limits(masks, queries, keys)
+    query = torch.arange(queries, device=device)
+    first = torch.zeros_like(query) if nearest is None else (query + nearest).clamp(0, keys)
+    end = (query + farthest + 1).clamp(0, keys)
+    empty = end <= first
+    return first.masked_fill(empty, 0), end.masked_fill(empty, 0)
+
+
 def bands(call: AttentionCall) -> Iterator[ScoreBlock]:
     """A window: each block of rows against the neighbouring keys that it may attend to."""
     limits = band_limits(conjuncts(call.mask), call.queries, call.keys)

@@ -55,20 +55,21 @@ def summary(effects: EffectColumns, text: int | None = None) -> str:
         return "Nothing is known yet."
     best, baseline, noun = ranked[0], _baseline(effects, text), NOUNS[effects.over]
     matters = f"the {noun} that matters most, {visible(best.name)}, adds {_amount(best)}"
-    # A metric that compares with the model itself is 0 but for rounding: nothing is a share of that.
-    if abs(baseline) > SMALLEST_SHARE * abs(best.best):
+    # Nothing is a share of a log-probability, which is below 0, nor of a metric that compares with the model itself.
+    if baseline > SMALLEST_SHARE * abs(best.best):
         matters += f" of {_short(baseline)}"
     hardest = _most_looked_at(effects, text)
     if hardest is None:
         sentence = f"Of {_count(effects, text)}, {matters}."
     else:
-        column = "estimates" if effects.method == "gradient" else "values"
+        # Where only the strongest are exact, the estimates are those of all.
+        column, what = ("values", "effect") if effects.method == "exact" else ("estimates", "estimated effect")
         together = _short(effects.correlation("looked_at", column, text=text), 2)
         # What is too long for the sentence stands in the heading.
         attention = "attention" if "," in effects.looked_at_name else visible(effects.looked_at_name)
         looks, gets = LOOKS[effects.over]
         sentence = (
-            f"Over {_count(effects, text)}, {attention} and effect correlate at {together}; the "
+            f"Over {_count(effects, text)}, {attention} and {what} correlate at {together}; the "
             f"{noun} that {looks} hardest, {visible(hardest.name)} ({hardest.looked_at:.2f}), adds "
             f"{_amount(hardest)} to the metric; {matters} (it {gets} {best.looked_at:.2f})."
         )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard._shapes import Bool, Float, Int
 from regard.attention import mask as masks
+from regard.attention.kernels.schedule import band_ranges
 from regard.attention.mask import Mask
 from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.prepared import apply_softcap_, prepare
@@ -130,7 +131,8 @@ class _Rows:
         self.position = torch.arange(self.queries, device=m.device) + self.offset
         self.own_key_allowed = self._own_key_allowed()
         # The logarithm of the number of keys that each row may attend to: the lse of equal scores.
-        self.log_num_keys = self._equal_scores(self.mask).lse.expand(self.batch_size, self.heads, -1)
+        self.key_ranges = band_ranges(self.mask, self.queries, self.keys, m.device)
+        self.log_num_keys = self._log_num_keys().expand(self.batch_size, self.heads, -1)
         self.counts = self.log_num_keys > 0.5  # log 1 = 0, log 2 = 0.69
         if self.own_key_allowed is not None:
             self.counts = self.counts & self.own_key_allowed
@@ -149,6 +151,20 @@ class _Rows:
         mask_batch, mask_heads = (None, None) if mask is None else mask.batch_heads(self.queries, self.keys)
         zeros = torch.zeros(mask_batch or batch_size, mask_heads or 1, self.keys, 8, device=self.m.device)
         return AttentionMap(zeros[:, :, -1:].expand(-1, -1, self.queries, -1), zeros, None, mask)
+
+    def _log_num_keys(self) -> Tensor:
+        if self.key_ranges is None:
+            return self._equal_scores(self.mask).lse
+        first, end = self.key_ranges
+        return (end - first).to(self.m.answer_dtype).log()[None, None]
+
+    def _may_attend(self, groups: Tensor, count: int) -> Tensor:
+        """Whether each row may attend to any key of each group, (batch, heads or 1, queries, groups)."""
+        if self.key_ranges is None:
+            return self._equal_scores(self.mask, self.batch_size).mass(groups) > 0
+        before = torch.nn.functional.pad(torch.nn.functional.one_hot(groups, count).cumsum(1), (0, 0, 1, 0))
+        first, end = self.key_ranges
+        return (before[:, end] > before[:, first])[:, None]
 
     def mean(self, share: Tensor, possible: Tensor) -> _Score:
         """The mean over the rows where it is possible; NaN if there is none."""
@@ -225,7 +241,7 @@ class _Rows:
             group[delimiters.to(group.device).expand_as(group)] = 1
         group.scatter_(1, first[:, None], 2)
         mass = self.m.mass(group)
-        possible = self._equal_scores(self.mask, self.batch_size).mass(group) > 0
+        possible = self._may_attend(group, 3)
         not_first = self.position != first[:, None]
         on_first = possible[..., 2] if self.cross else possible[..., 2] & not_first[:, None]
         return self.mean(mass[..., 2], on_first), self.mean(mass[..., 1], possible[..., 1])

@@ -55,7 +55,7 @@ class AttentionInputs:
 
     max_float64_weights = 2**22
     """Maps of at most this many weights are computed in float64, which takes no noticeable time."""
-    scores_at_once = 3 * 2**21
+    scores_at_once = 2**21
     """About how many scores are in memory at once, for statistics that need every weight."""
 
     def __init__(
@@ -121,6 +121,10 @@ class AttentionInputs:
     def score_options(self) -> dict[str, Any]:
         """Scale, bias, softcap and sinks as keyword arguments, for another map with the same ones."""
         return {"scale": self.scale, "bias": self.bias, "softcap": self.softcap, "sinks": self.sinks}
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Zeros in the dtype of the answers."""
+        return torch.zeros(shape, dtype=self.answer_dtype, device=self.device)
 
     def ensure_unchanged(self) -> None:
         """Raise if the tensors were changed since the model ran."""

@@ -55,14 +55,17 @@ def entropy(prepared: PreparedAttention) -> tuple[Tensor, Tensor]:
             # The lse is subtracted from the scores first, so that no large numbers cancel; -inf has weight 0.
             logs = scores.sub_(sums).nan_to_num_(nan=-torch.inf)
             block.take_queries(entropies).copy_(-(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
-    entropies = prepared.fill_empty(entropies, 0.0).clamp_(min=0.0)
-    if prepared.sinks is not None:
-        # If the keys have the share m of a row: m * (entropy among the keys - log m).
-        share = prepared.row_sums(lse)
-        assert share is not None
-        logs = (lse - prepared.log_denominator(lse)).clamp_(min=torch.finfo(lse.dtype).min)
-        entropies = share * entropies - torch.where(share > 0, share * logs, 0.0)
-    return entropies, lse
+    return entropy_with_sinks(prepared, prepared.fill_empty(entropies, 0.0).clamp_(min=0.0), lse), lse
+
+
+def entropy_with_sinks(prepared: PreparedAttention, entropies: Tensor, lse: Tensor) -> Tensor:
+    """The entropy of every row from that among its keys: m * (entropy - log m), where the keys have the share m."""
+    if prepared.sinks is None:
+        return entropies
+    share = prepared.row_sums(lse)
+    assert share is not None
+    logs = (lse - prepared.log_denominator(lse)).clamp_(min=torch.finfo(lse.dtype).min)
+    return share * entropies - torch.where(share > 0, share * logs, 0.0)
 
 
 def mass(prepared: PreparedAttention, groups: Tensor, count: int) -> Tensor:
@@ -78,17 +81,20 @@ def mass(prepared: PreparedAttention, groups: Tensor, count: int) -> Tensor:
     masses = call.q.new_empty(*call.q.shape[:-1], count)
     for start in range(0, count, width):
         stop = min(start + width, count)
-        if groups.dtype == torch.bool:
-            indicators = groups[None, start:stop]
-        else:
-            indicators = groups[:, None] == torch.arange(start, stop, device=groups.device)[:, None]
-        masses[..., start:stop] = _weighted_sum(prepared, indicators.transpose(1, 2).to(call.q.dtype))
+        masses[..., start:stop] = _weighted_sum(prepared, group_columns(groups, start, stop).to(call.q.dtype))
     masses = masses if prepared.empty_rows is None else masses.masked_fill_(prepared.empty_rows[..., None], 0.0)
     if prepared.sinks is None:
         return masses
     share = prepared.row_sums(log_sum_exp(prepared))
     assert share is not None
     return masses.mul_(share[..., None])
+
+
+def group_columns(groups: Tensor, start: int, stop: int) -> Tensor:
+    """(batch or 1, keys, stop - start): whether each key is in each of these groups."""
+    if groups.dtype == torch.bool:
+        return groups[None, start:stop].transpose(1, 2)
+    return groups[:, :, None] == torch.arange(start, stop, device=groups.device)
 
 
 def parse_groups(groups: Sequence[int] | Sequence[Sequence[int]] | Tensor, batch: int, keys: int) -> tuple[Tensor, int]:
@@ -134,24 +140,38 @@ def distance(prepared: PreparedAttention) -> Distance:
     sums of the positions and of their squares, relative to its middle. The cells are added in float64. In float32 a
     spread of zero becomes about 2e-4 of a cell's width: with d_key 64, 0.3 positions of 32,768.
     """
-    call = prepared.call
-    cells = max(MIN_CELLS, call.q.shape[-1] // 3)
-    size = -(-call.keys // cells)
-    position = torch.arange(call.keys, device=call.q.device)
-    cell = position // size
-    middle = torch.arange(cells, device=call.q.device, dtype=torch.float64) * size + (size - 1) / 2
-    relative = (position - middle[cell]) / size
-    indicators = (cell == torch.arange(cells, device=call.q.device)[:, None]).to(torch.float64)
-    columns = torch.cat([indicators, indicators * relative, indicators * relative**2])
-    moments = _weighted_sum(prepared, columns.T[None].to(call.q.dtype))
-    mean = torch.empty(call.q.shape[:-1], dtype=torch.float64, device=call.q.device)
-    spread = torch.empty_like(mean)
-    for head in range(mean.shape[1]):
-        weight, first, second = torch.split(moments[:, head].double(), cells, -1)
-        total = weight.sum(-1).clamp(min=torch.finfo(torch.float32).tiny)
-        weight, first, second = (t / total[..., None] for t in (weight, first * size, second * size**2))
-        mean[:, head] = (weight * middle + first).sum(-1)
-        deviation = middle - mean[:, head, :, None]
-        spread[:, head] = (weight * deviation**2 + 2 * deviation * first + second).sum(-1).clamp(min=0.0).sqrt()
-    query = torch.arange(call.queries, device=call.q.device) + call.keys - call.queries
-    return Distance(*(prepared.fill_empty(t, 0.0) for t in (query - mean, spread)))
+    cells = PositionCells(prepared)
+    return cells.distance(_weighted_sum(prepared, cells.columns[None]))
+
+
+class PositionCells:
+    """The keys in cells, with the columns whose weighted sums give the distance of each row; see `distance`."""
+
+    def __init__(self, prepared: PreparedAttention) -> None:
+        self.prepared, call = prepared, prepared.call
+        device = call.q.device
+        self.count = max(MIN_CELLS, call.q.shape[-1] // 3)
+        self.size = -(-call.keys // self.count)
+        position = torch.arange(call.keys, device=device)
+        cell = position // self.size
+        self.middle = torch.arange(self.count, device=device, dtype=torch.float64) * self.size + (self.size - 1) / 2
+        relative = (position - self.middle[cell]) / self.size
+        indicators = (cell == torch.arange(self.count, device=device)[:, None]).to(torch.float64)
+        self.columns = torch.cat([indicators, indicators * relative, indicators * relative**2]).T.to(call.q.dtype)
+        """(keys, 3 * cells)."""
+
+    def distance(self, moments: Tensor) -> Distance:
+        """Mean and spread from the weighted sums of the columns, (batch, heads, queries, 3 * cells)."""
+        call = self.prepared.call
+        mean = torch.empty(call.q.shape[:-1], dtype=torch.float64, device=call.q.device)
+        spread = torch.empty_like(mean)
+        for head in range(mean.shape[1]):
+            weight, first, second = torch.split(moments[:, head].double(), self.count, -1)
+            total = weight.sum(-1).clamp(min=torch.finfo(torch.float32).tiny)
+            first, second = first * self.size, second * self.size**2
+            weight, first, second = (t / total[..., None] for t in (weight, first, second))
+            mean[:, head] = (weight * self.middle + first).sum(-1)
+            deviation = self.middle - mean[:, head, :, None]
+            spread[:, head] = (weight * deviation**2 + 2 * deviation * first + second).sum(-1).clamp(min=0.0).sqrt()
+        query = torch.arange(call.queries, device=call.q.device) + call.keys - call.queries
+        return Distance(*(self.prepared.fill_empty(t, 0.0) for t in (query - mean, spread)))

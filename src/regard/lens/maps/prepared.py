@@ -88,16 +88,17 @@ class PreparedAttention:
         """The number in exp(score - number) = weight, from the lse of the call's scores; inf in empty rows."""
         if self.sinks is None:
             return self.fill_empty(lse, torch.inf)
-        return self.fill_empty(torch.logaddexp(lse, self._sink_scores(lse)), torch.inf)
+        return self.fill_empty(torch.logaddexp(lse, self.sink_scores(lse)), torch.inf)
 
     def row_sums(self, lse: Tensor) -> Tensor | None:
         """The sum of each row's weights, from the lse of the call's scores; None if all are 1."""
         if self.sinks is None and self.empty_rows is None:
             return None
-        sums = torch.ones_like(lse) if self.sinks is None else torch.sigmoid(lse - self._sink_scores(lse))
+        sums = torch.ones_like(lse) if self.sinks is None else torch.sigmoid(lse - self.sink_scores(lse))
         return self.fill_empty(sums, 0.0)
 
-    def _sink_scores(self, lse: Tensor) -> Tensor:
+    def sink_scores(self, lse: Tensor) -> Tensor:
+        """The sink of each row, less what was subtracted from its scores; in the dtype of the lse."""
         assert self.sinks is not None
         sinks = self.sinks.to(lse.dtype)[:, None]
         return sinks if self.score_shift is None else sinks - self.score_shift.to(lse.dtype)

@@ -18,6 +18,9 @@ from regard.attention.mask.base import And
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.lens.maps.inputs import AttentionInputs
 
+CACHED_BY_HEAD = ("lse", "entropy", "received")
+"""Cached answers (batch, heads, ...) in which each batch row and head depends on itself only."""
+
 Inputs = TypeVar("Inputs", bound=AttentionInputs)
 
 
@@ -30,13 +33,19 @@ def select(inputs: Inputs, batch: int | None = None, heads: Sequence[int] | None
     """
     part = copy(inputs)
     part.answer_cache, part.kernel_lse = {}, None
+    # By row and by head these answers are the part's own.
+    answers = {name: inputs.answer_cache[name] for name in CACHED_BY_HEAD if name in inputs.answer_cache}
     if batch is not None:
         _select_batch(part, batch)
+        answers = {name: t[batch : batch + 1] for name, t in answers.items()}
         if inputs.shape[0] == 1:
             part.answer_cache = inputs.answer_cache
     if heads is not None:
-        part.answer_cache = {}
-        _select_heads(part, torch.tensor(heads, device=part.device))
+        index = torch.tensor(heads, device=part.device)
+        part.answer_cache = {name: t[:, index] for name, t in answers.items()}
+        _select_heads(part, index)
+    elif batch is not None and inputs.shape[0] > 1:
+        part.answer_cache = answers
     return part
 
 

@@ -28,6 +28,27 @@ class TopWeights(NamedTuple):
     """The key of each weight; -1 where there is nothing more to attend to."""
 
 
+def check_k(shape: torch.Size, k: int) -> None:
+    """Raise if a map of a shape has not so many keys.
+
+    Raises:
+        ValueError: k below 1, or above the number of keys.
+    """
+    if not 1 <= k <= shape[3]:
+        raise ValueError(f"top({k}): k is from 1 to the number of keys, {shape[3]}")
+
+
+def check_cells(shape: torch.Size, rows: int, columns: int) -> None:
+    """Raise if a map of a shape cannot be cut into so many cells.
+
+    Raises:
+        ValueError: more rows than queries, or more columns than keys.
+    """
+    for name, n, size in (("rows", rows, shape[2]), ("columns", columns, shape[3])):
+        if not 1 <= n <= size:
+            raise ValueError(f"pooled({rows}, {columns}): {name} are from 1 to {size}, for a map {shape[2:]}")
+
+
 def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) -> Iterator[tuple[ScoreBlock, Tensor]]:
     """Blocks of a few rows, each with its scores (batch, heads, rows, columns), -inf where blocked.
 
@@ -106,16 +127,37 @@ def top(prepared: PreparedAttention, k: int, log_denominator: Tensor) -> TopWeig
         k: the number of keys.
         log_denominator: see `PreparedAttention.log_denominator`.
     """
-    call = prepared.call
-    weights = call.q.new_zeros(*call.q.shape[:-1], k)
-    keys = torch.full(weights.shape, -1, dtype=torch.int64, device=weights.device)
+    largest = LargestScores(prepared, k)
     for block, scores in score_chunks(prepared):
-        count = min(k, block.columns)
+        largest.add(block, scores)
+    return largest.weights(log_denominator)
+
+
+class LargestScores:
+    """The largest scores of each row and their keys, from one chunk of scores after the other.
+
+    Args:
+        prepared: the attention.
+        k: the number of keys.
+    """
+
+    def __init__(self, prepared: PreparedAttention, k: int) -> None:
+        self.k = k
+        self.scores = prepared.call.q.new_full((*prepared.call.q.shape[:-1], k), -torch.inf)
+        self.keys = torch.full(self.scores.shape, -1, dtype=torch.int64, device=self.scores.device)
+
+    def add(self, block: ScoreBlock, scores: Tensor) -> None:
+        """Take a chunk of `score_chunks`."""
+        count = min(self.k, block.columns)
         values, places = _largest(scores, count)
-        block.take_queries(weights)[..., :count] = (values - block.take_queries(log_denominator)[..., None]).exp()
+        block.take_queries(self.scores)[..., :count] = values
         places = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
-        block.take_queries(keys)[..., :count] = places.masked_fill_(values == -torch.inf, -1)
-    return TopWeights(weights, keys)
+        block.take_queries(self.keys)[..., :count] = places.masked_fill_(values == -torch.inf, -1)
+
+    def weights(self, log_denominator: Tensor) -> TopWeights:
+        """The weights of these keys; for `log_denominator` see `PreparedAttention.log_denominator`."""
+        denominator = log_denominator.clamp(max=MAX_LOG)[..., None]
+        return TopWeights(self.scores.sub_(denominator).exp_(), self.keys)
 
 
 def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -144,32 +186,53 @@ def pooled(prepared: PreparedAttention, rows: int, columns: int, log_denominator
         columns: cells from left to right, likewise.
         log_denominator: see `PreparedAttention.log_denominator`.
     """
-    call = prepared.call
-    picture = torch.zeros(*call.q.shape[:2], rows, columns, dtype=torch.float64, device=call.q.device)
-    row_edges = [n * call.queries // rows for n in range(rows + 1)]
-    column_edges = torch.tensor([n * call.keys // columns for n in range(columns + 1)], device=call.q.device)
-    cell = 0
+    cells = PooledCells(prepared, rows, columns)
     # An empty row has the log denominator inf, of which a product makes NaN; a large number has the same effect.
     for block, scores in score_chunks(prepared, log_denominator.clamp(max=MAX_LOG)):
-        weights = scores.exp_()
+        cells.add(block, scores.exp_())
+    return cells.picture()
+
+
+class PooledCells:
+    """The sums of the weights in cells, from one chunk of weights after the other.
+
+    Args:
+        prepared: the attention.
+        rows: see `pooled`.
+        columns: see `pooled`.
+    """
+
+    def __init__(self, prepared: PreparedAttention, rows: int, columns: int) -> None:
+        call = prepared.call
+        self.sums = torch.zeros(*call.q.shape[:2], rows, columns, dtype=torch.float64, device=call.q.device)
+        self.row_edges = [n * call.queries // rows for n in range(rows + 1)]
+        self.column_edges = torch.tensor([n * call.keys // columns for n in range(columns + 1)], device=call.q.device)
+        self.cell = 0
+        """The row of cells that the last chunk began in."""
+
+    def add(self, block: ScoreBlock, weights: Tensor) -> None:
+        """Take the weights of a chunk of `score_chunks`."""
         start, stop = block.rows
-        while row_edges[cell] > start:
-            cell = 0  # the next batch row
-        edges = _edges_in_block(block, column_edges)
-        while row_edges[cell + 1] <= start:
-            cell += 1
-        sums, end_cell = [], cell
+        while self.row_edges[self.cell] > start:
+            self.cell = 0  # the next batch row
+        edges = _edges_in_block(block, self.column_edges)
+        while self.row_edges[self.cell + 1] <= start:
+            self.cell += 1
+        sums, end_cell = [], self.cell
         while start < stop:
-            end = min(stop, row_edges[end_cell + 1])
+            end = min(stop, self.row_edges[end_cell + 1])
             sums.append(weights[..., start - block.rows[0] : end - block.rows[0], :].sum(-2))
             start, end_cell = end, end_cell + 1
         # The sums before each edge; in float64, where a difference of two such sums is exact enough.
         before = torch.stack(sums, -2).cumsum(-1, dtype=torch.float64)
         before = torch.cat([before.new_zeros(*before.shape[:-1], 1), before], -1)
-        own = picture if block.batch is None else picture[block.batch : block.batch + 1]
-        own[:, :, cell:end_cell] += before[..., edges].diff(dim=-1)
-    counts = torch.tensor(row_edges, device=call.q.device).diff()
-    return picture.div_(counts[:, None])
+        own = self.sums if block.batch is None else self.sums[block.batch : block.batch + 1]
+        own[:, :, self.cell : end_cell] += before[..., edges].diff(dim=-1)
+
+    def picture(self) -> Tensor:
+        """Each cell's sum, divided by the number of its queries."""
+        counts = torch.tensor(self.row_edges, device=self.sums.device).diff()
+        return self.sums.div_(counts[:, None])
 
 
 def _edges_in_block(block: ScoreBlock, column_edges: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ _ONLY_IN_MAPS = (
     "v",
     "lse",
     "mass",
+    "ask",
     "dense",
     "bias",
     "scale",
@@ -77,15 +78,17 @@ class AttentionSummary:
             cross: whether its keys are another text, for the head types.
         """
         queries, keys = m.shape[2:]
-        distance, top, types = m.distance(), m.top(min(SUMMARY_TOP_K, keys)), detect_heads(m, cross=cross)
+        cells = min(SUMMARY_CELLS, queries), min(SUMMARY_CELLS, keys)
+        asked = m.ask("entropy", "received", "distance", top=min(SUMMARY_TOP_K, keys), pooled=cells)
+        types = detect_heads(m, cross=cross)
         answers = {
-            "entropy": m.entropy(),
-            "received": m.received(),
-            "distance.mean": distance.mean,
-            "distance.spread": distance.spread,
-            "top.weights": top.weights,
-            "top.keys": top.keys.to(torch.int32),
-            "pooled": m.pooled(min(SUMMARY_CELLS, queries), min(SUMMARY_CELLS, keys)),
+            "entropy": asked["entropy"],
+            "received": asked["received"],
+            "distance.mean": asked["distance"].mean,
+            "distance.spread": asked["distance"].spread,
+            "top.weights": asked["top"].weights,
+            "top.keys": asked["top"].keys.to(torch.int32),
+            "pooled": asked["pooled"],
             **{f"head_types.{name}": score for name, score in types.scores.items() if score is not None},
         }
         mask = "none" if m.mask is None else repr(m.mask)

@@ -37,3 +37,12 @@ def check_tokens(shape: Sequence[int], queries: Tokens, keys: Tokens | None) -> 
             if len(text) != size:
                 raise ValueError(f"label({name}=): {len(text)} tokens of batch row {row}; the map has {size} {name}")
     return queries, keys
+
+
+def token_counts(queries: Tokens, keys: Tokens | None) -> str:
+    """The numbers of tokens, for a message."""
+    texts = []
+    for tokens in [queries] if keys is None else [queries, keys]:
+        counts = [len(text) for text in token_lists(tokens)]
+        texts.append(f"{counts[0]} tokens" if is_single_text(tokens) else f"{counts} tokens of {len(tokens)} texts")
+    return " and ".join(texts)

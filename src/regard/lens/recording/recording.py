@@ -17,7 +17,7 @@ from regard.lens.maps.map import AttentionMap
 from regard.lens.maps.patches import NO_PATCHES, AttentionPatches
 from regard.lens.maps.rollout import rollout
 from regard.lens.maps.summary import AttentionSummary
-from regard.lens.maps.tokens import Tokens, is_single_text, token_lists
+from regard.lens.maps.tokens import Tokens, token_counts
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.serialization import (
     damage_as_input_error,
@@ -190,7 +190,7 @@ class Recording(Maps):
             if (tokens := entry.matching_tokens(queries, keys, reads_keys=reads_keys)) is not None:
                 matches[path] = tokens
         if not matches:
-            raise ValueError(f"{_token_counts(queries, keys)} fit no map here: {self._sizes()}")
+            raise ValueError(f"{token_counts(queries, keys)} fit no map here: {self._sizes()}")
         for path, tokens in matches.items():
             self._entries[path].label(tokens)
 
@@ -441,12 +441,3 @@ class Recording(Maps):
 
 
 _ENTRY_FIELDS = ("path", "shape", "mask", "kernel", "kind", "layer", "heads", "tokens")
-
-
-def _token_counts(queries: Tokens, keys: Tokens | None) -> str:
-    """The numbers of tokens, for a message."""
-    texts = []
-    for tokens in [queries] if keys is None else [queries, keys]:
-        counts = [len(text) for text in token_lists(tokens)]
-        texts.append(f"{counts[0]} tokens" if is_single_text(tokens) else f"{counts} tokens of {len(tokens)} texts")
-    return " and ".join(texts)

@@ -11,12 +11,9 @@ from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.views.html.budget import HeadRef, PagePlan, omission_notes
 from regard.views.html.bundle import assemble
 from regard.views.html.codec import BinaryPack
-from regard.views.html.facts import THUMBNAIL_CELLS, AttentionFacts
+from regard.views.html.facts import LARGE_MAP_CELLS, THUMBNAIL_CELLS, AttentionFacts
 from regard.views.html.payload import MAX_EXACT_WEIGHTS, PayloadWriter
 from regard.views.html.quantization import MapQuantization
-
-LARGE_MAP_CELLS = 512
-"""The most rows and columns of the pooled map of a large head with a payload, which the page shows first."""
 
 
 class RenderedPage(NamedTuple):

@@ -21,6 +21,9 @@ from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.views.html.patches import name_patches
 
+LARGE_MAP_CELLS = 512
+"""The most rows and columns of the pooled map of a large head with a payload, which the page shows first."""
+
 THUMBNAIL_CELLS = 32
 """The most rows and columns of the pooled map of a head whose payload is in the page."""
 
@@ -81,6 +84,13 @@ class MapStatistics:
         if isinstance(source, AttentionMap) and source.shape.numel() <= MAX_DENSE_WEIGHTS:
             self.weights = source[0].float()
         self._pooled: dict[tuple[int, int], Tensor] = {}
+        self._asked: dict[str, Any] = {}
+        if isinstance(source, AttentionMap) and self.weights is None:
+            queries, keys = source.shape[2:]
+            cells = min(LARGE_MAP_CELLS, queries), min(LARGE_MAP_CELLS, keys)
+            questions = ("entropy", "received", "distance")
+            self._asked = source.ask(*questions, top=min(SUMMARY_TOP_K, keys), pooled=cells)
+            self._pooled[cells] = self._asked["pooled"][0]
 
     def release_weights(self) -> None:
         """Free the memory of the weights."""
@@ -99,7 +109,7 @@ class MapStatistics:
         """
         w = self.weights
         if w is None:
-            return self.source.distance().mean[self.batch]
+            return (self._asked["distance"] if self._asked else self.source.distance()).mean[self.batch]
         query, key = (torch.arange(size, device=w.device, dtype=w.dtype) for size in w.shape[1:])
         total = w.sum(-1)
         return (query_offset + query - (w @ key) / total).where(total > 0, 0.0)
@@ -107,7 +117,7 @@ class MapStatistics:
     def top(self, k: int) -> TopWeights:
         """The largest weights of each row and their keys, (heads, queries, k)."""
         if self.weights is None:
-            top = self.source.top(k)
+            top = self._asked["top"] if self._asked else self.source.top(k)
             return TopWeights(top.weights[self.batch], top.keys[self.batch])
         return TopWeights(*self.weights.topk(k))
 
@@ -182,6 +192,7 @@ def attention_facts(recording: Recording, path: str, group: str, batch: int, tex
     source, row = entry.map(), batch
     if isinstance(source, AttentionMap):
         source, row = source.select(batch), 0
+    statistics = MapStatistics(source, row)  # the entropy, of which it makes sure, helps to find the types
     types = (
         source.head_types()
         if isinstance(source, AttentionSummary)
@@ -199,7 +210,6 @@ def attention_facts(recording: Recording, path: str, group: str, batch: int, tex
         if has_query_text
         else key_text
     )
-    statistics = MapStatistics(source, row)
     entropy, distance = statistics.entropy().mean(-1), statistics.distance(query_offset).mean(-1)
     if not bool((entropy.isfinite() & distance.isfinite()).all()):
         raise ValueError("its weights are not finite")

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard._shapes import Bool
 from regard.attention.bias import PositionBias
+from regard.attention.kernels.schedule import band_ranges
 from regard.attention.mask import Mask
 from regard.attention.mask.geometry import Tile
 from regard.lens.maps.map import AttentionMap
@@ -181,7 +182,9 @@ def _key_ranges(m: AttentionMap) -> tuple[Tensor, Tensor] | None:
     if m.mask is None:
         return None
     if "ranges" not in m.answer_cache:
-        m.answer_cache["ranges"] = _compute_key_ranges(m.mask, m.shape[2], m.shape[3], m.device)
+        sizes = m.shape[2], m.shape[3], m.device
+        ranges = band_ranges(m.mask, *sizes)
+        m.answer_cache["ranges"] = _compute_key_ranges(m.mask, *sizes) if ranges is None else ranges
     return m.answer_cache["ranges"]  # type: ignore[no-any-return]
 
 
