@@ -5,17 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from integrations.tiny_models import CASES, TinyModel, compare, logits, of_type, real_tokens
+from integrations.tiny_models import CASES, HEADS, TinyModel, compare, logits, of_type, real_tokens
 
 TOLERANCE = 2e-5
 QUICK = ["mistral", "gemma2", "gpt_oss", "llama4_text", "deepseek_v3", "gemma3_text", "bert", "bart", "t5", "vit"]
-types = pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.model_type, marks=[] if c.model_type in QUICK else pytest.mark.more) for c in CASES],
-)
 
 
-@types
+def of_kinds(*kinds):
+    """A test of every type of these kinds, the quick ones in the fast tier."""
+    cases = [case for case in CASES if case.kind in kinds]
+    marks = [[] if case.model_type in QUICK else pytest.mark.more for case in cases]
+    params = [pytest.param(case, id=case.model_type, marks=m) for case, m in zip(cases, marks, strict=True)]
+    return pytest.mark.parametrize("case", params)
+
+
+@of_kinds(*HEADS)
 def test_logits_are_those_of_the_eager_code(case):
     comparison = compare(case)
     assert comparison.num_calls
@@ -26,10 +30,8 @@ def test_at_least_40_types_of_models_are_compared():
     assert len({case.model_type for case in CASES}) >= 40
 
 
-@types
+@of_kinds("causal", "texts")
 def test_greedy_ids_are_those_of_the_eager_code(case):
-    if case.kind not in ("causal", "texts"):
-        pytest.skip("it generates nothing")
     model, inputs = case.build(), case.inputs("left" if case.kind == "causal" else "right")
     inputs.pop("decoder_input_ids", None)
     ids = {}
