@@ -41,7 +41,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 # A whole number is a float, as it is for mypy: beartype looks at one item of a list, drawn by chance.
 ENFORCED := "--jaxtyping-packages=regard,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 # No graph of torch.compile can hold the checks of shapes.
-GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py tests/integrations/pytorch/test_replaced_graphs.py
+GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py tests/integrations/test_compiled_models.py \
+	tests/integrations/pytorch/test_replaced_graphs.py
 
 test: install ## the fast tier, before every commit (about 4 minutes on 2 cores)
 	$(PYTEST) $(ARGS)

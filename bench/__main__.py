@@ -14,6 +14,7 @@ from bench.attention import attending, multihead, packing, predicates, windows
 from bench.check import verdicts
 from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
+from bench.integrations import full_attention, mask_memory, sliding_windows, soft_cap
 from bench.interventions import effects, knockout
 from bench.loading import loading
 from bench.maps import long_maps, statistics
@@ -60,6 +61,7 @@ SECTIONS = {
     "dates": [dates],
     "lm": [lm],
     "digits": [digits],
+    "transformers": [sliding_windows, full_attention, soft_cap, mask_memory],
     "library": [importing],
     "check": [verdicts],
 }

@@ -20,7 +20,7 @@ from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import validate_backward
 from regard.attention.kernels.schedule import Schedule
 from regard.attention.kernels.score_block import ScoreBlock
-from regard.attention.steps import compute_steps
+from regard.attention.steps import compute_steps, grouped_matmul
 
 CHUNK_SCORES = 2**20
 """About how many scores of one batch row are in memory at once; chunks that fit the CPU caches are the fastest."""
@@ -72,7 +72,9 @@ class _Chunked(torch.autograd.Function):
         for n, block in enumerate(_chunks(call, schedule)):
             bias = call.bias_for(block)
             inputs = block.take_queries(q), block.take_keys(k), block.take_keys(v)
-            part = _compute(call, block, *inputs, bias, sinks, seed + n)
+            part = _compute_in_place(call, block, *inputs, bias, sinks)
+            if part is None:
+                part = _compute(call, block, *inputs, bias, sinks, seed + n)
             block.take_queries(output).copy_(part)
         ctx.save_for_backward(q, k, v, sinks, bias_tensor, *learned)
         ctx.call, ctx.schedule, ctx.seed = call.without_tensors(), schedule, seed
@@ -151,6 +153,38 @@ def _compute(
     ).output.to(q.dtype)
 
 
+def _compute_in_place(
+    call: AttentionCall, block: ScoreBlock, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sinks: Tensor | None
+) -> Tensor | None:
+    """What `_compute` returns, in the memory of the scores and a second one; None where only `_compute` can tell.
+
+    That is with dropout, and where NaN comes out: of numbers that are not finite, or of a row with nothing to attend
+    to. The backward pass needs every intermediate result, so it takes `_compute`. So does a GPU, which would have to be
+    waited for to look for NaN.
+    """
+    if call.dropout or not q.is_cpu:
+        return None
+    wide = _compute_dtype(q.dtype)
+    scores = grouped_matmul(q.to(wide), k.to(wide).transpose(-2, -1)).mul_(call.scale)
+    if call.softcap is not None:
+        scores.div_(call.softcap).tanh_().mul_(call.softcap)
+    if bias is not None:
+        scores = scores + bias.to(wide)
+    if block.allowed is not None:
+        if torch.broadcast_shapes(scores.shape, block.allowed.shape) != scores.shape:  # type: ignore[no-untyped-call]
+            return None
+        scores.masked_fill_(~block.allowed, -torch.inf)
+    if sinks is None:
+        output = grouped_matmul(scores.softmax(dim=-1), v.to(wide))
+    else:
+        sink = sinks.to(wide)[:, None, None]
+        largest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
+        weights = scores.sub_(largest).exp_()
+        total = weights.sum(dim=-1, keepdim=True).add_((sink - largest).exp_())
+        output = grouped_matmul(weights, v.to(wide)).div_(total)
+    return None if bool(output.isnan().any()) else output.to(q.dtype)
+
+
 def _dropout(p: float | int, seed: int, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Dropout that drops the same weights again in the backward pass."""
 
@@ -173,12 +207,24 @@ def _chunks(call: AttentionCall, schedule: Schedule) -> Iterator[ScoreBlock]:
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
         for top in range(*block.rows, height):
             rows = (top, min(top + height, block.rows[1]))
-            allowed = _chunk_mask(block, rows, call.q.device)
+            part = _without_later_keys(block, rows)
+            allowed = _chunk_mask(part, rows, call.q.device)
             for batch in batches:
                 own = allowed
                 if allowed is not None and len(allowed) > 1 and batch is not None:
                     own = allowed[batch : batch + 1]
-                yield replace(block, rows=rows, allowed=own, causal=False, batch=batch)
+                yield replace(part, rows=rows, allowed=own, causal=False, batch=batch)
+
+
+def _without_later_keys(block: ScoreBlock, rows: tuple[int, int]) -> ScoreBlock:
+    """A block without the keys behind the last that some of its rows may attend to, by its causal flag."""
+    last = rows[1] - block.rows[0]
+    if not block.causal or block.num_stacked > 1 or isinstance(block.keys, Tensor) or last >= block.columns:
+        return block
+    allowed = block.allowed
+    if allowed is not None and allowed.shape[-1] != 1:
+        allowed = allowed[..., :last]
+    return replace(block, keys=(block.keys[0], block.keys[0] + last), allowed=allowed)
 
 
 def split_stack(call: AttentionCall, block: ScoreBlock) -> Iterator[ScoreBlock]:
