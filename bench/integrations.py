@@ -55,8 +55,8 @@ class Shape:
 
 def _windows(window: int) -> list[Shape]:
     return [
-        Shape("Mistral's shape, 2 layers with a window", "Mistral", MISTRAL, window),
-        Shape("Gemma 3's shape, 5 layers with a window, a full one", "Gemma3Text", GEMMA3, window),
+        Shape(f"Mistral's shape, a window of {window:,} in both layers", "Mistral", MISTRAL, window),
+        Shape(f"Gemma 3's shape, a window of {window:,} in 5 of 6 layers", "Gemma3Text", GEMMA3, window),
     ]
 
 
@@ -68,7 +68,7 @@ def sliding_windows() -> Iterator[Row]:
         for shape in _windows(window):
             ids = torch.randint(3, VOCABULARY, (1, TOKENS))
             ours, theirs = medians(*_forward(shape, ids), rounds=3, warm=False)
-            yield Row(f"{shape.name} of {window:,}, {TOKENS:,} tokens: the model", "sdpa", f"{theirs / ours:.2f}x")
+            yield Row(f"{shape.name}, {TOKENS:,} tokens: the model", "sdpa", f"{theirs / ours:.2f}x")
 
 
 def _one_layer(window: int) -> Row:
@@ -126,7 +126,7 @@ def soft_cap() -> Iterator[Row]:
     tokens = 8192
     ids = torch.randint(3, VOCABULARY, (1, tokens))
     for window in (1024, 4096):
-        shape = Shape(f"Gemma 2's shape, a layer with a window of {window:,}, a full one", "Gemma2", GEMMA2, window)
+        shape = Shape(f"Gemma 2's shape, a window of {window:,} in 1 of 2 layers", "Gemma2", GEMMA2, window)
         ours, theirs = medians(*_forward(shape, ids, "eager"), rounds=3, warm=False)
         yield Row(f"{shape.name}, {tokens:,} tokens: the model", "eager", f"{theirs / ours:.2f}x")
 
