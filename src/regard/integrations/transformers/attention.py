@@ -78,12 +78,14 @@ def attention(
         mask, key, value = _without_room(mask, query, key, value)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
+    # Models pass the default scale too; without it `attend` sees sooner that a call is a plain one.
+    is_default = scaling is None or scaling == query.shape[-1] ** -0.5
     output = attend(
         query,
         key,
         value,
         mask,
-        scale=scaling,
+        scale=None if is_default else scaling,
         bias=None if bias is None else bias.to(query.dtype),
         softcap=softcap,
         sinks=None if s_aux is None else s_aux.to(query.dtype),
