@@ -58,7 +58,7 @@ def pages() -> Iterator[Row]:
             bars = ("5 MB, 2 s at most", "1 s at most", "50 ms at most") if moves else ("", "", "")
             yield from _page(f"{tokens} tokens, 6 layers, 12 heads", recording, folder / f"{tokens}.html", moves, bars)
         yield from _page(
-            "32,768 tokens, 2 heads", _long(), folder / "long.html", {"map": "zoom"}, ("5 MB at most", "", "")
+            "32,768 tokens, 2 heads", _long(), folder / "long.html", {"map": "zoom"}, ("5 MB, 8 s at most", "", "")
         )
     finally:
         shutil.rmtree(folder)
