@@ -19,6 +19,7 @@ import regard
 from bench.table import Row
 from regard import metrics
 from regard.lens import Recording
+from regard.lens.effects.statistics import correlation
 from regard.pretrained import Pretrained
 
 NAMES = ("Mary", "John", "Tom", "James", "David", "Mark", "Paul", "Anna", "Sarah", "Kate", "Peter", "Laura")
@@ -133,7 +134,7 @@ def ioi(count: int = 100, top: int = 10) -> Iterator[Row]:
     yield Row(
         case,
         "1.00",
-        ", ".join(f"{_spearman(exact['zero'], exact[m]):.2f}" for m in ("mean", "resample")),
+        ", ".join(f"{correlation(exact['zero'], exact[m], rank=True):.2f}" for m in ("mean", "resample")),
         *(f"{r:.2f}" for r in ranks.values()),
     )
 
@@ -210,10 +211,4 @@ def _record(model: Pretrained, texts: Sequence[str]) -> Recording:
 
 
 def _correlation(scores: Tensor, exact: Tensor, heads: Sequence[tuple[int, int]]) -> float:
-    return _spearman(torch.stack([scores[head] for head in heads]), exact)
-
-
-def _spearman(a: Tensor, b: Tensor) -> float:
-    """The correlation of the ranks."""
-    ranks = torch.stack([t.double().argsort().argsort().double() for t in (a, b)])
-    return float(torch.corrcoef(ranks)[0, 1])
+    return correlation(torch.stack([scores[head] for head in heads]), exact, rank=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 
 import pytest
-import torch
 from bench import reproductions as bench
 
 import regard
@@ -49,7 +48,3 @@ def test_prompts_and_their_corrupted_ones_have_the_same_number_of_tokens():
     texts = [text for prompt in bench.indirect_objects(20) for text in (prompt[0], prompt[3])]
     assert len({len(model.encode(text).ids) for text in texts}) == 1
     assert all(len(model.encode(f" {name}").ids) == 1 for name in bench.NAMES)
-
-
-def test_a_rank_correlation_is_that_of_the_ranks():
-    assert bench._spearman(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([0.1, 0.2, 0.3])) == pytest.approx(1.0)

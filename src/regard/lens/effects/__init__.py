@@ -2,7 +2,7 @@
 
 - `effect`: `regard.effect`; `effect_run`: one run of it.
 - `effects`: `Effects`, its result; `columns`, `statistics`, `table`: what it holds and prints.
-- `metrics`: `regard.metrics`, what is measured.
+- `metrics`: `regard.metrics`, what is measured; `default_metric`: the one of a model, where none is named.
 - `subject`: the model and its texts, repeated along the batch.
 - `parts`: what is removed, one at a time; `edits`, `replacements`: how.
 - `ablate`: exact effects; `gradient`: estimates to first order; `looked_at`: attention, to be held against them.

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from regard.lens.effects.subject import EffectSubject
+from regard.lens.interventions.edits import ABLATIONS
 from regard.lens.interventions.source import RecordedAttention
 from regard.lens.recording.entry import RecordingEntry
 from regard.lens.recording.recording import Recording
 from regard.lens.watch import watch
-
-ABLATIONS = ("zero", "mean", "resample")
 
 
 class HeadReplacements:

@@ -14,13 +14,13 @@ from regard.lens.effects.columns import EffectColumns, RankedEffect
 BAR_WIDTH = 16
 """The width of the longest bar, in characters."""
 
-ABLATIONS = {
+ABLATION_TEXTS = {
     "zero": "zero, the part's output is set to zero",
     "mean": "mean, the part's output is set to its mean over the source",
     "resample": "resample, the part's output is taken from another text of the source",
     "block": "block, nobody may look there",
 }
-METHODS = {
+METHOD_TEXTS = {
     "exact": "computed exactly",
     "gradient": "estimated to first order by the gradient, none computed exactly",
     "both": "all estimated to first order by the gradient, the strongest computed exactly",
@@ -91,7 +91,7 @@ def heading(effects: EffectColumns, text: int | None = None) -> list[str]:
     lines = [
         f"Effect of each {NOUNS[effects.over]} on {visible(effects.metric)}: {_short(_baseline(effects, text))} as the "
         f"model is{of_texts}, minus what is left without it.",
-        f"Ablation: {ABLATIONS.get(effects.ablation, effects.ablation)}. Effects: {METHODS[effects.method]}.",
+        f"Ablation: {ABLATION_TEXTS.get(effects.ablation, effects.ablation)}. Effects: {METHOD_TEXTS[effects.method]}.",
     ]
     if effects.looked_at is not None:
         lines.append(f"Looked at: {visible(effects.looked_at_name)}.")

@@ -18,9 +18,10 @@ the fused kernel does not support: with a soft-cap, or on a GPU.
 - `indexing`: single weights, rows and tiles in float64.
 - `edges`: rows without one of their keys.
 - `groups`: the attention to groups of keys, and its merge.
+- `several`: several statistics in one pass over the weights.
 - `verify`: whether a map is the model's own.
 - `select`: one text of a batch, some heads.
-- `map`: `AttentionMap`, with all of these as methods.
+- `output_statistics`: the methods that need the values; `map`: `AttentionMap`, with all of these as methods.
 - `head_types`: previous token, attention sink, induction and others.
 - `summary`: the usual answers, without the map.
 - `rollout`: attention rollout through the layers.

@@ -12,5 +12,6 @@
 - `overview`: the facts of every head on a text, and their JSON.
 - `overview_statistics`: how they are computed.
 - `run`: a model run on a text under `regard.watch`, and its overview.
+- `generation`: a decoder recorded while it writes.
 - `contextual`: the hidden states of a word in several sentences.
 """

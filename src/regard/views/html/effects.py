@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.lens.effects.columns import TENSORS
 from regard.lens.effects.effects import Effects
-from regard.lens.effects.table import ABLATIONS, METHODS, summary
+from regard.lens.effects.table import ABLATION_TEXTS, METHOD_TEXTS, summary
 from regard.views.html.draft import write_page
 from regard.views.html.facts import PageTexts
 
@@ -89,8 +89,8 @@ def effect_facts(effects: Effects, heads: HeadsOfPaths, texts: PageTexts) -> dic
     return {
         "over": effects.over,
         "metric": effects.metric,
-        "ablation": ABLATIONS.get(effects.ablation, effects.ablation),
-        "method": METHODS[effects.method],
+        "ablation": ABLATION_TEXTS.get(effects.ablation, effects.ablation),
+        "method": METHOD_TEXTS[effects.method],
         "looked_at": None if effects.looked_at is None else effects.looked_at_name,
         "baseline": _number(effects.of_text(effects.baseline)),
         "num_texts": 1 if effects.over in ("tokens", "edges") else len(effects.baseline),
