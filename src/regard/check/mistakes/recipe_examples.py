@@ -14,7 +14,7 @@ from regard.check.recipes.case import Case
 from regard.check.recipes.recipe import RecipeCache, definition, first_step
 from regard.check.recipes.state import STEP_NAMES, Choices, State
 
-__all__ = ["leak", "worked_example"]
+__all__ = ["leak", "sentence_numbers", "worked_example"]
 
 AXES = {
     **dict.fromkeys(("scores", "scaled", "biased", "masked", "weights"), ("query", "key")),
@@ -62,7 +62,7 @@ def _example(known: Mistake, choices: Choices, setting: ExampleSetting) -> Worke
     last = "projected" if right.projected is not None else "output" if right.output.shape[1] == 1 else "heads"
     shown = dict.fromkeys((differing[0], last if last in differing else differing[-1]))
     pairs = [pair for name in shown for pair in _pairs(name, getattr(yours, name), getattr(right, name))]
-    numbers = _numbers(known, choices, setting.case, yours, right)
+    numbers = sentence_numbers(known, choices, setting.case, yours, right)
     return WorkedExample(setting.description, differing[0], tuple(pairs), numbers)
 
 
@@ -93,21 +93,28 @@ def _pairs(name: str, yours: Tensor | None, right: Tensor | None) -> Iterator[Ma
         yield MatrixPair(", ".join([name, *of]), left[at], beside[at], rows, columns)
 
 
-def _numbers(known: Mistake, choices: Choices, case: Case, yours: State, right: State) -> dict[str, object]:
-    """What the sentences of a cause leave open, in this example."""
-    assert case.x is not None
-    assert case.weights is not None
-    width, number = right.q.shape[-1], 1 / yours.scaling
+def sentence_numbers(known: Mistake, choices: Choices, case: Case, yours: State, right: State) -> dict[str, object]:
+    """What the sentences of a cause leave open, in one call.
+
+    Args:
+        known: the cause.
+        choices: in which way it is made.
+        case: the inputs.
+        yours: the steps with the cause.
+        right: the steps of the definition.
+    """
+    batch, heads, tokens, width = right.q.shape
+    number = 1 / yours.scaling
     if "fill" in choices and isinstance(choices["fill"], float):
         number = choices["fill"]
     return {
-        "batch": len(case.x),
-        "heads": case.weights.heads,
-        "tokens": case.x.shape[1],
-        "count": right.k.shape[-2],
+        "batch": batch,
+        "heads": heads,
+        "tokens": tokens,
+        "count": (right.q if choices.get("scale") == "queries" else right.k).shape[-2],
         "d": width,
         "d_value": right.v.shape[-1],
-        "model": case.weights.heads * width,
+        "model": heads * width,
         "right": width**0.5,
         "number": number,
         "inverse": yours.scaling,

@@ -13,7 +13,7 @@ __all__ = ["Outcome"]
 # Not typing.Self: where a test run enforces the types, each method is wrapped by itself, outside its class.
 OutcomeRecord = TypeVar("OutcomeRecord", bound="Outcome")
 
-EXIT_CODES = {"wrong": 1, "different": 1, "undetermined": 3}
+EXIT_CODES = {"wrong": 1, "different": 1, "undetermined": 3, "not filled in yet": 3}
 """Exit codes of the command line; any other verdict is 0."""
 
 
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command: 0 if `ok`, 1 for "wrong" or "different", 3 for "undetermined"."""
+        """The exit code of the command: 0 if `ok`, 1 for "wrong" or "different", 3 for what has no verdict."""
         return EXIT_CODES.get(self.verdict, 0)
 
     def __bool__(self) -> bool:

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall
 from regard.check.search.tensors import tensors_in
 
-__all__ = ["Record", "place_of", "same_numbers", "traced"]
+__all__ = ["Record", "place_of", "recording", "same_numbers", "traced"]
 
 Record = tuple[Tensor, CodeLocation]
 """A tensor, as it was when it was made, and the line that made it."""
@@ -85,17 +86,28 @@ def traced(call: ProbeCall, case: Case, file: str | None) -> list[Record]:
         case: with what.
         file: whose lines are wanted; without one there are no records.
     """
+    records: list[Record] = []
     if file is None:
-        return []
+        return records
+    with suppress(Failed), recording(file) as records:
+        call.result(call.arguments(case))
+    return records
+
+
+@contextmanager
+def recording(file: str) -> Iterator[list[Record]]:
+    """Keep every tensor that a torch function returns in the block, with the line of a file that asked for it.
+
+    Args:
+        file: whose lines are wanted.
+
+    Yields:
+        The records, which grow in the block; also where it ends by an error.
+    """
     recorder = _Recorder(file)
-    try:
-        given = call.arguments(case)
-        with warnings.catch_warnings(), torch.no_grad(), recorder:
-            warnings.simplefilter("ignore")
-            call.result(given)
-    except Failed:
-        pass
-    return recorder.records
+    with warnings.catch_warnings(), torch.no_grad(), recorder:
+        warnings.simplefilter("ignore")
+        yield recorder.records
 
 
 def place_of(records: Sequence[Record], wanted: Tensor) -> CodeLocation | None:

@@ -1,0 +1,355 @@
+"""Exercises 04 to 09: attention without weights, projections, scores, scale, softmax, attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.check.recipes.case import Case
+from regard.check.recipes.state import State
+from regard.exercises.problems.bank import Bank
+from regard.exercises.problems.numbers import X, course_call, course_weights, draw, projected, random_call
+from regard.exercises.problems.problem import Call, OwnMistake, Problem, variants_of
+
+__all__ = ["ATTENTION", "PROJECTIONS", "SCALE", "SCORES", "SIMPLE_ATTENTION", "SOFTMAX", "qkv_case"]
+
+
+def qkv_case(q: Tensor, k: Tensor, v: Tensor, may: Tensor | None = None) -> Case:
+    """The recipe's case of one head: (tokens, width) or (batch, tokens, width)."""
+    q, k, v = (each if each.ndim == 3 else each[None] for each in (q, k, v))
+    return Case(q=q[:, None], k=k[:, None], v=v[:, None], may=may)
+
+
+def _output(state: State) -> Tensor:
+    return state.output[0, 0]
+
+
+# 04 -------------------------------------------------------------------------------------------------------------------
+
+
+def _channels(x: Tensor) -> Tensor:
+    return (x.T @ x / x.shape[-1] ** 0.5).softmax(-1)
+
+
+_SIMPLE = Bank(
+    lambda x: qkv_case(x, x, x),
+    _output,
+    last="output",
+    own=(
+        OwnMistake(
+            "channels-attend",
+            "scores",
+            "the scores are x^T x, (d_model, d_model): channels are compared; tokens are rows of x",
+            "Channels are mixed instead of tokens.",
+            lambda x: x @ _channels(x),
+            lambda x: [x.T @ x, _channels(x)],
+        ),
+        OwnMistake(
+            "values-missing",
+            "output",
+            "the result is the weights, (tokens, tokens): nothing is read with them",
+            "Weights say where to look; the result is what is seen there.",
+            lambda x: (x @ x.T / x.shape[-1] ** 0.5).softmax(-1),
+        ),
+    ),
+)
+SIMPLE_ATTENTION = Problem(
+    calls=lambda: [
+        course_call(X),
+        random_call("x", *draw(11, [5, 4])),
+        random_call("x", *draw(12, [3, 6])),
+        random_call("x", *draw(13, [4, 4])),
+    ],
+    right=_SIMPLE.right,
+    variants=_SIMPLE.variants,
+)
+
+
+# 05 -------------------------------------------------------------------------------------------------------------------
+
+def _projected(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.nn.functional.linear(x, weight) for weight in weights)
+
+
+def _projection_mistake(id_: str, message: str, impact: str, choose: str) -> OwnMistake:
+    """A mistake by letters: which weight makes q, k and v; a capital is not transposed, - is x itself."""
+
+    def compute(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> tuple[Tensor, ...]:
+        weights = {"q": w_q, "k": w_k, "v": w_v, "Q": w_q.T, "K": w_k.T, "V": w_v.T}
+        return tuple(
+            x if letter == "-" else torch.nn.functional.linear(x, weights[letter]) for letter in choose.partition(" ")[0]
+        )
+
+    def trail(*args: Tensor) -> list[Tensor]:
+        yours, right = compute(*args), _projected(*args)
+        return [one for one, other in zip(yours, right, strict=True) if one.shape != other.shape or not one.equal(other)]
+
+    return OwnMistake(id_, "qkv"[next(i for i, pair in enumerate(zip(choose, "qkv", strict=False)) if pair[0] != pair[1])],
+                      message, impact, compute, trail)
+
+
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def _untransposed(choose: str) -> OwnMistake:
+    names = " and ".join(_ROLES[letter.lower()] for letter in choose if letter.isupper())
+    return _projection_mistake(
+        "untransposed",
+        f"{names} are x times the weight as it is stored, (d_k, d_model); the axis that is summed over has to be d_model",
+        "It runs as long as the weight is square, and its numbers are wrong.",
+        choose,
+    )
+
+
+PROJECTIONS = Problem(
+    calls=lambda: [
+        course_call(X, *course_weights()[:3]),
+        random_call("x w_q w_k w_v", *draw(14, [5, 4], [3, 4], [3, 4], [3, 4])),
+        random_call("x w_q w_k w_v", *draw(15, [4, 4], [4, 4], [4, 4], [4, 4])),
+    ],
+    right=_projected,
+    variants=variants_of(
+        *map(_untransposed, ("QKV", "Qkv", "qKv", "qkV", "QKv", "qKV", "QkV")),
+        *(
+            _projection_mistake(
+                "results-exchanged",
+                f"the three results come in another order: {', '.join(_ROLES[letter] for letter in choose)}",
+                "Whoever calls it takes one for the other, and no error says so.",
+                choose,
+            )
+            for choose in ("kqv", "qvk", "vkq", "kvq", "vqk")
+        ),
+        *(
+            _projection_mistake(
+                "shared-projection",
+                "two of the three are made with the same weight; the weight of the other one has no effect",
+                "If queries equal keys, every token matches itself best.",
+                choose,
+            )
+            for choose in ("qqv", "kkv", "qkq", "qkk", "qvv", "vkv", "qqq", "kkk", "vvv")
+        ),
+        *(
+            _projection_mistake(
+                "not-projected",
+                f"{' and '.join(_ROLES[role] for role, letter in zip('qkv', choose, strict=True) if letter == '-')} "
+                "are x itself: the weight has no effect",
+                "What is looked for, how it is found and what is read are the same.",
+                choose,
+            )
+            for choose in ("qk-", "-kv", "q-v", "---", "--v", "q--")
+        ),
+        OwnMistake(
+            "results-transposed",
+            "q",
+            "the results are transposed, (d_k, tokens); each row has to be a token",
+            "What reads them takes channels for tokens.",
+            lambda x, *w: tuple(each.T for each in _projected(x, *w)),
+        ),
+    ),
+    names=("q", "k", "v"),
+)
+
+
+# 06 and 07 ------------------------------------------------------------------------------------------------------------
+
+
+def _qk_calls(seed: int) -> list[Call]:
+    return [
+        course_call(*projected()[:2]),
+        random_call("q k", *draw(seed, [3, 5], [4, 5])),
+        random_call("q k", *draw(seed + 1, [4, 7], [4, 7])),
+        random_call("q k", *draw(seed + 2, [3, 3], [3, 3])),
+    ]
+
+
+_SCORES = Bank(
+    lambda q, k: qkv_case(q, k, k),
+    lambda state: state.scores[0, 0],
+    last="scores",
+    pairs=False,
+    own=(
+        OwnMistake(
+            "channels-compared",
+            "scores",
+            "the product is q^T k, (d_k, d_k): it sums over the tokens; a score sums over the channels",
+            "The result says nothing of a query and a key.",
+            lambda q, k: q.T @ k,
+        ),
+        OwnMistake(
+            "same-place-only",
+            "scores",
+            "each query is compared with the key at its own place alone: there is one number a token",
+            "No token can look at another one.",
+            lambda q, k: (q * k).sum(-1),
+        ),
+        OwnMistake(
+            "scaled-already",
+            "scores",
+            "the scores are scaled; that is the next exercise",
+            "Scaled a second time, they are too small.",
+            lambda q, k: q @ k.T / q.shape[-1] ** 0.5,
+            pattern=r"sqrt|\*\*",
+        ),
+        OwnMistake(
+            "softmax-already",
+            "scores",
+            "the result has gone through a softmax; scores are the dot products themselves",
+            "A softmax of it is nearly uniform.",
+            lambda q, k: (q @ k.T).softmax(-1),
+            pattern=r"softmax",
+        ),
+        OwnMistake(
+            "cosine-instead",
+            "scores",
+            "the result is cosines: the lengths of queries and keys are divided away",
+            "A score never exceeds 1, and no key can be looked at much more than the others.",
+            lambda q, k: torch.nn.functional.cosine_similarity(q[:, None], k[None], dim=-1),
+            pattern=r"norm|cosine",
+        ),
+    ),
+)
+SCORES = Problem(calls=lambda: _qk_calls(21), right=_SCORES.right, variants=_SCORES.variants)
+
+_SCALE = Bank(
+    lambda q, k: qkv_case(q, k, k),
+    lambda state: state.scaled[0, 0],
+    last="scaled",
+    own=(
+        OwnMistake(
+            "scale-constant",
+            "scaled",
+            "you divide by sqrt(2) for all sizes: that is right for the course's width of 2 alone",
+            "Wrong without an error for every other width.",
+            lambda q, k: q @ k.T / 2**0.5,
+            pattern=r"2\b",
+        ),
+        OwnMistake(
+            "scale-constant",
+            "scaled",
+            "you divide by 8 = sqrt(64) for all sizes: that is right for heads of width 64 alone",
+            "Wrong without an error for every other width.",
+            lambda q, k: q @ k.T / 8,
+            pattern=r"8\b|64\b",
+        ),
+    ),
+)
+SCALE = Problem(calls=lambda: _qk_calls(31), right=_SCALE.right, variants=_SCALE.variants)
+
+
+# 08 -------------------------------------------------------------------------------------------------------------------
+
+
+def _weights_case(scores: Tensor) -> Case:
+    """A case whose scaled scores are the given ones: the keys are the unit vectors."""
+    keys = torch.eye(scores.shape[-1], dtype=torch.float64)
+    return qkv_case(scores * scores.shape[-1] ** 0.5, keys, keys)
+
+
+def _unsafe(scores: Tensor) -> Tensor:
+    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+
+def _by_global_maximum(scores: Tensor) -> Tensor:
+    return _unsafe(scores - scores.max())
+
+
+_SOFTMAX = Bank(
+    _weights_case,
+    lambda state: state.weights[0, 0],
+    last="weights",
+    pairs=False,
+    without=("scale-after-softmax", "output-mean"),
+    own=(
+        OwnMistake(
+            "softmax-overflow",
+            "weights",
+            "scores of 1000 give NaN: exp(1000) is infinite, and infinity / infinity is no number",
+            "One large score makes a whole row NaN, and then the model.",
+            _unsafe,
+            lambda scores: [scores.exp(), _unsafe(scores)],
+            r"exp",
+        ),
+        OwnMistake(
+            "softmax-maximum",
+            "weights",
+            "the maximum that is subtracted is that of the whole matrix: in a row far below it every exp is 0, and 0 / 0 is "
+            "no number",
+            "One query with large scores makes the rows of other queries NaN.",
+            _by_global_maximum,
+            lambda scores: [scores - scores.max(), scores.max()],
+            r"max",
+        ),
+        OwnMistake(
+            "softmax-base",
+            "weights",
+            "the base of the powers is 2; the softmax takes e",
+            "Weights are closer to uniform than they should be.",
+            lambda scores: (scores * torch.tensor(2.0).double().log()).softmax(-1),
+            pattern=r"2\b|exp2",
+        ),
+        OwnMistake(
+            "softmax-denominator",
+            "weights",
+            "the rows are divided by the sums of columns: the sum runs over the queries",
+            "Rows do not sum to 1.",
+            lambda scores: (scores - scores.amax(-1, keepdim=True)).exp()
+            / (scores - scores.amax(-1, keepdim=True)).exp().sum(0),
+            pattern=r"sum",
+        ),
+        OwnMistake(
+            "softmax-l2",
+            "weights",
+            "the powers are divided by the length of the row; weights have to sum to 1",
+            "Rows sum to more than 1.",
+            lambda scores: torch.nn.functional.normalize((scores - scores.amax(-1, keepdim=True)).exp(), dim=-1),
+            pattern=r"norm",
+        ),
+        OwnMistake(
+            "softmax-largest",
+            "weights",
+            "the largest score of each row gets the weight 1, all others 0",
+            "No gradient tells which other key would have been better.",
+            lambda scores: torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).double(),
+            pattern=r"argmax|max",
+        ),
+    ),
+)
+
+
+def _large() -> Tensor:
+    scores = draw(44, [3, 4])[0]
+    return scores + torch.tensor([[1000.0], [0.0], [-1000.0]], dtype=torch.float64)
+
+
+def _course_scores() -> Tensor:
+    q, k, _ = projected()
+    return q @ k.T / q.shape[-1] ** 0.5
+
+
+SOFTMAX = Problem(
+    calls=lambda: [
+        course_call(_course_scores(), setting="the course's scaled scores"),
+        random_call("scores", *draw(41, [3, 5])),
+        random_call("scores", *draw(42, [4, 4])),
+        random_call("scores", _large()),
+    ],
+    right=_SOFTMAX.right,
+    variants=_SOFTMAX.variants,
+    patterns={"softmax-queries": r"sum|max|softmax", "softmax-all": r"sum\(\)"},
+)
+
+
+# 09 -------------------------------------------------------------------------------------------------------------------
+
+_ATTENTION = Bank(qkv_case, _output, last="output")
+ATTENTION = Problem(
+    calls=lambda: [
+        course_call(*projected()),
+        random_call("q k v", *draw(51, [3, 5], [4, 5], [4, 6])),
+        random_call("q k v", *draw(52, [4, 7], [4, 7], [4, 7])),
+        random_call("q k v", *draw(53, [3, 3], [3, 3], [3, 3])),
+    ],
+    right=_ATTENTION.right,
+    variants=_ATTENTION.variants,
+    is_attention=True,
+)

@@ -1,0 +1,150 @@
+"""Exercises 12 and 13: causal attention and attention without padding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.check.recipes.case import Case, causal
+from regard.exercises.problems.attention import qkv_case
+from regard.exercises.problems.bank import Bank
+from regard.exercises.problems.numbers import course_call, draw, projected, random_call
+from regard.exercises.problems.problem import OwnMistake, Problem
+
+__all__ = ["CAUSAL_MASK", "PADDING_MASK"]
+
+
+# 12 -------------------------------------------------------------------------------------------------------------------
+
+
+def _causal_case(q: Tensor, k: Tensor, v: Tensor) -> Case:
+    return qkv_case(q, k, v, causal(len(q), len(k)))
+
+
+def _strict(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Without the diagonal, of scores that are -inf: the first row is NaN."""
+    allowed = torch.ones(len(q), len(k), dtype=torch.bool).tril(-1)
+    scores: Tensor = q @ k.T / q.shape[-1] ** 0.5
+    return scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v
+
+
+def _strict_finite(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Without the diagonal, of scores that are -1e9: the first row is the mean of all values."""
+    allowed = torch.ones(len(q), len(k), dtype=torch.bool).tril(-1)
+    scores: Tensor = q @ k.T / q.shape[-1] ** 0.5
+    return scores.masked_fill(~allowed, -1e9).softmax(-1) @ v
+
+
+def _inverted(fill: float) -> OwnMistake:
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        later = torch.ones(len(q), len(k), dtype=torch.bool).triu(1)
+        scores: Tensor = q @ k.T / q.shape[-1] ** 0.5
+        return scores.masked_fill(~later, fill).softmax(-1) @ v
+
+    return OwnMistake(
+        "mask-inverted",
+        "masked",
+        "the mask is inverted: a query attends to later positions only, and the last one to nothing",
+        "In training it reads the answer; when it generates, there is no answer to read.",
+        compute,
+        pattern=r"tril|triu|masked_fill|where|mask",
+    )
+
+
+_STRICT = (
+    "a query does not attend to its own position; in the paper it attends to all positions up to and including its own "
+    "(section 3.2.3)"
+)
+_CAUSAL = Bank(
+    _causal_case,
+    lambda state: state.output[0, 0],
+    mask="built-in",
+    last="output",
+    own=tuple(
+        OwnMistake(
+            "mask-strict",
+            "masked",
+            _STRICT,
+            "The first query has nothing to attend to, and every token is predicted without the token before it.",
+            compute,
+            pattern=r"tril|triu|<|>|range",
+        )
+        for compute in (_strict, _strict_finite)
+    )
+    + (_inverted(-torch.inf), _inverted(-1e9)),
+)
+CAUSAL_MASK = Problem(
+    calls=lambda: [
+        course_call(*projected()),
+        random_call("q k v", *draw(71, [5, 3], [5, 3], [5, 4])),
+        random_call("q k v", *draw(72, [4, 4], [4, 4], [4, 4])),
+    ],
+    right=_CAUSAL.right,
+    variants=_CAUSAL.variants,
+    is_attention=True,
+    patterns=dict.fromkeys(("mask-dropped", "mask-one-ahead", "mask-inverted"), r"tril|triu|masked_fill|where|mask"),
+)
+
+
+# 13 -------------------------------------------------------------------------------------------------------------------
+
+
+def _padding_case(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Case:
+    return qkv_case(q, k, v, keep[:, None, None])
+
+
+def _padding_inverted(fill: float) -> OwnMistake:
+    def compute(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Tensor:
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5
+        return scores.masked_fill(keep[:, None], fill).softmax(-1) @ v
+
+    return OwnMistake(
+        "mask-inverted",
+        "masked",
+        "the mask is inverted: queries read the padding only, and no real token",
+        "The result says nothing of the text.",
+        compute,
+        lambda q, k, v, keep: [(q @ k.mT / q.shape[-1] ** 0.5).masked_fill(keep[:, None], fill)],
+        r"masked_fill|where|keep",
+    )
+
+
+def _rows(fill: float) -> OwnMistake:
+    def compute(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Tensor:
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5
+        return scores.masked_fill(~keep[:, :, None], fill).softmax(-1) @ v
+
+    return OwnMistake(
+        "mask-rows",
+        "masked",
+        "the padding mask blocks queries, the rows of the scores; it belongs to the keys, the columns",
+        "Real tokens still read padding, and the results of padding are NaN or a mean of everything.",
+        compute,
+        lambda q, k, v, keep: [(q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~keep[:, :, None], fill)],
+        r"masked_fill|where|None|unsqueeze",
+    )
+
+
+_PADDED = Bank(
+    _padding_case,
+    lambda state: state.output[:, 0],
+    mask="padding",
+    last="output",
+    own=(_padding_inverted(-torch.inf), _padding_inverted(-1e9), _rows(-torch.inf), _rows(-1e9)),
+)
+
+
+def _keep(*lengths: int, tokens: int) -> Tensor:
+    return torch.arange(tokens) < torch.tensor(lengths)[:, None]
+
+
+PADDING_MASK = Problem(
+    calls=lambda: [
+        course_call(*(each[None] for each in projected()), _keep(2, tokens=3)),
+        random_call("q k v keep", *draw(81, [2, 5, 3], [2, 5, 3], [2, 5, 4]), _keep(5, 3, tokens=5)),
+        random_call("q k v keep", *draw(82, [3, 4, 6], [3, 4, 6], [3, 4, 6]), _keep(2, 4, 3, tokens=4)),
+    ],
+    right=_PADDED.right,
+    variants=_PADDED.variants,
+    patterns=dict.fromkeys(("mask-dropped", "mask-first-only"), r"masked_fill|where|keep"),
+)
