@@ -44,8 +44,8 @@ def check(
         The report; ``print(report)`` explains it.
 
     Raises:
-        InputError: there is no such file, it cannot be imported, it lacks the function or class, or it is the file of no
-            exercise, or of another one.
+        InputError: there is no such file, it cannot be imported, it lacks the function or class, or it is the file of
+            no exercise, or of another one.
 
     Example:
         >>> from regard import exercises

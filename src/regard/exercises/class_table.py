@@ -112,7 +112,8 @@ def submissions(folder: str | Path) -> list[Submission]:
     found = [*_of_folder(folder)]
     if not found:
         raise InputError(
-            f"{folder} has no submissions: they are STUDENT/05_projections.py or 05_STUDENT.py, with any number and name"
+            f"{folder} has no submissions: they are STUDENT/05_projections.py or 05_STUDENT.py, with any number and "
+            f"name"
         )
     return sorted(found, key=lambda each: (each.student, each.exercise.number if each.exercise else 0, str(each.path)))
 

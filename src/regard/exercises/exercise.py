@@ -1,4 +1,4 @@
-"""The record of an exercise: what it asks for, in texts alone. Imports no PyTorch: `regard exercise` lists them quickly."""
+"""The record of an exercise: what it asks for, in texts alone. Imports no PyTorch, so that listing is quick."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Exercise:
     """What to write, in two or three sentences."""
     shapes: tuple[str, ...]
     """Of every argument and of the result, one a line: "x: (tokens, d_model)"."""
-    formula: str
-    """In plain text."""
+    formula: tuple[str, ...]
+    """In plain text, a line each; the last one may name the source."""
     stub: str
     """The code to fill in."""
     numbers: str
@@ -62,5 +62,5 @@ class Exercise:
 
     @property
     def page_title(self) -> str:
-        """The page of the course: "page 5, Queries, keys, values"."""
-        return f"page {self.page}, {PAGES[self.page]}"
+        """The page of the course: "page 5 of the course: Queries, keys, values"."""
+        return f"page {self.page} of the course: {PAGES[self.page]}"

@@ -70,7 +70,8 @@ class ExerciseReport(Outcome):
         if self.verdict == "not filled in yet":
             lines += [
                 "",
-                f"{short_path(self.file)} still has the stub in {self.name}: put your code in the place of the line that "
+                f"{short_path(self.file)} still has the stub in {self.name}: put your code in the place of the line "
+                f"that "
                 "raises, and check it again.",
                 f"A first hint: regard exercise {self.number:02d} --hint",
             ]

@@ -88,19 +88,20 @@ def sheet_text(exercise: Exercise) -> str:
 def statement_text(exercise: Exercise) -> str:
     """What an exercise asks for, with the result on the numbers of the course."""
     sections = [
-        f"Exercise {exercise.number:02d}: {exercise.title} ({exercise.page_title} of the course)",
+        f"Exercise {exercise.number:02d}: {exercise.title} ({exercise.page_title})",
         "",
         _wrapped(f"{exercise.name}: {exercise.statement}"),
         "",
         *(_wrapped(line, "    ") for line in exercise.shapes),
         "",
-        *(_wrapped(part, "    ") for part in exercise.formula.split("  ") if part.strip()),
+        *(_wrapped(line, "    ") for line in exercise.formula),
         "",
         "On the numbers of the course, at the end of this file, the result should be:",
         "",
         *_expected(exercise),
         "",
-        f"Check it: regard exercise {exercise.number:02d} --check    Hints: regard exercise {exercise.number:02d} --hint",
+        f"Check it: regard exercise {exercise.number:02d} --check    Hints: regard exercise {exercise.number:02d} "
+        f"--hint",
         "",
     ]
     return "\n".join(sections)

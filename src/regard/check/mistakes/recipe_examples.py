@@ -100,11 +100,12 @@ def sentence_numbers(known: Mistake, choices: Choices, case: Case, yours: State,
         known: the cause.
         choices: in which way it is made.
         case: the inputs.
-        yours: the steps with the cause.
+        yours: the steps with the cause; those that were not computed are taken to be the definition's.
         right: the steps of the definition.
     """
     batch, heads, tokens, width = right.q.shape
-    number = 1 / yours.scaling
+    scaling, weights = getattr(yours, "scaling", right.scaling), getattr(yours, "weights", right.weights)
+    number = 1 / scaling
     if "fill" in choices and isinstance(choices["fill"], float):
         number = choices["fill"]
     return {
@@ -117,13 +118,13 @@ def sentence_numbers(known: Mistake, choices: Choices, case: Case, yours: State,
         "model": heads * width,
         "right": width**0.5,
         "number": number,
-        "inverse": yours.scaling,
+        "inverse": scaling,
         "known": "",
-        "row": yours.weights[0, 0, 0].sum().item(),
+        "row": weights[0, 0, 0].sum().item(),
         "what": known.words(choices),
         "mask": "padding mask" if _is_padding(case) else "causal mask",
         "seen": "later positions only",
-        "leak": leak(case, yours.weights),
+        "leak": leak(case, weights),
     }
 
 

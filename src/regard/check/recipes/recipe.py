@@ -60,9 +60,9 @@ class RecipeCache:
     def __init__(self, case: Case) -> None:
         self._kept: dict[tuple[Any, ...], State | None] = {(): State(case)}
 
-    def state(self, choices: Choices) -> State | None:
-        """Every step of a recipe; None where its shapes do not fit."""
-        return self._state(_all_choices(choices))
+    def state(self, choices: Choices, last: str = "out") -> State | None:
+        """Every step of a recipe, up to a slot; None where its shapes do not fit."""
+        return self._state(_all_choices(choices)[: list(SLOTS).index(last) + 1])
 
     def _state(self, chosen: tuple[Any, ...]) -> State | None:
         if chosen not in self._kept:

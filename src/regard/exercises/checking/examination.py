@@ -60,17 +60,17 @@ def examine_code(learner: Any, exercise: Exercise, path: str) -> Findings:
     except ModuleWeightsMissing as error:
         return Findings(reasons=(str(error),))
     right = [each for each in results if each.is_right]
-    error = max((each.difference for each in right), default=0.0)
+    largest = max((each.difference for each in right), default=0.0)
     changed = _changed_inputs(learner, problem)
     if len(right) == len(results):
-        notes = ("its numbers are those of float32, which rounds to about 7 digits",) if error > TOLERANCE else ()
-        mistakes = (_inputs_changed(code),) if changed else ()
-        return Findings(len(results), len(right), error, mistakes=mistakes, notes=notes)
+        notes = ("its numbers are those of float32, which rounds to about 7 digits",) if largest > TOLERANCE else ()
+        changes = (_inputs_changed(code),) if changed else ()
+        return Findings(len(results), len(right), largest, mistakes=changes, notes=notes)
     mistakes = diagnose(learner, problem, results, code)
     return Findings(
         len(results),
         len(right),
-        error,
+        largest,
         mistakes=mistakes,
         example=_example(results, problem.names),
         notes=_notes(results),
@@ -100,7 +100,7 @@ def _inputs_changed(code: LearnerCode) -> FoundMistake:
 
 
 def _notes(results: Sequence[Result]) -> tuple[str, ...]:
-    """What the learner should know besides: that the course's numbers alone do not show it, or that it fails elsewhere."""
+    """What the learner should know besides: the course's numbers do not show it, or other calls fail."""
     notes = []
     if results[0].is_right:
         notes.append("on the course's numbers it is right; other numbers show the mistake")
@@ -116,7 +116,11 @@ def _example(results: Sequence[Result], names: Sequence[str]) -> Example | None:
     if wrong is None or wrong.yours is None:
         return None
     pairs = list(zip(wrong.yours, wrong.right, strict=True))
-    at = next(i for i, (one, other) in enumerate(pairs) if one.shape != other.shape or not torch.allclose(one, other, atol=1e-6))
+    at = next(
+        i
+        for i, (one, other) in enumerate(pairs)
+        if one.shape != other.shape or not torch.allclose(one, other, atol=1e-6)
+    )
     yours, where = _matrix(*pairs[at])
     right, _ = _matrix(pairs[at][1], pairs[at][0])
     step = (names[at] if names else "the result") + where

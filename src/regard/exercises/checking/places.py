@@ -26,6 +26,7 @@ class LearnerCode:
     """
 
     def __init__(self, file: str, name: str) -> None:
+        linecache.checkcache(file)
         self.file = file
         self._lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
         self._numbers = _code_lines(self._lines, name)
@@ -34,7 +35,6 @@ class LearnerCode:
         """A line of the file."""
         if line is None or not 1 <= line <= len(self._lines):
             return None
-        linecache.checkcache(self.file)
         return CodeLocation(self.file, line, self._lines[line - 1].strip())
 
     def records(self, work: Callable[[], object]) -> list[Record]:
@@ -70,7 +70,8 @@ class LearnerCode:
     def result_line(self) -> CodeLocation | None:
         """The last ``return``; the last line where there is none."""
         returns = [number for number in self._numbers if re.match(r"\s*return\b", self._lines[number - 1])]
-        return self.at((returns or self._numbers or [None])[-1])
+        numbers = returns or self._numbers
+        return self.at(numbers[-1]) if numbers else None
 
 
 def _code_lines(lines: Sequence[str], name: str) -> list[int]:
@@ -87,5 +88,7 @@ def _code_lines(lines: Sequence[str], name: str) -> list[int]:
             body = function.body[1:] if ast.get_docstring(function) is not None else function.body
             if body:
                 found += range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1)
-        return [number for number in found if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#")]
+        return [
+            number for number in found if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#")
+        ]
     return []

@@ -118,8 +118,9 @@ def _keep_returned(result: Result, returned: Any) -> None:
         kind = "nothing (None)" if returned is None else f"a {type(returned).__name__}"
         result.returned = f"it returned {kind}; numbers are wanted"
         return
-    if len(result.right) > 1 and len(result.yours) == 1 and len(result.yours[0]) == len(result.right):
-        result.yours = tuple(result.yours[0])  # one tensor of all results, stacked
+    stacked = result.yours[0] if len(result.yours) == 1 and len(result.right) > 1 else None
+    if stacked is not None and stacked.ndim == result.right[0].ndim + 1:
+        result.yours = tuple(stacked)  # one tensor of all results
     if len(result.right) == 1 and len(result.yours) > 1:  # rows in a list
         with_rows = _stacked(list(result.yours))
         result.yours = None if with_rows is None else (with_rows,)
@@ -131,10 +132,15 @@ def _keep_returned(result: Result, returned: Any) -> None:
             f"{f'{count} are' if count > 1 else 'one is'} wanted"
         )
         return
-    result.yours = tuple(
-        one.reshape(()) if not other.ndim and one.numel() == 1 else one
-        for one, other in zip(result.yours, result.right, strict=True)
-    )
+    result.yours = _numbers(result.yours, result.right)
+
+
+def _numbers(several: Sequence[Tensor], right: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Results without axes of size 1 where one number is wanted."""
+    if len(several) != len(right):
+        return tuple(several)
+    pairs = zip(several, right, strict=True)
+    return tuple(one.reshape(()) if not other.ndim and one.numel() == 1 else one for one, other in pairs)
 
 
 def tensors_of(value: Any) -> tuple[Tensor, ...] | None:
@@ -158,7 +164,11 @@ def _tensor(value: Any) -> Tensor | None:
 
 
 def _stacked(several: Sequence[Tensor | None]) -> Tensor | None:
-    if not several or any(each is None for each in several) or len({each.shape for each in several if each is not None}) > 1:
+    if (
+        not several
+        or any(each is None for each in several)
+        or len({each.shape for each in several if each is not None}) > 1
+    ):
         return None
     return torch.stack([each for each in several if each is not None])
 
@@ -175,7 +185,9 @@ def difference(yours: Sequence[Tensor], right: Sequence[Tensor]) -> float:
         if one.shape != other.shape:
             return math.inf
         finite = other.isfinite()
-        if not torch.equal(one.isfinite(), finite) or not torch.equal(one[~finite].nan_to_num(), other[~finite].nan_to_num()):
+        if not torch.equal(one.isfinite(), finite) or not torch.equal(
+            one[~finite].nan_to_num(), other[~finite].nan_to_num()
+        ):
             return math.inf
         if finite.any():
             unit = max(1e-3, other[finite].abs().max().item())
@@ -194,7 +206,7 @@ def agree(variant: Variant, results: Sequence[Result]) -> bool:
         if (given is None) != (result.yours is None):
             return False
         if given is not None and result.yours is not None:
-            if difference(result.yours, given) > TOLERANCE:
+            if difference(result.yours, _numbers(given, result.right)) > TOLERANCE:
                 return False
             numbers = True
     return numbers

@@ -59,7 +59,9 @@ def observed(results: Sequence[Result], names: Sequence[str], code: LearnerCode)
     bad = ~yours.isfinite() & right.isfinite()
     if bad.any():
         place = bad.nonzero()[0].tolist()
-        return _said("not-a-number", f"{name or 'the result '}is {yours[tuple(place)].item()} at {_index(place)}{of}", code)
+        return _said(
+            "not-a-number", f"{name or 'the result '}is {yours[tuple(place)].item()} at {_index(place)}{of}", code
+        )
     if results[0].is_right and not any(each.is_right for each in results if not each.call.is_course):
         return _said("constant-result", "it gives the course's numbers, and wrong ones for all other inputs", code)
     place = ((yours - right).abs() > 1e-6 * right.abs().max()).nonzero()[0].tolist()

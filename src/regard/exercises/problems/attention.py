@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case
 from regard.check.recipes.state import State
 from regard.exercises.problems.bank import Bank
@@ -28,7 +29,8 @@ def _output(state: State) -> Tensor:
 
 
 def _channels(x: Tensor) -> Tensor:
-    return (x.T @ x / x.shape[-1] ** 0.5).softmax(-1)
+    weights: Tensor = (x.T @ x / x.shape[-1] ** 0.5).softmax(-1)
+    return weights
 
 
 _SIMPLE = Bank(
@@ -43,6 +45,16 @@ _SIMPLE = Bank(
             "Channels are mixed instead of tokens.",
             lambda x: x @ _channels(x),
             lambda x: [x.T @ x, _channels(x)],
+        ),
+        OwnMistake(
+            "softmax-queries",
+            "weights",
+            "columns of the weights sum to 1, and rows do not: the softmax runs over the queries, or the weights are "
+            "transposed afterwards (here both give the same)",
+            MISTAKES["softmax-queries"].impact,
+            lambda x: (x @ x.T / x.shape[-1] ** 0.5).softmax(0) @ x,
+            lambda x: [],
+            r"softmax\(.*0|\.T @|transpose|softmax|sum",
         ),
         OwnMistake(
             "values-missing",
@@ -67,6 +79,7 @@ SIMPLE_ATTENTION = Problem(
 
 # 05 -------------------------------------------------------------------------------------------------------------------
 
+
 def _projected(x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
     return tuple(torch.nn.functional.linear(x, weight) for weight in weights)
 
@@ -77,15 +90,24 @@ def _projection_mistake(id_: str, message: str, impact: str, choose: str) -> Own
     def compute(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> tuple[Tensor, ...]:
         weights = {"q": w_q, "k": w_k, "v": w_v, "Q": w_q.T, "K": w_k.T, "V": w_v.T}
         return tuple(
-            x if letter == "-" else torch.nn.functional.linear(x, weights[letter]) for letter in choose.partition(" ")[0]
+            x if letter == "-" else torch.nn.functional.linear(x, weights[letter])
+            for letter in choose.partition(" ")[0]
         )
 
     def trail(*args: Tensor) -> list[Tensor]:
         yours, right = compute(*args), _projected(*args)
-        return [one for one, other in zip(yours, right, strict=True) if one.shape != other.shape or not one.equal(other)]
+        return [
+            one for one, other in zip(yours, right, strict=True) if one.shape != other.shape or not one.equal(other)
+        ]
 
-    return OwnMistake(id_, "qkv"[next(i for i, pair in enumerate(zip(choose, "qkv", strict=False)) if pair[0] != pair[1])],
-                      message, impact, compute, trail)
+    return OwnMistake(
+        id_,
+        "qkv"[next(i for i, pair in enumerate(zip(choose, "qkv", strict=False)) if pair[0] != pair[1])],
+        message,
+        impact,
+        compute,
+        trail,
+    )
 
 
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
@@ -95,7 +117,8 @@ def _untransposed(choose: str) -> OwnMistake:
     names = " and ".join(_ROLES[letter.lower()] for letter in choose if letter.isupper())
     return _projection_mistake(
         "untransposed",
-        f"{names} are x times the weight as it is stored, (d_k, d_model); the axis that is summed over has to be d_model",
+        f"{names} are x times the weight as it is stored, (d_k, d_model); the axis that is summed over has to be "
+        f"d_model",
         "It runs as long as the weight is square, and its numbers are wrong.",
         choose,
     )
@@ -272,7 +295,8 @@ _SOFTMAX = Bank(
         OwnMistake(
             "softmax-maximum",
             "weights",
-            "the maximum that is subtracted is that of the whole matrix: in a row far below it every exp is 0, and 0 / 0 is "
+            "the maximum that is subtracted is that of the whole matrix: in a row far below it every exp is 0, and 0 "
+            "/ 0 is "
             "no number",
             "One query with large scores makes the rows of other queries NaN.",
             _by_global_maximum,
@@ -292,8 +316,9 @@ _SOFTMAX = Bank(
             "weights",
             "the rows are divided by the sums of columns: the sum runs over the queries",
             "Rows do not sum to 1.",
-            lambda scores: (scores - scores.amax(-1, keepdim=True)).exp()
-            / (scores - scores.amax(-1, keepdim=True)).exp().sum(0),
+            lambda scores: (
+                (scores - scores.amax(-1, keepdim=True)).exp() / (scores - scores.amax(-1, keepdim=True)).exp().sum(0)
+            ),
             pattern=r"sum",
         ),
         OwnMistake(
@@ -323,7 +348,8 @@ def _large() -> Tensor:
 
 def _course_scores() -> Tensor:
     q, k, _ = projected()
-    return q @ k.T / q.shape[-1] ** 0.5
+    scaled: Tensor = q @ k.T / q.shape[-1] ** 0.5
+    return scaled
 
 
 SOFTMAX = Problem(

@@ -19,10 +19,14 @@ from regard.check.recipes.case import Case
 from regard.check.recipes.recipe import RecipeCache, first_step
 from regard.check.recipes.state import STEP_NAMES, Choices, State
 from regard.check.report import FoundMistake
-from regard.exercises.problems.problem import MISFIT, OwnMistake, Variant
+from regard.exercises.problems.problem import OwnMistake, Variant
 
 __all__ = ["Bank"]
 
+OF_MASKS, AFTER = ("seen", "fill"), (("after", "mask"),)
+"""Slots, and a choice of another one, that need a mask."""
+LAST_SLOTS = {"scores": "scores", "scaled": "scale", "weights": "after"}
+"""Of exercises that end before the values are read: later slots may not fit what a mistake leaves there."""
 PRECISION: tuple[Choices, ...] = ({"scale": "float32"}, {"scale": "float32-inverse"}, {"softmax": "float32"})
 """Right, but for rounding: with a mistake, code in these ways is still explained to 1e-9."""
 
@@ -54,7 +58,8 @@ class Bank:
         self._case, self._result = case, result
         self._own, self._pairs = own, pairs
         self._steps = STEP_NAMES[: STEP_NAMES.index(last) + 1]
-        self._caches: dict[int, tuple[tuple[Any, ...], RecipeCache]] = {}
+        self._last_slot = LAST_SLOTS.get(last, "out")
+        self._caches: dict[int, tuple[tuple[Any, ...], Case, RecipeCache]] = {}
         self._mistakes = [
             known
             for known in MISTAKES.values()
@@ -76,10 +81,23 @@ class Bank:
             raise ValueError("the shapes do not fit")
         return self._result(state)
 
-    def state(self, args: tuple[Any, ...], choices: Choices) -> State | None:
-        """Every step of a recipe; None where its shapes do not fit."""
-        kept = self._caches.setdefault(id(args), (args, RecipeCache(self._case(*args))))
-        return kept[1].state(choices)
+    def state(self, args: tuple[Any, ...], choices: Choices, last_slot: str = "") -> State | None:
+        """Every step of a recipe up to those that the exercise asks for; None where its shapes do not fit.
+
+        Args:
+            args: of a call.
+            choices: of the recipe.
+            last_slot: another one to end with.
+        """
+        if id(args) not in self._caches:
+            case = self._case(*args)
+            self._caches[id(args)] = args, case, RecipeCache(case)
+        _, case, cache = self._caches[id(args)]
+        if case.may is None:  # a call without a mask: what is done with masks makes no difference
+            choices = {
+                name: choice for name, choice in choices.items() if (name, choice) not in AFTER and name not in OF_MASKS
+            }
+        return cache.state(choices, last_slot or self._last_slot)
 
     def case(self, args: tuple[Any, ...]) -> Case:
         """The recipe's case of the arguments of a call."""
@@ -150,16 +168,13 @@ class _RecipeVariant:
 
     def found(self, args: tuple[Any, ...]) -> tuple[FoundMistake, ...]:
         """The mistakes in the bank's words."""
-        yours, right = self.bank.state(args, self.choices), self.bank.state(args, {})
+        yours, right = self.bank.state(args, self.choices), self.bank.state(args, {}, "out")
         if yours is None or right is None:
             return ()
         several = []
         for known, choices in self.made:
-            try:
-                numbers = sentence_numbers(known, choices, self.bank.case(args), yours, right)
-                message, impact = known.message.format_map(numbers), known.impact.format_map(numbers)
-            except MISFIT:
-                message, impact = known.message, known.impact
+            numbers = sentence_numbers(known, choices, self.bank.case(args), yours, right)
+            message, impact = known.message.format_map(numbers), known.impact.format_map(numbers)
             several.append(FoundMistake(known.id, known.step, message, impact, references=known.references))
         return tuple(sorted(several, key=lambda each: STEP_NAMES.index(each.step)))
 

@@ -29,13 +29,13 @@ class WrongResult(Exception):
 
 
 def _run(learner: Any, call: Call) -> tuple[Callable[[], Any], tuple[Any, ...]]:
-    """Calls of the learner's decoder with the parts of a text; the definition gets the module, and reads its weights."""
+    """Calls of the learner's decoder with the parts of a text; the definition reads the weights of the same module."""
     decoder = made(learner, call, PARTS)
     ids, parts = call.args
 
     def work() -> Tensor:
         logits, cache = [], None
-        for part in ids.split(list(parts)):
+        for part in torch.split(ids, list(parts)):
             returned = decoder(part) if cache is None else decoder(part, cache)
             if not isinstance(returned, tuple | list) or len(returned) != 2 or not isinstance(returned[0], Tensor):
                 raise WrongResult(
@@ -64,7 +64,7 @@ class _Choices:
 
     first_position: Callable[[int], int] = lambda past: past
     """Of the new tokens, by how many there were."""
-    mask: str = "shifted"
+    mask: str = "by past"
     kept: str = "all"
     """What is returned as the cache."""
     read: str = "all"
@@ -84,7 +84,7 @@ class _Simulation:
     def logits(self, ids: Tensor, parts: tuple[int, ...]) -> Tensor:
         """Of all parts."""
         found, cache = [], None
-        for part in ids.split(list(parts)):
+        for part in torch.split(ids, list(parts)):
             logits, cache = self.forward(part, cache)
             found.append(logits)
         return torch.cat(found)
@@ -138,10 +138,10 @@ class _Simulation:
         if kind == "first-aligned":
             return ones.tril()
         if kind == "strict":
-            return ones.tril(keys - queries - 1)
+            return ones.tril(past - 1)
         if kind == "ahead":
-            return ones.tril(keys - queries + 1)
-        return ones.tril(keys - queries)
+            return ones.tril(past + 1)
+        return ones.tril(keys - queries if kind == "by keys" else past)
 
 
 def _mistake(id_: str, step: str, message: str, impact: str, pattern: str = "", **choices: Any) -> OwnMistake:
@@ -196,21 +196,25 @@ MISTAKES_WITH_CACHES = (
         r"return|cache",
         kept="first",
     ),
-    _mistake(
-        "cache-ignored",
-        "cache",
-        "cached keys and values are not read: new tokens attend to one another alone",
-        _FORGOTTEN,
-        r"def forward|cache",
-        read="new",
-        kept="new",
+    *(
+        _mistake(
+            "cache-ignored",
+            "cache",
+            "cached keys and values are not read: new tokens attend to one another alone",
+            _FORGOTTEN,
+            r"cache",
+            read="new",
+            kept="new",
+            mask=mask,
+        )
+        for mask in ("by past", "by keys", "none")
     ),
     _mistake(
         "cache-ignored",
         "cache",
         "cached keys and values are not read, and positions are counted from 0 in every call: each call begins anew",
         _FORGOTTEN,
-        r"def forward|cache",
+        r"cache",
         read="new",
         kept="new",
         first_position=lambda past: 0,
@@ -242,7 +246,8 @@ MISTAKES_WITH_CACHES = (
     _mistake(
         "cache-mask",
         "masked",
-        "the mask does not count the cached keys: query i of this call sees the first i + 1 keys of the text, not those up "
+        "the mask does not count the cached keys: query i of this call sees the first i + 1 keys of the text, not "
+        "those up "
         "to its own",
         "A new token sees only the beginning of the text, and not itself.",
         r"tril|triu|mask",
@@ -281,7 +286,12 @@ MISTAKES_WITH_CACHES = (
         mask="ahead",
     ),
     _mistake(
-        "no-scale", "scaled", "scores are not divided by sqrt(d_model)", MISTAKES["no-scale"].impact, r"@|matmul", scaled=False
+        "no-scale",
+        "scaled",
+        "scores are not divided by sqrt(d_model)",
+        MISTAKES["no-scale"].impact,
+        r"@|matmul",
+        scaled=False,
     ),
     _mistake(
         "out-projection-skipped",
@@ -304,7 +314,9 @@ MISTAKES_WITH_CACHES = (
 
 def _calls() -> list[Call]:
     generator = torch.Generator().manual_seed(151)
-    calls = [course_call(torch.tensor([0, 1, 2]), (2, 1), init=(3, 2, 8), setting="the course's tokens, two and then one")]
+    calls = [
+        course_call(torch.tensor([0, 1, 2]), (2, 1), init=(3, 2, 8), setting="the course's tokens, two and then one")
+    ]
     for seed, parts in ((1, (3, 1, 1, 1)), (2, (2, 3, 2)), (3, (1, 4)), (4, (6,))):
         tokens = sum(parts)
         ids = torch.randint(7, (tokens,), generator=generator)

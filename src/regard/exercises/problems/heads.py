@@ -68,7 +68,8 @@ SPLIT_HEADS = Problem(
         OwnMistake(
             "split-by-view",
             "heads",
-            "channels come before tokens when the heads are cut, so that the cut mixes the channels of different tokens",
+            "channels come before tokens when the heads are cut, so that the cut mixes the channels of different "
+            "tokens",
             MISTAKES["split-by-view"].impact,
             lambda x, heads: x.mT.reshape(x.shape[0], heads, x.shape[1], -1),
         ),
@@ -101,7 +102,31 @@ def _multi_head_case(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tens
     return Case(x=x, weights=ProjectionWeights(w_q, w_k, w_v, num_heads, num_heads, out=w_o))
 
 
-_MULTI_HEAD = Bank(_multi_head_case, lambda state: state.last)
+def _heads_attend_heads(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, num_heads: int) -> Tensor:
+    """Heads in the place of tokens, and joined as if they stood where they should."""
+    batch, tokens, width = x.shape
+    q, k, v = ((x @ weight.T).reshape(batch, tokens, num_heads, -1) for weight in (w_q, w_k, w_v))
+    output = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+    joined: Tensor = output.transpose(1, 2).reshape(batch, tokens, width) @ w_o.T
+    return joined
+
+
+_MULTI_HEAD = Bank(
+    _multi_head_case,
+    lambda state: state.last,
+    own=(
+        OwnMistake(
+            "heads-attend-heads",
+            "heads",
+            "heads and tokens have not changed places before the product: the scores are those between the heads of one "
+            "token",
+            MISTAKES["heads-attend-heads"].impact,
+            _heads_attend_heads,
+            None,
+            r"view|reshape",
+        ),
+    ),
+)
 MULTI_HEAD = Problem(
     calls=lambda: [
         course_call(X[None], *course_weights(), 2),

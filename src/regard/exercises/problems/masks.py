@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case, causal
 from regard.exercises.problems.attention import qkv_case
 from regard.exercises.problems.bank import Bank
@@ -51,27 +54,17 @@ def _inverted(fill: float) -> OwnMistake:
     )
 
 
-_STRICT = (
-    "a query does not attend to its own position; in the paper it attends to all positions up to and including its own "
-    "(section 3.2.3)"
-)
+def _strict_mistake(compute: Callable[..., Tensor]) -> OwnMistake:
+    known = MISTAKES["mask-strict"]
+    return OwnMistake(known.id, "masked", known.message, known.impact, compute, pattern=r"tril|triu|<|>|range")
+
+
 _CAUSAL = Bank(
     _causal_case,
     lambda state: state.output[0, 0],
     mask="built-in",
     last="output",
-    own=tuple(
-        OwnMistake(
-            "mask-strict",
-            "masked",
-            _STRICT,
-            "The first query has nothing to attend to, and every token is predicted without the token before it.",
-            compute,
-            pattern=r"tril|triu|<|>|range",
-        )
-        for compute in (_strict, _strict_finite)
-    )
-    + (_inverted(-torch.inf), _inverted(-1e9)),
+    own=(*map(_strict_mistake, (_strict, _strict_finite)), _inverted(-torch.inf), _inverted(-1e9)),
 )
 CAUSAL_MASK = Problem(
     calls=lambda: [

@@ -56,6 +56,15 @@ def _absolute(transposed: bool, dim: int) -> OwnMistake:
     )
 
 
+def _over_samples(w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    """A softmax over the batch; a key that no sample may attend to is NaN, as in the learner's code."""
+    scores = (x @ w_q.T) @ (x @ w_k.T).mT / w_q.shape[0] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    output: Tensor = scores.softmax(0) @ (x @ w_v.T)
+    return output
+
+
 def _inverted(fill: float) -> OwnMistake:
     def compute(w_q: Tensor, w_k: Tensor, w_v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = x @ w_q.T, x @ w_k.T, x @ w_v.T
@@ -80,6 +89,14 @@ _SELF = Bank(
     lambda state: state.last,
     mask="mask",
     own=(
+        OwnMistake(
+            "softmax-batch",
+            "weights",
+            "the softmax runs over the samples of the batch; rows do not sum to 1",
+            MISTAKES["softmax-batch"].impact,
+            _over_samples,
+            pattern=r"softmax",
+        ),
         _absolute(transposed=True, dim=1),
         _absolute(transposed=True, dim=-1),
         _inverted(-torch.inf),
@@ -125,20 +142,20 @@ def _wired(block: Any, x: Tensor, choice: str = "") -> Tensor:
     """A block with one of its wires elsewhere; by default the pre-norm block."""
     one, two = (block.norm_2, block.norm_1) if choice == "norms exchanged" else (block.norm_1, block.norm_2)
     two = block.norm_1 if choice == "one norm" else two
-    normed = x if choice in ("no norms", "no first norm") else one(x)
-    attended = block.attention(normed)
+    normed: Tensor = x if choice in ("no norms", "no first norm") else one(x)
+    attended: Tensor = block.attention(normed)
     middle = attended + {"residual of norm": normed, "no first residual": 0, "no residuals": 0}.get(choice, x)
     middle = x if choice == "no attention" else middle
     if choice == "no feed-forward":
         return middle
     read = x if choice == "parallel" else middle
     normed = read if choice in ("no norms", "no second norm") else two(read)
-    made_ = block.feed_forward(normed)
+    made_: Tensor = block.feed_forward(normed)
     if choice == "residual of second norm":
         return made_ + normed
     if choice in ("no second residual", "no residuals"):
-        return made_  # type: ignore[no-any-return]
-    return made_ + (x if choice == "residual of the input" else middle)  # type: ignore[no-any-return]
+        return made_
+    return made_ + (x if choice == "residual of the input" else middle)
 
 
 def _post_norm(block: Any, x: Tensor) -> Tensor:
@@ -174,7 +191,9 @@ TRANSFORMER_BLOCK = Problem(
             _RESIDUAL,
             r"feed_forward",
         ),
-        _wire("residual-missing", "no residuals", "there is no residual: nothing is added to x", _RESIDUAL, r"attention"),
+        _wire(
+            "residual-missing", "no residuals", "there is no residual: nothing is added to x", _RESIDUAL, r"attention"
+        ),
         _wire(
             "residual-of-norm",
             "residual of norm",
@@ -226,7 +245,13 @@ TRANSFORMER_BLOCK = Problem(
             None,
             r"norm_1",
         ),
-        _wire("norm-missing", "no norms", "both norms are there and have no effect", "Sums grow with each block.", r"attention"),
+        _wire(
+            "norm-missing",
+            "no norms",
+            "both norms are there and have no effect",
+            "Sums grow with each block.",
+            r"attention",
+        ),
         _wire(
             "norm-missing",
             "no first norm",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +34,10 @@ def _of_bank(formula: Formula, base: float = BASE, known: str = "") -> OwnMistak
         mistake.message.format(number=base),
         mistake.impact,
         lambda tokens, d_model: formula.made(tokens, d_model, base),
-        lambda tokens, d_model: [formula.angles(tokens, d_model, base), base ** -formula.exponents(
-            torch.arange(d_model, dtype=torch.float64), d_model)],
+        lambda tokens, d_model: [
+            formula.angles(tokens, d_model, base),
+            base ** -formula.exponents(torch.arange(d_model, dtype=torch.float64), d_model),
+        ],
         r"\*\*|exp|pow|10000|1e4",
     )
 
@@ -80,11 +83,13 @@ SINUSOIDS = (
         "angle",
         "the angles are taken for degrees; they are radians",
         "Neighbouring positions are hardly told apart.",
-        lambda tokens, d_model: PAPER.made(tokens, d_model, BASE) * 0
-        + torch.where(
-            torch.arange(d_model) % 2 == 0,
-            (PAPER.angles(tokens, d_model, BASE) * math.pi / 180).sin(),
-            (PAPER.angles(tokens, d_model, BASE) * math.pi / 180).cos(),
+        lambda tokens, d_model: (
+            PAPER.made(tokens, d_model, BASE) * 0
+            + torch.where(
+                torch.arange(d_model) % 2 == 0,
+                (PAPER.angles(tokens, d_model, BASE) * math.pi / 180).sin(),
+                (PAPER.angles(tokens, d_model, BASE) * math.pi / 180).cos(),
+            )
         ),
         pattern=r"pi|180|deg|radians",
     ),
@@ -159,7 +164,7 @@ def _each(x: Tensor) -> Tensor:
     return _angles(x).repeat_interleave(2, -1)
 
 
-def _angle_mistake(id_: str, message: str, impact: str, pattern: str, **choices: object) -> OwnMistake:
+def _angle_mistake(id_: str, message: str, impact: str, pattern: str, **choices: Any) -> OwnMistake:
     """A mistake of the angle."""
     return OwnMistake(
         id_,
@@ -176,7 +181,8 @@ ROTARY_MISTAKES = (
     OwnMistake(
         "rotary-halves",
         "pairs",
-        "channel i is paired with channel i + d_k / 2, as in Llama; here pairs are neighbours, as in the RoFormer paper",
+        "channel i is paired with channel i + d_k / 2, as in Llama; here pairs are neighbours, as in the RoFormer "
+        "paper",
         "Both ways work, but weights trained with one give wrong numbers with the other.",
         lambda x: Rotary(x.shape[-1])(x[None, None])[0, 0],
         pattern=r"chunk|cat|//\s*2",
@@ -253,7 +259,8 @@ ROTARY_MISTAKES = (
     OwnMistake(
         "rotary-overwritten",
         "turn",
-        "the second channel of a pair is turned with the first one as it is already turned: it was overwritten in place",
+        "the second channel of a pair is turned with the first one as it is already turned: it was overwritten in "
+        "place",
         "That is no turn: lengths change.",
         lambda x: torch.stack(
             (
@@ -274,7 +281,8 @@ ROTARY_MISTAKES = (
     OwnMistake(
         "rotary-halves-returned",
         "result",
-        "the turned channels come back as two halves, first all even ones, then all odd ones; each pair stays in its place",
+        "the turned channels come back as two halves, first all even ones, then all odd ones; each pair stays in its "
+        "place",
         "Channels of queries and keys still match one another, but not those of trained weights.",
         lambda x: torch.cat((_turned(x)[:, 0::2], _turned(x)[:, 1::2]), -1),
         pattern=r"cat",

@@ -15,7 +15,8 @@ __all__ = ["COSINE_SIMILARITY", "DOT_PRODUCT", "LOOKUP"]
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return torch.linalg.vecdot(a, b)
+    product: Tensor = torch.linalg.vecdot(a, b)
+    return product
 
 
 DOT_PRODUCT = Problem(
@@ -174,7 +175,7 @@ LOOKUP = Problem(
             "row",
             "the first rows are taken in their order: what the ids say has no effect",
             "Every text of the same length gets the same vectors.",
-            lambda table, ids: table[torch.arange(len(ids))],
+            lambda table, ids: table[: len(ids)],
         ),
         OwnMistake(
             "each-id-once",

@@ -1,7 +1,7 @@
 """Lines of code that make the numbers of the course: three tokens of two numbers, and weights drawn with seed 42.
 
-The three vectors stand in the tutorials for the words "Write", "a" and "poem" of the course's sentence. They are numbers
-made up for the purpose, not embeddings of a trained model.
+The three vectors stand in the tutorials for the words "Write", "a" and "poem" of the course's sentence. They are made
+up for the purpose, and no embeddings of a trained model.
 """
 
 from __future__ import annotations

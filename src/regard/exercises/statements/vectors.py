@@ -17,7 +17,7 @@ VECTORS = (
         "Return the dot product of two vectors of the same length: one number. It is large where both vectors are long "
         "and point the same way, 0 where they are perpendicular, and negative where they point apart.",
         ("a: (d,)", "b: (d,)", "result: one number"),
-        "a . b = a[0] b[0] + a[1] b[1] + ... + a[d-1] b[d-1]",
+        ("a . b = a[0] b[0] + a[1] b[1] + ... + a[d-1] b[d-1]",),
         '''def dot_product(a, b):
     """The dot product of two vectors, (d,) and (d,): one number."""
     raise NotImplementedError("your code here")''',
@@ -37,11 +37,13 @@ VECTORS = (
         "From token ids to vectors",
         2,
         "lookup",
-        "Return the vector of each token. The table has a row for every token of the vocabulary, and a token's id is the "
-        "number of its row, counted from 0. Multiplying a one-hot vector by the table gives the same row; models look it "
+        "Return the vector of each token. The table has a row for every token of the vocabulary, and a token's id is "
+        "the "
+        "number of its row, counted from 0. Multiplying a one-hot vector by the table gives the same row; models "
+        "look it "
         "up instead (torch.nn.Embedding).",
         ("table: (vocabulary, d_model)", "ids: (tokens,), whole numbers", "result: (tokens, d_model)"),
-        "result[i] = table[ids[i]]",
+        ("result[i] = table[ids[i]]",),
         '''def lookup(table, ids):
     """The rows of the table that the ids name: (vocabulary, d_model) and (tokens,) give (tokens, d_model)."""
     raise NotImplementedError("your code here")''',
@@ -49,8 +51,10 @@ VECTORS = (
         "lookup(TABLE, IDS)",
         (
             "Take one id, such as 2. Which numbers of the table belong to this token: a row or a column?",
-            "The result has one row for each id, in the order of the ids. An id that comes twice gives the same row twice.",
-            "A tensor of whole numbers may stand in the brackets behind a tensor: it selects along the first axis. With "
+            "The result has one row for each id, in the order of the ids. An id that comes twice gives the same row "
+            "twice.",
+            "A tensor of whole numbers may stand in the brackets behind a tensor: it selects along the first axis. "
+            "With "
             "one-hot vectors, each is (vocabulary,), and all of them are a matrix (tokens, vocabulary).",
         ),
     ),
@@ -60,10 +64,14 @@ VECTORS = (
         "Cosine similarity of every pair",
         3,
         "cosine_similarity",
-        "Return the cosine of the angle between every two tokens: the dot product of the two vectors, each divided by its "
+        "Return the cosine of the angle between every two tokens: the dot product of the two vectors, each divided "
+        "by its "
         "length. Lengths do not matter then: the cosine is 1 for the same direction and -1 for the opposite one.",
         ("x: (tokens, d_model)", "result: (tokens, tokens)"),
-        "result[i, j] = x[i] . x[j] / (|x[i]| |x[j]|),  |x| = sqrt(x[0]^2 + ... + x[d-1]^2)",
+        (
+            "result[i, j] = x[i] . x[j] / (|x[i]| |x[j]|)",
+            "|x| = sqrt(x[0]^2 + ... + x[d-1]^2)",
+        ),
         '''def cosine_similarity(x):
     """The cosine of every two rows of x: (tokens, d_model) gives (tokens, tokens)."""
     raise NotImplementedError("your code here")''',
