@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from regard import attention as attention
     from regard import embedding as embedding
     from regard import errors as errors
+    from regard import exercises as exercises
     from regard import generation as generation
     from regard import lens as lens
     from regard import pretrained as pretrained
@@ -113,7 +114,18 @@ _ROOMS = {
 }
 
 
-_PACKAGES = ("attention", "embedding", "errors", "generation", "lens", "pretrained", "training", "transformer", "views")
+_PACKAGES = (
+    "attention",
+    "embedding",
+    "errors",
+    "exercises",
+    "generation",
+    "lens",
+    "pretrained",
+    "training",
+    "transformer",
+    "views",
+)
 """What else can be reached after ``import regard``, such as ``regard.transformer.Encoder``."""
 
 

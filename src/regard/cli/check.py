@@ -32,6 +32,7 @@ VERDICT_STYLES = {
     "wrong": "bold red",
     "different": "bold red",
     "undetermined": "bold yellow",
+    "not filled in yet": "bold yellow",
     "different by design": "bold cyan",
 }
 """Styles of the verdicts; of any other, `OK_STYLE`."""
@@ -60,7 +61,8 @@ BADNESS = (0, UNDETERMINED, 1)
     "NAME is a function of (q, k, v), with or without a mask or a causal flag, or a class: self-attention, "
     "cross-attention, multi-head attention, a block or a decoder. Arguments of its constructor are guessed by their "
     "names, and the report lists them; --arg sets one. NAME may be dotted (Outer.Inner), or be given to an object. A "
-    "file without a NAME lists what it has that can be checked, read from its text: nothing is run.\n\n"
+    "file without a NAME lists what it has that can be checked, read from its text: nothing is run. A file that regard "
+    "exercise wrote is checked as this exercise.\n\n"
     "Of a notebook, the code cells are run in order; lines for IPython or the shell are left out. A cell that fails or "
     "does not end is told, and what the cells defined is checked all the same. Lines are counted in their cell.\n\n"
     "The verdict is right, right in another layout or convention, different by design, wrong, or undetermined. The "
@@ -163,6 +165,8 @@ def check(
             raise InputError("--against compares two implementations: FILE.py:NAME each, without --all or annotations")
         names, both = (target, against), (values, others)
         return guarded(target, lambda: _compare(names, both, limits, json_path, format_))
+    if not (arg or check_all) and _is_exercise(target):
+        return check_exercise(target, None, limits, json_path, format_)
     if target.endswith(FILE_SUFFIXES):
         if arg:
             raise InputError(f"--arg is for one implementation: give {target}:NAME")
@@ -206,6 +210,39 @@ def _check_one(
     if not write_json(json.loads(report.to_json()), json_path):
         _print(report, target, format_)
     return report.exit_code
+
+
+def _is_exercise(target: str) -> bool:
+    """Whether a target is a file that `regard exercise` wrote."""
+    if not target.endswith(".py"):
+        return False
+    from regard.exercises.sheet import exercise_in
+
+    return exercise_in(target) is not None
+
+
+def check_exercise(file: str, exercise: str | None, limits: Any, json_path: Path | None, format_: str = "text") -> int:
+    """Check the file of an exercise, and print the report; the exit code.
+
+    Args:
+        file: its path.
+        exercise: its number or name; by default the one of the file's marker.
+        limits: timeout and memory, where they are given.
+        json_path: see `write_json`.
+        format_: one of `FORMATS`.
+    """
+
+    def run() -> int:
+        import_torch()
+        from regard.exercises.checks import check as check_file
+
+        with status("checking"):
+            report = check_file(file, exercise, **limits)
+        if not write_json(json.loads(report.to_json()), json_path):
+            _print(report.as_check_report() if format_ == "github" else report, file, format_)
+        return report.exit_code
+
+    return guarded(file, run)
 
 
 def _compare(targets: tuple[str, str], args: Any, limits: Any, json_path: Path | None, format_: str) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from regard.cli.options import ensure_json_writable, import_torch, write_json
 from regard.escape import visible
 
-__all__ = ["show_candidates", "show_mistakes"]
+__all__ = ["print_table", "show_candidates", "show_mistakes"]
 
 
 def show_candidates(path: str, json_path: Path | None) -> int:
@@ -39,7 +39,7 @@ def show_candidates(path: str, json_path: Path | None) -> int:
             )
             for each in listed
         ]
-        _print_table(("name", "line", "seems to be", "how to check it"), rows)
+        print_table(("name", "line", "seems to be", "how to check it"), rows)
     else:
         print(visible(f"{path}: no attention was seen in it"))
     if others:
@@ -71,14 +71,19 @@ def show_mistakes(json_path: Path | None) -> None:
     ]
     if write_json([*mistakes, *properties], json_path):
         return
-    _print_table(("mistake", "step", "example"), [(each.id, each.step, each.example) for each in MISTAKES.values()])
+    print_table(("mistake", "step", "example"), [(each.id, each.step, each.example) for each in MISTAKES.values()])
     print()
     rows = [(each.id, each.step, each.definition) for each in PROPERTIES.values()]
-    _print_table(("property", "step", "what holds"), rows)
+    print_table(("property", "step", "what holds"), rows)
 
 
-def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose first column is bold and never folded."""
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column is bold and never folded.
+
+    Args:
+        titles: of the columns.
+        rows: the texts of each.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -118,7 +118,8 @@ _MULTI_HEAD = Bank(
         OwnMistake(
             "heads-attend-heads",
             "heads",
-            "heads and tokens have not changed places before the product: the scores are those between the heads of one "
+            "heads and tokens have not changed places before the product: the scores are those between the heads of "
+            "one "
             "token",
             MISTAKES["heads-attend-heads"].impact,
             _heads_attend_heads,
