@@ -97,4 +97,4 @@ class ExerciseReport(Outcome):
         if self.example is None:
             return []
         table = str(self.example).replace("the definition", "what should come out", 1).split("\n")
-        return ["", f"{self.example.step}, {self.example.setting}:", *(f"  {line}" for line in table)]
+        return ["", f"{self.example.step}, on {self.example.setting}:", *(f"  {line}" for line in table)]

@@ -60,7 +60,7 @@ def sheet_path(exercise: str | int, path: str | Path | None = None) -> Path:
     if target.is_dir():
         target = target / find(exercise).file_name
     if os.path.lexists(target):
-        raise InputError(f"{target} is there already, and is not overwritten: check it, or give another path")
+        raise InputError(f"{target} is there already, and is not overwritten: check it, or write to another path")
     ensure_writable(target)
     return target
 

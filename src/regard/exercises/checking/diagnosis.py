@@ -53,8 +53,11 @@ def _placed(
         trails = {}
     several = []
     for found in variant.found(wrong.args):
-        pattern = getattr(variant, "pattern", "") or problem.patterns.get(found.id, "")
-        several.append(replace(found, location=code.place(records, trails.get(found.id, []), pattern)))
+        pattern = problem.patterns.get(found.id, "")
+        place = code.by_pattern(pattern) if pattern else None  # the same numbers in another order show no line
+        pattern = getattr(variant, "pattern", "")
+        place = place or code.place(records, trails.get(found.id, []), pattern)
+        several.append(replace(found, location=place))
     return tuple(several)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import regard
+from regard.attention.multihead import MultiHeadAttention
 from regard.check.report import Example, FoundMistake
 from regard.check.source.importer import load
 from regard.exercises.checking.diagnosis import diagnose
@@ -37,9 +38,8 @@ def examine(path: str, exercise: Exercise) -> Findings:
     Raises:
         InputError: the file cannot be imported, or lacks the function or class; the message names the line.
     """
-    path = os.path.abspath(path)
     learner = load(f"{path}:{exercise.name}", [])
-    return examine_code(learner, exercise, path)
+    return examine_code(learner, exercise, os.path.abspath(path))
 
 
 def examine_code(learner: Any, exercise: Exercise, path: str) -> Findings:
@@ -106,7 +106,7 @@ def _notes(results: Sequence[Result]) -> tuple[str, ...]:
         notes.append("on the course's numbers it is right; other numbers show the mistake")
     failed = next((each for each in results if each.error), None)
     if failed is not None and any(each.yours is not None for each in results):
-        notes.append(f"it raises {failed.error} ({failed.call.setting})")
+        notes.append(f"on {failed.call.setting} it raises {failed.error}")
     return tuple(notes)
 
 
@@ -147,7 +147,7 @@ def course_result(exercise: Exercise) -> tuple[tuple[str, ...], tuple[Tensor, ..
     """
     problem = PROBLEMS[exercise.slug]
     call = problem.calls()[0]
-    stub: dict[str, Any] = {"nn": nn, "regard": regard}
+    stub: dict[str, Any] = {"nn": nn, "regard": SimpleNamespace(MultiHeadAttention=MultiHeadAttention)}
     exec(exercise.stub, stub)  # a class of which the parameters are made; its forward is not called
     _, args = problem.run(stub[exercise.name], call)
     with torch.no_grad():

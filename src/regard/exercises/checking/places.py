@@ -59,13 +59,14 @@ class LearnerCode:
             found = place_of(records, wanted) if wanted.numel() else None
             if found is not None:
                 return found
-        return self._by_pattern(pattern) if pattern else self.result_line()
+        return (self.by_pattern(pattern) if pattern else None) or self.result_line()
 
-    def _by_pattern(self, pattern: str) -> CodeLocation | None:
+    def by_pattern(self, pattern: str) -> CodeLocation | None:
+        """The first line that reads like a regular expression."""
         for number in self._numbers:
             if re.search(pattern, self._lines[number - 1].partition("#")[0]):
                 return self.at(number)
-        return self.result_line()
+        return None
 
     def result_line(self) -> CodeLocation | None:
         """The last ``return``; the last line where there is none."""

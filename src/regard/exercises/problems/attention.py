@@ -63,6 +63,15 @@ _SIMPLE = Bank(
             "Weights say where to look; the result is what is seen there.",
             lambda x: (x @ x.T / x.shape[-1] ** 0.5).softmax(-1),
         ),
+        OwnMistake(
+            "cosine-instead",
+            "scores",
+            "the scores are cosines: the lengths of the tokens are divided away",
+            "Weights are nearly uniform, since a cosine is at most 1.",
+            lambda x: torch.nn.functional.cosine_similarity(x[:, None], x[None], dim=-1).softmax(-1) @ x,
+            lambda x: [torch.nn.functional.cosine_similarity(x[:, None], x[None], dim=-1)],
+            r"norm|cosine",
+        ),
     ),
 )
 SIMPLE_ATTENTION = Problem(
@@ -222,6 +231,14 @@ _SCORES = Bank(
             pattern=r"softmax",
         ),
         OwnMistake(
+            "distance-instead",
+            "scores",
+            "the result is the distances of queries and keys",
+            "It is smallest where they are alike; a score is largest there.",
+            lambda q, k: (q[:, None] - k[None]).norm(dim=-1),
+            pattern=r"cdist|norm|-",
+        ),
+        OwnMistake(
             "cosine-instead",
             "scores",
             "the result is cosines: the lengths of queries and keys are divided away",
@@ -239,20 +256,12 @@ _SCALE = Bank(
     last="scaled",
     own=(
         OwnMistake(
-            "scale-constant",
+            "softmax-already",
             "scaled",
-            "you divide by sqrt(2) for all sizes: that is right for the course's width of 2 alone",
-            "Wrong without an error for every other width.",
-            lambda q, k: q @ k.T / 2**0.5,
-            pattern=r"2\b",
-        ),
-        OwnMistake(
-            "scale-constant",
-            "scaled",
-            "you divide by 8 = sqrt(64) for all sizes: that is right for heads of width 64 alone",
-            "Wrong without an error for every other width.",
-            lambda q, k: q @ k.T / 8,
-            pattern=r"8\b|64\b",
+            "the result has gone through a softmax; that is the next exercise",
+            "A softmax of it is nearly uniform.",
+            lambda q, k: (q @ k.T / q.shape[-1] ** 0.5).softmax(-1),
+            pattern=r"softmax",
         ),
     ),
 )
@@ -268,14 +277,91 @@ def _weights_case(scores: Tensor) -> Case:
     return qkv_case(scores * scores.shape[-1] ** 0.5, keys, keys)
 
 
-def _unsafe(scores: Tensor) -> Tensor:
-    return scores.exp() / scores.exp().sum(-1, keepdim=True)
+def _divided(powers: Tensor, over: str) -> Tensor:
+    """Powers divided by sums of rows, of columns, or of the whole matrix."""
+    sums = {"rows": powers.sum(-1, keepdim=True), "columns": powers.sum(0), "all": powers.sum()}
+    return powers / sums[over]
 
 
-def _by_global_maximum(scores: Tensor) -> Tensor:
-    return _unsafe(scores - scores.max())
+def _shifted(scores: Tensor, by: str) -> Tensor:
+    """Scores less something that is meant to keep exp finite."""
+    shifts = {
+        "nothing": torch.zeros_like(scores),
+        "row": scores.amax(-1, keepdim=True),
+        "column": scores.amax(0),
+        "matrix": scores.max(),
+        "mean": scores.mean(-1, keepdim=True),
+    }
+    return scores - shifts[by]
 
 
+def _by_hand(id_: str, message: str, impact: str, pattern: str, *, by: str, over: str = "rows") -> OwnMistake:
+    """A mistake of a softmax that is written out."""
+    return OwnMistake(
+        id_,
+        "weights",
+        message,
+        impact,
+        lambda scores: _divided(_shifted(scores, by).exp(), over),
+        lambda scores: [_shifted(scores, by).exp() if by != "row" else _divided(_shifted(scores, by).exp(), over)],
+        pattern,
+    )
+
+
+_MAXIMUM = "One query with large scores makes the rows of other queries NaN."
+_COLUMNS = "the rows are divided by the sums of columns: the sum runs over the queries"
+_UNSAFE = (
+    _by_hand(
+        "softmax-overflow",
+        "scores of 1000 give NaN: exp(1000) is infinite, and infinity / infinity is no number",
+        "One large score makes a whole row NaN, and then the model.",
+        r"exp",
+        by="nothing",
+    ),
+    _by_hand(
+        "softmax-overflow",
+        "the mean of a row is subtracted: a score far above it still makes exp infinite, and the row NaN",
+        "One large score makes a whole row NaN, and then the model.",
+        r"mean",
+        by="mean",
+    ),
+    _by_hand(
+        "softmax-maximum",
+        "the maximum that is subtracted is that of the whole matrix: in a row far below it every exp is 0, and 0 / 0 "
+        "is no "
+        "number",
+        _MAXIMUM,
+        r"max",
+        by="matrix",
+    ),
+    _by_hand(
+        "softmax-maximum",
+        "the maximum that is subtracted is that of each column; a row needs its own",
+        _MAXIMUM,
+        r"max",
+        by="column",
+    ),
+    *(
+        _by_hand("softmax-denominator", _COLUMNS, "Rows do not sum to 1.", r"sum", by=by, over="columns")
+        for by in ("row", "nothing")
+    ),
+    _by_hand(
+        "softmax-all",
+        "all powers are divided by one sum, that of the whole matrix: a row sums to less than 1",
+        "Queries compete with each other; outputs shrink with the length.",
+        r"sum",
+        by="nothing",
+        over="all",
+    ),
+    OwnMistake(
+        "softmax-sigmoid",
+        "weights",
+        "each score goes through a sigmoid by itself: keys do not compete, and rows do not sum to 1",
+        "Outputs grow with the length of the text.",
+        lambda scores: scores.sigmoid(),
+        pattern=r"sigmoid",
+    ),
+)
 _SOFTMAX = Bank(
     _weights_case,
     lambda state: state.weights[0, 0],
@@ -283,26 +369,7 @@ _SOFTMAX = Bank(
     pairs=False,
     without=("scale-after-softmax", "output-mean"),
     own=(
-        OwnMistake(
-            "softmax-overflow",
-            "weights",
-            "scores of 1000 give NaN: exp(1000) is infinite, and infinity / infinity is no number",
-            "One large score makes a whole row NaN, and then the model.",
-            _unsafe,
-            lambda scores: [scores.exp(), _unsafe(scores)],
-            r"exp",
-        ),
-        OwnMistake(
-            "softmax-maximum",
-            "weights",
-            "the maximum that is subtracted is that of the whole matrix: in a row far below it every exp is 0, and 0 "
-            "/ 0 is "
-            "no number",
-            "One query with large scores makes the rows of other queries NaN.",
-            _by_global_maximum,
-            lambda scores: [scores - scores.max(), scores.max()],
-            r"max",
-        ),
+        *_UNSAFE,
         OwnMistake(
             "softmax-base",
             "weights",
@@ -310,16 +377,6 @@ _SOFTMAX = Bank(
             "Weights are closer to uniform than they should be.",
             lambda scores: (scores * torch.tensor(2.0).double().log()).softmax(-1),
             pattern=r"2\b|exp2",
-        ),
-        OwnMistake(
-            "softmax-denominator",
-            "weights",
-            "the rows are divided by the sums of columns: the sum runs over the queries",
-            "Rows do not sum to 1.",
-            lambda scores: (
-                (scores - scores.amax(-1, keepdim=True)).exp() / (scores - scores.amax(-1, keepdim=True)).exp().sum(0)
-            ),
-            pattern=r"sum",
         ),
         OwnMistake(
             "softmax-l2",
@@ -342,8 +399,11 @@ _SOFTMAX = Bank(
 
 
 def _large() -> Tensor:
-    scores = draw(44, [3, 4])[0]
-    return scores + torch.tensor([[1000.0], [0.0], [-1000.0]], dtype=torch.float64)
+    """Rows of scores around 1000, 0 and -1000, and one with all of them."""
+    scores = draw(44, [4, 4])[0]
+    scores[:3] += torch.tensor([[1000.0], [0.0], [-1000.0]], dtype=torch.float64)
+    scores[3] += torch.tensor([0.0, 1000.0, 0.0, -1000.0], dtype=torch.float64)
+    return scores
 
 
 def _course_scores() -> Tensor:
@@ -367,7 +427,20 @@ SOFTMAX = Problem(
 
 # 09 -------------------------------------------------------------------------------------------------------------------
 
-_ATTENTION = Bank(qkv_case, _output, last="output")
+_ATTENTION = Bank(
+    qkv_case,
+    _output,
+    last="output",
+    own=(
+        OwnMistake(
+            "values-missing",
+            "output",
+            "the result is the weights, (queries, keys): the values are not read with them",
+            "Weights say where to look; the result is what is seen there.",
+            lambda q, k, v: (q @ k.T / q.shape[-1] ** 0.5).softmax(-1),
+        ),
+    ),
+)
 ATTENTION = Problem(
     calls=lambda: [
         course_call(*projected()),

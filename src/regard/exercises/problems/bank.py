@@ -25,6 +25,8 @@ __all__ = ["Bank"]
 
 OF_MASKS, AFTER = ("seen", "fill"), (("after", "mask"),)
 """Slots, and a choice of another one, that need a mask."""
+CONSTANTS = (2**0.5, 2.0, 8.0, 64.0, 100.0)
+"""What scores are divided by for every width, where the width is not read off the tensors."""
 LAST_SLOTS = {"scores": "scores", "scaled": "scale", "weights": "after"}
 """Of exercises that end before the values are read: later slots may not fit what a mistake leaves there."""
 PRECISION: tuple[Choices, ...] = ({"scale": "float32"}, {"scale": "float32-inverse"}, {"softmax": "float32"})
@@ -60,11 +62,13 @@ class Bank:
         self._steps = STEP_NAMES[: STEP_NAMES.index(last) + 1]
         self._last_slot = LAST_SLOTS.get(last, "out")
         self._caches: dict[int, tuple[tuple[Any, ...], Case, RecipeCache]] = {}
-        self._mistakes = [
-            known
-            for known in MISTAKES.values()
-            if known.recipe and known.id not in without and (not known.mask_sources or mask in known.mask_sources)
+        known = [
+            each
+            for each in MISTAKES.values()
+            if each.id not in without and (not each.mask_sources or mask in each.mask_sources)
         ]
+        self._singles = [(each, choices) for each in known for choices in each.recipe]
+        self._singles += [(MISTAKES["scale-constant"], {"scale": 1 / number}) for number in CONSTANTS]
 
     def right(self, *args: Any) -> Tensor:
         """The definition's result."""
@@ -113,7 +117,7 @@ class Bank:
     def variants(self) -> Iterable[Variant]:
         """The exercise's own mistakes, each of the bank's, and then two of them together."""
         yield from self._own
-        singles = [(known, choices) for known in self._mistakes for choices in known.recipe]
+        singles = self._singles
         for known, choices in singles:
             yield _RecipeVariant(self, ((known, choices),))
         for known, choices in singles:
@@ -160,11 +164,13 @@ class _RecipeVariant:
         for known, choices in self.made:
             first = STEP_NAMES.index(first_step(choices))
             last = STEP_NAMES.index(known.step) if known.step in STEP_NAMES else len(STEP_NAMES)
-            yield [
-                value
+            changed = {
+                name: value
                 for name, value in self.bank.shown(yours)
                 if first <= STEP_NAMES.index(name) <= max(first, last) and not _same(value, getattr(right, name))
-            ]
+            }
+            own = changed.pop(known.step, None)  # an earlier step may be the definition's, where a mask comes too late
+            yield [*([] if own is None else [own]), *changed.values()]
 
     def found(self, args: tuple[Any, ...]) -> tuple[FoundMistake, ...]:
         """The mistakes in the bank's words."""

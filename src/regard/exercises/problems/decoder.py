@@ -69,7 +69,8 @@ class _Choices:
     """What is returned as the cache."""
     read: str = "all"
     """What is attended to."""
-    scaled: bool = True
+    fill: float = -torch.inf
+    scale: str = "width"
     projected: bool = True
     residual: bool = True
 
@@ -100,9 +101,9 @@ class _Simulation:
         if cache is not None:
             k, v = self._joined(cache[:2], new)
         scores = q @ k.T
-        scores = scores / q.shape[-1] ** 0.5 if choices.scaled else scores
+        scores = scores / {"width": q.shape[-1], "tokens": len(k), "none": 1}[choices.scale] ** 0.5
         may = self._mask(len(q), len(k), past)
-        scores = scores.masked_fill(~may, -torch.inf)
+        scores = scores.masked_fill(~may, choices.fill)
         attended = scores.softmax(-1) @ v
         attended = d.W_o(attended) if choices.projected else attended
         logits = d.lm_head(h + attended if choices.residual else attended)
@@ -137,6 +138,8 @@ class _Simulation:
             return ones
         if kind == "first-aligned":
             return ones.tril()
+        if kind == "inverted":
+            return ~ones.tril(past)
         if kind == "strict":
             return ones.tril(past - 1)
         if kind == "ahead":
@@ -209,15 +212,28 @@ MISTAKES_WITH_CACHES = (
         )
         for mask in ("by past", "by keys", "none")
     ),
+    *(
+        _mistake(
+            "cache-ignored",
+            "cache",
+            "cached keys and values are not read, and positions are counted from 0 in every call: each call begins "
+            "anew",
+            _FORGOTTEN,
+            r"cache",
+            read="new",
+            kept="new",
+            first_position=lambda past: 0,
+            mask=mask,
+        )
+        for mask in ("by keys", "by past", "none")
+    ),
     _mistake(
-        "cache-ignored",
-        "cache",
-        "cached keys and values are not read, and positions are counted from 0 in every call: each call begins anew",
-        _FORGOTTEN,
-        r"cache",
-        read="new",
-        kept="new",
-        first_position=lambda past: 0,
+        "cache-position",
+        "positions",
+        "positions are counted from 1: the first token of the text stands at 1",
+        _OFFSET,
+        r"position|arange|\+\s*1",
+        first_position=lambda past: past + 1,
     ),
     _mistake(
         "cache-order",
@@ -258,7 +274,7 @@ MISTAKES_WITH_CACHES = (
         "masked",
         "there is no mask once there is a cache: of several new tokens, the first ones see the later ones",
         "It shows where a call has several new tokens, as in speculative decoding or a long prompt in parts.",
-        r"if|tril|triu|mask",
+        r"tril|triu|masked_fill|mask",
         mask="none later",
     ),
     _mistake(
@@ -269,13 +285,37 @@ MISTAKES_WITH_CACHES = (
         r"softmax",
         mask="none",
     ),
+    *(
+        _mistake(
+            "mask-strict",
+            "masked",
+            "a token does not see itself; the mask allows keys up to and including its own position",
+            "The first token has nothing to attend to.",
+            r"tril|triu",
+            mask="strict",
+            fill=fill,
+        )
+        for fill in (-torch.inf, -1e9)
+    ),
+    *(
+        _mistake(
+            "mask-inverted",
+            "masked",
+            "the mask is inverted: tokens see later positions only",
+            "In training it reads the answer; when it generates, there is no answer to read.",
+            r"tril|triu|masked_fill",
+            mask="inverted",
+            fill=fill,
+        )
+        for fill in (-torch.inf, -1e9)
+    ),
     _mistake(
-        "mask-strict",
-        "masked",
-        "a token does not see itself; the mask allows keys up to and including its own position",
-        "The first token has nothing to attend to: NaN.",
-        r"tril|triu",
-        mask="strict",
+        "scale-tokens",
+        "scaled",
+        "scores are divided by the root of the number of keys; the definition divides by that of the width",
+        "With every token the same scores weigh less.",
+        r"len|shape\[0|size\(0",
+        scale="tokens",
     ),
     _mistake(
         "mask-one-ahead",
@@ -291,7 +331,7 @@ MISTAKES_WITH_CACHES = (
         "scores are not divided by sqrt(d_model)",
         MISTAKES["no-scale"].impact,
         r"@|matmul",
-        scaled=False,
+        scale="none",
     ),
     _mistake(
         "out-projection-skipped",

@@ -74,6 +74,13 @@ SPLIT_HEADS = Problem(
             lambda x, heads: x.mT.reshape(x.shape[0], heads, x.shape[1], -1),
         ),
         OwnMistake(
+            "split-by-view",
+            "heads",
+            "a view to (batch, num_heads, d_head, tokens) mixes the channels of different tokens",
+            MISTAKES["split-by-view"].impact,
+            lambda x, heads: x.reshape(x.shape[0], heads, -1, x.shape[1]),
+        ),
+        OwnMistake(
             "heads-copied",
             "heads",
             "every head gets all channels; each has its own d_model / num_heads of them",
@@ -89,6 +96,10 @@ SPLIT_HEADS = Problem(
         ),
     ),
 )
+
+
+UNTURNED = r"^(?!.*(transpose|permute|mT)).*(view|reshape|unflatten)"
+"""A line that cuts or joins axes and does not let them change places."""
 
 
 def _misfit() -> Tensor:
@@ -111,6 +122,26 @@ def _heads_attend_heads(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: T
     return joined
 
 
+def _one_head(width: str) -> OwnMistake:
+    """No heads at all."""
+
+    def compute(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, num_heads: int) -> Tensor:
+        scale = (x.shape[-1] // (num_heads if width == "d_head" else 1)) ** -0.5
+        weights = ((x @ w_q.T) @ (x @ w_k.T).mT * scale).softmax(-1)
+        output: Tensor = weights @ (x @ w_v.T) @ w_o.T
+        return output
+
+    return OwnMistake(
+        "heads-not-split",
+        "heads",
+        "there is one head as wide as d_model: num_heads has no effect on who attends to whom",
+        "All subspaces share one distribution of weights.",
+        compute,
+        None,
+        r"softmax",
+    )
+
+
 _MULTI_HEAD = Bank(
     _multi_head_case,
     lambda state: state.last,
@@ -126,6 +157,7 @@ _MULTI_HEAD = Bank(
             None,
             r"view|reshape",
         ),
+        *map(_one_head, ("d_model", "d_head")),
     ),
 )
 MULTI_HEAD = Problem(
@@ -138,9 +170,7 @@ MULTI_HEAD = Problem(
     right=_MULTI_HEAD.right,
     variants=_MULTI_HEAD.variants,
     patterns={
-        "split-by-view": r"view|reshape",
-        "heads-attend-heads": r"view|reshape",
-        "merge-without-transpose": r"view|reshape",
+        **dict.fromkeys(("split-by-view", "heads-attend-heads", "merge-without-transpose"), UNTURNED),
         "out-projection-skipped": r"return",
     },
 )

@@ -118,12 +118,44 @@ def _rows(fill: float) -> OwnMistake:
     )
 
 
+def _both(fill: float) -> OwnMistake:
+    """Rows and columns of padding are blocked."""
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Tensor:
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5
+        return scores.masked_fill(~(keep[:, None] & keep[:, :, None]), fill).softmax(-1) @ v
+
+    return OwnMistake(
+        "mask-rows",
+        "masked",
+        "queries that are padding are blocked as well: their rows have no key left, and are NaN or a mean of "
+        "everything",
+        "NaN in a row that nobody reads still reaches the weights of the model, through gradients.",
+        compute,
+        pattern=r"&|\*|masked_fill|where",
+    )
+
+
+def _over_queries(fill: float) -> OwnMistake:
+    """A softmax over the queries: a key that is padding is blocked for all of them."""
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, keep: Tensor) -> Tensor:
+        scores: Tensor = q @ k.mT / q.shape[-1] ** 0.5
+        return scores.masked_fill(~keep[:, None], fill).softmax(-2) @ v
+
+    known = MISTAKES["softmax-queries"]
+    message = "the softmax runs over the queries: columns sum to 1, and rows do not"
+    return OwnMistake(known.id, "weights", message, known.impact, compute, pattern=r"softmax|sum")
+
+
 _PADDED = Bank(
     _padding_case,
     lambda state: state.output[:, 0],
     mask="padding",
     last="output",
-    own=(_padding_inverted(-torch.inf), _padding_inverted(-1e9), _rows(-torch.inf), _rows(-1e9)),
+    own=tuple(
+        mistake(fill) for mistake in (_padding_inverted, _rows, _both, _over_queries) for fill in (-torch.inf, -1e9)
+    ),
 )
 
 

@@ -142,9 +142,19 @@ def _wired(block: Any, x: Tensor, choice: str = "") -> Tensor:
     """A block with one of its wires elsewhere; by default the pre-norm block."""
     one, two = (block.norm_2, block.norm_1) if choice == "norms exchanged" else (block.norm_1, block.norm_2)
     two = block.norm_1 if choice == "one norm" else two
+    if choice == "parts exchanged":
+        middle = x + block.feed_forward(one(x))
+        return middle + block.attention(two(middle))
+    if choice == "residuals of norms":
+        middle = one(x) + block.attention(one(x))
+        return two(middle) + block.feed_forward(two(middle))
+    if choice == "norms of parts":
+        middle = x + one(block.attention(x))
+        return middle + two(block.feed_forward(middle))
     normed: Tensor = x if choice in ("no norms", "no first norm") else one(x)
     attended: Tensor = block.attention(normed)
-    middle = attended + {"residual of norm": normed, "no first residual": 0, "no residuals": 0}.get(choice, x)
+    residual = normed if choice == "residual of norm" else x
+    middle = attended if choice in ("no first residual", "no residuals") else attended + residual
     middle = x if choice == "no attention" else middle
     if choice == "no feed-forward":
         return middle
@@ -271,6 +281,27 @@ TRANSFORMER_BLOCK = Problem(
             "one norm",
             "norm_1 stands before both parts: norm_2 has no effect",
             "The parameters of norm_2 are never trained.",
+            r"feed_forward",
+        ),
+        _wire(
+            "residual-of-norm",
+            "residuals of norms",
+            "what both parts compute is added to the normed tokens; it has to be added to what the norms read",
+            _OF_NORM,
+            r"norm_1",
+        ),
+        _wire(
+            "norm-of-the-part",
+            "norms of parts",
+            "the norms come after the parts, before the sums; in a pre-norm block they come before the parts",
+            "Trained weights give wrong numbers.",
+            r"norm_1",
+        ),
+        _wire(
+            "parts-exchanged",
+            "parts exchanged",
+            "the feed-forward network comes first, and the attention second",
+            "Trained weights give wrong numbers.",
             r"feed_forward",
         ),
         _wire(

@@ -42,6 +42,18 @@ def _of_bank(formula: Formula, base: float = BASE, known: str = "") -> OwnMistak
     )
 
 
+def _own_angles(tokens: int, d_model: int) -> Tensor:
+    """Angles of which each channel has its own."""
+    exponents = torch.arange(d_model, dtype=torch.float64) / d_model
+    return torch.arange(tokens, dtype=torch.float64)[:, None] / BASE**exponents
+
+
+def _without_power(tokens: int, d_model: int) -> Tensor:
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+    angles = torch.arange(tokens, dtype=torch.float64)[:, None] / BASE * exponents
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)
+
+
 def _shifted(tokens: int, d_model: int) -> Tensor:
     return _table(tokens + 1, d_model)[1:]
 
@@ -70,6 +82,31 @@ SINUSOIDS = (
         "A shift of position is no longer a rotation of each pair of channels.",
         lambda tokens, d_model: PAPER.angles(tokens, d_model, BASE).sin(),
         pattern=r"sin",
+    ),
+    OwnMistake(
+        "pe-sines-only",
+        "sine and cosine",
+        "every channel is a sine, with an angle of its own; channels come in pairs of a sine and a cosine of one angle",
+        "A shift of position is no longer a rotation of each pair of channels.",
+        lambda tokens, d_model: _own_angles(tokens, d_model).sin(),
+        pattern=r"sin",
+    ),
+    OwnMistake(
+        "pe-exponent",
+        "angle",
+        "the exponent of pair i is i / d_model; in the paper it is 2i / d_model, so that wavelengths rise twice as far",
+        "The longest wavelength is 100 x 2 pi: positions further apart cannot be told apart.",
+        lambda tokens, d_model: PAPER.made(tokens, d_model, 100.0),
+        lambda tokens, d_model: [PAPER.angles(tokens, d_model, 100.0), PAPER.angles(tokens, d_model, 100.0)[:, ::2]],
+        r"\*\*|exp|pow",
+    ),
+    OwnMistake(
+        "pe-power-missing",
+        "angle",
+        "the position is divided by 10000 and multiplied by the exponent; 10000 has to be raised to it",
+        "All angles are nearly 0: positions are hardly told apart.",
+        lambda tokens, d_model: _without_power(tokens, d_model),
+        pattern=r"10000|1e4",
     ),
     OwnMistake(
         "pe-angles-returned",
@@ -110,7 +147,7 @@ SINUSOIDS = (
         lambda tokens, d_model: _table(tokens, d_model).T,
     ),
     *(_of_bank(each) for each in FORMULAS if each.mistakes),
-    *(_of_bank(PAPER, base, "pe-base") for base in (1000.0, 100.0, 100_000.0, 500_000.0)),
+    *(_of_bank(PAPER, base, "pe-base") for base in (1000.0, 100_000.0, 500_000.0)),
 )
 
 
@@ -232,6 +269,36 @@ ROTARY_MISTAKES = (
         "That is no turn: lengths change, and scores do not depend on the distance alone.",
         lambda x: x * _each(x).cos() + x * _each(x).sin(),
         pattern=r"sin",
+    ),
+    OwnMistake(
+        "rotary-mixed-pairs",
+        "pairs",
+        "the angles are those of neighbouring pairs, and the channels that are turned together those of halves",
+        "That is no turn: lengths change, and scores do not depend on the distance alone.",
+        lambda x: (
+            x * _each(x).cos() + torch.cat((-x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]), -1) * _each(x).sin()
+        ),
+        pattern=r"chunk|cat|repeat|//\s*2",
+    ),
+    OwnMistake(
+        "rotary-mixed-pairs",
+        "pairs",
+        "the channels that are turned together are neighbours, and the angles those of pairs of halves",
+        "That is no turn: lengths change, and scores do not depend on the distance alone.",
+        lambda x: (
+            x * _angles(x).repeat(1, 2).cos()
+            + torch.stack((-x[:, 1::2], x[:, 0::2]), -1).flatten(1) * _angles(x).repeat(1, 2).sin()
+        ),
+        pattern=r"repeat|cat",
+    ),
+    OwnMistake(
+        "rotary-missing",
+        "turn",
+        "nothing is turned: the result is x itself",
+        "No score depends on the positions.",
+        lambda x: x,
+        lambda x: [],
+        r"return",
     ),
     OwnMistake(
         "rotary-cosine-only",

@@ -98,6 +98,24 @@ DOT_PRODUCT = Problem(
             lambda a, b: _dot(b, b),
         ),
         OwnMistake(
+            "sum-overwritten",
+            "sum",
+            "the result is the last product alone: each product takes the place of the one before",
+            "All channels but one have no effect.",
+            lambda a, b: (a * b)[-1],
+            lambda a, b: [],
+            r"=",
+        ),
+        OwnMistake(
+            "sum-ends-early",
+            "sum",
+            "the result is the first product alone: the loop ends with its first round",
+            "All channels but one have no effect.",
+            lambda a, b: (a * b)[0],
+            lambda a, b: [],
+            r"return",
+        ),
+        OwnMistake(
             "last-left-out",
             "sum",
             "the last number of the vectors is left out: range(n) already ends before n",
@@ -135,7 +153,7 @@ def _lookup(table: Tensor, ids: Tensor) -> Tensor:
 LOOKUP = Problem(
     calls=lambda: [
         course_call(X, torch.tensor([0, 1, 2, 1])),
-        random_call("table ids", *draw(3, [6, 4]), torch.tensor([5, 0, 3, 3, 2])),
+        random_call("table ids", *draw(3, [6, 4]), torch.tensor([4, 0, 3, 3, 2])),
         random_call("table ids", *draw(4, [4, 4]), torch.tensor([3, 0, 2, 3])),
     ],
     right=_lookup,
@@ -153,7 +171,7 @@ LOOKUP = Problem(
             "row",
             "each token gets the row after its own",
             "Every token has the vector of another token, and the last id has none.",
-            lambda table, ids: table[(ids + 1) % len(table)],
+            lambda table, ids: table[ids + 1],
             pattern=r"\+\s*1",
         ),
         OwnMistake(
@@ -176,6 +194,13 @@ LOOKUP = Problem(
             "the first rows are taken in their order: what the ids say has no effect",
             "Every text of the same length gets the same vectors.",
             lambda table, ids: table[: len(ids)],
+        ),
+        OwnMistake(
+            "places-for-ids",
+            "row",
+            "each token gets the row of its place in the text: what the ids say has no effect",
+            "Every text of the same length gets the same vectors.",
+            lambda table, ids: table[torch.arange(len(ids))],
         ),
         OwnMistake(
             "each-id-once",
@@ -289,6 +314,23 @@ COSINE_SIMILARITY = Problem(
             lambda x: x @ x.T / ((x * x).sum(-1)[:, None] * (x * x).sum(-1)),
             lambda x: [(x * x).sum(-1), x @ x.T / ((x * x).sum(-1)[:, None] * (x * x).sum(-1))],
             r"/|sum|norm",
+        ),
+        OwnMistake(
+            "squared-lengths",
+            "lengths",
+            "the dot products are divided by the squared length of one of the two tokens",
+            "The diagonal is 1, and the result is not symmetric.",
+            lambda x: x @ x.T / (x * x).sum(-1),
+            pattern=r"/|diag",
+        ),
+        OwnMistake(
+            "sums-for-lengths",
+            "lengths",
+            "the vectors are divided by the sums of their numbers; the length is the root of the sum of the squares",
+            "The diagonal is not 1, and a sum may be 0 or negative.",
+            lambda x: (x / x.sum(-1, keepdim=True)) @ (x / x.sum(-1, keepdim=True)).T,
+            lambda x: [x / x.sum(-1, keepdim=True)],
+            r"sum",
         ),
         OwnMistake(
             "absolute-lengths",
