@@ -43,7 +43,8 @@ FIRST = (
         (
             "unit = x / x.norm(dim=-1, keepdim=True)\nreturn unit @ unit.T",
             "return F.cosine_similarity(x[:, None], x[None], dim=-1)",
-            "rows = []\nfor a in x:\n    rows.append([torch.dot(a, b) / (a.norm() * b.norm()) for b in x])\nreturn rows",
+            "rows = []\nfor a in x:\n    rows.append([torch.dot(a, b) / (a.norm() * b.norm()) for b in x])\nreturn "
+            "rows",
         ),
         (
             Wrong("not-normalized", "unit @ unit.T", "x @ x.T"),
@@ -64,8 +65,10 @@ FIRST = (
         "attention-without-weights",
         (
             "scores = x @ x.T / x.shape[-1] ** 0.5\nweights = scores.softmax(dim=-1)\nreturn weights @ x",
-            "s = torch.einsum('id,jd->ij', x, x) / math.sqrt(x.size(1))\nreturn torch.einsum('ij,jd->id', s.softmax(1), x)",
-            "out = torch.zeros_like(x)\nfor i in range(len(x)):\n    s = torch.tensor([float(x[i] @ y) for y in x]) / x.shape[1] ** 0.5\n"
+            "s = torch.einsum('id,jd->ij', x, x) / math.sqrt(x.size(1))\nreturn torch.einsum('ij,jd->id', "
+            "s.softmax(1), x)",
+            "out = torch.zeros_like(x)\nfor i in range(len(x)):\n    s = torch.tensor([float(x[i] @ y) for y in x]) "
+            "/ x.shape[1] ** 0.5\n"
             "    w = s.exp() / s.exp().sum()\n    for j in range(len(x)):\n        out[i] += w[j] * x[j]\nreturn out",
         ),
         (

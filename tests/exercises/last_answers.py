@@ -31,7 +31,8 @@ LAST = (
     Answers(
         "self-attention",
         (
-            "q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)\nscores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])\n"
+            "q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)\nscores = q @ k.transpose(-2, -1) / "
+            "math.sqrt(q.shape[-1])\n"
             "if mask is not None:\n    scores = scores.masked_fill(~mask, -torch.inf)\n"
             "weights = scores.softmax(dim=-1)\nreturn weights @ v",
             "return F.scaled_dot_product_attention(self.W_q(x), self.W_k(x), self.W_v(x), attn_mask=mask)",
@@ -73,7 +74,8 @@ LAST = (
         "transformer-block",
         (
             "y = x + self.attention(self.norm_1(x))\nreturn y + self.feed_forward(self.norm_2(y))",
-            "skip = x\nx = self.norm_1(x)\nx = skip + self.attention(x)\nskip = x\nx = self.feed_forward(self.norm_2(x))\nreturn skip + x",
+            "skip = x\nx = self.norm_1(x)\nx = skip + self.attention(x)\nskip = x\nx = "
+            "self.feed_forward(self.norm_2(x))\nreturn skip + x",
         ),
         (
             Wrong("residual-missing", "x + self.attention", "self.attention"),
@@ -100,7 +102,8 @@ LAST = (
         (
             "sums = scores[:, None] + log_probs\nbest, flat = sums.flatten().topk(len(scores))\n"
             "beams = flat // log_probs.shape[1]\ntokens = flat % log_probs.shape[1]\nreturn beams, tokens, best",
-            "pairs = [(float(scores[b] + log_probs[b, t]), b, t) for b in range(len(scores)) for t in range(log_probs.shape[1])]\n"
+            "pairs = [(float(scores[b] + log_probs[b, t]), b, t) for b in range(len(scores)) for t in "
+            "range(log_probs.shape[1])]\n"
             "pairs.sort(reverse=True)\npairs = pairs[: len(scores)]\n"
             "return [p[1] for p in pairs], [p[2] for p in pairs], [p[0] for p in pairs]",
         ),
@@ -110,7 +113,8 @@ LAST = (
             Wrong(
                 "best-of-each-beam",
                 "best, flat = sums.flatten().topk(len(scores))",
-                "top = sums.max(-1)\nreturn torch.arange(len(scores)), top.indices, top.values\nbest, flat = sums.flatten().topk(len(scores))",
+                "top = sums.max(-1)\nreturn torch.arange(len(scores)), top.indices, top.values\nbest, flat = "
+                "sums.flatten().topk(len(scores))",
                 "sums.max",
             ),
             Wrong("lowest-kept", "topk(len(scores))", "topk(len(scores), largest=False)"),

@@ -14,9 +14,11 @@ MIDDLE = (
     Answers(
         "attention",
         (
-            "scores = q @ k.T\nscaled = scores / math.sqrt(q.shape[-1])\nweights = scaled.softmax(dim=-1)\nreturn weights @ v",
+            "scores = q @ k.T\nscaled = scores / math.sqrt(q.shape[-1])\nweights = scaled.softmax(dim=-1)\nreturn "
+            "weights @ v",
             "return F.scaled_dot_product_attention(q[None], k[None], v[None])[0]",
-            "w = torch.einsum('id,jd->ij', q, k) * q.size(1) ** -0.5\nreturn torch.einsum('ij,jd->id', w.softmax(-1), v)",
+            "w = torch.einsum('id,jd->ij', q, k) * q.size(1) ** -0.5\nreturn torch.einsum('ij,jd->id', "
+            "w.softmax(-1), v)",
             QKV_LOOP.format(before="pass", keys="range(len(k))"),
         ),
         (
@@ -70,7 +72,8 @@ MIDDLE = (
         (
             "tokens, d = x.shape\ntheta = 10000 ** (-torch.arange(0, d, 2) / d)\n"
             "angle = torch.arange(tokens)[:, None] * theta\na, b = x[:, 0::2], x[:, 1::2]\nout = torch.zeros_like(x)\n"
-            "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * angle.cos()\nreturn out",
+            "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * "
+            "angle.cos()\nreturn out",
             "tokens, d = x.shape\ntheta = 10000 ** (-torch.arange(0, d, 2) / d)\n"
             "turn = torch.polar(torch.ones(tokens, d // 2), torch.arange(tokens)[:, None] * theta)\n"
             "pairs = torch.view_as_complex(x.reshape(tokens, d // 2, 2).contiguous())\n"
@@ -93,8 +96,10 @@ MIDDLE = (
             Wrong(
                 "rotary-halves",
                 "a, b = x[:, 0::2], x[:, 1::2]\nout = torch.zeros_like(x)\n"
-                "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * angle.cos()\nreturn out",
-                "a, b = x.chunk(2, -1)\nreturn torch.cat((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()), -1)",
+                "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * "
+                "angle.cos()\nreturn out",
+                "a, b = x.chunk(2, -1)\nreturn torch.cat((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * "
+                "angle.cos()), -1)",
                 "",
             ),
             Wrong(
@@ -146,7 +151,8 @@ MIDDLE = (
             Wrong(
                 "padding-as-zeros",
                 "scores = q",
-                "k, v = k * keep[..., None], v * keep[..., None]\nreturn (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v\nscores = q",
+                "k, v = k * keep[..., None], v * keep[..., None]\nreturn (q @ k.mT / "
+                "math.sqrt(q.shape[-1])).softmax(-1) @ v\nscores = q",
                 "",
             ),
         ),
@@ -157,7 +163,8 @@ MIDDLE = (
             "batch, tokens, width = x.shape\nparts = x.reshape(batch, tokens, num_heads, width // num_heads)\n"
             "return parts.transpose(1, 2)",
             "return torch.stack(torch.split(x, x.shape[-1] // num_heads, dim=-1), dim=1)",
-            "d = x.shape[2] // num_heads\nreturn torch.stack([x[:, :, h * d : (h + 1) * d] for h in range(num_heads)], 1)",
+            "d = x.shape[2] // num_heads\nreturn torch.stack([x[:, :, h * d : (h + 1) * d] for h in "
+            "range(num_heads)], 1)",
         ),
         (
             Wrong("split-by-view", "return parts.transpose(1, 2)", "return x.view(batch, num_heads, tokens, -1)"),
@@ -176,11 +183,13 @@ MIDDLE = (
     Answers(
         "multi-head",
         (
-            "batch, tokens, width = x.shape\n\ndef split(y):\n    return y.view(batch, tokens, num_heads, -1).transpose(1, 2)\n\n"
+            "batch, tokens, width = x.shape\n\ndef split(y):\n    return y.view(batch, tokens, num_heads, "
+            "-1).transpose(1, 2)\n\n"
             "q, k, v = split(x @ w_q.T), split(x @ w_k.T), split(x @ w_v.T)\n"
             "weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1)\nheads = weights @ v\n"
             "joined = heads.transpose(1, 2).reshape(batch, tokens, width)\nreturn joined @ w_o.T",
-            "outputs = []\nd = x.shape[-1] // num_heads\nfor h in range(num_heads):\n    rows = slice(h * d, (h + 1) * d)\n"
+            "outputs = []\nd = x.shape[-1] // num_heads\nfor h in range(num_heads):\n    rows = slice(h * d, (h + 1) "
+            "* d)\n"
             "    q, k, v = x @ w_q[rows].T, x @ w_k[rows].T, x @ w_v[rows].T\n"
             "    outputs.append((q @ k.mT / d**0.5).softmax(-1) @ v)\nreturn torch.cat(outputs, -1) @ w_o.T",
         ),

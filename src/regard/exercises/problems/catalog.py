@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regard.exercises.problems import attention, beams, decoder, heads, masks, modules, positions, vectors
+from regard.exercises.problems import attention, beams, decoder, heads, masks, modules, positions, softmax, vectors
 from regard.exercises.problems.problem import Problem
 
 __all__ = ["PROBLEMS"]
@@ -17,7 +17,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "projections": attention.PROJECTIONS,
     "scores": attention.SCORES,
     "scale": attention.SCALE,
-    "softmax": attention.SOFTMAX,
+    "softmax": softmax.SOFTMAX,
     "attention": attention.ATTENTION,
     "sinusoidal-positions": positions.SINUSOIDAL_POSITIONS,
     "rotary": positions.ROTARY,

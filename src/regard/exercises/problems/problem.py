@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ class ModuleWeightsMissing(Exception):
     """The learner's module has not the parts that the stub makes, with which the definition is computed."""
 
 
+@runtime_checkable
 class Variant(Protocol):
     """The definition with one or more mistakes."""
 
