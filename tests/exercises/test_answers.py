@@ -61,6 +61,7 @@ def test_a_mistake_beside_a_float32_constant_is_still_told(tmp_path):
     assert [each.id for each in found.mistakes] == ["softmax-queries"]
 
 
+@pytest.mark.more
 def test_an_attention_with_a_mistake_of_its_own_is_handed_to_regard_check(tmp_path):
     """Values of other tokens: no variant of the exercise has it, and a property of the definition shows it."""
     code = "scores = q @ k.T / q.shape[-1] ** 0.5\nreturn scores.softmax(dim=-1) @ v.flip(0)"

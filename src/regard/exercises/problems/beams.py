@@ -16,7 +16,7 @@ Step = tuple[Tensor, Tensor, Tensor]
 def _best(candidates: Tensor, count: int, *, largest: bool = True) -> Step:
     """The best of a matrix of candidates, by their rows and columns."""
     order = candidates.flatten().argsort(descending=largest)[:count]
-    rows, columns = torch.unravel_index(order, candidates.shape)
+    rows, columns = order // candidates.shape[1], order % candidates.shape[1]
     return rows, columns, candidates[rows, columns]
 
 
