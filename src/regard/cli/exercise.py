@@ -146,8 +146,9 @@ def _hint(name: str, step: str | None) -> int:
     if step is not None and not (step.isascii() and step.isdigit()):
         raise InputError(f"--hint {step}: it is 1, 2 or 3")
     number = 1 if step is None else int(step[:9])
-    print(visible(f"Hint {number} of {len(exercise_.hints)}, exercise {exercise_.code}:"))
-    print(hint(name, number))
+    text = hint(name, number)
+    print(f"Hint {number} of {len(exercise_.hints)}, exercise {exercise_.code}:")
+    print(text)
     if number < len(exercise_.hints):
         print(f"\nThe next one tells more: regard exercise {exercise_.number:02d} --hint {number + 1}")
     return 0

@@ -142,15 +142,6 @@ def _wired(block: Any, x: Tensor, choice: str = "") -> Tensor:
     """A block with one of its wires elsewhere; by default the pre-norm block."""
     one, two = (block.norm_2, block.norm_1) if choice == "norms exchanged" else (block.norm_1, block.norm_2)
     two = block.norm_1 if choice == "one norm" else two
-    if choice == "parts exchanged":
-        middle = x + block.feed_forward(one(x))
-        return middle + block.attention(two(middle))
-    if choice == "residuals of norms":
-        middle = one(x) + block.attention(one(x))
-        return two(middle) + block.feed_forward(two(middle))
-    if choice == "norms of parts":
-        middle = x + one(block.attention(x))
-        return middle + two(block.feed_forward(middle))
     normed: Tensor = x if choice in ("no norms", "no first norm") else one(x)
     attended: Tensor = block.attention(normed)
     residual = normed if choice == "residual of norm" else x
@@ -166,6 +157,22 @@ def _wired(block: Any, x: Tensor, choice: str = "") -> Tensor:
     if choice in ("no second residual", "no residuals"):
         return made_
     return made_ + (x if choice == "residual of the input" else middle)
+
+
+def _parts_exchanged(block: Any, x: Tensor) -> Tensor:
+    middle: Tensor = x + block.feed_forward(block.norm_1(x))
+    return middle + block.attention(block.norm_2(middle))
+
+
+def _residuals_of_norms(block: Any, x: Tensor) -> Tensor:
+    normed: Tensor = block.norm_1(x)
+    middle: Tensor = block.norm_2(normed + block.attention(normed))
+    return middle + block.feed_forward(middle)
+
+
+def _norms_of_parts(block: Any, x: Tensor) -> Tensor:
+    middle: Tensor = x + block.norm_1(block.attention(x))
+    return middle + block.norm_2(block.feed_forward(middle))
 
 
 def _post_norm(block: Any, x: Tensor) -> Tensor:
@@ -283,25 +290,31 @@ TRANSFORMER_BLOCK = Problem(
             "The parameters of norm_2 are never trained.",
             r"feed_forward",
         ),
-        _wire(
+        OwnMistake(
             "residual-of-norm",
-            "residuals of norms",
+            "block",
             "what both parts compute is added to the normed tokens; it has to be added to what the norms read",
             _OF_NORM,
+            _residuals_of_norms,
+            None,
             r"norm_1",
         ),
-        _wire(
+        OwnMistake(
             "norm-of-the-part",
-            "norms of parts",
+            "block",
             "the norms come after the parts, before the sums; in a pre-norm block they come before the parts",
             "Trained weights give wrong numbers.",
+            _norms_of_parts,
+            None,
             r"norm_1",
         ),
-        _wire(
+        OwnMistake(
             "parts-exchanged",
-            "parts exchanged",
+            "block",
             "the feed-forward network comes first, and the attention second",
             "Trained weights give wrong numbers.",
+            _parts_exchanged,
+            None,
             r"feed_forward",
         ),
         _wire(
