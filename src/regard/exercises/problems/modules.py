@@ -161,18 +161,21 @@ def _wired(block: Any, x: Tensor, choice: str = "") -> Tensor:
 
 def _parts_exchanged(block: Any, x: Tensor) -> Tensor:
     middle: Tensor = x + block.feed_forward(block.norm_1(x))
-    return middle + block.attention(block.norm_2(middle))
+    output: Tensor = middle + block.attention(block.norm_2(middle))
+    return output
 
 
 def _residuals_of_norms(block: Any, x: Tensor) -> Tensor:
     normed: Tensor = block.norm_1(x)
     middle: Tensor = block.norm_2(normed + block.attention(normed))
-    return middle + block.feed_forward(middle)
+    output: Tensor = middle + block.feed_forward(middle)
+    return output
 
 
 def _norms_of_parts(block: Any, x: Tensor) -> Tensor:
     middle: Tensor = x + block.norm_1(block.attention(x))
-    return middle + block.norm_2(block.feed_forward(middle))
+    output: Tensor = middle + block.norm_2(block.feed_forward(middle))
+    return output
 
 
 def _post_norm(block: Any, x: Tensor) -> Tensor:
