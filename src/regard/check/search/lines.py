@@ -150,9 +150,10 @@ def same_numbers(tensor: Tensor, wanted: Tensor) -> bool:
     blocked = mine == -torch.inf
     if not torch.equal(blocked, theirs == -torch.inf):
         return False
-    mine, theirs = mine[~blocked], theirs[~blocked]
-    if not len(mine):  # nothing but blocked ones tells nothing
+    finite = theirs.isfinite()
+    if not torch.equal(mine.isfinite(), finite) or not finite.any():  # nothing but blocked ones tells nothing
         return False
+    mine, theirs = mine[finite], theirs[finite]
     scale = max(1e-3, theirs.abs().max().item())
     return bool(((mine - theirs).abs() <= CLOSE * scale).all())
 

@@ -133,7 +133,7 @@ def _matrix(tensor: Tensor, other: Tensor) -> tuple[Tensor, str]:
     while tensor.ndim > 2:
         same = other.ndim == tensor.ndim and len(other) == len(tensor)
         at = next((i for i in range(len(tensor)) if same and not torch.equal(tensor[i], other[i])), 0)
-        where += f"[{at}]"
+        where += f"[{at}]" if where else f" [{at}]"
         tensor, other = tensor[at], other[at] if same else other
     rows = tensor.reshape(1, -1) if tensor.ndim < 2 else tensor
     return rows[:MAX_ROWS, :MAX_COLUMNS], where

@@ -62,17 +62,36 @@ class LearnerCode:
         return (self.by_pattern(pattern) if pattern else None) or self.result_line()
 
     def by_pattern(self, pattern: str) -> CodeLocation | None:
-        """The first line that reads like a regular expression."""
-        for number in self._numbers:
-            if re.search(pattern, self._lines[number - 1].partition("#")[0]):
-                return self.at(number)
+        """The line that reads like a regular expression: of its alternatives the first counts most.
+
+        Of several such lines, it is a ``return``, and else the first.
+        """
+        for alternative in _alternatives(pattern):
+            found = [n for n in self._numbers if re.search(alternative, self._lines[n - 1].partition("#")[0])]
+            if found:
+                return self.at(next((n for n in found if n in self._returns()), found[0]))
         return None
+
+    def _returns(self) -> list[int]:
+        return [number for number in self._numbers if re.match(r"\s*return\b", self._lines[number - 1])]
 
     def result_line(self) -> CodeLocation | None:
         """The last ``return``; the last line where there is none."""
-        returns = [number for number in self._numbers if re.match(r"\s*return\b", self._lines[number - 1])]
-        numbers = returns or self._numbers
+        numbers = self._returns() or self._numbers
         return self.at(numbers[-1]) if numbers else None
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The parts of a regular expression between the bars that stand in no parentheses."""
+    parts, depth, escaped = [""], 0, False
+    for sign in pattern:
+        depth += 0 if escaped else {"(": 1, ")": -1}.get(sign, 0)
+        if sign == "|" and not depth and not escaped:
+            parts.append("")
+            continue
+        parts[-1] += sign
+        escaped = sign == "\\" and not escaped
+    return parts
 
 
 def _code_lines(lines: Sequence[str], name: str) -> list[int]:

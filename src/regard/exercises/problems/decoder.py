@@ -13,7 +13,7 @@ from regard.attention import mask as masks
 from regard.attention.steps import steps
 from regard.check.mistakes.catalog import MISTAKES
 from regard.exercises.problems.numbers import course_call
-from regard.exercises.problems.problem import Call, OwnMistake, Problem, made, variants_of
+from regard.exercises.problems.problem import Call, OwnMistake, Problem, made, no_trail, variants_of
 
 __all__ = ["DECODER", "WrongResult"]
 
@@ -153,7 +153,7 @@ def _mistake(id_: str, step: str, message: str, impact: str, pattern: str = "", 
     def compute(decoder: Any, ids: Tensor, parts: tuple[int, ...]) -> Tensor:
         return _Simulation(decoder, made_).logits(ids, parts)
 
-    return OwnMistake(id_, step, message, impact, compute, lambda *_: [], pattern)
+    return OwnMistake(id_, step, message, impact, compute, no_trail, pattern)
 
 
 _OFFSET = "A token means another place in each call: the text that is generated differs from the one that was trained."

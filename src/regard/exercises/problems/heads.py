@@ -9,9 +9,13 @@ from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case, ProjectionWeights
 from regard.exercises.problems.bank import Bank
 from regard.exercises.problems.numbers import X, course_call, course_weights, draw, random_call
-from regard.exercises.problems.problem import OwnMistake, Problem, variants_of
+from regard.exercises.problems.problem import OwnMistake, Problem, no_trail, variants_of
 
 __all__ = ["CROSS_ATTENTION", "MULTI_HEAD", "SPLIT_HEADS"]
+
+
+UNTURNED = r"^(?!.*(transpose|permute|mT)).*(view|reshape|unflatten)"
+"""A line that cuts or joins axes and does not let them change places."""
 
 
 # 14 -------------------------------------------------------------------------------------------------------------------
@@ -36,6 +40,8 @@ SPLIT_HEADS = Problem(
             "heads are cut by a view to (batch, num_heads, tokens, d_head): it mixes the channels of different tokens",
             MISTAKES["split-by-view"].impact,
             lambda x, heads: x.reshape(x.shape[0], heads, x.shape[1], -1),
+            no_trail,
+            UNTURNED,
         ),
         OwnMistake(
             "heads-attend-heads",
@@ -43,6 +49,8 @@ SPLIT_HEADS = Problem(
             "the result is (batch, tokens, num_heads, d_head): heads and tokens have not changed places",
             MISTAKES["heads-attend-heads"].impact,
             lambda x, heads: x.reshape(x.shape[0], x.shape[1], heads, -1),
+            no_trail,
+            UNTURNED,
         ),
         OwnMistake(
             "channels-interleaved",
@@ -50,6 +58,8 @@ SPLIT_HEADS = Problem(
             "a head gets every num_heads-th channel; its channels have to be neighbours",
             "A model trains as well, but trained weights give wrong numbers.",
             lambda x, heads: x.reshape(x.shape[0], x.shape[1], -1, heads).permute(0, 3, 1, 2),
+            no_trail,
+            r"view|reshape|::",
         ),
         OwnMistake(
             "tokens-last",
@@ -57,6 +67,8 @@ SPLIT_HEADS = Problem(
             "tokens come last, (batch, num_heads, d_head, tokens); channels have to come last",
             "A product of queries and keys then sums over the tokens.",
             lambda x, heads: _split(x, heads).mT,
+            no_trail,
+            r"permute|transpose|mT",
         ),
         OwnMistake(
             "batch-behind-heads",
@@ -64,6 +76,8 @@ SPLIT_HEADS = Problem(
             "heads come before the batch, (num_heads, batch, tokens, d_head)",
             "Where the batch is as large as the number of heads, samples are taken for heads without an error.",
             lambda x, heads: _split(x, heads).transpose(0, 1),
+            no_trail,
+            r"permute|transpose|stack",
         ),
         OwnMistake(
             "split-by-view",
@@ -72,6 +86,8 @@ SPLIT_HEADS = Problem(
             "tokens",
             MISTAKES["split-by-view"].impact,
             lambda x, heads: x.mT.reshape(x.shape[0], heads, x.shape[1], -1),
+            no_trail,
+            r"view|reshape",
         ),
         OwnMistake(
             "split-by-view",
@@ -79,6 +95,8 @@ SPLIT_HEADS = Problem(
             "a view to (batch, num_heads, d_head, tokens) mixes the channels of different tokens",
             MISTAKES["split-by-view"].impact,
             lambda x, heads: x.reshape(x.shape[0], heads, -1, x.shape[1]),
+            no_trail,
+            UNTURNED,
         ),
         OwnMistake(
             "heads-copied",
@@ -96,10 +114,6 @@ SPLIT_HEADS = Problem(
         ),
     ),
 )
-
-
-UNTURNED = r"^(?!.*(transpose|permute|mT)).*(view|reshape|unflatten)"
-"""A line that cuts or joins axes and does not let them change places."""
 
 
 def _misfit() -> Tensor:

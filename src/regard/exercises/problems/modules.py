@@ -13,7 +13,7 @@ from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case, ProjectionWeights, causal
 from regard.exercises.problems.bank import Bank
 from regard.exercises.problems.numbers import X, course_call, draw, random_call
-from regard.exercises.problems.problem import Call, OwnMistake, Problem, made, variants_of
+from regard.exercises.problems.problem import Call, OwnMistake, Problem, made, no_trail, variants_of
 
 __all__ = ["SELF_ATTENTION", "TRANSFORMER_BLOCK"]
 
@@ -184,7 +184,7 @@ def _post_norm(block: Any, x: Tensor) -> Tensor:
 
 
 def _wire(id_: str, choice: str, message: str, impact: str, pattern: str) -> OwnMistake:
-    return OwnMistake(id_, "block", message, impact, lambda block, x: _wired(block, x, choice), None, pattern)
+    return OwnMistake(id_, "block", message, impact, lambda block, x: _wired(block, x, choice), no_trail, pattern)
 
 
 _RESIDUAL = MISTAKES["residual-missing"].impact
@@ -262,7 +262,7 @@ TRANSFORMER_BLOCK = Problem(
             "the norms come after the sums: that is the post-norm block of the paper; here a pre-norm one is asked for",
             "Trained weights of the one give wrong numbers in the other, and post-norm needs a warm-up.",
             _post_norm,
-            None,
+            no_trail,
             r"norm_1",
         ),
         _wire(
@@ -299,7 +299,7 @@ TRANSFORMER_BLOCK = Problem(
             "what both parts compute is added to the normed tokens; it has to be added to what the norms read",
             _OF_NORM,
             _residuals_of_norms,
-            None,
+            no_trail,
             r"norm_1",
         ),
         OwnMistake(
@@ -308,7 +308,7 @@ TRANSFORMER_BLOCK = Problem(
             "the norms come after the parts, before the sums; in a pre-norm block they come before the parts",
             "Trained weights give wrong numbers.",
             _norms_of_parts,
-            None,
+            no_trail,
             r"norm_1",
         ),
         OwnMistake(
@@ -317,7 +317,7 @@ TRANSFORMER_BLOCK = Problem(
             "the feed-forward network comes first, and the attention second",
             "Trained weights give wrong numbers.",
             _parts_exchanged,
-            None,
+            no_trail,
             r"feed_forward",
         ),
         _wire(

@@ -13,7 +13,7 @@ from regard.attention.positions import Rotary, sinusoidal
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.sinusoids import BASE, FORMULAS, PAPER, Formula
 from regard.exercises.problems.numbers import course_call, draw, random_call
-from regard.exercises.problems.problem import OwnMistake, Problem, Variant
+from regard.exercises.problems.problem import OwnMistake, Problem, Variant, no_trail
 
 __all__ = ["ROTARY", "SINUSOIDAL_POSITIONS"]
 
@@ -297,7 +297,7 @@ ROTARY_MISTAKES = (
         "nothing is turned: the result is x itself",
         "No score depends on the positions.",
         lambda x: x,
-        lambda x: [],
+        no_trail,
         r"return",
     ),
     OwnMistake(

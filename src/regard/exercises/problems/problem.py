@@ -11,7 +11,18 @@ from torch import Tensor, nn
 
 from regard.check.report import FoundMistake
 
-__all__ = ["MISFIT", "Call", "ModuleWeightsMissing", "OwnMistake", "Problem", "Variant", "function_call", "variants_of"]
+__all__ = [
+    "MISFIT",
+    "Call",
+    "ModuleWeightsMissing",
+    "OwnMistake",
+    "Problem",
+    "Variant",
+    "function_call",
+    "made",
+    "no_trail",
+    "variants_of",
+]
 
 MISFIT = (RuntimeError, IndexError, ValueError, KeyError, TypeError, AssertionError)
 """What a variant raises where the shapes of a call do not fit; code with this mistake raises there as well."""
@@ -70,7 +81,7 @@ class OwnMistake:
     compute: Callable[..., Any]
     """The definition with the mistake, of the arguments of a call."""
     trail: Callable[..., list[Tensor]] | None = None
-    """The tensors of the step in which it shows; its result, by default."""
+    """The tensors of the step in which it shows; by default none where there is a pattern, and else its result."""
     pattern: str = ""
     """A regular expression of a line that makes it, for code of which no tensor is seen."""
 
@@ -87,6 +98,8 @@ class OwnMistake:
         """The tensors of its step."""
         if self.trail is not None:
             yield self.trail(*args)
+        elif self.pattern:
+            yield []  # the line that reads so tells more than the one that makes the result
         else:
             output = self.compute(*args)
             yield [each for each in (output if isinstance(output, tuple) else (output,)) if isinstance(each, Tensor)]
@@ -94,6 +107,11 @@ class OwnMistake:
     def found(self, args: tuple[Any, ...]) -> tuple[FoundMistake, ...]:
         """The mistake in words."""
         return (FoundMistake(self.id, self.step, self.message, self.impact),)
+
+
+def no_trail(*_args: Any) -> list[Tensor]:
+    """No tensors: of a mistake that shows in no numbers of its own, or in the same numbers in another order."""
+    return []
 
 
 Run = Callable[[Any, Call], tuple[Callable[[], Any], tuple[Any, ...]]]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.exercises.problems.numbers import X, course_call, draw, random_call
-from regard.exercises.problems.problem import OwnMistake, Problem, variants_of
+from regard.exercises.problems.problem import OwnMistake, Problem, no_trail, variants_of
 
 __all__ = ["COSINE_SIMILARITY", "DOT_PRODUCT", "LOOKUP"]
 
@@ -103,7 +103,7 @@ DOT_PRODUCT = Problem(
             "the result is the last product alone: each product takes the place of the one before",
             "All channels but one have no effect.",
             lambda a, b: (a * b)[-1],
-            lambda a, b: [],
+            no_trail,
             r"=",
         ),
         OwnMistake(
@@ -112,7 +112,7 @@ DOT_PRODUCT = Problem(
             "the result is the first product alone: the loop ends with its first round",
             "All channels but one have no effect.",
             lambda a, b: (a * b)[0],
-            lambda a, b: [],
+            no_trail,
             r"return",
         ),
         OwnMistake(
