@@ -26,7 +26,7 @@ class Wrong:
     old: str
     new: str
     line: str = ""
-    """A part of the learner's line that has to be shown; the edit, by default."""
+    """The learner's line that has to be shown; by default one that the edit made."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,14 @@ class Answers:
         """The code of a wrong answer."""
         assert wrong.old in self.right[0], f"{self.slug}: {wrong.old!r} is not in the right answer"
         return self.right[0].replace(wrong.old, wrong.new)
+
+    def edited_lines(self, wrong: Wrong) -> list[str]:
+        """The lines that the right answer has not."""
+        return [line for line in _stripped(self.mistaken(wrong)) if line not in _stripped(self.right[0])]
+
+
+def _stripped(code: str) -> list[str]:
+    return [line.strip() for line in code.split("\n")]
 
 
 def filled_in(exercise: Exercise, code: str) -> str:

@@ -43,9 +43,9 @@ LAST = (
         (
             Wrong("absolute-axes", "k.transpose(-2, -1)", "k.transpose(0, 1)"),
             Wrong("mask-inverted", "~mask", "mask"),
-            Wrong("mask-dropped", "scores = scores.masked_fill(~mask, -torch.inf)", "pass", ""),
+            Wrong("mask-dropped", "scores = scores.masked_fill(~mask, -torch.inf)", "pass", "if mask is not None:"),
             Wrong("softmax-queries", "softmax(dim=-1)", "softmax(dim=1)"),
-            Wrong("no-scale", " / math.sqrt(q.shape[-1])", "", "scores = q @ k"),
+            Wrong("no-scale", " / math.sqrt(q.shape[-1])", ""),
             Wrong("mask-zero-fill", "scores.masked_fill(~mask, -torch.inf)", "scores * mask"),
             Wrong("softmax-batch", "softmax(dim=-1)", "softmax(dim=0)"),
         ),
@@ -60,12 +60,15 @@ LAST = (
         ),
         (
             Wrong("q-from-context", "q = x @ w_q.T", "q = context @ w_q.T"),
-            Wrong("context-ignored", "k = context @ w_k.T\nv = context @ w_v.T", "k = x @ w_k.T\nv = x @ w_v.T", ""),
+            Wrong("context-ignored", "k = context @ w_k.T\nv = context @ w_v.T", "k = x @ w_k.T\nv = x @ w_v.T"),
             Wrong(
-                "kv-swapped", "k = context @ w_k.T\nv = context @ w_v.T", "k = context @ w_v.T\nv = context @ w_k.T", ""
+                "kv-swapped",
+                "k = context @ w_k.T\nv = context @ w_v.T",
+                "k = context @ w_v.T\nv = context @ w_k.T",
+                "scaled = q @ k.T / math.sqrt(q.shape[-1])",
             ),
             Wrong("scale-tokens", "q.shape[-1]", "len(context)"),
-            Wrong("no-scale", " / math.sqrt(q.shape[-1])", "", "q @ k.T"),
+            Wrong("no-scale", " / math.sqrt(q.shape[-1])", ""),
             Wrong("k-from-x", "v = context @", "v = x @"),
             Wrong("untransposed", "x @ w_q.T", "x @ w_q"),
         ),
@@ -83,17 +86,15 @@ LAST = (
                 "residual-of-norm",
                 "y = x + self.attention(self.norm_1(x))",
                 "x = self.norm_1(x)\ny = x + self.attention(x)",
-                "",
             ),
             Wrong(
                 "post-norm",
                 "y = x + self.attention(self.norm_1(x))\nreturn y + self.feed_forward(self.norm_2(y))",
                 "y = self.norm_1(x + self.attention(x))\nreturn self.norm_2(y + self.feed_forward(y))",
-                "",
             ),
             Wrong("norm-used-twice", "self.norm_2(y)", "self.norm_1(y)"),
             Wrong("residual-of-the-sum", "return y +", "return x +"),
-            Wrong("ffn-skipped", "return y + self.feed_forward(self.norm_2(y))", "return y", ""),
+            Wrong("ffn-skipped", "return y + self.feed_forward(self.norm_2(y))", "return y"),
             Wrong("norm-missing", "self.feed_forward(self.norm_2(y))", "self.feed_forward(y)"),
         ),
     ),
@@ -108,24 +109,29 @@ LAST = (
             "return [p[1] for p in pairs], [p[2] for p in pairs], [p[0] for p in pairs]",
         ),
         (
-            Wrong("beam-score-forgotten", "scores[:, None] + log_probs", "log_probs", ""),
+            Wrong(
+                "beam-score-forgotten",
+                "scores[:, None] + log_probs",
+                "log_probs",
+                "best, flat = sums.flatten().topk(len(scores))",
+            ),
             Wrong("scores-multiplied", "scores[:, None] + log_probs", "scores[:, None] * log_probs"),
             Wrong(
                 "best-of-each-beam",
                 "best, flat = sums.flatten().topk(len(scores))",
-                "top = sums.max(-1)\nreturn torch.arange(len(scores)), top.indices, top.values\nbest, flat = "
-                "sums.flatten().topk(len(scores))",
-                "sums.max",
+                (
+                    "top = sums.max(-1)\nreturn torch.arange(len(scores)), top.indices, top.values\nbest, flat = "
+                    "sums.flatten().topk(len(scores))"
+                ),
             ),
             Wrong("lowest-kept", "topk(len(scores))", "topk(len(scores), largest=False)"),
             Wrong(
                 "flat-index-divided",
                 "flat // log_probs.shape[1]\ntokens = flat % log_probs.shape[1]",
                 "flat // len(scores)\ntokens = flat % len(scores)",
-                "len(scores)",
             ),
             Wrong("probabilities-added", "+ log_probs", "+ log_probs.exp()"),
-            Wrong("flat-index-exchanged", "return beams, tokens", "return tokens, beams", ""),
+            Wrong("flat-index-exchanged", "return beams, tokens", "return tokens, beams"),
         ),
     ),
     Answers(
@@ -133,17 +139,22 @@ LAST = (
         (DECODER, DECODER_OF_INPUTS),
         (
             Wrong("cache-position", "torch.arange(past, past + len(ids))", "torch.arange(len(ids))"),
-            Wrong("cache-not-appended", "(k, v)", "(new_k, new_v)", ""),
+            Wrong("cache-not-appended", "(k, v)", "(new_k, new_v)"),
             Wrong("cache-mask", "tril(past)", "tril()"),
             Wrong(
                 "cache-order",
                 "torch.cat([cache[0], k])\n    v = torch.cat([cache[1], v])",
                 "torch.cat([k, cache[0]])\n    v = torch.cat([v, cache[1]])",
             ),
-            Wrong("future-leak", "scores.masked_fill(~allowed, -torch.inf)", "scores", ""),
-            Wrong("cache-swapped", "(k, v)", "(v, k)", ""),
-            Wrong("cache-ignored", "torch.cat([cache[0], k])\n    v = torch.cat([cache[1], v])", "k\n    v = v", ""),
-            Wrong("out-projection-skipped", "self.W_o(weights @ v)", "weights @ v", ""),
+            Wrong("future-leak", "scores.masked_fill(~allowed, -torch.inf)", "scores"),
+            Wrong("cache-swapped", "(k, v)", "(v, k)"),
+            Wrong(
+                "cache-ignored",
+                "torch.cat([cache[0], k])\n    v = torch.cat([cache[1], v])",
+                "k\n    v = v",
+                "past = 0 if cache is None else cache[0].shape[0]",
+            ),
+            Wrong("out-projection-skipped", "self.W_o(weights @ v)", "weights @ v"),
         ),
     ),
 )

@@ -22,7 +22,7 @@ MIDDLE = (
             QKV_LOOP.format(before="pass", keys="range(len(k))"),
         ),
         (
-            Wrong("no-scale", "scores / math.sqrt(q.shape[-1])", "scores", "q @ k.T"),
+            Wrong("no-scale", "scores / math.sqrt(q.shape[-1])", "scores", "scores = q @ k.T"),
             Wrong("scale-tokens", "q.shape[-1]", "k.shape[0]"),
             Wrong("scale-d-value", "q.shape[-1]", "v.shape[-1]"),
             Wrong("softmax-queries", "dim=-1", "dim=0"),
@@ -53,7 +53,6 @@ MIDDLE = (
                 "pe-swapped",
                 "pe[:, 0::2] = angle.sin()\npe[:, 1::2] = angle.cos()",
                 "pe[:, 0::2] = angle.cos()\npe[:, 1::2] = angle.sin()",
-                "",
             ),
             Wrong("pe-base", "10000", "1000"),
             Wrong("pe-from-one", "torch.arange(tokens)[:, None]", "torch.arange(1, tokens + 1)[:, None]"),
@@ -63,7 +62,7 @@ MIDDLE = (
                 "pe-angle",
                 "pe[:, 1::2] = angle.cos()",
                 "pe[:, 1::2] = (position / 10000 ** ((channel + 1) / d_model)).cos()",
-                "",
+                "angle = position / 10000 ** (channel / d_model)",
             ),
         ),
     ),
@@ -88,28 +87,29 @@ MIDDLE = (
                 "rotary-backward",
                 "a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b",
                 "a * angle.cos() + b * angle.sin()\nout[:, 1::2] = -a * angle.sin() + b",
-                "",
             ),
             Wrong("rotary-no-minus", "a * angle.cos() - b", "a * angle.cos() + b"),
-            Wrong("rotary-exponent", "-torch.arange(0, d, 2) / d", "-torch.arange(0, d // 2) / d", ""),
+            Wrong("rotary-exponent", "-torch.arange(0, d, 2) / d", "-torch.arange(0, d // 2) / d"),
             Wrong("rotary-from-one", "torch.arange(tokens)[:, None]", "torch.arange(1, tokens + 1)[:, None]"),
             Wrong(
                 "rotary-halves",
-                "a, b = x[:, 0::2], x[:, 1::2]\nout = torch.zeros_like(x)\n"
-                "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * "
-                "angle.cos()\nreturn out",
-                "a, b = x.chunk(2, -1)\nreturn torch.cat((a * angle.cos() - b * angle.sin(), a * angle.sin() + b * "
-                "angle.cos()), -1)",
-                "",
+                (
+                    "a, b = x[:, 0::2], x[:, 1::2]\nout = torch.zeros_like(x)\n"
+                    "out[:, 0::2] = a * angle.cos() - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b * "
+                    "angle.cos()\nreturn out"
+                ),
+                (
+                    "a, b = x.chunk(2, -1)\nreturn torch.cat((a * angle.cos() - b * "
+                    "angle.sin(), a * angle.sin() + b * "
+                    "angle.cos()), -1)"
+                ),
             ),
-            Wrong(
-                "rotary-cosine-only", " - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b", "\nout[:, 1::2] = b", ""
-            ),
+            Wrong("rotary-cosine-only", " - b * angle.sin()\nout[:, 1::2] = a * angle.sin() + b", "\nout[:, 1::2] = b"),
             Wrong(
                 "rotary-overwritten",
                 "out = torch.zeros_like(x)",
                 "out = x.clone()\na, b = out[:, 0::2], out[:, 1::2]",
-                "",
+                "a, b = x[:, 0::2], x[:, 1::2]",
             ),
         ),
     ),
@@ -123,7 +123,12 @@ MIDDLE = (
             QKV_LOOP.format(before="pass", keys="range(i + 1)"),
         ),
         (
-            Wrong("mask-dropped", "masked.softmax", "scores.softmax"),
+            Wrong(
+                "mask-dropped",
+                "masked.softmax",
+                "scores.softmax",
+                "masked = scores.masked_fill(~allowed, -torch.inf)",
+            ),
             Wrong("mask-one-ahead", "tril()", "tril(1)"),
             Wrong("mask-strict", "tril()", "tril(-1)"),
             Wrong("mask-inverted", "~allowed", "allowed"),
@@ -142,7 +147,12 @@ MIDDLE = (
             "return torch.einsum('bij,bjd->bid', torch.softmax(s, -1), v)",
         ),
         (
-            Wrong("mask-dropped", "masked.softmax", "scores.softmax"),
+            Wrong(
+                "mask-dropped",
+                "masked.softmax",
+                "scores.softmax",
+                "masked = scores.masked_fill(~keep[:, None, :], -torch.inf)",
+            ),
             Wrong("mask-inverted", "~keep[:, None, :]", "keep[:, None, :]"),
             Wrong("mask-rows", "~keep[:, None, :]", "~keep[:, :, None]"),
             Wrong("mask-zero-fill", "-torch.inf", "0.0"),
@@ -151,9 +161,10 @@ MIDDLE = (
             Wrong(
                 "padding-as-zeros",
                 "scores = q",
-                "k, v = k * keep[..., None], v * keep[..., None]\nreturn (q @ k.mT / "
-                "math.sqrt(q.shape[-1])).softmax(-1) @ v\nscores = q",
-                "",
+                (
+                    "k, v = k * keep[..., None], v * keep[..., None]\nreturn (q @ k.mT / "
+                    "math.sqrt(q.shape[-1])).softmax(-1) @ v\nscores = q"
+                ),
             ),
         ),
     ),
@@ -168,16 +179,20 @@ MIDDLE = (
         ),
         (
             Wrong("split-by-view", "return parts.transpose(1, 2)", "return x.view(batch, num_heads, tokens, -1)"),
-            Wrong("heads-attend-heads", "return parts.transpose(1, 2)", "return parts", "parts = x"),
+            Wrong(
+                "heads-attend-heads",
+                "return parts.transpose(1, 2)",
+                "return parts",
+                "parts = x.reshape(batch, tokens, num_heads, width // num_heads)",
+            ),
             Wrong(
                 "channels-interleaved",
                 "num_heads, width // num_heads)\nreturn parts.transpose(1, 2)",
                 "width // num_heads, num_heads)\nreturn parts.permute(0, 3, 1, 2)",
-                "",
             ),
-            Wrong("tokens-last", "parts.transpose(1, 2)", "parts.permute(0, 2, 3, 1)", ""),
-            Wrong("batch-behind-heads", "parts.transpose(1, 2)", "parts.permute(2, 0, 1, 3)", ""),
-            Wrong("heads-copied", "return parts.transpose(1, 2)", "return x[:, None].repeat(1, num_heads, 1, 1)", ""),
+            Wrong("tokens-last", "parts.transpose(1, 2)", "parts.permute(0, 2, 3, 1)"),
+            Wrong("batch-behind-heads", "parts.transpose(1, 2)", "parts.permute(2, 0, 1, 3)"),
+            Wrong("heads-copied", "return parts.transpose(1, 2)", "return x[:, None].repeat(1, num_heads, 1, 1)"),
         ),
     ),
     Answers(
@@ -201,10 +216,10 @@ MIDDLE = (
             ),
             Wrong("merge-without-transpose", "heads.transpose(1, 2).reshape", "heads.reshape"),
             Wrong("scale-d-model", "q.shape[-1]", "width"),
-            Wrong("out-projection-skipped", "return joined @ w_o.T", "return joined", ""),
+            Wrong("out-projection-skipped", "return joined @ w_o.T", "return joined"),
             Wrong("out-projection-untransposed", "joined @ w_o.T", "joined @ w_o"),
             Wrong("softmax-heads", "softmax(-1)", "softmax(1)"),
-            Wrong("heads-attend-heads", "num_heads, -1).transpose(1, 2)", "num_heads, -1)", ""),
+            Wrong("heads-attend-heads", "num_heads, -1).transpose(1, 2)", "num_heads, -1)"),
         ),
     ),
 )

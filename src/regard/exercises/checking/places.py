@@ -64,12 +64,12 @@ class LearnerCode:
     def by_pattern(self, pattern: str) -> CodeLocation | None:
         """The line that reads like a regular expression: of its alternatives the first counts most.
 
-        Of several such lines, it is a ``return``, and else the first.
+        Of several such lines, it is the last ``return``, and else the first.
         """
         for alternative in _alternatives(pattern):
             found = [n for n in self._numbers if re.search(alternative, self._lines[n - 1].partition("#")[0])]
             if found:
-                return self.at(next((n for n in found if n in self._returns()), found[0]))
+                return self.at(next((n for n in reversed(found) if n in self._returns()), found[0]))
         return None
 
     def _returns(self) -> list[int]:

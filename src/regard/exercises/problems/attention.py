@@ -98,10 +98,7 @@ def _projection_mistake(id_: str, message: str, impact: str, choose: str) -> Own
 
     def compute(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> tuple[Tensor, ...]:
         weights = {"q": w_q, "k": w_k, "v": w_v, "Q": w_q.T, "K": w_k.T, "V": w_v.T}
-        return tuple(
-            x if letter == "-" else torch.nn.functional.linear(x, weights[letter])
-            for letter in choose.partition(" ")[0]
-        )
+        return tuple(x if letter == "-" else torch.nn.functional.linear(x, weights[letter]) for letter in choose)
 
     def trail(*args: Tensor) -> list[Tensor]:
         yours, right = compute(*args), _projected(*args)
@@ -109,14 +106,12 @@ def _projection_mistake(id_: str, message: str, impact: str, choose: str) -> Own
             one for one, other in zip(yours, right, strict=True) if one.shape != other.shape or not one.equal(other)
         ]
 
-    return OwnMistake(
-        id_,
-        "qkv"[next(i for i, pair in enumerate(zip(choose, "qkv", strict=False)) if pair[0] != pair[1])],
-        message,
-        impact,
-        compute,
-        trail,
-    )
+    step = next(role for role, letter in zip("qkv", choose, strict=True) if role != letter)
+    if id_ == "untransposed":
+        return OwnMistake(id_, step, message, impact, compute, trail)
+    # The numbers are those of another role, too: the line is known by the name that it gives.
+    pattern = r"return" if id_ == "results-exchanged" else rf"^\s*{step}\w*\s*=|return"
+    return OwnMistake(id_, step, message, impact, compute, no_trail, pattern)
 
 
 _ROLES = {"q": "queries", "k": "keys", "v": "values"}
@@ -154,7 +149,12 @@ PROJECTIONS = Problem(
         *(
             _projection_mistake(
                 "shared-projection",
-                "two of the three are made with the same weight; the weight of the other one has no effect",
+                ", ".join(
+                    f"{_ROLES[role]} are made with the weight of the {_ROLES[letter]}"
+                    for role, letter in zip("qkv", choose, strict=True)
+                    if role != letter
+                )
+                + ": their own weight has no effect",
                 "If queries equal keys, every token matches itself best.",
                 choose,
             )
@@ -176,6 +176,7 @@ PROJECTIONS = Problem(
             "the results are transposed, (d_k, tokens); each row has to be a token",
             "What reads them takes channels for tokens.",
             lambda x, *w: tuple(each.T for each in _projected(x, *w)),
+            no_trail,
         ),
     ),
     names=("q", "k", "v"),

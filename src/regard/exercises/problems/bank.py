@@ -164,6 +164,7 @@ class _RecipeVariant:
         for known, choices in self.made:
             first = STEP_NAMES.index(first_step(choices))
             last = STEP_NAMES.index(known.step) if known.step in STEP_NAMES else len(STEP_NAMES)
+            last = max(last, STEP_NAMES.index("v") if first == 0 else 0)  # of q, k and v any may be meant
             changed = {
                 name: value
                 for name, value in self.bank.shown(yours)

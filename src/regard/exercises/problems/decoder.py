@@ -338,7 +338,7 @@ MISTAKES_WITH_CACHES = (
         "projected",
         "W_o is there and has no effect",
         MISTAKES["out-projection-skipped"].impact,
-        r"lm_head|return",
+        r"@ v|matmul|lm_head",
         projected=False,
     ),
     _mistake(

@@ -50,7 +50,7 @@ def _inverted(fill: float) -> OwnMistake:
         "the mask is inverted: a query attends to later positions only, and the last one to nothing",
         "In training it reads the answer; when it generates, there is no answer to read.",
         compute,
-        pattern=r"tril|triu|masked_fill|where|mask",
+        pattern=r"masked_fill|where|tril|triu|mask",
     )
 
 
@@ -75,7 +75,10 @@ CAUSAL_MASK = Problem(
     right=_CAUSAL.right,
     variants=_CAUSAL.variants,
     is_attention=True,
-    patterns=dict.fromkeys(("mask-dropped", "mask-one-ahead", "mask-inverted"), r"tril|triu|masked_fill|where|mask"),
+    patterns={
+        "mask-one-ahead": r"tril|triu|range|<|>|masked_fill|where",
+        "mask-dropped": r"masked_fill|where|tril|triu|softmax",
+    },
 )
 
 

@@ -124,7 +124,7 @@ SELF_ATTENTION = Problem(
     variants=_SELF.variants,
     run=_run_attention,
     is_attention=True,
-    patterns={"mask-dropped": r"def forward|mask"},
+    patterns={"mask-dropped": r"mask|softmax"},
 )
 
 

@@ -34,11 +34,13 @@ def _of_bank(formula: Formula, base: float = BASE, known: str = "") -> OwnMistak
         mistake.message.format(number=base),
         mistake.impact,
         lambda tokens, d_model: formula.made(tokens, d_model, base),
-        lambda tokens, d_model: [
+        no_trail
+        if mistake.id == "pe-swapped"
+        else lambda tokens, d_model: [
             formula.angles(tokens, d_model, base),
             base ** -formula.exponents(torch.arange(d_model, dtype=torch.float64), d_model),
         ],
-        r"\*\*|exp|pow|10000|1e4",
+        r"= .*cos|= .*sin|cos|sin" if mistake.id == "pe-swapped" else r"\*\*|exp|pow|10000|1e4",
     )
 
 
@@ -209,7 +211,7 @@ def _angle_mistake(id_: str, message: str, impact: str, pattern: str, **choices:
         message,
         impact,
         lambda x: _turned(x, **choices),
-        lambda x: [_angles(x, **choices), _angles(x, **choices).cos()] if "sign" not in choices else [],
+        no_trail,
         pattern,
     )
 
@@ -228,7 +230,7 @@ ROTARY_MISTAKES = (
         "rotary-backward",
         "the pairs are turned the other way round: the minus stands at the other product",
         "Among themselves, queries and keys still agree; trained weights give wrong numbers.",
-        r"-",
+        r"sin\(.*[-+]|sin",
         sign=-1.0,
     ),
     _angle_mistake(

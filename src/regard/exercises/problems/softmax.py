@@ -9,7 +9,7 @@ from regard.check.recipes.case import Case
 from regard.exercises.problems.attention import qkv_case
 from regard.exercises.problems.bank import Bank
 from regard.exercises.problems.numbers import course_call, draw, projected, random_call
-from regard.exercises.problems.problem import OwnMistake, Problem
+from regard.exercises.problems.problem import OwnMistake, Problem, no_trail
 
 __all__ = ["SOFTMAX"]
 
@@ -46,7 +46,7 @@ def _by_hand(id_: str, message: str, impact: str, pattern: str, *, by: str, over
         message,
         impact,
         lambda scores: _divided(_shifted(scores, by).exp(), over),
-        lambda scores: [_shifted(scores, by).exp() if by != "row" else _divided(_shifted(scores, by).exp(), over)],
+        no_trail,
         pattern,
     )
 

@@ -248,6 +248,7 @@ LOOKUP = Problem(
             "the result is transposed: (d_model, tokens); each row has to be a token",
             "What reads it takes channels for tokens.",
             lambda table, ids: table[ids].T,
+            no_trail,
         ),
     ),
 )
