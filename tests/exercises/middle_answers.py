@@ -4,7 +4,6 @@ from answers import Answers, Wrong
 
 QKV_LOOP = """out = torch.zeros(q.shape[0], v.shape[1])
 for i in range(len(q)):
-    {before}
     s = torch.stack([q[i] @ k[j] for j in {keys}]) / math.sqrt(q.shape[1])
     w = s.exp() / s.exp().sum()
     out[i] = sum(w[n] * v[j] for n, j in enumerate({keys}))
@@ -19,7 +18,7 @@ MIDDLE = (
             "return F.scaled_dot_product_attention(q[None], k[None], v[None])[0]",
             "w = torch.einsum('id,jd->ij', q, k) * q.size(1) ** -0.5\nreturn torch.einsum('ij,jd->id', "
             "w.softmax(-1), v)",
-            QKV_LOOP.format(before="pass", keys="range(len(k))"),
+            QKV_LOOP.format(keys="range(len(k))"),
         ),
         (
             Wrong("no-scale", "scores / math.sqrt(q.shape[-1])", "scores", "scores = q @ k.T"),
@@ -120,7 +119,7 @@ MIDDLE = (
             "masked = scores.masked_fill(~allowed, -torch.inf)\nreturn masked.softmax(dim=-1) @ v",
             "return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]",
             "m = torch.full((len(q), len(k)), -1e9).triu(1)\nreturn (q @ k.T / q.shape[-1] ** 0.5 + m).softmax(-1) @ v",
-            QKV_LOOP.format(before="pass", keys="range(i + 1)"),
+            QKV_LOOP.format(keys="range(i + 1)"),
         ),
         (
             Wrong(

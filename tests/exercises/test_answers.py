@@ -5,6 +5,7 @@ from answers import learner_of
 from first_answers import FIRST
 from last_answers import LAST
 from middle_answers import MIDDLE
+from other_answers import OTHERS
 
 from regard.exercises import EXERCISES
 from regard.exercises.checking.examination import examine_code
@@ -44,6 +45,13 @@ def test_a_wrong_answer_is_told_with_its_cause_and_line(slug, wrong, tmp_path):
     assert mistake.location is not None
     assert mistake.location.text in ([wrong.line] if wrong.line else answers.edited_lines(wrong))
     assert "{" not in mistake.message + mistake.impact
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(("slug", "causes", "code"), OTHERS)
+def test_a_wrong_answer_in_another_style_is_told_with_its_causes(slug, causes, code, tmp_path):
+    found = examine_code(*_with_file(ANSWERS[slug], code.strip("\n"), tmp_path))
+    assert [each.id for each in found.mistakes] == causes.split()
 
 
 def test_two_mistakes_at_once_are_both_told(tmp_path):
