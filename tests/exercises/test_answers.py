@@ -1,15 +1,22 @@
 """Every exercise accepts right answers in several styles, and names the mistake of wrong ones, with its line."""
 
+from pathlib import Path
+
 import pytest
 from answers import learner_of
 from first_answers import FIRST
 from last_answers import LAST
 from middle_answers import MIDDLE
-from other_answers import OTHERS
 
 from regard.exercises import EXERCISES
 from regard.exercises.checking.examination import examine_code
 
+OTHERS = [
+    pytest.param(path.stem, *part.split("\n", 1), id=f"{path.stem}-{number}")
+    for path in sorted((Path(__file__).parent / "other_answers").glob("*.txt"))
+    for number, part in enumerate(path.read_text().removeprefix("# causes: ").split("\n\n# causes: "))
+]
+"""Whole wrong answers in other styles: the exercise, the causes that have to be named, the code."""
 ANSWERS = {each.slug: each for each in (*FIRST, *MIDDLE, *LAST)}
 RIGHT = [(slug, number) for slug, each in ANSWERS.items() for number in range(len(each.right))]
 WRONG = [
@@ -50,7 +57,7 @@ def test_a_wrong_answer_is_told_with_its_cause_and_line(slug, wrong, tmp_path):
 @pytest.mark.more
 @pytest.mark.parametrize(("slug", "causes", "code"), OTHERS)
 def test_a_wrong_answer_in_another_style_is_told_with_its_causes(slug, causes, code, tmp_path):
-    found = examine_code(*_with_file(ANSWERS[slug], code.strip("\n"), tmp_path))
+    found = examine_code(*_with_file(ANSWERS[slug], code, tmp_path))
     assert [each.id for each in found.mistakes] == causes.split()
 
 
