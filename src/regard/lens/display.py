@@ -62,8 +62,7 @@ def render_effects(effects: Any, path: str | Path | None, *, text: int | None, *
 
 def render_notebook(recording: Any) -> str | None:
     """The page in a frame for a notebook; None if there is nothing to show."""
-    html = import_module("regard.views.html")
     try:
-        return html.notebook_frame(html.render_page(recording))  # type: ignore[no-any-return]
+        return import_module("regard.views.html").render_notebook(recording)  # type: ignore[no-any-return]
     except ValueError:
         return None
