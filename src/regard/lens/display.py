@@ -32,6 +32,24 @@ def plot_effects(effects: Any, **options: Any) -> Figure:
     return import_module("regard.views.figures.effects").plot_effects(effects, **options)  # type: ignore[no-any-return]
 
 
+def show_explanation(explanation: Any, **options: Any) -> str:
+    """See `Explanation.show`."""
+    draw = import_module("regard.views.terminal.explanation").draw
+    return import_module("regard.views.terminal.console_text").drawn_text(draw, explanation, **options)  # type: ignore[no-any-return]
+
+
+def explanation_html(explanation: Any, **options: Any) -> str:
+    """The same view for a notebook."""
+    draw = import_module("regard.views.terminal.explanation").draw
+    return import_module("regard.views.terminal.console_text").drawn_html(draw, explanation, **options)  # type: ignore[no-any-return]
+
+
+def effects_html(effects: Any, **options: Any) -> str:
+    """The table of `regard effect` for a notebook."""
+    draw = import_module("regard.views.terminal.effects_table").draw
+    return import_module("regard.views.terminal.console_text").drawn_html(draw, effects, **options)  # type: ignore[no-any-return]
+
+
 def render_page(
     recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, context: Any, **options: Any
 ) -> str:
