@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-PREFORMATTED = "margin: 0; line-height: 1.15; white-space: pre; overflow-x: auto; background: none"
+PREFORMATTED = (
+    "margin: 0; line-height: 1.15; white-space: pre; overflow-x: auto; background: none; "
+    "font-family: ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+)
 """The style of a text whose columns stay aligned. It names no colour, so that it is readable on any background."""
 
 CELL = "padding: 0.1em 0.7em 0.1em 0; text-align: left; vertical-align: top"
