@@ -1,8 +1,13 @@
-"""How objects show themselves in a notebook: text and tables as HTML. No text can become markup."""
+"""How objects show themselves in a notebook: text and tables as HTML. No text can become markup.
+
+And what keeps the output of a cell clean of what other packages say there.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 
 PREFORMATTED = (
@@ -58,3 +63,13 @@ def html_table(title: str, rows: Sequence[Sequence[str]], headings: Sequence[str
         f'<div><b>{escape(title)}</b><table style="border-collapse: collapse; margin: 0.3em 0">'
         f"{f'<thead><tr>{head}</tr></thead>' if headings else ''}<tbody>{body}</tbody></table></div>"
     )
+
+
+def import_tqdm() -> None:
+    """Import tqdm's bars before huggingface_hub or datasets do, and without a word.
+
+    In a notebook without ipywidgets the first import of tqdm.auto warns, in the output of whatever cell that is.
+    """
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")
+        import tqdm.auto  # noqa: F401

@@ -12,9 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from regard.notebook import TextPicture, preformatted_html
-from regard.views.terminal.console import PIPED_WIDTH, console_for
+from regard.views.terminal.console import console_for
 
 MAX_WIDTH = 10_000
+
+NOTEBOOK_WIDTH = 100
+"""Columns: as many as most notebooks show without scrolling."""
 
 
 def drawn_text(draw: Callable[..., None], facts: Any, *, width: int | None = None, **options: Any) -> TextPicture:
@@ -47,7 +50,7 @@ def drawn_html(draw: Callable[..., None], facts: Any, **options: Any) -> str:
         console = Console(
             file=nowhere,
             record=True,
-            width=PIPED_WIDTH,
+            width=NOTEBOOK_WIDTH,
             color_system="truecolor",
             force_terminal=True,
             force_jupyter=False,
