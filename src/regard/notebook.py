@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
+from importlib import import_module
 
 PREFORMATTED = (
     "margin: 0; line-height: 1.15; white-space: pre; overflow-x: auto; background: none; "
@@ -72,4 +73,4 @@ def import_tqdm() -> None:
     """
     with warnings.catch_warnings(), suppress(ImportError):
         warnings.simplefilter("ignore")
-        import tqdm.auto  # noqa: F401
+        import_module("tqdm.auto")
