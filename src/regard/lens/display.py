@@ -32,6 +32,11 @@ def plot_effects(effects: Any, **options: Any) -> Figure:
     return import_module("regard.views.figures.effects").plot_effects(effects, **options)  # type: ignore[no-any-return]
 
 
+def map_html(m: Any) -> str | None:
+    """A map for a notebook; see there."""
+    return import_module("regard.views.html.picture").map_html(m)  # type: ignore[no-any-return]
+
+
 def show_explanation(explanation: Any, **options: Any) -> str:
     """See `Explanation.show`."""
     draw = import_module("regard.views.terminal.explanation").draw

@@ -11,8 +11,12 @@ from itertools import groupby
 from typing import Any
 
 from regard.escape import visible
+from regard.lens.maps.map import AttentionMap
+from regard.lens.maps.summary import AttentionSummary
+from regard.lens.recording.head_selection import most_informative_head
 from regard.lens.recording.recording import Recording
-from regard.views.figures.cells import COLOURS, MapCells, head_cells
+from regard.notebook import preformatted
+from regard.views.figures.cells import COLOURS, MapCells, head_cells, map_tokens
 
 MAX_CELLS = 32
 """Cells along a side: more would make the picture larger than 30 KB."""
@@ -45,6 +49,35 @@ def draw_picture(recording: Recording, facts: Mapping[str, Any], batch: int = 0)
     sides = [facts["texts"][attention[name]]["tokens"] for name in ("query_text", "key_text")]
     queries = sides[0][-attention["queries"] :]  # without tokens of their own, queries are the last positions
     return _svg(cells, queries, sides[1], describe(facts), _strongest(head["pairs"], queries, sides[1]))
+
+
+def draw_map(m: AttentionMap | AttentionSummary) -> str:
+    """The head of a map that looks from word to word the most, as an SVG file; of a batch that of the first text.
+
+    Raises:
+        ValueError: the map is empty; NaN in a map that is pooled.
+    """
+    recording = Recording()
+    recording.add(
+        "attention", m, shape=(m.shape[0], m.shape[1], m.shape[2], m.shape[3]), mask="", kernel="", kind="", layer=None
+    )
+    try:
+        _, head = most_informative_head(recording)
+    except ValueError:  # no weight anywhere
+        head = 0
+    cells = head_cells(m, 0, head, MAX_CELLS, MAX_CELLS)
+    names = map_tokens(m, 0)
+    queries, keys = names or ([str(position) for position in range(size)] for size in m.shape[2:])
+    return _svg(cells, queries, keys, f"head {head} of {m.shape[1]}", "")
+
+
+def map_html(m: AttentionMap | AttentionSummary) -> str | None:
+    """A map for a notebook: one head as a picture, and what is known of it; None where nothing can be drawn."""
+    try:
+        picture = draw_map(m)
+    except ValueError:
+        return None
+    return f'<img src="{data_uri(picture)}" alt="one head of the map" style="max-width: 100%">{preformatted(repr(m))}'
 
 
 def describe(facts: Mapping[str, Any]) -> str:
