@@ -16,13 +16,13 @@ def one_line(pretrained: Any) -> str:
 def as_table(pretrained: Any) -> str:
     """The facts that one wants to see before a model is used, as HTML."""
     config, parameters = pretrained.config, list(pretrained.model.parameters())
-    kv_heads = config.num_kv_heads
+    kv_heads, longest = config.num_kv_heads, config.max_positions
     rows = [
         ("kind", f"{pretrained.kind}, reads {pretrained.modality}"),
         ("layers", _layers(pretrained)),
         ("d_model", f"{config.d_model:,}; d_ff {config.d_ff:,}"),
         ("key heads", "" if kv_heads in (None, config.num_heads) else str(kv_heads)),
-        ("positions", f"{config.positions or 'none'}, at most {config.max_positions:,}"),
+        ("positions", config.positions + ("" if longest is None else f", at most {longest:,}")),
         ("vocabulary", f"{config.vocab_size:,}{'' if pretrained.tokenizer is not None else ', no tokenizer'}"),
         ("parameters", f"{sum(p.numel() for p in parameters):,}"),
         ("weights", f"{str(parameters[0].dtype).removeprefix('torch.')} on {pretrained.device}{_stored(pretrained)}"),
