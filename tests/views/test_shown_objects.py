@@ -119,8 +119,8 @@ def test_what_print_shows_of_a_model_is_its_whole_config():
 @pytest.mark.parametrize(
     ("family", "layers", "positions"),
     [
-        ("gpt2", "3 layers of 3 heads", "learned, at most 24"),
-        ("bart", "3 layers of 4 heads, decoder 2 of 2", "learned, at most 24"),
+        ("gpt2", "3 layers of 3 heads", "learned, at most 64"),
+        ("bart", "3 layers of 4 heads, decoder 2 of 2", "learned, at most 64"),
         ("t5", "3 layers of 3 heads, decoder 2 of 3", "t5"),
     ],
 )
