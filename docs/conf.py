@@ -39,7 +39,7 @@ def _execution_cache() -> Path:
 
 
 project = "regard"
-copyright = "2026, the regard developers"  # noqa: A001  Sphinx names it so
+copyright = "2026, the regard developers"
 author = "the regard developers"
 html_title = "regard"
 
@@ -49,11 +49,13 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "command_line",
+    "course_notebooks",
     "live_figures",
     "mathml",
 ]
 exclude_patterns = ["_build", "extensions"]
-nitpicky = False
+smartquotes = False  # they turn "--" into a dash, in options too
 root_doc = "index"
 
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
