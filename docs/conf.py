@@ -85,6 +85,7 @@ html_css_files = ["course.css"]
 html_theme_options = {"source_repository": "", "sidebar_hide_name": False}
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_search_summary = False  # it would fetch each page found, which a browser refuses to a file on disk
 html_copy_source = False
 html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
