@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The commands on a page are shown at the width of its text, without colours.
 os.environ |= {"COLUMNS": "88", "NO_COLOR": "1"}
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 # tqdm, which transformers and datasets import, says so in a notebook without ipywidgets.
 os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
