@@ -346,6 +346,10 @@ class AttentionMap(OutputStatistics):
         """
         self.tokens = check_tokens(self.shape, queries, keys)
 
+    def _repr_html_(self) -> str | None:
+        """One head as a picture, for notebooks; None if there is nothing to show."""
+        return display.map_html(self)
+
     def __repr__(self) -> str:
         batch, heads, queries, keys = self.shape
         facts = [f"batch {batch}, {heads} heads, {queries:,} queries x {keys:,} keys"]
