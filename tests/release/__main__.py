@@ -111,7 +111,17 @@ class ReleaseCheck:
         imported = self.run("-P", "-c", "import regard; print(regard.__path__[0])", cwd=unpacked, **source).strip()
         if imported != str(unpacked / "src/regard"):
             raise CommandFailed(f"import regard takes {imported}, not the sdist's")
-        options = ("-q", "-n", "auto", "--dist", "worksteal", "-p", "no:cacheprovider", "--basetemp", self.folder / "tests")
+        options = (
+            "-q",
+            "-n",
+            "auto",
+            "--dist",
+            "worksteal",
+            "-p",
+            "no:cacheprovider",
+            "--basetemp",
+            self.folder / "tests",
+        )
         print(self.run("-m", "pytest", *options, cwd=unpacked, **source).strip().splitlines()[-1])
         return ""
 
@@ -147,7 +157,9 @@ def conclusion(results: Sequence[Result]) -> tuple[int, str]:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
-    parser.add_argument("--python", nargs="+", default=VERSIONS, metavar="VERSION", help=f"default: {' '.join(VERSIONS)}")
+    parser.add_argument(
+        "--python", nargs="+", default=VERSIONS, metavar="VERSION", help=f"default: {' '.join(VERSIONS)}"
+    )
     parser.add_argument("--without-tests", action="store_true", help="do not run the tests of the sdist (minutes)")
     parser.add_argument("--with-cuda", action="store_true", help="install torch also where it brings 5.5 GB of CUDA")
     options = parser.parse_args()

@@ -77,7 +77,9 @@ def _metadata_problems(metadata: Message, root: Path) -> list[str]:
         "Description-Content-Type": ["text/markdown"],
     }
     found = {name: sorted(map(str, metadata.get_all(name, []))) for name in expected}
-    problems = [f"{name} is {found[name]}, expected {expected[name]}" for name in expected if found[name] != expected[name]]
+    problems = [
+        f"{name} is {found[name]}, expected {expected[name]}" for name in expected if found[name] != expected[name]
+    ]
     description = bytes(metadata.get_payload(decode=True)).decode("utf-8")
     if description.strip() != (root / "README.md").read_text(encoding="utf-8").strip():
         problems.append("the description is not README.md")

@@ -65,8 +65,8 @@ def try_with_torch() -> None:
 
     Path("right.py").write_text(RIGHT)
     Path("unscaled.py").write_text(UNSCALED)
-    output_of("check", "right.py")
-    require("scale" in output_of("check", "unscaled.py", exit_code=1), "the missing scale is not named")
+    output_of("check", "right.py:attention")
+    require("scale" in output_of("check", "unscaled.py:attention", exit_code=1), "the missing scale is not named")
     require("layer 0, head 4" in output_of("explain", SENTENCE, "--token", "bank"), "another head is explained")
     answer = regard.generate(regard.load("smollm2"), "What is", max_new_tokens=2)
     require(isinstance(answer, str), f"the small decoder gave {answer!r}")
