@@ -357,7 +357,7 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
     Args:
         name: a folder with ``config.json``, ``model.safetensors`` (or its shards with their index) and, to read and
             write text, ``tokenizer.json`` (Marian: ``source.spm``, ``target.spm``, ``vocab.json``); a GGUF file of
-            llama.cpp or a folder that holds one (needs ``pip install 'regard[gguf]'``); or a name on the Hugging Face
+            llama.cpp or a folder that holds one (needs the extra ``gguf``); or a name on the Hugging Face
             Hub, where a GGUF file is ``OWNER/NAME/FILE.gguf``. Families: BERT, RoBERTa (encoders); GPT-2, Llama,
             Mistral, Qwen2, Qwen3, Gemma 2 (decoders, also as GGUF); Marian, BART, T5 (encoder-decoders);
             vision-encoder-decoder (a ViT that reads an image and a GPT-2 that writes about it). For example

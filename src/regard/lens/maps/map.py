@@ -296,7 +296,7 @@ class AttentionMap(OutputStatistics):
     @property
     @no_grad_no_autocast
     def error(self) -> float:
-        """The largest |weights @ v - the model's own output| over the sampled rows, divided by the largest |output|.
+        """How far weights @ v is from the model's own output in the sampled rows, relative to the largest output.
 
         Rows that may attend to nothing do not count, nor those that a bias such as -1e9 hides from every key. NaN if
         nothing can be compared: no sample, no v.
