@@ -67,11 +67,14 @@ def test_a_frame_is_as_tall_as_its_page(open_page, notebook, output):
     assert frame == inside > 300
 
 
-def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, notebook, output):
+@pytest.mark.parametrize(
+    "view", ["heads", *(pytest.param(view, marks=pytest.mark.more) for view in ("map", "arithmetic", "whatif"))]
+)
+def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, notebook, output, view):
     page = open_page(notebook(output), ready=".regard-frame")
     live(page)
     before, _ = heights(page)
-    page.frames[1].locator("#tab-heads").click()
+    page.frames[1].locator(f"#tab-{view}").click()
     page.wait_for_function(f"document.querySelector('.regard-frame iframe').getBoundingClientRect().height != {before}")
     page.wait_for_timeout(100)
     frame, inside = heights(page)
