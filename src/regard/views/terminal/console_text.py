@@ -36,14 +36,12 @@ def drawn_text(draw: Callable[..., None], facts: Any, *, width: int | None = Non
         raise ValueError(f"width={width}: a number of columns, from 1 to {MAX_WIDTH:,}")
     if width is None and sys.stdout is not None and sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-    buffer = io.BytesIO()
-    stream = io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", newline="\n")
+    stream = io.StringIO()
     console = console_for(stream)
     if width is not None:
         console.width = width
     draw(facts, console, **options)
-    stream.flush()
-    return TextPicture(buffer.getvalue().decode().rstrip("\n"))
+    return TextPicture(stream.getvalue().rstrip("\n"))
 
 
 def drawn_html(draw: Callable[..., None], facts: Any, **options: Any) -> str:
