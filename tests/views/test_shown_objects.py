@@ -112,7 +112,8 @@ def test_what_print_shows_of_an_explanation_is_one_sentence():
 def test_what_print_shows_of_a_model_is_its_whole_config():
     assert "max_positions=512" in str(minilm())
     assert repr(minilm()) == (
-        "Pretrained('sentence-transformers/all-MiniLM-L6-v2', encoder, 6 layers of 12 heads, d_model 384)"
+        "Pretrained('sentence-transformers/all-MiniLM-L6-v2', encoder, 6 layers of 12 heads, d_model 384, "
+        "2 ignored weights)"
     )
 
 

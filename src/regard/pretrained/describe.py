@@ -10,7 +10,13 @@ from regard.notebook import html_table
 def one_line(pretrained: Any) -> str:
     """The name, the kind and the sizes that matter most."""
     sizes = f"{_layers(pretrained)}, d_model {pretrained.config.d_model}"
-    return f"Pretrained({pretrained.name!r}, {pretrained.kind}, {sizes})"
+    return f"Pretrained({pretrained.name!r}, {pretrained.kind}, {sizes}{remarks(pretrained)})"
+
+
+def remarks(pretrained: Any) -> str:
+    """What of the checkpoint is not in the model, and in which format it was stored; each after a comma."""
+    ignored = f", {len(pretrained.ignored_weights)} ignored weights" if pretrained.ignored_weights else ""
+    return ignored + _stored(pretrained)
 
 
 def as_table(pretrained: Any) -> str:
