@@ -1,6 +1,6 @@
 """The README's pictures, drawn by what they show: `make pictures`.
 
-see.png is the page of `regard see` in Chromium, check.svg the report of `regard check` on attention.py beside this file.
+see.png is the page of `regard see` in Chromium; check.svg is the report of `regard check` on attention.py, beside this.
 """
 
 import os
