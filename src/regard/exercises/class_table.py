@@ -86,7 +86,12 @@ class ClassTable:
         for row in self.rows:
             counts[row.verdict] = counts.get(row.verdict, 0) + 1
         told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
-        return f"{len(self.rows)} submissions of {len({row.student for row in self.rows})} students: {told}"
+        students = len({row.student for row in self.rows})
+        return f"{_counted(len(self.rows), 'submission')} of {_counted(students, 'student')}: {told}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _harmless(cell: str) -> str:

@@ -50,10 +50,6 @@ class ExerciseReport(Outcome):
         causes = f", {', '.join(cause.id for cause in self.causes)}" if self.causes else ""
         return f"<ExerciseReport {self.number:02d} {self.slug}: {self.verdict}{causes}>"
 
-    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """In a notebook, a cell that ends with a report shows it whole."""
-        printer.text(str(self))
-
     def to_dict(self) -> dict[str, Any]:
         """All facts as dicts, lists, texts and numbers, with "ok"."""
         facts: dict[str, Any] = to_builtins(self)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from html import escape
 from json import loads
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from regard.check.sandbox.schema import from_builtins, to_builtins, to_json
 from regard.errors import InputError
+from regard.notebook import preformatted_html
 
 __all__ = ["Outcome"]
 
@@ -36,6 +38,15 @@ class Outcome:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """In a notebook, a cell that ends with a report shows it whole."""
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """The report for notebooks, its verdict in bold."""
+        verdict, *lines = str(self).split("\n")
+        return preformatted_html("\n".join([f"<b>{escape(verdict)}</b>", *map(escape, lines)]), wrap=True)
 
     def to_json(self) -> str:
         """The whole record as JSON; infinite and undefined numbers are the texts "inf", "-inf" and "nan"."""

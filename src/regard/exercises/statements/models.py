@@ -97,7 +97,8 @@ MODELS = (
         "cache; "
         "each later call gets only the new tokens, one or several, and the cache that the call before returned. The "
         "logits "
-        "have to be those of one call with all tokens at once. What the cache is, is up to you.",
+        "have to be those of one call with all tokens at once. Positions count from 0. What the cache is, is up to "
+        "you.",
         (
             "ids: (new,), the new tokens' ids",
             "cache: None, or what your forward returned as the cache",
