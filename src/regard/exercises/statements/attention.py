@@ -94,7 +94,8 @@ ATTENTION = (
         "Scaled scores",
         6,
         "scaled_scores",
-        "Return the scores of exercise 06, scaled. If the numbers of q and k are independent, with mean 0 and variance 1, "
+        "Return the scores of exercise 06, scaled. If the numbers of q and k are independent, with mean 0 and "
+        "variance 1, "
         "their dot product has the variance d_k; the scale brings it back to 1, whatever the width. Read the width off "
         "the tensors.",
         ("q: (queries, d_k)", "k: (keys, d_k)", "result: (queries, keys)"),
