@@ -42,6 +42,6 @@ def test_an_optional_library_does_not_warn_about_progress_bars_in_a_notebook(tmp
     warned = ("IProgress not found. Please update jupyter and ipywidgets.", "another warning")
     (tmp_path / f"{name}.py").write_text("import warnings\n" + "".join(f"warnings.warn({text!r})\n" for text in warned))
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.warns(UserWarning) as seen:
+    with pytest.warns(UserWarning, match="another warning") as seen:
         import_optional(name, "train")
     assert [str(warning.message) for warning in seen] == ["another warning"]
