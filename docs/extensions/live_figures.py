@@ -1,7 +1,7 @@
 """Pages of `regard see` inside a page of the site: each is a file of its own, loaded when it comes into view.
 
 A recording shows itself in a notebook as a frame that holds its complete page. Here that page is written beside the
-HTML, named by its content, and the frame refers to it, so that a page of the course is small and its figures load lazily.
+HTML, named by its content, and the frame refers to it: a page of the course is small, and its figures load lazily.
 """
 
 import re
