@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from documentation.conftest import DOCS  # noqa: E402
-from integrations.tiny_models import CASES, HEADS  # noqa: E402
-from lens.model_cases import MODEL_CASES  # noqa: E402
-from regard.pretrained.families import FAMILIES  # noqa: E402
+from documentation.conftest import DOCS
+from integrations.tiny_models import CASES, HEADS
+from lens.model_cases import MODEL_CASES
+from regard.pretrained.families import FAMILIES
 
 PAGE = (DOCS / "reference" / "models.md").read_text(encoding="utf-8")
 KINDS = {
@@ -31,7 +31,7 @@ def section(title):
 
 def names_in_table(text, column):
     """The names in backticks of one column of the section's table."""
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `") or line.startswith("| *")]
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| `", "| *"))]
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row[column])]
 
 
