@@ -1,5 +1,6 @@
 """The site: Sphinx with MyST pages that are executed when it is built. `make docs` writes it to docs/_build/html."""
 
+import importlib
 import os
 import sys
 from hashlib import sha256
@@ -16,6 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The commands on a page are shown at the width of its text, without colours.
 os.environ |= {"COLUMNS": "88", "NO_COLOR": "1"}
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+# tqdm, which transformers and datasets import, says so in a notebook without ipywidgets.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 
 def _digest_of_source() -> str:
@@ -38,6 +42,9 @@ def _execution_cache() -> Path:
             rmtree(other)
     return folder
 
+
+# Where jaxtyping is imported before regard, the signatures show the shapes of tensors.
+importlib.import_module("jaxtyping")
 
 project = "regard"
 copyright = "2026, the regard developers"
@@ -75,10 +82,13 @@ nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # they would come from a netwo
 nb_output_stderr = "error"
 
 autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+
+default_role = "code"  # the docstrings write names in single backticks
 
 html_theme = "furo"
 html_static_path = ["static"]
@@ -86,6 +96,7 @@ html_css_files = ["course.css"]
 html_theme_options = {"source_repository": "", "sidebar_hide_name": False}
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_search_summary = False  # it would fetch each page found, which a browser refuses to a file on disk
 html_copy_source = False
 html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
