@@ -64,7 +64,7 @@ test-all: install ## the same and the long runs, with new random cases
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
 
-release-check: install ## what would be released: built, looked at, installed into empty environments, its tests run (8 minutes)
+release-check: install ## what would be released: built, looked at, installed into empty environments, its tests run (10 minutes)
 	cd tests && ../$(BIN)/python -m release $(ARGS)
 
 install-browser: ## Debian's Chromium, for the tests of the page that need a browser
