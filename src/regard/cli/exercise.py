@@ -121,7 +121,7 @@ def _list(json_path: Path | None) -> None:
         here = (
             "" if not is_here else f"{each.file_name} (to fill in)" if is_stub(each.file_name, each) else each.file_name
         )
-        rows.append((f"{each.number:02d}", each.slug, each.title, f"{each.page} {PAGES[each.page]}", here))
+        rows.append((each.code, each.title, f"{each.page} {PAGES[each.page]}", here))
         facts.append(
             {
                 "number": each.number,
@@ -134,7 +134,7 @@ def _list(json_path: Path | None) -> None:
         )
     if write_json(facts, json_path):
         return
-    print_table(("", "name", "exercise", "page of the course", "file here"), rows)
+    print_table(("exercise", "title", "page of the course", "file here"), rows)
     print("\nregard exercise 05 writes 05_projections.py; regard exercise 05 --check checks it.")
 
 
