@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo docs test test-more test-all mutants lint lint-page format bench clean
+.PHONY: help install install-browser demo docs test test-more test-all mutants release-check lint lint-page format bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,9 @@ test-all: install ## the same and the long runs, with new random cases
 
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
+
+release-check: install ## what would be released: built, looked at, installed into empty environments, its tests run (8 minutes)
+	cd tests && ../$(BIN)/python -m release $(ARGS)
 
 install-browser: ## Debian's Chromium, for the tests of the page that need a browser
 	@command -v chromium || $(MAKE) --no-print-directory /usr/bin/chromium

@@ -1,5 +1,6 @@
 """The site: Sphinx with MyST pages that are executed when it is built. `make docs` writes it to docs/_build/html."""
 
+import importlib
 import os
 import sys
 from hashlib import sha256
@@ -16,6 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # The commands on a page are shown at the width of its text, without colours.
 os.environ |= {"COLUMNS": "88", "NO_COLOR": "1"}
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+# tqdm, which transformers and datasets import, says so in a notebook without ipywidgets.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 
 def _digest_of_source() -> str:
@@ -37,6 +41,9 @@ def _execution_cache() -> Path:
             rmtree(other)
     return folder
 
+
+# Where jaxtyping is imported before regard, the signatures show the shapes of tensors.
+importlib.import_module("jaxtyping")
 
 project = "regard"
 copyright = "2026, the regard developers"
@@ -74,10 +81,13 @@ nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # they would come from a netwo
 nb_output_stderr = "error"
 
 autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+
+default_role = "code"  # the docstrings write names in single backticks
 
 html_theme = "furo"
 html_static_path = ["static"]
