@@ -46,8 +46,9 @@ def test_the_step_the_number_and_the_line(tmp_path):
     assert Report.from_json(report.to_json()) == report
 
 
-def test_the_line_of_a_class_from_a_notebooks_cell(tmp_path):
-    cell = str(tmp_path / "cell.py")  # never written: a notebook's cells are known to linecache only
+@pytest.mark.parametrize("cell", ["/tmp/ipykernel_1/2.py", "<ipython-input-1-2>"])
+def test_the_line_of_a_class_from_a_notebooks_cell(cell):
+    # There is no such file: a notebook's cells are known to linecache only.
     linecache.cache[cell] = len(MINE), None, MINE.splitlines(keepends=True), cell
     names = {"__name__": "a_notebook"}
     exec(compile(MINE, cell, "exec"), names)
