@@ -72,6 +72,7 @@ myst_url_schemes = ("http", "https", "mailto")
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(_execution_cache())
 nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_execution_timeout = 240
 nb_execution_in_temp = True
 nb_merge_streams = True

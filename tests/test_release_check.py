@@ -84,42 +84,42 @@ def test_another_exit_code_than_the_expected_one_is_a_failure(tmp_path):
         run(sys.executable, "-c", "", cwd=tmp_path, environment=os.environ, exit_code=1)
 
 
-def started(tmp_path, *command):
-    """A process of Python whose temporary files go into `tmp_path`, and which finds the package `release`."""
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts Python, with its temporary files in `tmp_path` and the package `release` at hand."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)}
-    return subprocess.Popen([sys.executable, *command], env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    processes = []
+
+    def start(*command):
+        processes.append(subprocess.Popen([sys.executable, *command], env=environment, stdout=subprocess.DEVNULL))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
-def wait_until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_an_interrupted_command_is_ended_with_what_it_started_and_does_not_heed_interrupts(tmp_path):
-    command = "import os, pathlib, release.processes as p; p.run('sh', '-c', {!r}, cwd='.', environment=os.environ)"
-    process = started(tmp_path, "-c", command.format("sleep 600 & echo $! > pid; wait"))
-    pid = tmp_path / "pid"
-    wait_until(lambda: pid.exists() and pid.read_text())
-    assert is_running(int(pid.read_text()))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) != 0
-    wait_until(lambda: not is_running(int(pid.read_text())))
+def test_an_interrupted_command_is_ended_with_what_it_started_and_does_not_heed_interrupts(tmp_path, start):
+    """What a shell starts in the background heeds none. The pipe ends when nobody is left who could write to it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    background = f"(echo started; sleep 60; echo survived) > '{pipe}' & wait"
+    call = f"run('sh', '-c', {background!r}, cwd='.', environment=os.environ)"
+    process = start("-c", f"import os; from release.processes import run; {call}")
+    with pipe.open() as written:
+        assert written.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        assert written.read() == ""
+    assert process.wait() != 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_in_its_build_it_leaves_nothing(tmp_path, number):
-    process = started(tmp_path, "-m", "release")
-    wait_until(lambda: any(tmp_path.glob("regard-release-*/tmp/*")))
+def test_stopped_in_its_build_it_leaves_nothing(tmp_path, start, number):
+    process = start("-m", "release")
+    while not any(tmp_path.glob("regard-release-*/tmp/*")):
+        assert process.poll() is None
+        time.sleep(0.02)
     process.send_signal(number)
-    assert process.wait(60) == 130
+    assert process.wait() == 130
     assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,7 @@ def test_it_needs_the_eight_core_packages_and_no_more(wheel):
         ("tests/conftest.py", b"", "tests/conftest.py is neither of the library nor of its metadata"),
         (f"{INFO}/licenses/LICENSE", None, f"{INFO}/licenses/LICENSE is not the checkout's LICENSE"),
         (f"{INFO}/METADATA", b"Name: regard\nVersion: 0.0.9\n\n", "Version is ['0.0.9'], expected ['0.1.0']"),
-        (f"{INFO}/METADATA", b"Name: regard\n\nAnother text", "the description is not README.md"),
+        (f"{INFO}/METADATA", b"Name: regard\n\nAnother", "the description is not README.md without its relative links"),
         (f"{INFO}/entry_points.txt", b"", "entry points console_scripts are {}"),
     ],
 )

@@ -12,7 +12,7 @@ from html import escape
 from importlib import import_module
 
 PREFORMATTED = (
-    "margin: 0; line-height: 1.15; white-space: pre; overflow-x: auto; background: none; "
+    "margin: 0; line-height: 1.15; overflow-x: auto; background: none; "
     "font-family: ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 )
 """The style of a text whose columns stay aligned. It names no colour, so that it is readable on any background."""
@@ -40,9 +40,14 @@ def preformatted(text: str) -> str:
     return preformatted_html(escape(text))
 
 
-def preformatted_html(code: str) -> str:
-    """The same for HTML, which the caller has escaped."""
-    return f'<pre style="{PREFORMATTED}">{code}</pre>'
+def preformatted_html(code: str, *, wrap: bool = False) -> str:
+    """The same for HTML, which the caller has escaped.
+
+    Args:
+        code: the HTML.
+        wrap: whether lines that are too long are broken; else they can be scrolled.
+    """
+    return f'<pre style="{PREFORMATTED}; white-space: {"pre-wrap" if wrap else "pre"}">{code}</pre>'
 
 
 def html_table(title: str, rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:

@@ -1,6 +1,5 @@
 """The pages of the course as notebooks."""
 
-
 import pytest
 
 from documentation.conftest import DOCS

@@ -3,6 +3,6 @@
 - `__main__`: the steps in their order, the table at the end, the exit code
 - `distributions`: what must be in a wheel and in an sdist, and what must not
 - `environments`: interpreters, and empty environments into which the wheel is installed
-- `processes`: commands that are ended, with all that they started, when the check is
+- `processes`: commands that are ended, and a folder that is removed, however the check ends
 - `smoke`: what runs in such an environment
 """

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from .distributions import sdist_problems, wheel_problems
 from .environments import EmptyEnvironment, clean_variables, find_interpreter
-from .processes import CommandFailed, run
+from .processes import CommandFailed, run, temporary_folder
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
@@ -165,8 +164,8 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with TemporaryDirectory(prefix="regard-release-") as folder:
-            check = ReleaseCheck(Path(folder), options.with_cuda)
+        with temporary_folder() as folder:
+            check = ReleaseCheck(folder, options.with_cuda)
             results = check.run_all(options.python, not options.without_tests)
     except KeyboardInterrupt:
         print("stopped; what was built and installed is removed", file=sys.stderr)

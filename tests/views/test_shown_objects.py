@@ -10,6 +10,7 @@ import torch
 
 import regard
 import terminals
+from lens.explained import pretrained
 from regard import mask
 from regard.check import Report
 from regard.lens.effects.table import effects_table
@@ -60,7 +61,7 @@ class Markup(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.attributes, self.text, self._open = set(), set(), "", []
+        self.tags, self.attributes, self.text, self.cells, self._open = set(), set(), "", [], []
         self.feed(html)
         self.close()
         assert self._open == []
@@ -76,6 +77,8 @@ class Markup(HTMLParser):
 
     def handle_data(self, data):
         self.text += data
+        if self._open and self._open[-1] in ("th", "td"):
+            self.cells.append(data)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +112,25 @@ def test_what_print_shows_of_an_explanation_is_one_sentence():
 def test_what_print_shows_of_a_model_is_its_whole_config():
     assert "max_positions=512" in str(minilm())
     assert repr(minilm()) == (
-        "Pretrained('sentence-transformers/all-MiniLM-L6-v2', encoder, 6 layers of 12 heads, d_model 384)"
+        "Pretrained('sentence-transformers/all-MiniLM-L6-v2', encoder, 6 layers of 12 heads, d_model 384, "
+        "2 ignored weights)"
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "layers", "positions"),
+    [
+        ("gpt2", "3 layers of 3 heads", "learned, at most 64"),
+        ("bart", "3 layers of 4 heads, decoder 2 of 2", "learned, at most 64"),
+        ("t5", "3 layers of 3 heads, decoder 2 of 3", "t5"),
+    ],
+)
+def test_a_model_of_each_kind_shows_its_sizes(family, layers, positions):
+    model = pretrained(family)
+    cells = Markup(model._repr_html_()).cells
+    assert cells[cells.index("layers") + 1] == layers
+    assert cells[cells.index("positions") + 1] == positions
+    assert cells[cells.index("parameters") + 1] == f"{sum(p.numel() for p in model.model.parameters()):,}"
 
 
 def test_show_is_what_regard_explain_prints(monkeypatch):

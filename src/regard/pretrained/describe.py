@@ -10,19 +10,25 @@ from regard.notebook import html_table
 def one_line(pretrained: Any) -> str:
     """The name, the kind and the sizes that matter most."""
     sizes = f"{_layers(pretrained)}, d_model {pretrained.config.d_model}"
-    return f"Pretrained({pretrained.name!r}, {pretrained.kind}, {sizes})"
+    return f"Pretrained({pretrained.name!r}, {pretrained.kind}, {sizes}{remarks(pretrained)})"
+
+
+def remarks(pretrained: Any) -> str:
+    """What of the checkpoint is not in the model, and in which format it was stored; each after a comma."""
+    ignored = f", {len(pretrained.ignored_weights)} ignored weights" if pretrained.ignored_weights else ""
+    return ignored + _stored(pretrained)
 
 
 def as_table(pretrained: Any) -> str:
     """The facts that one wants to see before a model is used, as HTML."""
     config, parameters = pretrained.config, list(pretrained.model.parameters())
-    kv_heads = config.num_kv_heads
+    kv_heads, longest = config.num_kv_heads, config.max_positions
     rows = [
         ("kind", f"{pretrained.kind}, reads {pretrained.modality}"),
         ("layers", _layers(pretrained)),
         ("d_model", f"{config.d_model:,}; d_ff {config.d_ff:,}"),
         ("key heads", "" if kv_heads in (None, config.num_heads) else str(kv_heads)),
-        ("positions", f"{config.positions or 'none'}, at most {config.max_positions:,}"),
+        ("positions", config.positions + ("" if longest is None else f", at most {longest:,}")),
         ("vocabulary", f"{config.vocab_size:,}{'' if pretrained.tokenizer is not None else ', no tokenizer'}"),
         ("parameters", f"{sum(p.numel() for p in parameters):,}"),
         ("weights", f"{str(parameters[0].dtype).removeprefix('torch.')} on {pretrained.device}{_stored(pretrained)}"),

@@ -17,7 +17,7 @@ from regard._shapes import Float
 from regard.errors import InputError, require_utf8, short_repr
 from regard.pretrained.chat import ChatEncoder, ChatTemplate, Message, read_chat_template
 from regard.pretrained.checkpoint import read_json_object, read_weights
-from regard.pretrained.describe import as_table, one_line
+from regard.pretrained.describe import as_table, one_line, remarks
 from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import (
@@ -346,9 +346,7 @@ class Pretrained:
         return as_table(self)
 
     def __str__(self) -> str:
-        ignored = f", {len(self.ignored_weights)} ignored weights" if self.ignored_weights else ""
-        stored = f", dequantised from {self.checkpoint.quantization}" if self.checkpoint.quantization else ""
-        return f"Pretrained({self.name!r}, {self.config}{ignored}{stored})"
+        return f"Pretrained({self.name!r}, {self.config}{remarks(self)})"
 
 
 def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32) -> Pretrained:

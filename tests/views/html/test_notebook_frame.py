@@ -67,11 +67,14 @@ def test_a_frame_is_as_tall_as_its_page(open_page, notebook, output):
     assert frame == inside > 300
 
 
-def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, notebook, output):
+@pytest.mark.parametrize(
+    "view", ["heads", *(pytest.param(view, marks=pytest.mark.more) for view in ("map", "arithmetic", "whatif"))]
+)
+def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, notebook, output, view):
     page = open_page(notebook(output), ready=".regard-frame")
     live(page)
     before, _ = heights(page)
-    page.frames[1].locator("#tab-heads").click()
+    page.frames[1].locator(f"#tab-{view}").click()
     page.wait_for_function(f"document.querySelector('.regard-frame iframe').getBoundingClientRect().height != {before}")
     page.wait_for_timeout(100)
     frame, inside = heights(page)
@@ -207,3 +210,54 @@ def test_hostile_titles_stay_text_in_a_frame(open_page, notebook):
     assert page.locator("body > *").count() == 1
     assert page.locator("iframe").get_attribute("title") == SCRIPT
     assert page.locator("img").get_attribute("alt") == SCRIPT
+
+
+def drawn_by_jupyter(page, output):
+    """Draw an output as a notebook's window does: the markup first, then each script in an element of its own."""
+    page.evaluate(
+        """(html) => {
+          const cell = document.body.appendChild(document.createElement("div"));
+          cell.innerHTML = html;
+          for (const old of cell.querySelectorAll("script")) {
+            const script = document.createElement("script");
+            script.textContent = old.textContent;
+            old.replaceWith(script);
+          }
+        }""",
+        output,
+    )
+
+
+def test_outputs_that_a_notebook_draws_later_show_their_pages(open_page, notebook, output):
+    page = open_page(notebook("<p>empty</p>"), ready="p")
+    drawn_by_jupyter(page, without_page(output))
+    page.wait_for_timeout(50)
+    assert page.locator(".regard-static").is_visible()
+    drawn_by_jupyter(page, output)
+    assert len(live(page, 2)) == 2
+
+
+def test_a_frame_that_a_notebook_takes_away_and_puts_back_is_as_tall_as_before(open_page, notebook, output):
+    """Notebooks take outputs out of the document that are far from what is in sight; a frame then loads anew."""
+    page = open_page(notebook(output), ready=".regard-frame")
+    live(page)
+    before, _ = heights(page)
+    page.evaluate(
+        """() => {
+          const box = document.querySelector(".regard-frame");
+          box.remove();
+          document.body.append(box);
+        }"""
+    )
+    page.wait_for_function("document.querySelector('.regard-frame iframe') !== null")
+    page.wait_for_timeout(500)
+    frame, inside = heights(page)
+    assert frame == inside == before
+
+
+def test_an_output_without_the_page_still_has_it_when_the_first_is_cleared(open_page, notebook, output):
+    page = open_page(notebook(output, without_page(output)), ready=".regard-frame")
+    live(page, 2)
+    page.evaluate("document.querySelector('.regard-frame').remove()")
+    drawn_by_jupyter(page, without_page(output))
+    assert len(live(page, 2)) == 2

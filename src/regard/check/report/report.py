@@ -53,7 +53,7 @@ class Report(Outcome):
     def _repr_html_(self) -> str:
         """The report for notebooks, its verdict in bold."""
         verdict, *lines = str(self).split("\n")
-        return preformatted_html("\n".join([f"<b>{escape(verdict)}</b>", *map(escape, lines)]))
+        return preformatted_html("\n".join([f"<b>{escape(verdict)}</b>", *map(escape, lines)]), wrap=True)
 
     def __str__(self) -> str:
         head = [f"{self.name}: {self.verdict}"]

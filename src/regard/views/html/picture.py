@@ -68,7 +68,7 @@ def draw_map(m: AttentionMap | AttentionSummary) -> str:
     cells = head_cells(m, 0, head, MAX_CELLS, MAX_CELLS)
     names = map_tokens(m, 0)
     queries, keys = names or ([str(position) for position in range(size)] for size in m.shape[2:])
-    return _svg(cells, queries, keys, f"head {head} of {m.shape[1]}", "")
+    return _svg(cells, queries, keys, f"head {head} of {m.shape[1]}, counted from 0", "")
 
 
 def map_html(m: AttentionMap | AttentionSummary) -> str | None:

@@ -5,13 +5,17 @@
  * @typedef {{regard: "height", height: number}} HeightMessage
  */
 
+/** Whether the page is in a frame, whose height follows the page's: no height may follow the frame's there. */
+export function isFramed() {
+  return parent !== window;
+}
+
 /**
  * Reports the height of the page at every change, and when the parent asks. A page in a window of its own has no parent.
  * @param {HTMLElement} body
  */
 export function reportHeight(body) {
-  if (parent === window) return;
-  // A height in vh would grow with the frame, and the frame with it.
+  if (!isFramed()) return;
   document.documentElement.dataset.framed = "yes";
   const report = () => {
     const height = Math.ceil(body.getBoundingClientRect().bottom + scrollY);
