@@ -58,6 +58,7 @@ extensions = [
     "sphinx_design",
     "command_line",
     "course_notebooks",
+    "docstrings",
     "live_figures",
     "mathml",
 ]

@@ -81,6 +81,19 @@ def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, no
     assert frame == inside
 
 
+def test_a_frame_without_a_width_yet_has_no_height(open_page, notebook, output):
+    """Browsers load a frame below the window before they lay it out: then each word has a line of its own."""
+    page = open_page(notebook("", f'<div style="width: 0">{output}</div>'), ready="p")
+    page.frames[1].wait_for_selector("html[data-ready]", state="attached")
+    page.wait_for_timeout(100)
+    assert page.locator(".regard-frame[data-live]").count() == 0
+    page.evaluate("document.querySelector('div').style.width = '700px'")
+    live(page)
+    page.wait_for_timeout(100)
+    frame, inside = heights(page)
+    assert frame == inside < 5_000
+
+
 def test_only_the_page_in_a_frame_can_change_its_height(open_page, notebook, output):
     page = open_page(notebook(output), ready=".regard-frame")
     live(page)

@@ -18,6 +18,7 @@ export function reportHeight(body) {
   if (!isFramed()) return;
   document.documentElement.dataset.framed = "yes";
   const report = () => {
+    if (innerWidth === 0) return; // not laid out yet: every word would have a line of its own
     const height = Math.ceil(body.getBoundingClientRect().bottom + scrollY);
     // The parent of a sandboxed frame has no origin that could be named; a height is no secret.
     parent.postMessage(/** @type {HeightMessage} */ ({ regard: "height", height }), "*");
