@@ -25,6 +25,7 @@ os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 def _digest_of_source() -> str:
     """What the pages' outputs depend on besides their own cells: the library and the versions that it runs with."""
     digest = sha256((DOCS.parent / "constraints.txt").read_bytes())
+    digest.update((DOCS.parent / "BENCHMARKS.md").read_bytes())  # pages quote it, and assert what they quote
     for path in sorted(SOURCE.rglob("*")):
         if path.suffix in {".py", ".js", ".css", ".html"}:
             digest.update(path.relative_to(SOURCE).as_posix().encode())

@@ -35,13 +35,3 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra_that_has_it():
     ):
         import_optional("no_such.part", "plot")
     assert import_optional("os.path", "plot") is os.path
-
-
-def test_an_optional_library_does_not_warn_about_progress_bars_in_a_notebook(tmp_path, monkeypatch):
-    name = "library_with_a_progress_bar"
-    warned = ("IProgress not found. Please update jupyter and ipywidgets.", "another warning")
-    (tmp_path / f"{name}.py").write_text("import warnings\n" + "".join(f"warnings.warn({text!r})\n" for text in warned))
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.warns(UserWarning, match="another warning") as seen:
-        import_optional(name, "train")
-    assert [str(warning.message) for warning in seen] == ["another warning"]

@@ -1,6 +1,5 @@
 """`InputError`, and functions that errors and their messages need."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -67,10 +66,7 @@ def import_optional(module: str, extra: str) -> ModuleType:
         InputError: the library is not installed.
     """
     try:
-        with warnings.catch_warnings():
-            # In a notebook without ipywidgets, tqdm warns about its own progress bar whenever a library imports it.
-            warnings.filterwarnings("ignore", "IProgress not found")
-            return import_module(module)
+        return import_module(module)
     except ImportError as error:
         library = module.partition(".")[0]
         raise InputError(f"this needs {library}, which is not installed: {install_hint(extra)}") from error
