@@ -1,6 +1,7 @@
 """`regard.check`, as it is called: in a process of its own, by name, with modules of other libraries."""
 
 import json
+import linecache
 from importlib import import_module
 
 import pytest
@@ -43,6 +44,16 @@ def test_the_step_the_number_and_the_line(tmp_path):
     assert cause.location.text.strip() == "scores = scores / math.sqrt(x.size(1))"
     assert "yours" in str(report)
     assert Report.from_json(report.to_json()) == report
+
+
+@pytest.mark.parametrize("cell", ["/tmp/ipykernel_1/2.py", "<ipython-input-1-2>"])
+def test_the_line_of_a_class_from_a_notebooks_cell(cell):
+    # There is no such file: a notebook's cells are known to linecache only.
+    linecache.cache[cell] = len(MINE), None, MINE.splitlines(keepends=True), cell
+    names = {"__name__": "a_notebook"}
+    exec(compile(MINE, cell, "exec"), names)
+    (cause,) = regard.check(names["SelfAttention"], timeout=200.0).causes
+    assert cause.location.text == "scores = scores / math.sqrt(x.size(1))"
 
 
 @pytest.mark.more

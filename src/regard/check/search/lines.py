@@ -54,7 +54,9 @@ class _Recorder(TorchFunctionMode):
             tensors = [each for each in tensors_in(made) if 0 < each.numel() <= LARGEST]
             line = self._line() if tensors else None
             if line is not None:
-                place = CodeLocation(self.file, line, linecache.getline(self.path, line).strip())
+                # A cell of IPython is known by its name, which is no path.
+                text = linecache.getline(self.path, line) or linecache.getline(self.file, line)
+                place = CodeLocation(self.file, line, text.strip())
                 for tensor in tensors:  # copied: what follows may write into it
                     self.records.append((tensor.detach().clone(), place))
         return result

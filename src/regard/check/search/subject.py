@@ -172,8 +172,15 @@ def _any_names(implementation: Any) -> bool:
 
 
 def source(implementation: Any) -> str | None:
-    """The file that an implementation is written in, where there is one."""
-    try:
-        return inspect.getsourcefile(inspect.unwrap(implementation))
-    except (TypeError, OSError):
-        return None
+    """The file that an implementation is written in, where there is one.
+
+    The module of a class from a notebook's cell has no file; its methods name the cell.
+    """
+    kind = inspect.unwrap(implementation)
+    methods = filter(inspect.isfunction, vars(kind).values()) if inspect.isclass(kind) else ()
+    for written in (kind, *methods):
+        try:
+            return inspect.getsourcefile(written)
+        except (TypeError, OSError):
+            continue
+    return None
