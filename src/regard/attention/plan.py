@@ -13,6 +13,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.chunked import chunk_height, split_stack
 from regard.attention.kernels.schedule import (
+    TILE_ROWS,
     BandLimits,
     Schedule,
     band_limits,
@@ -316,17 +317,21 @@ def _working_bytes(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
     if isinstance(block.keys, Tensor) or d_key != d_value:
         copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
     if kernel == "chunked":
-        rows = min(block.rows[1] - block.rows[0], chunk_height(call, block))
+        rows = min(block.height, chunk_height(call, block))
         # Scores, scaled, masked, weights and the intermediate results of the softmax.
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
-    rows = block.rows[1] - block.rows[0]
+    rows = block.height
+    if isinstance(block.rows, Tensor):
+        copied += batch * heads * rows * 2 * max(d_key, d_value) * size
     bias_bytes = 0
     if isinstance(call.bias, PositionBias) or (call.bias is not None and block.allowed is not None):
         bias_rows = batch if len(call.v) > 1 or block.num_stacked > 1 else 1
         bias_bytes = bias_rows * heads * rows * block.columns * size
     # A mask has one byte a pair, the additive mask one number a pair; a function is evaluated on positions.
     mask_bytes = block.allowed.numel() * (1 + size) if block.allowed is not None else 0
-    position_bytes = rows * call.keys * 10 if kernel == "tiles" and block.allowed is not None else 0
+    position_bytes = 0
+    if kernel == "tiles" and (block.allowed is not None or isinstance(block.rows, Tensor)):
+        position_bytes = TILE_ROWS * call.keys * 10
     return copied + bias_bytes + mask_bytes + position_bytes
 
 
