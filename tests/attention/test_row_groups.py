@@ -101,6 +101,7 @@ def test_rows_that_share_little_stay_together():
     assert regard.plan(*tensors, mask.allowed(keep)).flops == regard.plan(*tensors).flops
 
 
+@pytest.mark.more
 def test_memory_does_not_grow_with_the_square():
     tensors = [[t.detach()[:, :1] for t in qkv(tokens)] for tokens in (LONG, 2 * LONG)]
     peaks = [regard.plan(*t, mask.where(RULES["every other key"])).peak_bytes for t in tensors]

@@ -128,10 +128,10 @@ def is_plain(
     sinks: Tensor | None,
     dropout: float | int,
 ) -> bool:
-    """Whether a call outside a graph is the most common one, which needs neither validation nor `choose`.
+    """Whether a call outside a graph and autocast is the most common one: it needs neither validation nor `choose`.
 
-    It is a full or causal attention on the CPU without options, of tensors that fit the fused kernel as they are. On
-    short sequences, validation takes as long as the attention.
+    It is a full or causal attention on the CPU without options and transforms, of float32 or float64 tensors that fit
+    the fused kernel as they are. On short sequences, validation takes as long as the attention.
     """
     if not (scale is None and bias is None and softcap is None and sinks is None and dropout == 0):
         return False
@@ -139,18 +139,21 @@ def is_plain(
     if causal and not (type(mask) is Band and mask.before is None and not mask.after and mask.offset is None):
         return False
     try:
-        shape, dtype = q.shape, q.dtype
-        return not (
-            len(shape) != 4
-            or k.shape != v.shape
-            or (k.shape != shape and not _key_shape_fits(shape, k.shape, causal))
-            or not dtype.is_floating_point
-            or k.dtype != dtype
-            or v.dtype != dtype
-            or not (q.is_cpu and k.is_cpu and v.is_cpu)
-            or 0 in shape
-            or 0 in k.shape
-            or not (q.stride(3) == k.stride(3) == v.stride(3) == 1)
+        shape, key_shape, dtype = q.shape, k.shape, q.dtype
+        return (
+            (dtype is torch.float32 or dtype is torch.float64)
+            and k.dtype is dtype
+            and v.dtype is dtype
+            and key_shape == v.shape
+            and len(shape) == 4
+            and (key_shape == shape or _key_shape_fits(shape, key_shape, causal))
+            and 0 not in shape
+            and 0 not in key_shape
+            and q.is_cpu
+            and k.is_cpu
+            and v.is_cpu
+            and q.stride(3) == k.stride(3) == v.stride(3) == 1
+            and not torch._C._are_functorch_transforms_active()
         )
     except AttributeError:
         return False  # not a tensor: `validate` names it
