@@ -101,8 +101,9 @@ def _band(
         if farthest == columns[0] - rows[0]:
             yield ScoreBlock(rows, columns, causal=True, batch=batch)
             return
-    # High blocks compute more pairs than needed, low blocks make small products: a quarter of the window.
-    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 4))
+    # High blocks compute more pairs than needed, low blocks make small products: a quarter of the window. The kernel
+    # itself takes 32 rows at a time where there are fewer than 192.
+    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(32, (farthest - nearest + 1) // 4))
     # The blocks of a stack lie on the batch axis, so each batch row has stacks of its own.
     max_blocks = MAX_STACKED_BLOCKS if call.bias is None else 1
     for row in range(len(call.q)) if batch is None and max_blocks > 1 else [batch]:
