@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 MIN_TOKENS = 4
-"""Products of fewer rows take as long by either. The batch does not count, so that it moves no row to another kernel."""
+"""Products of fewer rows take as long by either. The batch does not count: it moves no row to another kernel."""
 
-MIN_WEIGHTS = 2**16
+MIN_ONEDNN_SIZE = 2**16
 """Smaller weights (256 x 256) are left to PyTorch: a call of oneDNN takes 10 microseconds longer to begin."""
 
 
@@ -45,7 +45,7 @@ def _suits_onednn(module: nn.Module, x: Tensor) -> bool:
         and weight.is_cpu
         and weight.layout is torch.strided
         and weight.is_contiguous()
-        and weight.numel() >= MIN_WEIGHTS
+        and weight.numel() >= MIN_ONEDNN_SIZE
         and x.ndim > 1
         and x.shape[-1] == weight.shape[1]
         and x.shape[-2] >= MIN_TOKENS
