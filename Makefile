@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo test test-more test-all mutants lint lint-page format bench clean
+.PHONY: help install install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,12 @@ $(STAMP): pyproject.toml constraints.txt models.txt
 
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
+
+docs: install ## the site with its pages executed: docs/_build/html/index.html (at most 6 minutes on 2 cores)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs 2 --quiet docs docs/_build/html
+
+pictures: install install-browser ## the README's pictures, drawn by the commands that they show
+	$(BIN)/python docs/pictures/draw.py
 
 # Where this is set, each process compiles every test and module anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,6 +63,9 @@ test-all: install ## the same and the long runs, with new random cases
 
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
+
+release-check: install ## what would be released: built, looked at, installed into empty environments, its tests run (10 minutes)
+	cd tests && ../$(BIN)/python -m release $(ARGS)
 
 install-browser: ## Debian's Chromium, for the tests of the page that need a browser
 	@command -v chromium || $(MAKE) --no-print-directory /usr/bin/chromium
@@ -100,4 +109,4 @@ bench: install ## time it against its rivals and write BENCHMARKS.md's tables
 	$(BIN)/python -m bench
 
 clean: ## remove what make made
-	rm -rf $(VENV) node_modules dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) node_modules dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

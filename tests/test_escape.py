@@ -31,7 +31,7 @@ def test_of_a_long_text_a_message_has_the_beginning(length, shown):
 
 def test_a_library_that_is_not_installed_is_named_with_the_extra_that_has_it():
     with pytest.raises(
-        InputError, match=re.escape("needs no_such, which is not installed: pip install 'regard[plot]'")
+        InputError, match=re.escape("needs no_such, which is not installed: pip install '.[plot]' in a clone of regard")
     ):
         import_optional("no_such.part", "plot")
     assert import_optional("os.path", "plot") is os.path

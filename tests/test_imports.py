@@ -90,7 +90,7 @@ def test_torch_is_imported_only_when_it_is_used(process):
 def test_the_mechanism_imports_little_besides_torch(process):
     new = set(process["mechanism"]) - set(process["torch"])
     of_regard = {name for name in new if name.startswith("regard.")}
-    assert {name.split(".")[1] for name in of_regard} == {"_shapes", "attention"}
+    assert {name.split(".")[1] for name in of_regard} == {"_shapes", "attention", "notebook"}
     assert len(new - of_regard) <= 4, "each module costs time, most of all one of another library"
 
 

@@ -51,8 +51,8 @@ def require_utf8(text: str) -> None:
 
 
 def install_hint(extra: str) -> str:
-    """How to install what an extra of regard needs; from a checkout where regard is on no index."""
-    return f"pip install 'regard[{extra}]', or in a checkout of regard: pip install -e '.[{extra}]'"
+    """How to install what an extra of regard needs: in a clone, because regard is on no package index yet."""
+    return f"pip install '.[{extra}]' in a clone of regard"
 
 
 def import_optional(module: str, extra: str) -> ModuleType:

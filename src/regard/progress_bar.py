@@ -15,7 +15,7 @@ DELAY_SECONDS = 1.0
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal and the work takes longer than a second.
+    """A bar on standard error, if that is a terminal and the work takes longer than a second; a notebook shows none.
 
     Args:
         description: of the work.

@@ -98,7 +98,7 @@ def test_pyarrow_is_asked_for_by_name(tmp_path, command, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     source = write_lines(tmp_path / "t.txt", ["a"])
     code, _, err = command("embed", source, "--model", folder, "--out", tmp_path / "v.parquet")
-    assert (code, "pip install 'regard[train]'" in err) == (2, True)
+    assert (code, "pip install '.[train]'" in err) == (2, True)
     assert command("embed", source, "--model", folder, "--out", tmp_path / "v.npy")[0] == 0
 
 

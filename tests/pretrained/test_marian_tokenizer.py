@@ -131,5 +131,5 @@ class TestDamage:
 
     def test_without_sentencepiece_the_error_names_the_install(self, folder, monkeypatch):
         monkeypatch.setitem(sys.modules, "sentencepiece", None)
-        with pytest.raises(InputError, match=r"is not installed: pip install 'regard\[marian\]'"):
+        with pytest.raises(InputError, match=r"is not installed: pip install '\.\[marian\]'"):
             regard.load(folder)

@@ -125,7 +125,7 @@ def test_no_window_and_nothing_kept(monkeypatch):
 def test_without_matplotlib_the_way_out_is_said(monkeypatch):
     monkeypatch.delitem(sys.modules, "regard.views.figures.maps", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"matplotlib, which is not installed: pip install 'regard\[plot\]'"):
+    with pytest.raises(ImportError, match=r"matplotlib, which is not installed: pip install '\.\[plot\]'"):
         random_map(4, 4).plot()
 
 

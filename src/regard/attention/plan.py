@@ -28,6 +28,7 @@ from regard.attention.mask.base import And, Combined, Mask, Not
 from regard.attention.mask.documents import Documents
 from regard.attention.mask.kinds import Allowed, Band, First, Padding
 from regard.attention.validation import validate
+from regard.notebook import preformatted
 
 MAX_DENSE_PAIRS = 2**20
 """Up to this many pairs of a query and a key, a mask or bias of every pair may be in memory."""
@@ -52,6 +53,9 @@ class Plan:
     """Floating-point operations of the forward pass: a multiplication and an addition count as two."""
     peak_bytes: int
     """An estimate of the peak memory that the forward pass allocates, with the output."""
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.reason}; {_with_prefix(self.flops)}FLOP, {_with_prefix(self.peak_bytes)}B"

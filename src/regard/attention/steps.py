@@ -14,6 +14,22 @@ from regard._shapes import Bool, Float
 from regard.attention.bias import PositionBias
 from regard.attention.mask import Mask
 from regard.attention.validation import resolve_mask, validate
+from regard.notebook import html_table
+
+STEP_TEXTS = {
+    "scores": "q kT",
+    "scaled": "scores * scale",
+    "capped": "softcap * tanh(scaled / softcap)",
+    "biased": "capped + bias",
+    "masked": "biased, -inf where a query may not attend",
+    "weights": "softmax of masked over the keys",
+    "output": "weights @ v",
+    "q": "queries by head",
+    "k": "keys by head",
+    "v": "values by head",
+    "heads": "the outputs of all heads side by side",
+    "projected": "heads after the output projection",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +68,16 @@ class Steps:
     def __repr__(self) -> str:
         shapes = ((name, value) for name, value in vars(self).items() if value is not None)
         return f"Steps({', '.join(f'{name} {tuple(value.shape)}' for name, value in shapes)})"
+
+    def _repr_html_(self) -> str:
+        """The steps in their order, for notebooks: what each is, its shape and its numbers from the least on."""
+        rows, before = [], None
+        for name, value in vars(self).items():
+            if value is not None:
+                numbers = "as above" if value is before else _range(value)
+                rows.append((name, STEP_TEXTS[name], " x ".join(map(str, value.shape)), numbers))
+                before = value
+        return html_table("Steps", rows, ("step", "is", "shape", "least to largest"))
 
 
 def steps(
@@ -173,3 +199,11 @@ def _softmax(masked: Tensor, sinks: Tensor | None) -> Tensor:
     else:
         weights = masked.softmax(dim=-1)
     return weights.masked_fill(empty, 0.0)
+
+
+def _range(t: Tensor) -> str:
+    """The least and the largest number of a tensor."""
+    if not t.numel():
+        return ""
+    least, largest = (float(each) for each in t.detach().aminmax())
+    return f"{least:.4g} to {largest:.4g}"

@@ -32,6 +32,29 @@ def plot_effects(effects: Any, **options: Any) -> Figure:
     return import_module("regard.views.figures.effects").plot_effects(effects, **options)  # type: ignore[no-any-return]
 
 
+def map_html(m: Any) -> str | None:
+    """A map for a notebook; see there."""
+    return import_module("regard.views.html.picture").map_html(m)  # type: ignore[no-any-return]
+
+
+def show_explanation(explanation: Any, **options: Any) -> str:
+    """See `Explanation.show`."""
+    draw = import_module("regard.views.terminal.explanation").draw
+    return import_module("regard.views.terminal.console_text").drawn_text(draw, explanation, **options)  # type: ignore[no-any-return]
+
+
+def explanation_html(explanation: Any, **options: Any) -> str:
+    """The same view for a notebook."""
+    draw = import_module("regard.views.terminal.explanation").draw
+    return import_module("regard.views.terminal.console_text").drawn_html(draw, explanation, **options)  # type: ignore[no-any-return]
+
+
+def effects_html(effects: Any, **options: Any) -> str:
+    """The table of `regard effect` for a notebook."""
+    draw = import_module("regard.views.terminal.effects_table").draw
+    return import_module("regard.views.terminal.console_text").drawn_html(draw, effects, **options)  # type: ignore[no-any-return]
+
+
 def render_page(
     recording: Any, path: str | Path | None, *, image: Any, image_index: int, patches: Any, context: Any, **options: Any
 ) -> str:
@@ -62,8 +85,7 @@ def render_effects(effects: Any, path: str | Path | None, *, text: int | None, *
 
 def render_notebook(recording: Any) -> str | None:
     """The page in a frame for a notebook; None if there is nothing to show."""
-    html = import_module("regard.views.html")
     try:
-        return html.notebook_frame(html.render_page(recording))  # type: ignore[no-any-return]
+        return import_module("regard.views.html").render_notebook(recording)  # type: ignore[no-any-return]
     except ValueError:
         return None

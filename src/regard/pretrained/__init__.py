@@ -16,6 +16,7 @@
 - `pooling`: one vector for a text; `embedder`: the vectors of many texts, without padding
 - `beginnings`: the first tokens of a long text, without tokenizing all of it
 - `load`: `load` and `Pretrained`, a model with its tokenizer
+- `describe`: a `Pretrained` in one line and as a table
 - `save`: writes a checkpoint in the format in which it was read
 - `initialize`: writes a model with random weights, to train from scratch
 """

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from regard.errors import InputError, short_repr
+from regard.notebook import import_tqdm
 
 CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE = "config.json", "tokenizer.json", "model.safetensors"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
@@ -94,6 +95,7 @@ class HubFiles:
 
     def __init__(self, name: str, first_file: str = CONFIG_FILE) -> None:
         self.name = name
+        import_tqdm()
         try:
             import huggingface_hub.constants  # the import reads the settings
         except ValueError as error:
@@ -180,6 +182,7 @@ class HubFiles:
 
 def gguf_files_of_hub(name: str) -> list[str]:
     """The GGUF files of a model on the Hub; those in the cache where the Hub does not answer."""
+    import_tqdm()
     from huggingface_hub import HfApi, constants, snapshot_download
 
     with suppress(Exception):  # the HTTP library decides which exception a broken connection raises

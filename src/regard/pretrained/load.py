@@ -17,6 +17,7 @@ from regard._shapes import Float
 from regard.errors import InputError, require_utf8, short_repr
 from regard.pretrained.chat import ChatEncoder, ChatTemplate, Message, read_chat_template
 from regard.pretrained.checkpoint import read_json_object, read_weights
+from regard.pretrained.describe import as_table, one_line, remarks
 from regard.pretrained.embedder import Embedder
 from regard.pretrained.families import FAMILIES
 from regard.pretrained.family import (
@@ -339,9 +340,13 @@ class Pretrained:
         )
 
     def __repr__(self) -> str:
-        ignored = f", {len(self.ignored_weights)} ignored weights" if self.ignored_weights else ""
-        stored = f", dequantised from {self.checkpoint.quantization}" if self.checkpoint.quantization else ""
-        return f"Pretrained({self.name!r}, {self.config}{ignored}{stored})"
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return as_table(self)
+
+    def __str__(self) -> str:
+        return f"Pretrained({self.name!r}, {self.config}{remarks(self)})"
 
 
 def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32) -> Pretrained:
@@ -350,7 +355,7 @@ def load(name: str | Path = DEFAULT_MODEL, *, dtype: torch.dtype = torch.float32
     Args:
         name: a folder with ``config.json``, ``model.safetensors`` (or its shards with their index) and, to read and
             write text, ``tokenizer.json`` (Marian: ``source.spm``, ``target.spm``, ``vocab.json``); a GGUF file of
-            llama.cpp or a folder that holds one (needs ``pip install 'regard[gguf]'``); or a name on the Hugging Face
+            llama.cpp or a folder that holds one (needs the extra ``gguf``); or a name on the Hugging Face
             Hub, where a GGUF file is ``OWNER/NAME/FILE.gguf``. Families: BERT, RoBERTa (encoders); GPT-2, Llama,
             Mistral, Qwen2, Qwen3, Gemma 2 (decoders, also as GGUF); Marian, BART, T5 (encoder-decoders);
             vision-encoder-decoder (a ViT that reads an image and a GPT-2 that writes about it). For example

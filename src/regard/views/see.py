@@ -1,13 +1,13 @@
-"""`regard.see`: the page of a text or of a recording, written to a file."""
+"""`regard.see`: the page of a text or of a recording, in a notebook or in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.errors import InputError
+from regard.errors import InputError, short_repr
 from regard.escape import visible
 from regard.files import ensure_writable, write_json, write_text
 from regard.lens.effects.effects import Effects
@@ -16,29 +16,60 @@ from regard.pretrained import Pretrained
 from regard.views.html.draft import RenderedPage
 from regard.views.html.effects import EFFECT_VIEW, as_list
 from regard.views.html.image import PageImage
+from regard.views.html.notebook import notebook_frame
 from regard.views.html.page import DEFAULT_MAX_SIZE, Progress, build_page
+from regard.views.html.picture import draw_picture
 from regard.views.source import AttentionSource, HeadNumbers, attention_source
 
 
 @dataclass(frozen=True, eq=False)
-class SavedPage:
-    """A page that was written. It can be used as a path."""
+class AttentionPage:
+    """A page, which a notebook shows. Where it was written, it can be used as the path of its file."""
 
-    path: Path
+    path: Path | None
+    """The file; None where none was named."""
     size: int
     """In bytes."""
     facts: dict[str, Any]
     """What is in the page, as `to_dict` returns it."""
+    text: str = field(repr=False)
+    """The page: HTML."""
+    picture: str = field(repr=False)
+    """The head that the page opens with, as SVG: what a notebook shows where no script runs."""
 
     def __fspath__(self) -> str:
+        if self.path is None:
+            raise InputError('this page is in no file: page.to_html("regard.html") writes it', "out")
         return str(self.path)
 
+    def __repr__(self) -> str:
+        return f"AttentionPage({short_repr(self.facts['title'])}, {self})"
+
     def __str__(self) -> str:
+        if self.path is None:
+            return f'{self.size / 1e6:.2f} MB, in no file: page.to_html("regard.html") writes it'
         return f"{visible(str(self.path))}: {self.size / 1e6:.2f} MB"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        return notebook_frame(self.text, self.picture, f"{self.facts['model']}: {self.facts['title']}")
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The page as a text.
+
+        Args:
+            path: the file to write, by an atomic write.
+
+        Raises:
+            InputError: the path cannot be written.
+        """
+        if path is not None:
+            write_text(self.text, path)
+        return self.text
 
     def to_dict(self) -> dict[str, Any]:
         """What is in the page: the head and query that it shows first, its layers and heads, and what it omits."""
-        return {"path": str(self.path), "size": self.size, **self.facts}
+        return {"path": None if self.path is None else str(self.path), "size": self.size, **self.facts}
 
     def save(self, path: str | Path) -> None:
         """Write the facts as JSON, by an atomic write.
@@ -51,7 +82,7 @@ class SavedPage:
 
 def see(
     text: str | Path | Recording,
-    out: str | Path = "regard.html",
+    out: str | Path | None = None,
     *,
     model: str | Path | Pretrained | None = None,
     compare: str | Sequence[str] | None = None,
@@ -65,12 +96,18 @@ def see(
     title: str | None = None,
     effects: Effects | Sequence[Effects] = (),
     progress: Progress = iter,
-) -> SavedPage:
-    """Write a page that shows the attention of a model in a text, and lets you change it.
+) -> AttentionPage:
+    """A page that shows the attention of a model in a text, and lets you change it.
+
+    In a notebook a cell that ends with it shows the page::
+
+        regard.see("Write a poem about a man fishing on a river bank.", token="bank")
+
+    Elsewhere name a file, and open it in a browser: ``regard.see(text, "regard.html")``.
 
     Args:
         text: a text that the model reads; or a `Recording`, or the path of one that `Recording.save` wrote.
-        out: the file to write.
+        out: the file to write; by default none is written.
         model: a name for `regard.load`, or its result; by default the default model, a decoder where a
             text is continued. It belongs to a text, as do the next three.
         compare: other texts, to see how context changes the words that they share.
@@ -91,13 +128,14 @@ def see(
         progress: wraps the iteration over the paths of the attentions, such as a progress bar.
 
     Returns:
-        The path of the page, its size, and what is in it.
+        The page, its path and size, and what is in it.
 
     Raises:
         InputError: an empty or too long text; no such model, file, layer, head or word; a path that cannot be written;
             nothing to show; a size that is too small for any page.
     """
-    ensure_writable(out)
+    if out is not None:
+        ensure_writable(out)
     page_image = None if image is None else PageImage.load(image)
     source = attention_source(
         text,
@@ -129,8 +167,10 @@ def see(
         raise
     except ValueError as error:  # there is nothing to show, or the effects are those of another model
         raise InputError(str(error)) from error
-    write_text(page.text, out)
-    return SavedPage(Path(out), page.size, _facts(source, page))
+    if out is not None:
+        write_text(page.text, out)
+    picture = draw_picture(source.recording, page.facts)
+    return AttentionPage(None if out is None else Path(out), page.size, _facts(source, page), page.text, picture)
 
 
 def _is_pair(head: object) -> bool:

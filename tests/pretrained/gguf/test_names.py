@@ -81,7 +81,7 @@ def test_without_the_package_the_message_says_how_to_install_it(checkpoint, tmp_
     path = write_gguf(tmp_path / "model.gguf", checkpoint)
     monkeypatch.setitem(sys.modules, "gguf", None)  # as if it were not there: an import fails
     with pytest.raises(
-        InputError, match=r"is a GGUF file, and gguf, which reads it, is not installed: pip install 'reg"
+        InputError, match=r"is a GGUF file, and gguf, which reads it, is not installed: pip install '\.\[gguf\]'"
     ):
         regard.load(path)
 

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from threading import Timer
 
 ARGUMENTS = ["--disable-gpu", "--disable-quic"]  # what else keeps it quiet, Playwright says by itself
@@ -60,6 +60,16 @@ class Chromium:
             processes = self._browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
             (self._pid,) = (process["id"] for process in processes if process["type"] == "browser")
         return self._tab
+
+    @contextmanager
+    def without_scripts(self, path):
+        """A page from disk where no script may run."""
+        self.tab()
+        with closing(self._browser.new_context(java_script_enabled=False, offline=True)) as context:
+            page = context.new_page()
+            page.set_default_timeout(TIMEOUT * 1000)
+            page.goto(path.resolve().as_uri())
+            yield page
 
     def kill(self):
         """From any thread; playwright itself hears of it later."""

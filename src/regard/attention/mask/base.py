@@ -14,6 +14,10 @@ from regard._shapes import Bool
 from regard.attention.mask.export import MaskExport
 from regard.attention.mask.geometry import Predicate, Tile, TileBounds, TileGrid
 from regard.attention.mask.show import draw
+from regard.notebook import TextPicture
+
+NOTEBOOK_TOKENS = 8
+"""The queries and keys of the picture in a notebook of a mask for any number of them."""
 
 POLARITY_HINT = (
     "Say what True means: mask.allowed(t) where True = may attend (as F.scaled_dot_product_attention reads it), "
@@ -24,8 +28,8 @@ POLARITY_HINT = (
 class Mask(MaskExport):
     """Who may attend to whom; made by the functions of `regard.mask`, combined with ``&``, ``|`` and ``~``."""
 
-    def show(self, queries: int, keys: int, *, batch: int = 0, head: int = 0) -> str:
-        """The mask as a picture for the terminal: ``print(m.show(8, 8))``.
+    def show(self, queries: int, keys: int, *, batch: int = 0, head: int = 0) -> TextPicture:
+        """The mask as a picture for the terminal, ``print(m.show(8, 8))``, and in a notebook without ``print``.
 
         Above 64 queries or keys, a cell of the picture is a tile of several, and shows whether none, some or all of
         its pairs may attend. No tensor of queries x keys is made.
@@ -41,6 +45,15 @@ class Mask(MaskExport):
             ValueError: the mask is made for another number of queries or keys.
         """
         return draw(self, queries, keys, batch, head)
+
+    def _repr_html_(self) -> str | None:
+        """The picture for notebooks: at the size that the mask is made for, else of a few tokens."""
+        queries, keys = self.shape
+        keys = max(NOTEBOOK_TOKENS, self.min_keys) if keys is None else keys
+        try:
+            return self.show(keys if queries is None else queries, keys)._repr_html_()
+        except (IndexError, ValueError):
+            return None  # a function of the user's that has no such tokens
 
     def __getitem__(self, index: Any) -> Bool[Tensor, "..."]:
         """``m[i, j]``: may query i attend to key j? Slices give a part of the dense mask.

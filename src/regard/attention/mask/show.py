@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from regard._shapes import Bool
 from regard.attention.mask.geometry import MaskGeometry, Tile, TileGrid
+from regard.notebook import TextPicture
 
 MAX_CELLS = 64
 """Cells along a side of the picture: 64 cells of two characters and their labels fit a wide terminal."""
@@ -18,7 +19,7 @@ MAX_EVALUATED_PAIRS = 2**20
 """How many pairs of a query and a key are evaluated at once."""
 
 
-def draw(mask: MaskGeometry, queries: int, keys: int, batch: int = 0, head: int = 0) -> str:
+def draw(mask: MaskGeometry, queries: int, keys: int, batch: int = 0, head: int = 0) -> TextPicture:
     """See `Mask.show`."""
     if queries < 0 or keys < 0:
         raise ValueError(f"{mask!r}: there cannot be {queries} queries and {keys} keys")
@@ -36,7 +37,7 @@ def draw(mask: MaskGeometry, queries: int, keys: int, batch: int = 0, head: int 
             for any_, all_ in zip(some, every, strict=True)
         )
         lines.append(f"{label:>{margin}}  {''.join(cells)}".rstrip())
-    return "\n".join([*lines, "", _legend(grid)])
+    return TextPicture("\n".join([*lines, "", _legend(grid)]))
 
 
 def _selection(mask: MaskGeometry, queries: int, keys: int, batch: int, head: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any, ClassVar
 
 from regard.check.report.lines import Section, attention_lines, cause_lines, fitted, item_lines, step_lines
 from regard.check.report.outcome import Outcome
 from regard.check.report.records import AttentionResult, Example, FoundMistake, StepResult, Verdict
+from regard.notebook import preformatted_html
 
 __all__ = ["Report"]
 
@@ -47,6 +49,11 @@ class Report(Outcome):
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """In a notebook, a cell that ends with a report shows it whole."""
         printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """The report for notebooks, its verdict in bold."""
+        verdict, *lines = str(self).split("\n")
+        return preformatted_html("\n".join([f"<b>{escape(verdict)}</b>", *map(escape, lines)]), wrap=True)
 
     def __str__(self) -> str:
         head = [f"{self.name}: {self.verdict}"]

@@ -120,6 +120,10 @@ class Effects(EffectColumns):
     def __repr__(self) -> str:
         return f"Effects(over {self.over} {tuple(self.values.shape)}, {self.metric}, {self.ablation}, {self.method})"
 
+    def _repr_html_(self) -> str:
+        """The ten strongest, for notebooks."""
+        return display.effects_html(self, top=10)
+
     # Files.
 
     def to_json(self) -> dict[str, Any]:

@@ -296,7 +296,7 @@ class AttentionMap(OutputStatistics):
     @property
     @no_grad_no_autocast
     def error(self) -> float:
-        """The largest |weights @ v - the model's own output| over the sampled rows, divided by the largest |output|.
+        """How far weights @ v is from the model's own output in the sampled rows, relative to the largest output.
 
         Rows that may attend to nothing do not count, nor those that a bias such as -1e9 hides from every key. NaN if
         nothing can be compared: no sample, no v.
@@ -345,6 +345,10 @@ class AttentionMap(OutputStatistics):
             ValueError: lists of another length than the map.
         """
         self.tokens = check_tokens(self.shape, queries, keys)
+
+    def _repr_html_(self) -> str | None:
+        """One head as a picture, for notebooks; None if there is nothing to show."""
+        return display.map_html(self)
 
     def __repr__(self) -> str:
         batch, heads, queries, keys = self.shape

@@ -12,8 +12,12 @@ from torch import Tensor
 from regard._shapes import Bool, Float
 from regard.errors import InputError
 from regard.files import to_builtins, write_json
+from regard.lens import display
 from regard.lens.text.explanation_schema import validate_explanation
 from regard.pretrained.checkpoint import read_json_object
+
+MAX_SHOWN_KEYS = 20
+"""The most keys of a row that are shown, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,9 @@ class AttentionRow:
     allowed: Bool[Tensor, "pieces keys"] | None = None
     """Whether the word may attend to a key; None if it may attend to all."""
 
+    def __repr__(self) -> str:
+        return _shapes(self)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -114,6 +121,9 @@ class InputVectors:
     token_type: Float[Tensor, "pieces d_model"] | None
     sum: Float[Tensor, "pieces d_model"]
     normed: Float[Tensor, "pieces d_model"] | None
+
+    def __repr__(self) -> str:
+        return _shapes(self)
 
 
 @dataclass(frozen=True)
@@ -212,6 +222,35 @@ class Explanation:
             f"{self.proof.max_error:.1e}"
         )
 
+    def __repr__(self) -> str:
+        where = f"layer {self.layer} head {self.head} of {self.model.name}"
+        return (
+            f"Explanation({self.word.text!r}, {where}, {self.attention}-attention over {len(self.keys.tokens)} tokens)"
+        )
+
+    def show(self, max_keys: int | None = MAX_SHOWN_KEYS, *, width: int | None = None) -> str:
+        """What `regard explain` prints: the tokens, the weights, the arithmetic number by number, and the proof.
+
+        ::
+
+            print(regard.explain("Write a poem about a man fishing on a river bank.", "bank").show())
+
+        Args:
+            max_keys: of a text with more tokens, the word and so many of its strongest keys are listed; None for all.
+            width: the columns; by default those of the terminal, and 110 where there is none.
+
+        Returns:
+            A text, which a prompt and a notebook show as it prints.
+
+        Raises:
+            ValueError: a width below 1.
+        """
+        return display.show_explanation(self, max_keys=max_keys, width=width)
+
+    def _repr_html_(self) -> str:
+        """The same view for notebooks."""
+        return display.explanation_html(self, max_keys=MAX_SHOWN_KEYS)
+
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain lists and numbers, under the names that they have here.
 
@@ -274,6 +313,16 @@ class Explanation:
             return explanation
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
             raise InputError(f"{path} does not hold an explanation that regard saved: {error!r}") from error
+
+
+def _shapes(facts: AttentionRow | InputVectors) -> str:
+    """The fields of a group of facts, of a tensor its shape."""
+    fields = [
+        f"{name} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{name} {value}"
+        for name, value in vars(facts).items()
+        if value is not None
+    ]
+    return f"{type(facts).__name__}({', '.join(fields)})"
 
 
 _PER_TOKEN = ("q", "scores", "scaled", "capped", "biased", "allowed", "weights", "output")

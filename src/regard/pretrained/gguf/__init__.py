@@ -1,4 +1,4 @@
-"""Reads GGUF files, the format of llama.cpp, with the package `gguf` (``pip install 'regard[gguf]'``).
+"""Reads GGUF files, the format of llama.cpp, with the package `gguf` (``pip install '.[gguf]'`` in a clone).
 
 - `header`: the metadata, and where the tensors lie
 - `tensors`: the values, dequantised when they are copied into a model

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import InputError, import_optional
+from regard.notebook import import_tqdm
 from regard.table_readers import Row
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def iterable_dataset(
     Raises:
         InputError: `datasets` is not installed, or has no folder to write to.
     """
+    import_tqdm()
     library = import_optional("datasets", "train")
     try:
         dataset: datasets.IterableDataset = library.IterableDataset.from_generator(

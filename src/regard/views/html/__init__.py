@@ -11,19 +11,21 @@
 - `bundle`: the JavaScript modules and the styles in one file
 - `image`: an image whose patches are tokens
 - `patches`: where they are in each attention
+- `picture`: the head that a page opens with, as SVG
+- `notebook`: the page in the output of a notebook's cell: the picture, and a frame
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 
 from regard.views.html.draft import RenderedPage
 from regard.views.html.image import PageImage
-from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, notebook_frame, render_effects_page, render_page
+from regard.views.html.page import DEFAULT_MAX_SIZE, build_page, render_effects_page, render_notebook, render_page
 
 __all__ = [
     "DEFAULT_MAX_SIZE",
     "PageImage",
     "RenderedPage",
     "build_page",
-    "notebook_frame",
     "render_effects_page",
+    "render_notebook",
     "render_page",
 ]

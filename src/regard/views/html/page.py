@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -19,8 +18,10 @@ from regard.views.html.draft import PageDraft, RenderedPage
 from regard.views.html.effects import EFFECT_VIEW, as_list, effect_facts, effects_of_page, one_text, render_alone
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
+from regard.views.html.notebook import notebook_frame
 from regard.views.html.patches import PagePatches
 from regard.views.html.payload import unsupported_reason
+from regard.views.html.picture import describe, draw_picture
 from regard.views.html.quantization import MAX_WEIGHT_ERROR, MapQuantization
 
 DEFAULT_MAX_SIZE = 5_000_000
@@ -197,12 +198,10 @@ def _fill(draft: PageDraft, initial: HeadRef, order: Sequence[HeadRef]) -> Rende
     )
 
 
-def notebook_frame(text: str) -> str:
-    """A page for a notebook: in a frame of its own, which may run the page's script and nothing else."""
-    return (
-        f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" title="attention" '
-        'style="width: 100%; height: 760px; border: 0"></iframe>'
-    )
+def render_notebook(recording: Recording) -> str:
+    """The page of a recording in a frame for a notebook, with a picture beside it."""
+    page = build_page(recording)
+    return notebook_frame(page.text, draw_picture(recording, page.facts), describe(page.facts))
 
 
 def _check_types(**arguments: Any) -> None:

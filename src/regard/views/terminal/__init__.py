@@ -1,6 +1,7 @@
 """Tables, bars and heatmaps in the terminal.
 
 - `console`: the console, and the parts that all views share
+- `console_text`: what a view draws on a console, as a text and as HTML
 - `table`: tables that break no number
 - `explanation`: `regard explain`: tokens, weights, arithmetic, context, proof
 - `explained_tokens`: which tokens of a long text are listed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from io import StringIO
 from typing import TextIO
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.text import Text
 PIPED_WIDTH = 110
 
 
-def console_for(stream: TextIO) -> Console:
+def console_for(stream: TextIO | StringIO) -> Console:
     """A console that writes to a stream: styled on a terminal, plain text elsewhere."""
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() and int(columns[:9]) > 0 else None

@@ -5,6 +5,7 @@ import { context } from "./context/context.js";
 import { controls } from "./core/controls.js";
 import { Data } from "./core/data.js";
 import { element, visible } from "./core/dom.js";
+import { reportHeight } from "./core/frame.js";
 import { effect } from "./effect/effect.js";
 import { heads } from "./heads/heads.js";
 import { map } from "./map/map.js";
@@ -99,6 +100,7 @@ async function openPage(body) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => update(store.state, null));
   update(store.state, null);
   document.documentElement.dataset.ready = "yes";
+  reportHeight(body);
 }
 
 /** @param {Data} data */

@@ -2,6 +2,7 @@
 
 import { panTo, panViewport, zoomViewport } from "./viewport.js";
 import { element } from "../core/dom.js";
+import { isFramed } from "../core/frame.js";
 import { attachGestures } from "./gestures.js";
 import { MapCanvas } from "./canvas.js";
 import { mapCaption } from "./caption.js";
@@ -14,6 +15,9 @@ import { isEqual } from "../core/store.js";
 
 /** Milliseconds of rest after which the area goes into the link. */
 const REST = 250;
+
+/** The most pixels of the map's height in a frame, where the window's height says nothing. */
+const FRAMED_HEIGHT = 640;
 
 /** The smallest step of the cursor, in pixels. */
 const STEP = 5;
@@ -76,7 +80,8 @@ function mountMap(root, page) {
     const width = box.clientWidth;
     if (width === 0) return;
     paintedWidth = width;
-    mapCanvas.paint(viewport, width, Math.max(240, Math.min(0.78 * window.innerHeight, 900)), printing);
+    const height = isFramed() ? FRAMED_HEIGHT : Math.max(240, Math.min(0.78 * window.innerHeight, 900));
+    mapCanvas.paint(viewport, width, height, printing);
     const isFull = isEqual(viewport, fullViewport());
     marks.style.touchAction = isFull ? "pan-y" : "none"; // one finger scrolls the page until there is something to move
     showAll.disabled = zoomOut.disabled = isFull;
