@@ -35,10 +35,15 @@ class KernelLimits:
     max_packed_tokens: int = 8192
     max_bias_pairs: int = 2**18
     chunk_scores: int = 2**20
+    max_merged_rows: int = 2048
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        modules = {"max_dense_pairs": "plan", "chunk_scores": "kernels.chunked"}
+        modules = {
+            "max_dense_pairs": "plan",
+            "chunk_scores": "kernels.chunked",
+            "max_merged_rows": "kernels.row_groups",
+        }
         with pytest.MonkeyPatch.context() as patch:
             for name, limit in asdict(self).items():
                 module = import_module(f"regard.attention.{modules.get(name, 'kernels.schedule')}")
@@ -47,7 +52,7 @@ class KernelLimits:
 
 
 DEFAULT_LIMITS = KernelLimits()
-SMALL_LIMITS = KernelLimits(0, 16, 8, 24, 100, 2**9)
+SMALL_LIMITS = KernelLimits(0, 16, 8, 24, 100, 2**9, 20)
 """Every kernel does with a few dozen tokens what it does with thousands: several tiles, several chunks of rows."""
 LIMITS = {"small limits": SMALL_LIMITS, "default limits": DEFAULT_LIMITS}
 

@@ -71,11 +71,15 @@ def attend(
         ValueError: shapes or a mask that do not fit; a number out of its range. The message names them.
     """
     in_graph = torch.compiler.is_compiling()
+    if not (in_graph or hook_state.hooks or torch._C._is_any_autocast_enabled()):
+        output = _compute_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout)
+        if output is not None:
+            return output
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     if autocast:  # by one rule for every kernel; PyTorch has one for some kernels only
         q, k, v, bias, sinks = (_autocast(t) for t in (q, k, v, bias, sinks))
     compute = _compute if in_graph or not hook_state.hooks else _compute_with_hooks
-    with _disable_autocast() if autocast else _NO_CONTEXT:
+    with _disable_autocast() if autocast else nullcontext():
         return compute(q, k, v, mask, scale, bias, softcap, sinks, dropout, in_graph)
 
 
@@ -93,17 +97,26 @@ def _disable_autocast() -> Iterator[None]:
         yield
 
 
-_NO_CONTEXT = nullcontext()
-
-
 def _compute_with_hooks(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *arguments: Any) -> Tensor:
     with disable_hooks() as hooks:
-        output = _compute(q, k, v, mask, *arguments)
+        output = _compute_plain(q, k, v, mask, *arguments[:5])
+        if output is None:
+            output = _compute(q, k, v, mask, *arguments)
     options = dict(zip(("scale", "bias", "softcap", "sinks", "dropout"), arguments, strict=False))
     for hook in hooks:
         replaced = hook(q, k, v, mask, **options, output=output)
         output = output if replaced is None else replaced
     return output
+
+
+def _compute_plain(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *options: Any) -> Tensor | None:
+    """The output of the most common calls, with as little as possible around the kernel; None for any other call."""
+    if not is_plain(q, k, v, mask, *options):
+        return None
+    output: Tensor
+    # The queries are the last positions: a single one attends to every key.
+    output, lse = flash.forward(q, k, v, 0.0, mask is not None and q.shape[2] > 1)
+    return output if _is_sound(lse) else None
 
 
 def _compute(
@@ -124,14 +137,6 @@ def _compute(
     # PyTorch's kernels add up the gradients of keys and values in q's dtype, a term for each block of rows and each
     # head of a group: in bfloat16 off by 2 % where one rounding is 0.3 %. Few CPUs multiply it faster than float32.
     widen = isinstance(q, Tensor) and q.dtype in HALF_PRECISION and q.device.type == "cpu" and not in_graph
-    special = in_graph or in_transform or widen
-    if not special and is_plain(q, k, v, mask, scale, bias, softcap, sinks, dropout):
-        # The queries are the last positions: a single one attends to every key.
-        causal = mask is not None and q.shape[2] > 1
-        plain: Tensor
-        plain, lse = flash.forward(q, k, v, 0.0, causal)
-        if _is_sound(lse):
-            return plain
     validate(q, k, v, mask, scale=scale, bias=bias, softcap=softcap, sinks=sinks, dropout=dropout)
     if widen:
         bias = bias.float() if isinstance(bias, Tensor) else bias
@@ -180,9 +185,9 @@ def _run(call: AttentionCall, choice: KernelChoice, *, in_graph: bool) -> Tensor
 
 def _is_sound(lse: Tensor) -> bool:
     """Whether every lse is finite and not 0; the kernel gives 0 for a row whose largest score it took for -inf."""
-    sizes = lse.detach().abs() if lse.requires_grad else lse.abs()
-    smallest, largest = sizes.aminmax()  # NaN passes through both
-    return smallest.item() > 0 and largest.item() < math.inf
+    lse = lse.detach() if lse.requires_grad else lse
+    # 0 / 0 and inf / inf are NaN, which passes through the sum. On short sequences every operation counts.
+    return not math.isnan(lse.div(lse).sum().item())
 
 
 def _is_sound_row(lse: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from regard._shapes import Float
 from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
 from regard.attention.cache import Cache, CrossAttentionCache
+from regard.attention.linear import apply_linear
 from regard.attention.mask import Mask
 from regard.attention.mask.geometry import Tile
 from regard.attention.mask.kinds import Padding
@@ -173,9 +174,9 @@ class MultiHeadAttention(nn.Module):
             ValueError: shapes that do not fit; a cos_sin without rotary positions.
         """
         q, k, v = self._project(x, context, cache, cos_sin)
-        rows, sources = len(q), len(k)
-        shared = isinstance(cache, CrossAttentionCache) and q.ndim == 4 and rows != sources
+        shared = isinstance(cache, CrossAttentionCache) and q.ndim == 4 and len(q) != len(k)
         if shared:
+            rows, sources = len(q), len(k)
             q = _group_by_source(q, sources)
             if mask is not None and not _same_for_every_query(mask, q.shape[-2], k.shape[-2]):
                 raise ValueError(
@@ -195,7 +196,7 @@ class MultiHeadAttention(nn.Module):
         )
         if shared:
             output = _ungroup(output, rows)
-        projected: Tensor = self.out_proj(_join(output))
+        projected: Tensor = apply_linear(self.out_proj, _join(output))
         return projected
 
     def steps(
@@ -263,8 +264,12 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if self.d_context is not None:
             raise ValueError(f"this attention needs a context of width d_context={self.d_context}; none was given")
-        q, k, v = torch.split(self.qkv(x), self._widths(), dim=-1)
-        q, k, v = _split(q, self.num_heads), _split(k, self.num_kv_heads), _split(v, self.num_kv_heads)
+        packed, heads = apply_linear(self.qkv, x), (self.num_heads, self.num_kv_heads, self.num_kv_heads)
+        if self.d_key == self.d_value:  # one view of all heads: on short sequences every operation counts
+            q, k, v = _split(packed, sum(heads)).split_with_sizes(heads, dim=-3)
+        else:
+            parts = zip(torch.split(packed, self._widths(), dim=-1), heads, strict=True)
+            q, k, v = (_split(part, count) for part, count in parts)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if isinstance(self.positions, Rotary):
@@ -282,7 +287,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = self.num_heads * self.d_key
         if self.d_context is not None:
-            q = self.q(x)
+            q = apply_linear(self.q, x)
         else:
             weight, bias = self.qkv.weight, self.qkv.bias
             q = nn.functional.linear(x, weight[:rows], None if bias is None else bias[:rows])
@@ -316,7 +321,7 @@ class MultiHeadAttention(nn.Module):
                 f"got {tuple(context.shape)}"
             )
         if self.d_context is not None:
-            packed = self.kv(context)
+            packed = apply_linear(self.kv, context)
         else:
             weight, bias = self.qkv.weight, self.qkv.bias
             packed = nn.functional.linear(context, weight[rows:], None if bias is None else bias[rows:])

@@ -13,6 +13,7 @@ from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.chunked import chunk_height, split_stack
 from regard.attention.kernels.schedule import (
+    TILE_ROWS,
     BandLimits,
     Schedule,
     band_limits,
@@ -131,10 +132,10 @@ def is_plain(
     sinks: Tensor | None,
     dropout: float | int,
 ) -> bool:
-    """Whether a call outside a graph is the most common one, which needs neither validation nor `choose`.
+    """Whether a call outside a graph and autocast is the most common one: it needs neither validation nor `choose`.
 
-    It is a full or causal attention on the CPU without options, of tensors that fit the fused kernel as they are. On
-    short sequences, validation takes as long as the attention.
+    It is a full or causal attention on the CPU without options and transforms, of float32 or float64 tensors that fit
+    the fused kernel as they are. On short sequences, validation takes as long as the attention.
     """
     if not (scale is None and bias is None and softcap is None and sinks is None and dropout == 0):
         return False
@@ -142,18 +143,21 @@ def is_plain(
     if causal and not (type(mask) is Band and mask.before is None and not mask.after and mask.offset is None):
         return False
     try:
-        shape, dtype = q.shape, q.dtype
-        return not (
-            len(shape) != 4
-            or k.shape != v.shape
-            or (k.shape != shape and not _key_shape_fits(shape, k.shape, causal))
-            or not dtype.is_floating_point
-            or k.dtype != dtype
-            or v.dtype != dtype
-            or not (q.is_cpu and k.is_cpu and v.is_cpu)
-            or 0 in shape
-            or 0 in k.shape
-            or not (q.stride(3) == k.stride(3) == v.stride(3) == 1)
+        shape, key_shape, dtype = q.shape, k.shape, q.dtype
+        return (
+            (dtype is torch.float32 or dtype is torch.float64)
+            and k.dtype is dtype
+            and v.dtype is dtype
+            and key_shape == v.shape
+            and len(shape) == 4
+            and (key_shape == shape or _key_shape_fits(shape, key_shape, causal))
+            and 0 not in shape
+            and 0 not in key_shape
+            and q.is_cpu
+            and k.is_cpu
+            and v.is_cpu
+            and q.stride(3) == k.stride(3) == v.stride(3) == 1
+            and not torch._C._are_functorch_transforms_active()
         )
     except AttributeError:
         return False  # not a tensor: `validate` names it
@@ -320,17 +324,21 @@ def _working_bytes(call: AttentionCall, block: ScoreBlock, kernel: str) -> int:
     if isinstance(block.keys, Tensor) or d_key != d_value:
         copied = batch * call.k.shape[1] * block.columns * 2 * max(d_key, d_value) * size
     if kernel == "chunked":
-        rows = min(block.rows[1] - block.rows[0], chunk_height(call, block))
+        rows = min(block.height, chunk_height(call, block))
         # Scores, scaled, masked, weights and the intermediate results of the softmax.
         return copied + 6 * max(4, size) * batch * heads * rows * block.columns
-    rows = block.rows[1] - block.rows[0]
+    rows = block.height
+    if isinstance(block.rows, Tensor):
+        copied += batch * heads * rows * 2 * max(d_key, d_value) * size
     bias_bytes = 0
     if isinstance(call.bias, PositionBias) or (call.bias is not None and block.allowed is not None):
         bias_rows = batch if len(call.v) > 1 or block.num_stacked > 1 else 1
         bias_bytes = bias_rows * heads * rows * block.columns * size
     # A mask has one byte a pair, the additive mask one number a pair; a function is evaluated on positions.
     mask_bytes = block.allowed.numel() * (1 + size) if block.allowed is not None else 0
-    position_bytes = rows * call.keys * 10 if kernel == "tiles" and block.allowed is not None else 0
+    position_bytes = 0
+    if kernel == "tiles" and (block.allowed is not None or isinstance(block.rows, Tensor)):
+        position_bytes = TILE_ROWS * call.keys * 10
     return copied + bias_bytes + mask_bytes + position_bytes
 
 

@@ -86,8 +86,11 @@ class AttentionCall:
 
     def _positions(self, block: ScoreBlock) -> tuple[Tensor, Tensor]:
         """The positions of the queries and keys of a block, counted from the first key."""
-        key = block.keys if isinstance(block.keys, Tensor) else torch.arange(*block.keys, device=self.q.device)
-        return torch.arange(*block.rows, device=self.q.device) + self.keys - self.queries, key
+        row, key = (
+            places if isinstance(places, Tensor) else torch.arange(*places, device=self.q.device)
+            for places in (block.rows, block.keys)
+        )
+        return row + self.keys - self.queries, key
 
     def without_tensors(self) -> AttentionCall:
         """The call without its tensors but with their shapes: the backward pass has saved q, k and v already."""

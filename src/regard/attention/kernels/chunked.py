@@ -75,7 +75,7 @@ class _Chunked(torch.autograd.Function):
             part = _compute_in_place(call, block, *inputs, bias, sinks)
             if part is None:
                 part = _compute(call, block, *inputs, bias, sinks, seed + n)
-            block.take_queries(output).copy_(part)
+            block.put_queries(output, part)
         ctx.save_for_backward(q, k, v, sinks, bias_tensor, *learned)
         ctx.call, ctx.schedule, ctx.seed = call.without_tensors(), schedule, seed
         ctx.snapshot = call.version_snapshot()
@@ -205,20 +205,19 @@ def _chunks(call: AttentionCall, schedule: Schedule) -> Iterator[ScoreBlock]:
     for block in (part for stack in schedule(call) for part in split_stack(call, stack)):
         height = chunk_height(call, block)
         batches = range(len(call.q)) if block.batch is None and large else [block.batch]
-        for top in range(*block.rows, height):
-            rows = (top, min(top + height, block.rows[1]))
-            part = _without_later_keys(block, rows)
-            allowed = _chunk_mask(part, rows, call.q.device)
+        for top, rows in block.chunks_of_rows(height):
+            part = _without_later_keys(rows, top)
+            allowed = _chunk_mask(part, top, call.q.device)
             for batch in batches:
                 own = allowed
                 if allowed is not None and len(allowed) > 1 and batch is not None:
                     own = allowed[batch : batch + 1]
-                yield replace(part, rows=rows, allowed=own, causal=False, batch=batch)
+                yield replace(part, allowed=own, causal=False, batch=batch)
 
 
-def _without_later_keys(block: ScoreBlock, rows: tuple[int, int]) -> ScoreBlock:
-    """A block without the keys behind the last that some of its rows may attend to, by its causal flag."""
-    last = rows[1] - block.rows[0]
+def _without_later_keys(block: ScoreBlock, top: int) -> ScoreBlock:
+    """Some rows of a block, from `top` on, without the keys behind the last that they may attend to by its flag."""
+    last = top + block.height
     if not block.causal or block.num_stacked > 1 or isinstance(block.keys, Tensor) or last >= block.columns:
         return block
     allowed = block.allowed
@@ -240,13 +239,10 @@ def chunk_height(call: AttentionCall, block: ScoreBlock) -> int:
     return max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
 
 
-def _chunk_mask(block: ScoreBlock, rows: tuple[int, int], device: torch.device) -> Tensor | None:
-    """The mask of some rows of a block, with its causal flag as a tensor."""
-    top, bottom = (row - block.rows[0] for row in rows)
-    allowed = block.allowed
-    if allowed is not None and allowed.shape[-2] != 1:
-        allowed = allowed[..., top:bottom, :]
-    if block.causal:
-        causal = torch.arange(block.columns, device=device) <= torch.arange(top, bottom, device=device)[:, None]
-        allowed = causal[None, None] if allowed is None else allowed & causal
-    return allowed
+def _chunk_mask(block: ScoreBlock, top: int, device: torch.device) -> Tensor | None:
+    """The mask of some rows of a block, from `top` on, with its causal flag as a tensor."""
+    if not block.causal:
+        return block.allowed
+    row = torch.arange(top, top + block.height, device=device)[:, None]
+    causal = torch.arange(block.columns, device=device) <= row
+    return causal[None, None] if block.allowed is None else block.allowed & causal

@@ -8,6 +8,7 @@ output, the same backward pass is right for sinks as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor
 from regard.attention.kernels.call import AttentionCall, ensure_unchanged
 from regard.attention.kernels.grad_accumulator import GradAccumulator, empty_like_layout
 from regard.attention.kernels.schedule import Schedule
-from regard.attention.kernels.score_block import ScoreBlock
+from regard.attention.kernels.score_block import Places, ScoreBlock, num_places
 
-forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+# The same operator as torch.ops.aten..., by PyTorch's own binding, which takes four fifths of the time to call.
+forward: Callable[..., tuple[Tensor, Tensor]] = torch._scaled_dot_product_flash_attention_for_cpu
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
@@ -57,7 +59,7 @@ class _Flash(torch.autograd.Function):
         output = empty_like_layout(q, v.shape[-1], q.dtype)
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
         lse = torch.empty(len(q), call.queries, q.shape[1], dtype=wide, device=q.device).transpose(1, 2)
-        computed: list[tuple[slice, slice]] = []
+        computed: list[tuple[int | None, Places]] = []
         masks = _AdditiveMasks(call)
         for block in schedule(call):
             part, part_lse = fused_kernel(
@@ -68,9 +70,9 @@ class _Flash(torch.autograd.Function):
                 causal=block.causal,
                 scale=call.scale,
             )
-            block.take_queries(output).copy_(part)
-            block.take_queries(lse).copy_(part_lse)
-            computed.append(block.query_slices)
+            block.put_queries(output, part)
+            block.put_queries(lse, part_lse)
+            computed.append((block.batch, block.row_places))
         # Rows that are in no block attend to nothing: zeros.
         _zero_uncomputed(computed, output, lse)
         with_sink = lse
@@ -89,7 +91,7 @@ class _Flash(torch.autograd.Function):
         call: AttentionCall = ctx.call
         dq = empty_like_layout(q, q.shape[-1], q.dtype)
         dk, dv = GradAccumulator(k, lse.dtype), GradAccumulator(v, lse.dtype)
-        computed: list[tuple[slice, slice]] = []
+        computed: list[tuple[int | None, Places]] = []
         masks = _AdditiveMasks(call)
         width = max(q.shape[-1], v.shape[-1])
         for block in ctx.schedule(call):
@@ -102,10 +104,10 @@ class _Flash(torch.autograd.Function):
                 attn_mask=masks(block),
                 scale=call.scale,
             )
-            block.take_queries(dq).copy_(dq_part[..., : q.shape[-1]])
+            block.put_queries(dq, dq_part[..., : q.shape[-1]])
             dk.add(block, dk_part[..., : k.shape[-1]])
             dv.add(block, dv_part[..., : v.shape[-1]])
-            computed.append(block.query_slices)
+            computed.append((block.batch, block.row_places))
         _zero_uncomputed(computed, dq)
         dsinks = None
         if sinks is not None:
@@ -115,14 +117,14 @@ class _Flash(torch.autograd.Function):
         return dq, dk.result(), dv.result(), dsinks, None, None
 
 
-def _zero_uncomputed(computed: list[tuple[slice, slice]], *tensors: Tensor) -> None:
-    """Zeros in every row that is not among the computed ones; tensors are (batch, heads, rows, ...)."""
+def _zero_uncomputed(computed: list[tuple[int | None, Places]], *tensors: Tensor) -> None:
+    """Zeros in every row that is not among the computed ones (of a batch row, or of all); (batch, heads, rows, ...)."""
     batch, _, queries = tensors[0].shape[:3]
-    sizes = ((len(range(batch)[batch_rows]), rows.stop - rows.start) for batch_rows, rows in computed)
-    if sum(batch_rows * rows for batch_rows, rows in sizes) < batch * queries:
+    if sum(num_places(rows) * (batch if row is None else 1) for row, rows in computed) < batch * queries:
         missing = torch.ones(batch, queries, dtype=torch.bool)
-        for batch_rows, rows in computed:
-            missing[batch_rows, rows] = False
+        for row, rows in computed:
+            own = missing if row is None else missing[row : row + 1]
+            own[:, rows if isinstance(rows, Tensor) else slice(*rows)] = False
         for t in tensors:
             t.masked_fill_(missing.view(batch, 1, queries, *[1] * (t.ndim - 3)), 0.0)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.row_groups import blocks_of_tile, merge_rows
 from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.mask.base import And, Mask
 from regard.attention.mask.documents import DocumentRun, Documents
@@ -100,8 +101,9 @@ def _band(
         if farthest == columns[0] - rows[0]:
             yield ScoreBlock(rows, columns, causal=True, batch=batch)
             return
-    # High blocks compute more pairs than needed, low blocks make small products: a quarter of the window.
-    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(64, (farthest - nearest + 1) // 4))
+    # High blocks compute more pairs than needed, low blocks make small products: a quarter of the window. The kernel
+    # itself takes 32 rows at a time where there are fewer than 192.
+    height = TILE_ROWS if nearest is None else min(TILE_ROWS, max(32, (farthest - nearest + 1) // 4))
     # The blocks of a stack lie on the batch axis, so each batch row has stacks of its own.
     max_blocks = MAX_STACKED_BLOCKS if call.bias is None else 1
     for row in range(len(call.q)) if batch is None and max_blocks > 1 else [batch]:
@@ -188,7 +190,7 @@ def _shifted(span: tuple[int, int], by: int) -> tuple[int, int]:
 
 
 def tiles(call: AttentionCall, *, only_batch: int | None = None) -> Iterator[ScoreBlock]:
-    """Any mask: each block of rows against the keys that some row of it may attend to.
+    """Any mask: each block of rows against the keys that some row of it may attend to; `row_groups` has the rows.
 
     The mask is evaluated in the tiles that its bounds leave open. The blocks of a batch row depend on its own mask
     only: other rows of the batch move its result by no more than PyTorch's own matrix products do, which may round
@@ -200,6 +202,14 @@ def tiles(call: AttentionCall, *, only_batch: int | None = None) -> Iterator[Sco
     """
     # A bias takes memory for every head of a block, so blocks are lower with one.
     height = TILE_ROWS if call.bias is None else TILE_ROWS // 4
+    blocks = _tile_blocks(call, height, only_batch)
+    for block in merge_rows(blocks, max_rows=None if call.bias is None else height):
+        # Rows are copied for one batch row at a time, so that where they lie in memory does not depend on the batch.
+        by_batch = isinstance(block.rows, Tensor) and block.batch is None
+        yield from (replace(block, batch=n) for n in range(len(call.q))) if by_batch else (block,)
+
+
+def _tile_blocks(call: AttentionCall, height: int, only_batch: int | None) -> Iterator[ScoreBlock]:
     grid = TileGrid(call.queries, call.keys, height, TILE_COLUMNS)
     bounds = call.mask.bounds(grid) if call.mask is not None else TileBounds.full()
     num_tiles = (len(grid.first_queries), len(grid.first_keys))
@@ -212,9 +222,7 @@ def tiles(call: AttentionCall, *, only_batch: int | None = None) -> Iterator[Sco
         allowed = _evaluated(call, rows, any_allowed[:, :, row], all_allowed[:, :, row])
         own_blocks = len(allowed) > 1 or only_batch is not None
         for batch in range(len(allowed)) if only_batch is None else [only_batch]:
-            block = _used_keys(rows, allowed[batch : batch + 1], batch if own_blocks else None)
-            if block is not None:
-                yield block
+            yield from blocks_of_tile(rows, allowed[batch : batch + 1], batch if own_blocks else None)
 
 
 def _evaluated(call: AttentionCall, rows: tuple[int, int], any_allowed: Tensor, all_allowed: Tensor) -> Tensor:
@@ -229,21 +237,6 @@ def _evaluated(call: AttentionCall, rows: tuple[int, int], any_allowed: Tensor, 
     for (start, stop), part in zip(spans, parts, strict=True):
         allowed[..., start:stop] = part
     return allowed
-
-
-def _used_keys(rows: tuple[int, int], allowed: Tensor, batch: int | None) -> ScoreBlock | None:
-    """The block of some rows against the keys that some row may attend to; None if there are none."""
-    used = allowed.flatten(0, 2).any(0).nonzero()[:, 0]
-    if not len(used):
-        return None
-    first, last = int(used[0]), int(used[-1])
-    if 4 * len(used) > 3 * (last - first):
-        # With few gaps, a view of all keys between is cheaper than a copy of the used ones.
-        keys: tuple[int, int] | Tensor = (first, last + 1)
-        allowed = allowed[..., first : last + 1]
-    else:
-        keys, allowed = used, allowed.index_select(-1, used)
-    return ScoreBlock(rows, keys, None if bool(allowed.all()) else allowed, batch=batch)
 
 
 def _key_spans(is_open: list[bool], columns: int) -> list[tuple[int, int]]:

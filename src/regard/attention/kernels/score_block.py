@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+Places = tuple[int, int] | Tensor
+"""(start, stop) of neighbouring rows or keys, which are taken as a view; or the index of each, in rising order, which
+makes a copy."""
+
 
 @dataclass(frozen=True)
 class ScoreBlock:
@@ -15,9 +19,8 @@ class ScoreBlock:
     Every tensor here has four axes. A tensor that serves the whole batch has one batch row.
     """
 
-    rows: tuple[int, int]
-    keys: tuple[int, int] | Tensor
-    """(start, stop) of neighbouring keys, which are taken as a view; or the index of each key, which makes a copy."""
+    rows: Places
+    keys: Places
     allowed: Tensor | None = None
     """The mask of these rows and keys; None where every pair may attend."""
     causal: bool = False
@@ -26,19 +29,19 @@ class ScoreBlock:
     """The batch row of the block; None for all batch rows."""
     num_stacked: int = 1
     """The number of blocks in a stack: blocks of one batch row that are equal but for their place, each `height` rows
-    after the one before. They lie on the batch axis of what is taken. Their keys are neighbours, not indices."""
+    after the one before. They lie on the batch axis of what is taken. Their rows and keys are neighbours."""
     stack_stride: int | None = None
     """How many keys after the one before each block of a stack starts; None: `height`."""
 
     @property
     def columns(self) -> int:
         """The number of keys; in a stack, of one block."""
-        return len(self.keys) if isinstance(self.keys, Tensor) else self.keys[1] - self.keys[0]
+        return num_places(self.keys)
 
     @property
     def height(self) -> int:
         """The number of rows; in a stack, of one block."""
-        return self.rows[1] - self.rows[0]
+        return num_places(self.rows)
 
     @property
     def pairs(self) -> int:
@@ -55,10 +58,11 @@ class ScoreBlock:
         return self.height if self.stack_stride is None else self.stack_stride
 
     @property
-    def query_slices(self) -> tuple[slice, slice]:
-        """The batch rows of the block, and its rows; in a stack, the rows of all its blocks."""
-        batch_rows = slice(None) if self.batch is None else slice(self.batch, self.batch + 1)
-        return batch_rows, slice(self.rows[0], self.rows[0] + self.num_stacked * self.height)
+    def row_places(self) -> Places:
+        """The rows; in a stack, of all its blocks."""
+        if isinstance(self.rows, Tensor):
+            return self.rows
+        return self.rows[0], self.rows[0] + self.num_stacked * self.height
 
     @property
     def key_span(self) -> tuple[int, int]:
@@ -68,17 +72,22 @@ class ScoreBlock:
         return self.keys[0], self.keys[1] + (self.num_stacked - 1) * self.key_stride
 
     def take_queries(self, t: Tensor) -> Tensor:
-        """The rows of a tensor (batch, heads, queries, ...), as a view."""
+        """The rows of a tensor (batch, heads, queries, ...)."""
         t = self._take_batch(t)
-        if self.num_stacked == 1:
-            return t[:, :, slice(*self.rows)]
-        return self._stack_of_rows(t)
+        return _take(t, 2, self.rows) if self.num_stacked == 1 else self._stack_of_rows(t)
+
+    def put_queries(self, t: Tensor, part: Tensor) -> None:
+        """Write what stands for the rows into a tensor (batch, heads, queries, ...)."""
+        if isinstance(self.rows, Tensor):
+            self._take_batch(t)[:, :, self.rows] = part
+        else:
+            self.take_queries(t).copy_(part)
 
     def take_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
         t = self._take_batch(t)
         if self.num_stacked == 1 or isinstance(self.keys, Tensor):
-            return self._take_along_keys(t, 2)
+            return _take(t, 2, self.keys)
         # Neighbouring blocks may share keys, which the view then holds more than once.
         return self._unfolded(t[0], 1).permute(1, 0, 3, 2)
 
@@ -87,8 +96,8 @@ class ScoreBlock:
         t = self._take_batch(t)
         by_row, by_key = (size != 1 for size in t.shape[2:])
         if self.num_stacked == 1 or isinstance(self.keys, Tensor):
-            t = t[:, :, slice(*self.rows)] if by_row else t
-            return self._take_along_keys(t, 3) if by_key else t
+            t = _take(t, 2, self.rows) if by_row else t
+            return _take(t, 3, self.keys) if by_key else t
         t = self._stack_of_rows(t) if by_row else t
         if not by_key:
             return t
@@ -97,7 +106,10 @@ class ScoreBlock:
 
     def add_to_queries(self, total: Tensor, part: Tensor) -> None:
         """Add to the part that `take_queries` takes."""
-        self.take_queries(total).add_(part)
+        if isinstance(self.rows, Tensor):
+            self._take_batch(total).index_add_(2, self.rows, part.to(total.dtype))
+        else:
+            self.take_queries(total).add_(part)
 
     def add_to_keys(self, total: Tensor, part: Tensor) -> None:
         """Add to the part that `take_keys` takes."""
@@ -106,9 +118,9 @@ class ScoreBlock:
             return
         total = self._take_batch(total)
         if self.num_stacked == 1:
-            self._add_along_keys(total, part, 2)
+            _add(total, 2, self.keys, part)
         for block, piece in zip(self.unstack(), part, strict=True) if self.num_stacked > 1 else ():
-            block._add_along_keys(total, piece[None], 2)
+            _add(total, 2, block.keys, piece[None])
 
     def add_to_pairs(self, total: Tensor, part: Tensor) -> None:
         """Add to the part that `take_pairs` takes."""
@@ -116,11 +128,14 @@ class ScoreBlock:
             self.take_pairs(total).add_(part)
             return
         total = self._take_batch(total)
-        total = total if total.shape[2] == 1 else total[:, :, slice(*self.rows)]
-        if total.shape[3] == 1:
-            total.add_(part)
+        by_row, by_key = (size != 1 for size in total.shape[2:])
+        rows = _take(total, 2, self.rows) if by_row else total
+        if by_key:
+            _add(rows, 3, self.keys, part)
         else:
-            self._add_along_keys(total, part, 3)
+            rows.add_(part)
+        if by_row and isinstance(self.rows, Tensor):
+            total[:, :, self.rows] = rows  # a copy was taken
 
     def unstack(self) -> Iterator[ScoreBlock]:
         """The blocks of a stack, one by one."""
@@ -128,7 +143,7 @@ class ScoreBlock:
 
     def split(self, max_blocks: int) -> Iterator[ScoreBlock]:
         """The blocks of a stack, in stacks of up to ``max_blocks``."""
-        if self.num_stacked <= max_blocks or isinstance(self.keys, Tensor):
+        if self.num_stacked <= max_blocks or isinstance(self.keys, Tensor) or isinstance(self.rows, Tensor):
             yield self
             return
         for n in range(0, self.num_stacked, max_blocks):
@@ -136,8 +151,21 @@ class ScoreBlock:
             rows, keys = (self.rows[0] + down, self.rows[1] + down), (self.keys[0] + right, self.keys[1] + right)
             yield replace(self, rows=rows, keys=keys, num_stacked=min(max_blocks, self.num_stacked - n))
 
+    def chunks_of_rows(self, height: int) -> Iterator[tuple[int, ScoreBlock]]:
+        """The block cut into blocks of so many rows, each with the number of rows before it."""
+        for top in range(0, self.height, height):
+            bottom = min(top + height, self.height)
+            rows = (
+                self.rows[top:bottom] if isinstance(self.rows, Tensor) else (self.rows[0] + top, self.rows[0] + bottom)
+            )
+            allowed = self.allowed
+            if allowed is not None and allowed.shape[-2] != 1:
+                allowed = allowed[..., top:bottom, :]
+            yield top, replace(self, rows=rows, allowed=allowed)
+
     def _stack_of_rows(self, t: Tensor) -> Tensor:
         """(1, heads, queries, ...) as (stack, heads, rows, ...), a view."""
+        assert not isinstance(self.rows, Tensor)
         rows = t[0].narrow(1, self.rows[0], self.num_stacked * self.height)
         return rows.unflatten(1, (self.num_stacked, self.height)).transpose(0, 1)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -147,16 +175,23 @@ class ScoreBlock:
         span = t.narrow(axis, self.keys[0], self.columns + (self.num_stacked - 1) * self.key_stride)
         return span.unfold(axis, self.columns, self.key_stride)
 
-    def _take_along_keys(self, t: Tensor, axis: int) -> Tensor:
-        if isinstance(self.keys, Tensor):
-            return t.index_select(axis, self.keys)
-        return t.narrow(axis, self.keys[0], self.columns)
-
-    def _add_along_keys(self, total: Tensor, part: Tensor, axis: int) -> None:
-        if isinstance(self.keys, Tensor):
-            total.index_add_(axis, self.keys, part.to(total.dtype))
-        else:
-            total.narrow(axis, self.keys[0], self.columns).add_(part)
-
     def _take_batch(self, t: Tensor) -> Tensor:
         return t if self.batch is None or len(t) == 1 else t[self.batch : self.batch + 1]
+
+
+def num_places(places: Places) -> int:
+    """How many rows or keys there are."""
+    return len(places) if isinstance(places, Tensor) else places[1] - places[0]
+
+
+def _take(t: Tensor, axis: int, places: Places) -> Tensor:
+    if isinstance(places, Tensor):
+        return t.index_select(axis, places)
+    return t.narrow(axis, places[0], places[1] - places[0])
+
+
+def _add(total: Tensor, axis: int, places: Places, part: Tensor) -> None:
+    if isinstance(places, Tensor):
+        total.index_add_(axis, places, part.to(total.dtype))
+    else:
+        total.narrow(axis, places[0], places[1] - places[0]).add_(part)

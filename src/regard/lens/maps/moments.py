@@ -36,7 +36,7 @@ def log_sum_exp(prepared: PreparedAttention) -> Tensor:
         return prepared.attend(prepared.call.k)[1]
     lse = prepared.call.q.new_full(prepared.call.q.shape[:-1], -torch.inf)
     for block, scores in score_chunks(prepared):
-        block.take_queries(lse).copy_(scores.logsumexp(-1))
+        block.put_queries(lse, scores.logsumexp(-1))
     return lse
 
 
@@ -51,10 +51,10 @@ def entropy(prepared: PreparedAttention) -> tuple[Tensor, Tensor]:
         entropies = torch.zeros_like(lse)
         for block, scores in score_chunks(prepared):
             sums = scores.logsumexp(-1, keepdim=True)
-            block.take_queries(lse).copy_(sums[..., 0])
+            block.put_queries(lse, sums[..., 0])
             # The lse is subtracted from the scores first, so that no large numbers cancel; -inf has weight 0.
             logs = scores.sub_(sums).nan_to_num_(nan=-torch.inf)
-            block.take_queries(entropies).copy_(-(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
+            block.put_queries(entropies, -(logs.exp() * logs.clamp_(min=torch.finfo(logs.dtype).min)).sum(-1))
     return entropy_with_sinks(prepared, prepared.fill_empty(entropies, 0.0).clamp_(min=0.0), lse), lse
 
 

@@ -204,7 +204,7 @@ def empty_rows(call: AttentionCall, schedule: Schedule) -> Tensor | None:
         return None
     attends = torch.zeros(call.q.shape[:-1], dtype=torch.bool, device=call.q.device)
     for block in schedule(call):
-        block.take_queries(attends).copy_(_rows_with_keys(block))
+        block.put_queries(attends, _rows_with_keys(block))
     return None if bool(attends.all()) else ~attends
 
 

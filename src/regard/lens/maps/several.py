@@ -108,16 +108,16 @@ class _Pass:
         scores.sub_(highest)
         weights = scores.exp_() if self.entropy is None else torch.exp(scores, out=self._buffer_for(scores))
         sums = weights.sum(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).tiny)
-        block.take_queries(self.lse).copy_((highest + sums.log())[..., 0])
+        block.put_queries(self.lse, (highest + sums.log())[..., 0])
         if self.entropy is not None:
             # log(sum) - sum of weight * score; a score that low has weight 0, and -inf * 0 is not a number.
             mean = scores.clamp_(min=MIN_SCORE).mul_(weights).sum(-1, keepdim=True).div_(sums)
-            block.take_queries(self.entropy).copy_((sums.log() - mean)[..., 0])
+            block.put_queries(self.entropy, (sums.log() - mean)[..., 0])
         weights.div_(sums)
         if self.columns is not None and self.products is not None:
             # The same columns for every head: its rows stand below those of the others.
             own = block if len(self.columns) > 1 else replace(block, batch=None)
-            block.take_queries(self.products).copy_(grouped_matmul(weights, own.take_keys(self.columns)))
+            block.put_queries(self.products, grouped_matmul(weights, own.take_keys(self.columns)))
         if self.sinks is not None:
             share = torch.sigmoid(block.take_queries(self.lse) - block.take_queries(self.sinks))
             weights.mul_(share[..., None])

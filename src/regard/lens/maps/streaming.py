@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from math import isqrt
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
-from regard.attention.kernels.score_block import ScoreBlock
+from regard.attention.kernels.score_block import Places, ScoreBlock, num_places
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 
@@ -67,9 +68,8 @@ def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) ->
         q, k = torch.cat([q, -subtract[..., None]], -1), torch.cat([k, k.new_ones(1).expand(*k.shape[:-1], 1)], -1)
     buffer = call.q.new_empty(0)
     for block, diagonal in _row_chunks(prepared):
-        rows, columns = block.rows[1] - block.rows[0], block.columns
         chunk_q = block.take_queries(q)
-        count = len(chunk_q) * heads * rows * columns
+        count = len(chunk_q) * heads * block.height * block.columns
         if buffer.numel() < count:
             buffer = call.q.new_empty(count)
         scores = grouped_matmul(chunk_q, block.take_keys(k).transpose(-1, -2), out=buffer[:count])
@@ -97,22 +97,18 @@ def _row_chunks(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int |
     call = prepared.call
     for block in (single for stack in prepared.schedule(call) for single in stack.unstack()):
         height = max(16, prepared.scores_at_once // (call.q.shape[1] * max(1, block.columns)))
-        for top in range(*block.rows, height):
-            rows = (top, min(top + height, block.rows[1]))
-            allowed, keys, diagonal = block.allowed, block.keys, None
-            if allowed is not None and allowed.shape[-2] != 1:
-                allowed = allowed[..., top - block.rows[0] : rows[1] - block.rows[0], :]
+        for top, part in block.chunks_of_rows(height):
+            allowed, keys, diagonal = part.allowed, part.keys, None
             if block.causal and not isinstance(keys, Tensor):
-                first, last = top - block.rows[0], rows[1] - block.rows[0]
-                if first + 1 < block.columns:
-                    diagonal = first
-                keys = (keys[0], min(keys[1], keys[0] + last))
+                if top + 1 < block.columns:
+                    diagonal = top
+                keys = (keys[0], min(keys[1], keys[0] + top + part.height))
                 allowed = allowed if allowed is None else allowed[..., : keys[1] - keys[0]]
             for batch in range(len(call.q)) if block.batch is None else [block.batch]:
                 own = allowed
                 if allowed is not None and len(allowed) > 1 and block.batch is None:
                     own = allowed[batch : batch + 1]
-                yield replace(block, rows=rows, keys=keys, allowed=own, causal=False, batch=batch), diagonal
+                yield replace(part, keys=keys, allowed=own, causal=False, batch=batch), diagonal
 
 
 def top(prepared: PreparedAttention, k: int, log_denominator: Tensor) -> TopWeights:
@@ -150,9 +146,9 @@ class LargestScores:
         """Take a chunk of `score_chunks`."""
         count = min(self.k, block.columns)
         values, places = _largest(scores, count)
-        block.take_queries(self.scores)[..., :count] = values
+        block.put_queries(self.scores[..., :count], values)
         places = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
-        block.take_queries(self.keys)[..., :count] = places.masked_fill_(values == -torch.inf, -1)
+        block.put_queries(self.keys[..., :count], places.masked_fill_(values == -torch.inf, -1))
 
     def weights(self, log_denominator: Tensor) -> TopWeights:
         """The weights of these keys; for `log_denominator` see `PreparedAttention.log_denominator`."""
@@ -205,38 +201,30 @@ class PooledCells:
     def __init__(self, prepared: PreparedAttention, rows: int, columns: int) -> None:
         call = prepared.call
         self.sums = torch.zeros(*call.q.shape[:2], rows, columns, dtype=torch.float64, device=call.q.device)
-        self.row_edges = [n * call.queries // rows for n in range(rows + 1)]
-        self.column_edges = torch.tensor([n * call.keys // columns for n in range(columns + 1)], device=call.q.device)
-        self.cell = 0
-        """The row of cells that the last chunk began in."""
+        self.row_edges, self.column_edges = (
+            torch.tensor([n * size // cells for n in range(cells + 1)], device=call.q.device)
+            for size, cells in ((call.queries, rows), (call.keys, columns))
+        )
 
     def add(self, block: ScoreBlock, weights: Tensor) -> None:
         """Take the weights of a chunk of `score_chunks`."""
-        start, stop = block.rows
-        while self.row_edges[self.cell] > start:
-            self.cell = 0  # the next batch row
-        edges = _edges_in_block(block, self.column_edges)
-        while self.row_edges[self.cell + 1] <= start:
-            self.cell += 1
-        sums, end_cell = [], self.cell
-        while start < stop:
-            end = min(stop, self.row_edges[end_cell + 1])
-            sums.append(weights[..., start - block.rows[0] : end - block.rows[0], :].sum(-2))
-            start, end_cell = end, end_cell + 1
+        rows_before = _places_before(block.rows, self.row_edges)
+        first, stop = int((rows_before == 0).sum()) - 1, int((rows_before < block.height).sum())
+        spans = pairwise(rows_before[first : stop + 1].tolist())
+        sums = torch.stack([weights[..., top:bottom, :].sum(-2) for top, bottom in spans], -2)
         # The sums before each edge; in float64, where a difference of two such sums is exact enough.
-        before = torch.stack(sums, -2).cumsum(-1, dtype=torch.float64)
+        before = sums.cumsum(-1, dtype=torch.float64)
         before = torch.cat([before.new_zeros(*before.shape[:-1], 1), before], -1)
         own = self.sums if block.batch is None else self.sums[block.batch : block.batch + 1]
-        own[:, :, self.cell : end_cell] += before[..., edges].diff(dim=-1)
+        own[:, :, first:stop] += before[..., _places_before(block.keys, self.column_edges)].diff(dim=-1)
 
     def picture(self) -> Tensor:
         """Each cell's sum, divided by the number of its queries."""
-        counts = torch.tensor(self.row_edges, device=self.sums.device).diff()
-        return self.sums.div_(counts[:, None])
+        return self.sums.div_(self.row_edges.diff()[:, None])
 
 
-def _edges_in_block(block: ScoreBlock, column_edges: Tensor) -> Tensor:
-    """The number of a block's keys before each edge of the columns."""
-    if isinstance(block.keys, Tensor):
-        return torch.searchsorted(block.keys, column_edges)
-    return (column_edges - block.keys[0]).clamp(0, block.columns)
+def _places_before(places: Places, edges: Tensor) -> Tensor:
+    """The number of a block's rows or keys before each edge."""
+    if isinstance(places, Tensor):
+        return torch.searchsorted(places, edges)
+    return (edges - places[0]).clamp(0, num_places(places))
