@@ -1,7 +1,8 @@
-"""`make bench`: measure, print, and write the tables of BENCHMARKS.md. With names, only the sections named."""
+"""Measure, print, and write the tables of BENCHMARKS.md. With names, only the sections named."""
 
 from __future__ import annotations
 
+import argparse
 import platform
 import subprocess
 import sys
@@ -68,7 +69,12 @@ SECTIONS = {
 
 
 def main() -> None:
-    for name in sys.argv[1:] or SECTIONS:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    named = parser.parse_args().sections
+    if unknown := sorted(set(named) - set(SECTIONS)):
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    for name in named or SECTIONS:
         rows = []
         for measure in SECTIONS[name]:
             for row in measure():
