@@ -27,7 +27,7 @@ def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
             are called.
         x: ``(..., tokens, features)``.
     """
-    if torch.is_grad_enabled() or not _is_large_linear(module):
+    if torch.is_grad_enabled() or not _is_usual(module):
         result: Tensor = module(x)
         return result
     arguments: tuple[Any, ...] = (x,)
@@ -42,11 +42,10 @@ def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
     return output
 
 
-def _is_large_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a call of the module runs its hooks, each of the simple kind, and a large `nn.Linear.forward`."""
+def _is_usual(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a call of the module would run its hooks, each of the simple kind, and `nn.Linear.forward`."""
     return (
         type(module) is nn.Linear
-        and module.weight.numel() >= MIN_ONEDNN_SIZE
         and "forward" not in vars(module)
         and not (module._forward_hooks_with_kwargs or module._forward_pre_hooks_with_kwargs)
         and not (module._forward_hooks_always_called or module._backward_hooks or module._backward_pre_hooks)
@@ -75,6 +74,7 @@ def _suits_onednn(module: nn.Linear, x: Tensor) -> bool:
         and weight.is_cpu
         and weight.layout is torch.strided
         and weight.is_contiguous()
+        and weight.numel() >= MIN_ONEDNN_SIZE
         and x.ndim > 1
         and x.shape[-1] == weight.shape[1]
         and x.shape[-2] >= MIN_TOKENS
