@@ -79,8 +79,7 @@ def test_sentences_are_cut_and_lose_nothing():
 def test_points_are_the_plane_in_which_the_words_differ_most(banks):
     """Distances and share of the plane from the eigenvectors of the covariance, which is another way to it."""
     texts = [Words.of(text, minilm()) for text in (RIVER, LOAN)]
-    with torch.no_grad():  # as the study: in inference other products are called, which round otherwise
-        states = [text_hidden_states(minilm().model, text) for text in texts]
+    states = [text_hidden_states(minilm().model, text) for text in texts]
     pairs = [
         (at, word_hidden_states(states[i], texts[i].find(word.word)[0]))
         for word in banks.words + banks.other_words
