@@ -11,7 +11,6 @@
 - ``hooks``: functions that are called after every call of `attend`
 - ``cache``: keys and values of earlier tokens
 - ``multihead``: the module
-- ``linear``: the products of its projections, in inference
 - ``course``: the classes of the source documents
 """
 

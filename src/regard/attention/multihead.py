@@ -10,7 +10,6 @@ from regard._shapes import Float
 from regard.attention.attend import attend
 from regard.attention.bias import PositionBias
 from regard.attention.cache import Cache, CrossAttentionCache
-from regard.attention.linear import apply_linear
 from regard.attention.mask import Mask
 from regard.attention.mask.geometry import Tile
 from regard.attention.mask.kinds import Padding
@@ -196,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         )
         if shared:
             output = _ungroup(output, rows)
-        projected: Tensor = apply_linear(self.out_proj, _join(output))
+        projected: Tensor = self.out_proj(_join(output))
         return projected
 
     def steps(
@@ -264,7 +263,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if self.d_context is not None:
             raise ValueError(f"this attention needs a context of width d_context={self.d_context}; none was given")
-        packed, heads = apply_linear(self.qkv, x), (self.num_heads, self.num_kv_heads, self.num_kv_heads)
+        packed, heads = self.qkv(x), (self.num_heads, self.num_kv_heads, self.num_kv_heads)
         if self.d_key == self.d_value:  # one view of all heads: on short sequences every operation counts
             q, k, v = _split(packed, sum(heads)).split_with_sizes(heads, dim=-3)
         else:
@@ -287,7 +286,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = self.num_heads * self.d_key
         if self.d_context is not None:
-            q = apply_linear(self.q, x)
+            q = self.q(x)
         else:
             weight, bias = self.qkv.weight, self.qkv.bias
             q = nn.functional.linear(x, weight[:rows], None if bias is None else bias[:rows])
@@ -321,7 +320,7 @@ class MultiHeadAttention(nn.Module):
                 f"got {tuple(context.shape)}"
             )
         if self.d_context is not None:
-            packed = apply_linear(self.kv, context)
+            packed = self.kv(context)
         else:
             weight, bias = self.qkv.weight, self.qkv.bias
             packed = nn.functional.linear(context, weight[rows:], None if bias is None else bias[rows:])

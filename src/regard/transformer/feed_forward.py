@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard._shapes import Float
-from regard.attention.linear import apply_linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -47,10 +46,11 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*batch tokens d_model"]) -> Float[Tensor, "*batch tokens d_model"]:
         """The two layers, applied to each token's vector."""
         activation = ACTIVATIONS[self.activation]
-        hidden = apply_linear(self.up, x)
+        hidden = self.up(x)
         if self.gated:
             gate, value = hidden.chunk(2, dim=-1)
             hidden = activation(gate) * value
         else:
             hidden = activation(hidden)
-        return apply_linear(self.down, hidden)
+        result: Tensor = self.down(hidden)
+        return result
