@@ -19,7 +19,6 @@ from torch.nn.modules.module import _has_any_global_hook
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
 from regard.attention.attend import HALF_PRECISION
-from regard.attention.linear import MIN_ONEDNN_SIZE
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
 from regard.attention.plan import MIN_SCALE
@@ -33,6 +32,9 @@ from regard.transformer.kv_caches import KVCaches
 MIN_PACKED_STEPS = 24
 """With at least as many steps weights are copied into oneDNN's own layout, which a product reads up to twice as fast;
 about twenty steps save as much time as the copy takes. One row of float32 gains nothing, and is not copied."""
+
+MIN_ONEDNN_SIZE = 2**16
+"""Smaller weights (256 x 256) are left to PyTorch: a call of oneDNN takes 10 microseconds longer to begin."""
 
 MAX_PACKED_BYTES = 4 * 2**30
 """Larger models are not copied, since their weights would be in memory twice."""
