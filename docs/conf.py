@@ -73,8 +73,8 @@ myst_url_schemes = ("http", "https", "mailto")
 
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(_execution_cache())
-# A page that fails is a warning with its traceback, and a warning fails the build when every page was tried. An exception
-# would leave Sphinx waiting for its other builder.
+# A page that fails is a warning with its traceback, and a warning fails the build when every page was tried. An
+# exception would leave Sphinx waiting for its other builder.
 nb_execution_raise_on_error = False
 nb_execution_show_tb = True
 nb_execution_timeout = 240
