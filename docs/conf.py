@@ -7,6 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
+from jupyter_cache import get_cache
+
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src"
 BUILD = DOCS / "_build"
@@ -40,6 +42,7 @@ def _execution_cache() -> Path:
     for other in folder.parent.iterdir():
         if other != folder:
             rmtree(other)
+    get_cache(folder).db  # noqa: B018  made now, since two builders that both find none would both make it
     return folder
 
 
