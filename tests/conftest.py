@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -86,3 +87,17 @@ def command(monkeypatch, capsys, as_a_user_runs_it):
         return ended.value.code, shown.out, shown.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One browser for all tests of a process: playwright refuses a second one in it."""
+    from views.html import browsing
+
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
+    if not (executable := shutil.which("chromium")):
+        pytest.skip("no Chromium here: make install-browser")
+    with sync_api.sync_playwright() as playwright:
+        browser = browsing.Chromium(playwright, executable)
+        yield browser
+        browser.close()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from views.html.conftest import chromium  # noqa: F401  a fixture
-
 DOCS = Path(__file__).parents[2] / "docs"
 BUILD = DOCS / "_build"
 

@@ -20,18 +20,6 @@ HERE = Path(__file__).parent
 OLDEST_NODE = 20
 
 
-@pytest.fixture(scope="session")
-def chromium():
-    """One browser for all tests of a process."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
-    if not (executable := shutil.which("chromium")):
-        pytest.skip("no Chromium here: make install-browser")
-    with sync_api.sync_playwright() as playwright:
-        browser = browsing.Chromium(playwright, executable)
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
 def open_page(chromium):
     """A function that opens an HTML file in a state, as a link to it says, and answers the page when it is ready.
