@@ -1,0 +1,1 @@
+"""The server of `regard live`: a page whose model runs on this machine."""
